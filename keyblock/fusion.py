@@ -1,0 +1,69 @@
+"""From the model's logit to a relevance score: a linear fusion with the selector's evidence, calibrated on held-out queries.
+
+The best block's lexical score ranks far better than a document's BM25 and adds to the model. Features depend on one query
+and one document only, never on the other candidates, so a score means the same in every request and can be thresholded.
+"""
+
+from typing import Self
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import BaseModel, ConfigDict, Field
+
+FEATURES = ("logit", "best_block", "top_blocks", "coverage")
+
+
+class Fusion(BaseModel):
+    """``fused = bias + sum of weight * feature``; the relevance score is its sigmoid."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+    bias: float = Field(0.0, description="added once; set so that the sigmoid is a probability on held-out queries")
+    logit: float = Field(1.0, description="weight of the model's logit")
+    best_block: float = Field(0.0, description="weight of the best block's selector score")
+    top_blocks: float = Field(0.0, description="weight of the mean selector score of the three best blocks")
+    coverage: float = Field(0.0, description="weight of the share of the query's idf mass that occurs in the document")
+
+    @classmethod
+    def from_weights(cls, bias: float, weights: NDArray[np.float64]) -> Self:
+        """Build from weights of shape (n_features,) in the order of FEATURES."""
+        return cls(bias=bias, **{name: float(weight) for name, weight in zip(FEATURES, weights, strict=True)})
+
+    @property
+    def weights(self) -> NDArray[np.float64]:
+        """Shape (n_features,), in the order of FEATURES."""
+        return np.asarray([getattr(self, name) for name in FEATURES], dtype=np.float64)
+
+    def fuse(self, logits: NDArray[np.floating], evidence: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Fused scores.
+
+        Args:
+            logits: shape (n_documents,), the model's.
+            evidence: shape (n_documents, n_features - 1), the lexical features of each document (see `lexical_evidence`).
+
+        Returns:
+            Shape (n_documents,), on the logit scale.
+        """
+        return np.asarray(self.bias + self.logit * logits.astype(np.float64) + evidence @ self.weights[1:])
+
+
+def lexical_evidence(scores: NDArray[np.float64], term_found: NDArray[np.bool_], idf: NDArray[np.float64]) -> NDArray[np.float64]:
+    """The features that need no model.
+
+    Args:
+        scores: shape (n_blocks,), the selector's.
+        term_found: shape (n_query_terms,), whether the document has the term.
+        idf: shape (n_query_terms,).
+
+    Returns:
+        Shape (3,): best_block, top_blocks, coverage; zeros for a document without blocks.
+    """
+    if not len(scores):
+        return np.zeros(3)
+    top = np.sort(scores)[-3:]
+    mass = idf.sum()
+    return np.asarray([top[-1], top.sum() / 3, (idf * term_found).sum() / mass if mass else 0.0])
+
+
+def sigmoid(values: NDArray[np.float64]) -> NDArray[np.float64]:
+    """The logistic function, without overflow at either end."""
+    return np.asarray(0.5 * (1 + np.tanh(0.5 * values)))

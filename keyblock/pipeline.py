@@ -1,0 +1,144 @@
+"""The pipeline of a ranker, described once and built from the description by training, evaluation and the service alike."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+from tokenizers import Encoding
+
+from keyblock.blocks import SEGMENTERS, cut_costs
+from keyblock.frequencies import DocumentFrequencies
+from keyblock.fusion import Fusion, lexical_evidence
+from keyblock.packing import Packed, pack
+from keyblock.prepared import PreparedDocument, PreparedQuery
+from keyblock.selection import SELECTORS, idf_weights, rank_blocks
+from keyblock.text import Analyzer, AnalyzerConfig, unique_in_order
+from keyblock.tokenization import Tokenizer
+
+
+class PackingConfig(BaseModel):
+    """How much of what a sequence holds."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+    query_tokens: int = Field(48, ge=1, le=256, description="tokens of the query that are kept at most")
+    title_tokens: int = Field(16, ge=0, le=128, description="tokens of the title in front of the blocks; 0 leaves it out")
+    budget: int = Field(128, ge=16, description="tokens of a sequence by default, specials included")
+    budget_range: tuple[int, int] = Field((64, 256), description="budgets the model was measured at: never fed outside")
+
+    @model_validator(mode="after")
+    def _ordered(self) -> Self:
+        low, high = self.budget_range
+        if not low <= self.budget <= high:
+            raise ValueError(f"budget {self.budget} lies outside budget_range {low} to {high}")
+        if low < self.query_tokens + 8:
+            raise ValueError(f"budget_range starts at {low}: no room for a block beside {self.query_tokens} query tokens")
+        return self
+
+
+class PipelineConfig(BaseModel):
+    """The whole description; `bundle.json` and a training run carry it as JSON."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+    analyzer: AnalyzerConfig = AnalyzerConfig()
+    segmenter: dict[str, Any] = {"name": "cogltx"}
+    selector: dict[str, Any] = {"name": "bm25"}
+    packing: PackingConfig = PackingConfig()
+    fusion: Fusion = Fusion()
+
+    @field_validator("segmenter")
+    @classmethod
+    def _segmenter(cls, description: dict[str, Any]) -> dict[str, Any]:
+        return SEGMENTERS.create(description).describe()
+
+    @field_validator("selector")
+    @classmethod
+    def _selector(cls, description: dict[str, Any]) -> dict[str, Any]:
+        return SELECTORS.create(description).describe()
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Selection:
+    """A document seen through a query.
+
+    Attributes:
+        packed: the model's input.
+        scores: shape (n_blocks,), the selector's score of every block.
+        evidence: shape (3,), the lexical features that fusion adds to the logit.
+    """
+
+    packed: Packed
+    scores: NDArray[np.float64]
+    evidence: NDArray[np.float64]
+
+
+class Pipeline:
+    """Prepares queries and documents and packs pairs. Safe to use from several threads.
+
+    Raises ValueError when the description names an unknown component or parameter.
+    """
+
+    def __init__(self, config: PipelineConfig, tokenizer: Tokenizer, frequencies: DocumentFrequencies) -> None:
+        self.config = config
+        self.tokenizer = tokenizer
+        self.frequencies = frequencies
+        self.analyzer = Analyzer(config.analyzer)
+        self.segmenter = SEGMENTERS.create(config.segmenter)
+        self.selector = SELECTORS.create(config.selector)
+        self._costs = cut_costs(tokenizer)
+
+    def prepare_query(self, text: str) -> PreparedQuery:
+        """Token ids up to the cap, and every term (terms beyond the cap still select blocks)."""
+        ids = self.tokenizer.ids(text)
+        cap = self.config.packing.query_tokens
+        terms = np.asarray(unique_in_order(self.analyzer.keys(text)), dtype=np.int64)
+        return PreparedQuery(ids[:cap], terms, truncated=len(ids) > cap)
+
+    def prepare_document(self, text: str, title: str = "") -> PreparedDocument:
+        """One document; see `prepare_documents`."""
+        return self.prepare_documents([text], [title])[0]
+
+    def prepare_documents(self, texts: Sequence[str], titles: Sequence[str] | None = None) -> list[PreparedDocument]:
+        """Tokenize and cut documents; what follows does not depend on a query.
+
+        Args:
+            texts: any Unicode; an empty text has no block.
+            titles: as many, or none.
+        """
+        titles = titles or [""] * len(texts)
+        encodings = self.tokenizer.encode(texts)
+        return [self._document(*parts) for parts in zip(texts, titles, encodings, strict=True)]
+
+    def _document(self, text: str, title: str, encoding: Encoding) -> PreparedDocument:
+        ids = np.asarray(encoding.ids, dtype=np.int32)
+        bounds = self.segmenter.bounds(self._costs[ids])
+        offsets = [_offsets(encoding, first, last - 1) for first, last in zip(bounds[:-1].tolist(), bounds[1:].tolist(), strict=True)]
+        starts, ends = np.asarray(offsets, dtype=np.int32).reshape(-1, 2).T
+        per_block = [self.analyzer.keys(text[start:end]) for start, end in offsets]
+        return PreparedDocument(
+            token_ids=ids,
+            bounds=bounds,
+            starts=np.ascontiguousarray(starts),
+            ends=np.ascontiguousarray(ends),
+            terms=np.asarray([key for keys in per_block for key in keys], dtype=np.int64),
+            term_bounds=np.cumsum([0, *map(len, per_block)], dtype=np.int32),
+            title_ids=self._title(title),
+        )
+
+    def _title(self, title: str) -> NDArray[np.int32]:
+        cap = self.config.packing.title_tokens
+        return self.tokenizer.ids(title)[:cap] if title and cap else np.zeros(0, np.int32)
+
+    def select(self, query: PreparedQuery, document: PreparedDocument, budget: int | None = None) -> Selection:
+        """Rank the document's blocks for the query and pack the best into `budget` tokens (the pipeline's own by default)."""
+        scores = self.selector.scores(query, document, self.frequencies)
+        packed = pack(query, document, rank_blocks(scores), self.tokenizer.template, budget or self.config.packing.budget)
+        found = np.isin(query.terms, document.terms)
+        return Selection(packed, scores, lexical_evidence(scores, found, idf_weights(query, self.frequencies)))
+
+
+def _offsets(encoding: Encoding, first: int, last: int) -> tuple[int, int]:
+    """Code point offsets of tokens `first` to `last`, both included."""
+    return encoding.token_to_chars(first)[0], encoding.token_to_chars(last)[1]

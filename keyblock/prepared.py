@@ -1,0 +1,54 @@
+"""What is known of a query and of a document before they meet: token ids, block bounds, terms."""
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class PreparedQuery:
+    """A query ready to meet documents.
+
+    Attributes:
+        token_ids: shape (n_tokens,), capped at the pipeline's `query_tokens`.
+        terms: shape (n_terms,), keys of its distinct terms.
+        truncated: whether the cap cut it.
+    """
+
+    token_ids: NDArray[np.int32]
+    terms: NDArray[np.int64]
+    truncated: bool = False
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class PreparedDocument:
+    """A document cut into blocks.
+
+    Attributes:
+        token_ids: shape (n_tokens,).
+        bounds: shape (n_blocks + 1,); block i is tokens ``bounds[i]:bounds[i + 1]``.
+        starts, ends: shape (n_blocks,); the block's offsets in the text as given, in Unicode code points.
+        terms: shape (n_terms,), term keys in document order.
+        term_bounds: shape (n_blocks + 1,), into `terms`.
+        title_ids: shape (n_title_tokens,), capped at the pipeline's `title_tokens`.
+    """
+
+    token_ids: NDArray[np.int32]
+    bounds: NDArray[np.int32]
+    starts: NDArray[np.int32]
+    ends: NDArray[np.int32]
+    terms: NDArray[np.int64]
+    term_bounds: NDArray[np.int32]
+    title_ids: NDArray[np.int32]
+
+    @property
+    def n_blocks(self) -> int:
+        """How many blocks; 0 for a document without a token."""
+        return len(self.bounds) - 1
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of its arrays."""
+        arrays = (self.token_ids, self.bounds, self.starts, self.ends, self.terms, self.term_bounds, self.title_ids)
+        return sum(array.nbytes for array in arrays)

@@ -1,0 +1,102 @@
+"""Which blocks of a document matter for a query: the cheap local pre-ranking of the KeyB paper (section 4).
+
+``TF-IDF``: sum over shared terms of (ln tf + 1) * ln((N + 1) / (df + 1)).
+``BM25``: sum over shared terms of ln((N + 1) / (df + 0.5)) * tf / (k1 * (1 - b + b * len / avg_len) + tf), Lucene's variant without
+the constant (k1 + 1); avg_len is the mean block length of that document. N and df count documents, not blocks.
+"""
+
+import zlib
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import Field
+
+from keyblock.frequencies import DocumentFrequencies
+from keyblock.prepared import PreparedDocument, PreparedQuery
+from keyblock.registry import Component, Registry
+
+
+class Selector(Component):
+    """Scores the blocks of one document for one query; higher is better."""
+
+    def scores(self, query: PreparedQuery, document: PreparedDocument, frequencies: DocumentFrequencies) -> NDArray[np.float64]:
+        """Block scores of shape (n_blocks,)."""
+        raise TypeError(f"{type(self).__name__} does not say how it scores")
+
+
+SELECTORS: Registry[Selector] = Registry("selector")
+
+
+def rank_blocks(scores: NDArray[np.float64]) -> NDArray[np.intp]:
+    """Block numbers, best first; equal scores (all zero, when no query term occurs) stay in document order."""
+    return np.argsort(-scores, kind="stable")
+
+
+def term_counts(query: PreparedQuery, document: PreparedDocument) -> NDArray[np.float64]:
+    """How often each distinct query term occurs in each block, shape (n_query_terms, n_blocks)."""
+    counts = np.zeros((len(query.terms), document.n_blocks))
+    for row, term in enumerate(query.terms.tolist()):
+        hits = np.flatnonzero(document.terms == term)
+        if len(hits):
+            blocks = np.searchsorted(document.term_bounds, hits, side="right") - 1
+            counts[row] = np.bincount(blocks, minlength=document.n_blocks)
+    return counts
+
+
+@SELECTORS.register("first")
+class First(Selector):
+    """The blocks the document opens with: what a ranker that truncates reads (FirstP)."""
+
+    def scores(self, query: PreparedQuery, document: PreparedDocument, frequencies: DocumentFrequencies) -> NDArray[np.float64]:
+        """Minus the block's number, shape (n_blocks,)."""
+        return -np.arange(document.n_blocks, dtype=np.float64)
+
+
+@SELECTORS.register("random")
+class Random(Selector):
+    """Blocks at random (the paper's Random Select); the same draw for the same query and document."""
+
+    seed: int = Field(0, ge=0, description="another seed, another draw")
+
+    def scores(self, query: PreparedQuery, document: PreparedDocument, frequencies: DocumentFrequencies) -> NDArray[np.float64]:
+        """Uniform numbers of shape (n_blocks,), seeded by content so that training and serving draw alike."""
+        content = zlib.crc32(document.token_ids.tobytes(), zlib.crc32(query.token_ids.tobytes()))
+        return np.random.default_rng((self.seed, content)).random(document.n_blocks)
+
+
+@SELECTORS.register("tfidf")
+class TfIdf(Selector):
+    """TF-IDF of the block for the query."""
+
+    def scores(self, query: PreparedQuery, document: PreparedDocument, frequencies: DocumentFrequencies) -> NDArray[np.float64]:
+        """TF-IDF, shape (n_blocks,)."""
+        idf = np.log((frequencies.n_documents + 1) / (frequencies.of(query.terms) + 1))
+        counts = term_counts(query, document)
+        weights = np.zeros_like(counts)
+        np.log(counts, out=weights, where=counts > 0)
+        return np.asarray(idf @ np.where(counts > 0, weights + 1, 0))
+
+
+@SELECTORS.register("bm25")
+class Bm25(Selector):
+    """BM25 of the block for the query."""
+
+    k1: float = Field(0.9, ge=0, description="how slowly repeated terms stop to count")
+    b: float = Field(0.4, ge=0, le=1, description="how much a long block is discounted")
+
+    def scores(self, query: PreparedQuery, document: PreparedDocument, frequencies: DocumentFrequencies) -> NDArray[np.float64]:
+        """BM25, shape (n_blocks,)."""
+        if not document.n_blocks:
+            return np.zeros(0)
+        lengths = np.diff(document.term_bounds)
+        average = lengths.mean() or 1.0
+        counts = term_counts(query, document)
+        saturation = self.k1 * (1 - self.b + self.b * lengths / average)
+        # a block without terms has counts 0, and k1 = 0 would make its 0 / 0: leave such cells 0
+        saturated = np.divide(counts, saturation + counts, out=np.zeros_like(counts), where=counts > 0)
+        return np.asarray(idf_weights(query, frequencies) @ saturated)
+
+
+def idf_weights(query: PreparedQuery, frequencies: DocumentFrequencies) -> NDArray[np.float64]:
+    """BM25's inverse document frequency of each query term, shape (n_query_terms,); never below 0."""
+    return np.maximum(np.log((frequencies.n_documents + 1) / (frequencies.of(query.terms) + 0.5)), 0.0)
