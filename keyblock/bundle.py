@@ -1,0 +1,274 @@
+"""The bundle: one directory that holds all that serving a ranker needs, and refuses to load when anything in it is off.
+
+``bundle.json`` (the manifest), ``tokenizer.json``, ``model.onnx`` and ``frequencies.tsv``; the manifest names every other file
+with its size and SHA-256. Files that it does not name (a README, a licence) are left alone and never read.
+"""
+
+import hashlib
+import json
+import os
+import re
+import shutil
+import uuid
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
+from pydantic_core import from_json
+
+from keyblock.frequencies import DocumentFrequencies
+from keyblock.pipeline import Pipeline, PipelineConfig
+from keyblock.tokenization import Tokenizer
+
+FORMAT_VERSION = 1
+MANIFEST_FILE, TOKENIZER_FILE, GRAPH_FILE, FREQUENCIES_FILE = "bundle.json", "tokenizer.json", "model.onnx", "frequencies.tsv"
+_PLAIN_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")  # no folder, no "..", nothing hidden
+_LONGEST_MANIFEST = 16 << 20
+_AGAIN = "copy the bundle again, or make it again with keyblock-export"
+
+
+class BundleError(ValueError):
+    """A bundle is damaged, incomplete or newer than this version; one line that names the file and says what to do."""
+
+
+class FileEntry(BaseModel):
+    """What a file of the bundle must be."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+    sha256: str = Field(pattern="^[0-9a-f]{64}$", description="of the file's bytes, lower-case hexadecimal")
+    bytes: int = Field(ge=0, description="the file's size")
+
+
+class GraphEntry(BaseModel):
+    """The ONNX graph: integer inputs of shape (batch, length), both free; one float output, logits of shape (batch,)."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+    file: str = Field(GRAPH_FILE, description="its name in the bundle")
+    precision: str = Field("fp32", description="of the stored weights: fp32, or fp16-weights (computed in fp32 or bf16)")
+    opset: int = Field(17, ge=1, description="version of the standard ONNX operators")
+    inputs: dict[str, str] = Field(description="element type by input name, in the graph's order")
+    output: str = Field("logits", description="name of the output")
+    max_length: int = Field(512, ge=1, description="tokens of the longest sequence that the position embeddings allow")
+    vocabulary_size: int = Field(ge=1, description="rows of the embedding table: token ids must stay below it")
+    fused: dict[str, int] = Field({}, description="fused nodes by operator, as counted at export")
+
+
+class Manifest(BaseModel):
+    """``bundle.json``.
+
+    `provenance` and `quality` are free in form, for people and reports; nothing computes with them. `keyblock-export` writes
+    into provenance what the run wrote (recipe, collections, seed, steps, versions, git revision) and its own versions and
+    time; into quality the run's dev measurements (by collection, budget and measure), its calibration, and under ``export``
+    the fp32 parity, and how far the served precision moves a logit and nDCG@10.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid", ser_json_inf_nan="constants")  # NaN is refused, not written as null
+    format_version: int = FORMAT_VERSION
+    name: str = Field(min_length=1, max_length=100, description="what the model is called in answers and metrics")
+    pipeline: PipelineConfig
+    graph: GraphEntry
+    files: dict[str, FileEntry] = Field({}, description="every file but bundle.json, by name")
+    provenance: dict[str, Any] = Field({}, description="where the model comes from")
+    quality: dict[str, Any] = Field({}, description="what was measured of it")
+
+    @field_validator("files")
+    @classmethod
+    def _plain_names(cls, files: dict[str, FileEntry]) -> dict[str, FileEntry]:
+        for name in files:
+            if not _PLAIN_NAME.fullmatch(name) or name == MANIFEST_FILE:
+                raise ValueError(f"{name!r} is no plain file name inside the bundle")
+        return files
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Bundle:
+    """A loaded bundle; everything in it was checked and built once."""
+
+    path: Path
+    manifest: Manifest
+    tokenizer: Tokenizer
+    frequencies: DocumentFrequencies
+    pipeline: Pipeline
+
+    @property
+    def graph_path(self) -> Path:
+        """The ONNX file, for a session."""
+        return self.path / self.manifest.graph.file
+
+
+def load_bundle(path: str | Path) -> Bundle:
+    """Read and check a bundle; every file's size and SHA-256 are verified.
+
+    Raises:
+        BundleError: the directory is missing, damaged, incomplete, or was written by a newer version.
+    """
+    path = Path(path)
+    if not path.is_dir():
+        what = "is not a directory" if path.exists() else "does not exist"
+        raise BundleError(f"{path}: {what}; give the path of a bundle, as keyblock-export writes it")
+    manifest = _read_manifest(path / MANIFEST_FILE)
+    for name in (TOKENIZER_FILE, FREQUENCIES_FILE, manifest.graph.file):
+        if name not in manifest.files:
+            raise BundleError(f"{path / MANIFEST_FILE}: 'files' does not list {name}, which every bundle needs; {_AGAIN}")
+    for name, entry in manifest.files.items():
+        _verify(path / name, entry)
+    return _build(path, manifest)
+
+
+def _read_manifest(file: Path) -> Manifest:
+    try:
+        if file.stat().st_size > _LONGEST_MANIFEST:
+            raise BundleError(f"{file}: larger than {_LONGEST_MANIFEST >> 20} MiB, so not a manifest; {_AGAIN}")
+        content = from_json(file.read_bytes(), allow_inf_nan=False)
+    except OSError as error:
+        raise _unreadable(file, error) from None
+    except ValueError as error:
+        if isinstance(error, BundleError):
+            raise
+        raise BundleError(f"{file}: not JSON ({_line(error)}); {_AGAIN}") from None
+    if not isinstance(content, dict):
+        raise BundleError(f"{file}: must hold a JSON object, not {type(content).__name__}; {_AGAIN}")
+    _check_version(file, content.get("format_version"))
+    try:
+        manifest = Manifest.model_validate(content)
+    except ValidationError as error:
+        raise BundleError(f"{file}: {_problems(error)}; {_AGAIN}") from None
+    _check_lengths(file, manifest)
+    return manifest
+
+
+def _check_version(file: Path, version: object) -> None:
+    if not isinstance(version, int) or isinstance(version, bool) or version < 1:
+        raise BundleError(f"{file}: format_version must be a whole number from 1, not {version!r}; {_AGAIN}")
+    if version > FORMAT_VERSION:
+        raise BundleError(
+            f"{file}: format {version} is newer than this KeyBlock reads ({FORMAT_VERSION}); update KeyBlock, or export the model with this one"
+        )
+
+
+def _check_lengths(file: Path, manifest: Manifest) -> None:
+    longest, positions = manifest.pipeline.packing.budget_range[1], manifest.graph.max_length
+    if longest > positions:
+        raise BundleError(f"{file}: budget_range ends at {longest} tokens, but the graph takes {positions} at most; {_AGAIN}")
+
+
+def _verify(file: Path, entry: FileEntry) -> None:
+    try:
+        with file.open("rb") as stream:
+            size = os.fstat(stream.fileno()).st_size
+            if size != entry.bytes:
+                raise BundleError(f"{file}: has {size} bytes where bundle.json says {entry.bytes}; {_AGAIN}")
+            found = hashlib.file_digest(stream, "sha256").hexdigest()
+    except OSError as error:
+        raise _unreadable(file, error) from None
+    if found != entry.sha256:
+        raise BundleError(f"{file}: was altered: its sha256 is {found[:12]}..., bundle.json says {entry.sha256[:12]}...; {_AGAIN}")
+
+
+def _build(path: Path, manifest: Manifest) -> Bundle:
+    try:
+        tokenizer = Tokenizer(path / TOKENIZER_FILE)
+    except ValueError as error:
+        raise BundleError(f"{path / TOKENIZER_FILE}: cannot be read ({_line(error)}); {_AGAIN}") from None
+    if tokenizer.vocabulary_size > manifest.graph.vocabulary_size:
+        raise BundleError(
+            f"{path / TOKENIZER_FILE}: has {tokenizer.vocabulary_size} tokens, but the graph knows "
+            f"{manifest.graph.vocabulary_size}: it belongs to another model; {_AGAIN}"
+        )
+    try:
+        frequencies = DocumentFrequencies.read(path / FREQUENCIES_FILE)
+    except ValueError as error:
+        raise BundleError(f"{path / FREQUENCIES_FILE}: cannot be read ({_line(error)}); {_AGAIN}") from None
+    return Bundle(path, manifest, tokenizer, frequencies, Pipeline(manifest.pipeline, tokenizer, frequencies))
+
+
+def write_bundle(path: str | Path, manifest: Manifest, files: Mapping[str, Path], *, overwrite: bool = False) -> Bundle:
+    """Write a bundle beside its place, check it as a reader would, and move it there: a half-written one is never seen.
+
+    Args:
+        path: a new or empty directory; with `overwrite` also an existing bundle, which is replaced.
+        manifest: its `files` are filled in here.
+        files: where to copy each file of the bundle from, by its name in it.
+
+    Raises:
+        BundleError: the place is taken, or what was to be written would not load.
+    """
+    path = Path(path).absolute()
+    _check_target(path, overwrite)
+    if wrong := [name for name in files if not _PLAIN_NAME.fullmatch(name)]:
+        raise BundleError(f"{path}: {wrong[0]!r} is no plain file name inside the bundle; rename it")
+    partial = path.with_name(f".{path.name}.{uuid.uuid4().hex}.partial")
+    try:
+        partial.mkdir(parents=True)
+        for name, source in files.items():
+            shutil.copyfile(source, partial / name)
+        entries = {name: _entry(partial / name) for name in sorted(files)}
+        _write_manifest(partial / MANIFEST_FILE, manifest.model_copy(update={"files": entries}))
+        bundle = load_bundle(partial)
+        _move(partial, path)
+    except OSError as error:
+        raise BundleError(
+            f"{path}: cannot be written ({error.strerror}: {error.filename}); check the path and the free space"
+        ) from None
+    finally:
+        shutil.rmtree(partial, ignore_errors=True)
+    return replace(bundle, path=path)
+
+
+def _check_target(path: Path, overwrite: bool) -> None:
+    if not path.exists():
+        return
+    if not path.is_dir():
+        raise BundleError(f"{path}: is a file; give a directory for the bundle")
+    if not any(path.iterdir()):
+        return
+    if not overwrite:
+        raise BundleError(f"{path}: is not empty; give another directory, or ask for the old bundle to be overwritten")
+    if not (path / MANIFEST_FILE).is_file():
+        raise BundleError(f"{path}: is not empty and holds no bundle, so it is not overwritten; give another directory")
+
+
+def _move(partial: Path, path: Path) -> None:
+    """Put the finished directory in its place; an old bundle steps aside first, since a rename replaces no full directory."""
+    old = path.with_name(f"{partial.name}.old")
+    if path.exists() and any(path.iterdir()):
+        path.rename(old)
+    partial.rename(path)
+    shutil.rmtree(old, ignore_errors=True)
+
+
+def _write_manifest(file: Path, manifest: Manifest) -> None:
+    try:
+        text = json.dumps(manifest.model_dump(mode="json"), indent=1, ensure_ascii=False, allow_nan=False)
+        file.write_text(text + "\n", encoding="utf-8")
+    except ValueError as error:
+        raise BundleError(f"{file.name}: provenance or quality holds what JSON cannot ({_line(error)}); leave it out") from None
+
+
+def _entry(file: Path) -> FileEntry:
+    with file.open("rb") as stream:
+        return FileEntry(sha256=hashlib.file_digest(stream, "sha256").hexdigest(), bytes=file.stat().st_size)
+
+
+def _unreadable(file: Path, error: OSError) -> BundleError:
+    what = "is missing" if isinstance(error, FileNotFoundError) else f"cannot be read ({error.strerror})"
+    return BundleError(f"{file}: {what}; {_AGAIN}")
+
+
+def _problems(error: ValidationError) -> str:
+    """The first three problems, each with its place and value; unknown fields are told apart."""
+    told = [
+        f"{'.'.join(map(str, e['loc']))}: {_message(e['type'], e['msg'])} ({_line(repr(e['input']))[:80]})" for e in error.errors()
+    ]
+    more = f"; and {len(told) - 3} more" if len(told) > 3 else ""
+    return _line("; ".join(told[:3]) + more)
+
+
+def _message(kind: str, message: str) -> str:
+    return "unknown field of another or newer version" if kind == "extra_forbidden" else message
+
+
+def _line(error: object) -> str:
+    return " ".join(str(error).split())

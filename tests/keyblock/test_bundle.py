@@ -1,0 +1,242 @@
+import hashlib
+import json
+import os
+import stat
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tokenizers import Tokenizer, models, pre_tokenizers, processors
+
+from keyblock.bundle import (
+    FORMAT_VERSION,
+    BundleError,
+    FileEntry,
+    GraphEntry,
+    Manifest,
+    load_bundle,
+    write_bundle,
+)
+from keyblock.pipeline import PipelineConfig
+
+WORDS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "river", "bank", "water", ".", ",")
+Edit = Callable[[dict[str, Any]], Any]
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> dict[str, Path]:
+    """The three files of a bundle; the graph is opaque bytes here, since keyblock.bundle never opens it."""
+    folder = tmp_path / "made"
+    folder.mkdir()
+    tokenizer = Tokenizer(models.WordPiece({word: i for i, word in enumerate(WORDS)}, unk_token="[UNK]"))
+    tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    tokenizer.post_processor = processors.BertProcessing(("[SEP]", 3), ("[CLS]", 2))
+    tokenizer.save(str(folder / "tokenizer.json"))
+    (folder / "model.onnx").write_bytes(bytes(range(256)) * 8)
+    (folder / "frequencies.tsv").write_text("documents\t10\nriver\t4\nbank\t2\n")
+    return {name: folder / name for name in ("tokenizer.json", "model.onnx", "frequencies.tsv")}
+
+
+def manifest(**changes: Any) -> Manifest:
+    graph = GraphEntry(inputs={"input_ids": "int64"}, vocabulary_size=len(WORDS), max_length=256)
+    fields: dict[str, Any] = {"name": "tiny", "pipeline": PipelineConfig(), "graph": graph}
+    return Manifest(**{**fields, **changes})
+
+
+@pytest.fixture
+def bundle(tmp_path: Path, files: dict[str, Path]) -> Path:
+    return write_bundle(tmp_path / "bundle", manifest(), files).path
+
+
+def refusal(path: Path) -> str:
+    with pytest.raises(BundleError) as caught:
+        load_bundle(path)
+    message = str(caught.value)
+    assert len(message.splitlines()) == 1
+    assert message.startswith(str(path))
+    return message.removeprefix(str(path))
+
+
+def edit_manifest(bundle: Path, edit: Edit) -> None:
+    content = json.loads((bundle / "bundle.json").read_text())
+    edit(content)
+    (bundle / "bundle.json").write_text(json.dumps(content))
+
+
+def replace_file(bundle: Path, name: str, content: bytes) -> None:
+    """Damage that the hashes cannot see: the manifest is brought in line with the new content."""
+    (bundle / name).write_bytes(content)
+    entry = {"sha256": hashlib.sha256(content).hexdigest(), "bytes": len(content)}
+    edit_manifest(bundle, lambda m: m["files"].update({name: entry}))
+
+
+def test_what_is_written_reads_back(tmp_path: Path, files: dict[str, Path]) -> None:
+    config = PipelineConfig(selector={"name": "bm25", "k1": 1.2})
+    given = manifest(pipeline=config, quality={"dev": {"squad": {"128": {"nDCG@10": 0.9}}}}, provenance={"seed": 1})
+    path = write_bundle(tmp_path / "deep" / "bundle", given, files).path
+    loaded = load_bundle(path)
+    assert loaded.manifest.model_copy(update={"files": {}}) == given
+    assert loaded.manifest.format_version == FORMAT_VERSION
+    assert loaded.manifest.files["model.onnx"].bytes == 2048
+    assert loaded.graph_path.read_bytes() == files["model.onnx"].read_bytes()
+    assert loaded.frequencies.n_documents == 10
+    assert loaded.pipeline.config == config
+    selection = loaded.pipeline.select(
+        loaded.pipeline.prepare_query("river"), loaded.pipeline.prepare_document("bank, river water.")
+    )
+    assert selection.packed.ids.tolist() == [2, 4, 3, 5, 8, 4, 6, 7, 3]
+
+
+def test_others_may_read_what_was_written(bundle: Path) -> None:
+    mask = os.umask(0)
+    os.umask(mask)
+    assert stat.S_IMODE(bundle.stat().st_mode) == 0o777 & ~mask
+    assert stat.S_IMODE((bundle / "model.onnx").stat().st_mode) == 0o666 & ~mask
+
+
+def test_a_file_the_manifest_does_not_name_is_left_alone(bundle: Path) -> None:
+    (bundle / "README.md").write_text("how it was made")
+    load_bundle(bundle)
+
+
+def test_a_path_without_a_bundle(tmp_path: Path) -> None:
+    assert "does not exist" in refusal(tmp_path / "none")
+    (tmp_path / "file").write_text("")
+    assert "is not a directory" in refusal(tmp_path / "file")
+    (tmp_path / "empty").mkdir()
+    assert refusal(tmp_path / "empty").startswith("/bundle.json: is missing")
+
+
+@pytest.mark.parametrize("name", ["tokenizer.json", "model.onnx", "frequencies.tsv"])
+def test_a_damaged_file(bundle: Path, name: str) -> None:
+    content = (bundle / name).read_bytes()
+    (bundle / name).write_bytes(content[:-1])
+    assert refusal(bundle).startswith(f"/{name}: has {len(content) - 1} bytes where bundle.json says {len(content)}")
+    (bundle / name).write_bytes(content + b"\n")
+    assert refusal(bundle).startswith(f"/{name}: has {len(content) + 1} bytes")
+    (bundle / name).write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
+    assert refusal(bundle).startswith(f"/{name}: was altered")
+    (bundle / name).unlink()
+    assert refusal(bundle).startswith(f"/{name}: is missing")
+    (bundle / name).mkdir()
+    assert refusal(bundle).startswith(f"/{name}: cannot be read (Is a directory)")
+
+
+@pytest.mark.parametrize(
+    ("content", "told"),
+    [
+        (b"", "not JSON"),
+        (b"{", "not JSON"),
+        (b'\xff{"a": 1}', "not JSON"),
+        (b'{"format_version": NaN}', "not JSON"),
+        (b"[" * 100_000, "not JSON"),
+        (b"[]", "must hold a JSON object, not list"),
+        (b"{}", "format_version must be a whole number from 1, not None"),
+        (b'{"format_version": "1"}', "format_version must be a whole number from 1, not '1'"),
+        (b'{"format_version": true}', "not True"),
+        (b'{"format_version": 0}', "not 0"),
+        (b'{"format_version": 2, "new": 1}', "format 2 is newer than this KeyBlock reads (1); update KeyBlock"),
+        (b'{"format_version": 1}', "name: Field required"),
+        (b" " * (17 << 20), "larger than 16 MiB"),
+    ],
+)
+def test_a_manifest_that_is_none(bundle: Path, content: bytes, told: str) -> None:
+    (bundle / "bundle.json").write_bytes(content)
+    message = refusal(bundle)
+    assert message.startswith("/bundle.json: ")
+    assert told in message
+
+
+@pytest.mark.parametrize(
+    ("edit", "told"),
+    [
+        (lambda m: m.update(colour="red"), "colour: unknown field of another or newer version ('red')"),
+        (lambda m: m["graph"].update(device="x"), "graph.device: unknown field"),
+        (lambda m: m.pop("graph"), "graph: Field required"),
+        (lambda m: m["pipeline"]["selector"].update(k9=1), "k9"),
+        (lambda m: m["pipeline"].update(selector={"name": "oracle"}), "unknown selector 'oracle'; known: bm25"),
+        (lambda m: m["pipeline"]["packing"].update(budget="many"), "pipeline.packing.budget: Input should be a valid integer"),
+        (lambda m: m["pipeline"]["packing"].update(budget_range=[64, 300]), "ends at 300 tokens, but the graph takes 256 at most"),
+        (lambda m: m["files"].pop("model.onnx"), "'files' does not list model.onnx"),
+        (lambda m: m["files"]["model.onnx"].update(sha256="abc"), "files.model.onnx.sha256: String should match"),
+        (lambda m: m["files"].update({"../secret": m["files"]["model.onnx"]}), "'../secret' is no plain file name"),
+        (lambda m: m["files"].update({"/etc/passwd": m["files"]["model.onnx"]}), "'/etc/passwd' is no plain file name"),
+        (lambda m: m["files"].update({"..": m["files"]["model.onnx"]}), "'..' is no plain file name"),
+        (lambda m: m["graph"].update(file="../model.onnx"), "'files' does not list ../model.onnx"),
+        (lambda m: m["graph"].update(vocabulary_size=4), "/tokenizer.json: has 9 tokens, but the graph knows 4"),
+    ],
+)
+def test_a_manifest_that_does_not_fit(bundle: Path, edit: Edit, told: str) -> None:
+    edit_manifest(bundle, edit)
+    assert told in refusal(bundle)
+
+
+def test_many_problems_are_told_in_short(bundle: Path) -> None:
+    edit_manifest(bundle, lambda m: m.update({f"field{i}": "x" * 1000 for i in range(50)}))
+    message = refusal(bundle)
+    assert "and 47 more" in message
+    assert len(message) < 700
+
+
+@pytest.mark.parametrize("content", [b"no tokenizer", b'{"version": "1.0"}', b"\xff\xfe"])
+def test_a_tokenizer_that_cannot_be_read(bundle: Path, content: bytes) -> None:
+    replace_file(bundle, "tokenizer.json", content)
+    assert refusal(bundle).startswith("/tokenizer.json: cannot be read")
+
+
+@pytest.mark.parametrize("content", [b"", b"term\t1\n", b"documents\tmany\n", b"documents\t3\nriver\n", b"documents\t3\n\xff\t1\n"])
+def test_a_frequency_table_that_cannot_be_read(bundle: Path, content: bytes) -> None:
+    replace_file(bundle, "frequencies.tsv", content)
+    assert refusal(bundle).startswith("/frequencies.tsv: cannot be read")
+
+
+def test_an_occupied_place_is_kept(bundle: Path, tmp_path: Path, files: dict[str, Path]) -> None:
+    with pytest.raises(BundleError, match="is not empty"):
+        write_bundle(bundle, manifest(name="second"), files)
+    assert load_bundle(bundle).manifest.name == "tiny"
+    with pytest.raises(BundleError, match="holds no bundle"):
+        write_bundle(tmp_path / "made", manifest(), files, overwrite=True)
+    with pytest.raises(BundleError, match="is a file"):
+        write_bundle(files["model.onnx"], manifest(), files, overwrite=True)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["bundle", "made"]
+
+
+def test_overwriting_replaces_the_whole_bundle(bundle: Path, tmp_path: Path, files: dict[str, Path]) -> None:
+    (bundle / "left-over").write_text("old")
+    write_bundle(bundle, manifest(name="second"), files, overwrite=True)
+    assert load_bundle(bundle).manifest.name == "second"
+    assert not (bundle / "left-over").exists()
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["bundle", "made"]
+
+
+def test_an_empty_directory_is_filled(tmp_path: Path, files: dict[str, Path]) -> None:
+    (tmp_path / "empty").mkdir()
+    assert write_bundle(tmp_path / "empty", manifest(), files).path == tmp_path / "empty"
+
+
+@pytest.mark.parametrize(
+    ("changes", "told"),
+    [
+        ({"quality": {"nDCG@10": float("nan")}}, "holds what JSON cannot"),
+        ({"provenance": {"git": object()}}, "holds what JSON cannot"),
+        ({"graph": GraphEntry(inputs={}, vocabulary_size=2)}, "belongs to another model"),
+    ],
+)
+def test_what_would_not_load_is_not_written(tmp_path: Path, files: dict[str, Path], changes: dict[str, Any], told: str) -> None:
+    with pytest.raises(BundleError, match=told):
+        write_bundle(tmp_path / "bundle", manifest(**changes), files)
+    assert [path.name for path in tmp_path.iterdir()] == ["made"]
+
+
+def test_a_file_that_is_not_there_or_leaves_the_bundle_is_not_written(tmp_path: Path, files: dict[str, Path]) -> None:
+    with pytest.raises(BundleError, match=r"cannot be written \(No such file or directory: .*none"):
+        write_bundle(tmp_path / "bundle", manifest(), {**files, "notes.txt": tmp_path / "none"})
+    with pytest.raises(BundleError, match=r"'\.\./x' is no plain file name"):
+        write_bundle(tmp_path / "bundle", manifest(), {**files, "../x": files["model.onnx"]})
+    assert [path.name for path in tmp_path.iterdir()] == ["made"]
+
+
+def test_a_file_entry_needs_a_whole_hash() -> None:
+    with pytest.raises(ValueError, match="sha256"):
+        FileEntry(sha256="0" * 63, bytes=1)
