@@ -5,6 +5,8 @@ Cut candidates are the ends of sentences and clauses. The split minimises ``sum(
 document's end 0. On a tie the nearest cut before wins.
 """
 
+from collections import deque
+
 import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
@@ -66,15 +68,15 @@ def split(costs: NDArray[np.int64], longest: int = 63) -> NDArray[np.int32]:
     """
     places, prices = cut_candidates(costs, longest)
     best, before = [0] * len(places), [0] * len(places)
+    window = deque([0])  # places within reach that no nearer place undercuts: cheapest first, so a page of "!" stays linear
     for i in range(1, len(places)):
-        reach = places[i] - longest
-        nearest, cheapest = i - 1, best[i - 1]
-        j = i - 2
-        while j >= 0 and places[j] >= reach:
-            if best[j] < cheapest:
-                nearest, cheapest = j, best[j]
-            j -= 1
-        best[i], before[i] = cheapest + prices[i] + BLOCK_COST, nearest
+        while places[window[0]] < places[i] - longest:
+            window.popleft()
+        before[i] = window[0]
+        best[i] = best[window[0]] + prices[i] + BLOCK_COST
+        while window and best[window[-1]] >= best[i]:
+            window.pop()
+        window.append(i)
     bounds, i = [], len(places) - 1
     while i > 0:
         bounds.append(places[i])

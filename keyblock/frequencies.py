@@ -49,14 +49,17 @@ class DocumentFrequencies:
     @classmethod
     def read(cls, path: Path) -> "DocumentFrequencies":
         """Read a table. Raises ValueError, naming the line, when it is not one."""
-        head, *lines = path.read_text(encoding="utf-8").rstrip("\n").split("\n")
+        try:
+            head, *lines = path.read_text(encoding="utf-8").rstrip("\n").split("\n")
+        except UnicodeDecodeError as error:
+            raise ValueError(f"{path}: not UTF-8 text ({error.reason} at byte {error.start})") from None
         label, _, total = head.partition("\t")
-        if label != "documents" or not total.isdigit():
+        if label != "documents" or not total.isdecimal():
             raise ValueError(f"{path}: line 1 must be 'documents<TAB>N', not {head[:40]!r}")
         frequencies: dict[str, int] = {}
         for number, line in enumerate(lines, 2):
             term, _, df = line.rpartition("\t")
-            if not term or not df.isdigit():
+            if not term or not df.isdecimal():
                 raise ValueError(f"{path}: line {number} must be 'term<TAB>df', not {line[:40]!r}")
             frequencies[term] = int(df)
         return cls(int(total), frequencies)

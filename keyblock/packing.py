@@ -53,13 +53,18 @@ def pack(query: PreparedQuery, document: PreparedDocument, order: NDArray[np.int
 
     Args:
         query: its tokens are all kept (they were capped when it was prepared).
-        document: the title is kept whole where the budget allows a block beside it.
+        document: its title may take half of the room beside the query.
         order: shape (n_blocks,), block numbers, best first.
         template: the special tokens.
         budget: tokens the sequence may have, specials included.
+
+    Raises ValueError when the query leaves no room for a token of the document.
     """
     room = budget - template.overhead - len(query.token_ids)
-    title = document.title_ids[: max(room // 2, 0)]
+    if room < 1:
+        asked = f"{len(query.token_ids)} query and {template.overhead} special tokens"
+        raise ValueError(f"a budget of {budget} tokens has no room beside {asked}")
+    title = document.title_ids[: room // 2]
     taken, kept = take_blocks(np.diff(document.bounds), order, room - len(title))
     pieces = [np.asarray(template.before, np.int32), query.token_ids, np.asarray(template.between, np.int32)]
     split = sum(map(len, pieces))

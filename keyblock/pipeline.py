@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any, Self
 
 import numpy as np
@@ -17,6 +18,8 @@ from keyblock.prepared import PreparedDocument, PreparedQuery
 from keyblock.selection import SELECTORS, idf_weights, rank_blocks
 from keyblock.text import Analyzer, AnalyzerConfig, unique_in_order
 from keyblock.tokenization import Tokenizer
+
+QUERY_TERMS = 256  # distinct terms of a query that select blocks: a pasted page must not cost (its words x a document's blocks)
 
 
 class PackingConfig(BaseModel):
@@ -41,7 +44,7 @@ class PackingConfig(BaseModel):
 class PipelineConfig(BaseModel):
     """The whole description; `bundle.json` and a training run carry it as JSON."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", validate_default=True)  # defaults are written out with their parameters
     analyzer: AnalyzerConfig = AnalyzerConfig()
     segmenter: dict[str, Any] = {"name": "cogltx"}
     selector: dict[str, Any] = {"name": "bm25"}
@@ -90,10 +93,10 @@ class Pipeline:
         self._costs = cut_costs(tokenizer)
 
     def prepare_query(self, text: str) -> PreparedQuery:
-        """Token ids up to the cap, and every term (terms beyond the cap still select blocks)."""
+        """Token ids up to the cap, and the distinct terms up to QUERY_TERMS (terms beyond the token cap still select blocks)."""
         ids = self.tokenizer.ids(text)
         cap = self.config.packing.query_tokens
-        terms = np.asarray(unique_in_order(self.analyzer.keys(text)), dtype=np.int64)
+        terms = np.asarray(unique_in_order(self.analyzer.keys(text))[:QUERY_TERMS], dtype=np.int64)
         return PreparedQuery(ids[:cap], terms, truncated=len(ids) > cap)
 
     def prepare_document(self, text: str, title: str = "") -> PreparedDocument:
@@ -114,9 +117,10 @@ class Pipeline:
     def _document(self, text: str, title: str, encoding: Encoding) -> PreparedDocument:
         ids = np.asarray(encoding.ids, dtype=np.int32)
         bounds = self.segmenter.bounds(self._costs[ids])
-        offsets = [_offsets(encoding, first, last - 1) for first, last in zip(bounds[:-1].tolist(), bounds[1:].tolist(), strict=True)]
+        offsets = [_offsets(encoding, first, last - 1) for first, last in pairwise(bounds.tolist())]
         starts, ends = np.asarray(offsets, dtype=np.int32).reshape(-1, 2).T
-        per_block = [self.analyzer.keys(text[start:end]) for start, end in offsets]
+        starts[1:] = np.maximum(starts[1:], ends[:-1])  # one character may be several tokens (Hangul), cut between two blocks
+        per_block = [self.analyzer.keys(text[start:end]) for start, end in zip(starts.tolist(), ends.tolist(), strict=True)]
         return PreparedDocument(
             token_ids=ids,
             bounds=bounds,
@@ -132,13 +136,20 @@ class Pipeline:
         return self.tokenizer.ids(title)[:cap] if title and cap else np.zeros(0, np.int32)
 
     def select(self, query: PreparedQuery, document: PreparedDocument, budget: int | None = None) -> Selection:
-        """Rank the document's blocks for the query and pack the best into `budget` tokens (the pipeline's own by default)."""
+        """Rank the document's blocks for the query and pack the best into `budget` tokens (the pipeline's own by default).
+
+        Raises ValueError for a budget without room beside the query.
+        """
         scores = self.selector.scores(query, document, self.frequencies)
-        packed = pack(query, document, rank_blocks(scores), self.tokenizer.template, budget or self.config.packing.budget)
+        budget = self.config.packing.budget if budget is None else budget
+        packed = pack(query, document, rank_blocks(scores), self.tokenizer.template, budget)
         found = np.isin(query.terms, document.terms)
         return Selection(packed, scores, lexical_evidence(scores, found, idf_weights(query, self.frequencies)))
 
 
 def _offsets(encoding: Encoding, first: int, last: int) -> tuple[int, int]:
     """Code point offsets of tokens `first` to `last`, both included."""
-    return encoding.token_to_chars(first)[0], encoding.token_to_chars(last)[1]
+    head, tail = encoding.token_to_chars(first), encoding.token_to_chars(last)
+    if head is None or tail is None:
+        raise ValueError("the tokenizer does not say where its tokens stand in the text")
+    return head[0], tail[1]

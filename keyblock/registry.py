@@ -61,6 +61,6 @@ class Registry(Generic[C]):
         """Build the component that `description` names. Raises ValueError for an unknown name or parameter."""
         parameters = {"name": description} if isinstance(description, str) else dict(description)
         name = parameters.pop("name", None)
-        if name not in self._members:
+        if not isinstance(name, str) or name not in self._members:
             raise ValueError(f"unknown {self.kind} {name!r}; known: {', '.join(self.names())}")
         return self._members[name].read(parameters)

@@ -34,13 +34,17 @@ def rank_blocks(scores: NDArray[np.float64]) -> NDArray[np.intp]:
 
 def term_counts(query: PreparedQuery, document: PreparedDocument) -> NDArray[np.float64]:
     """How often each distinct query term occurs in each block, shape (n_query_terms, n_blocks)."""
-    counts = np.zeros((len(query.terms), document.n_blocks))
-    for row, term in enumerate(query.terms.tolist()):
-        hits = np.flatnonzero(document.terms == term)
-        if len(hits):
-            blocks = np.searchsorted(document.term_bounds, hits, side="right") - 1
-            counts[row] = np.bincount(blocks, minlength=document.n_blocks)
-    return counts
+    shape = len(query.terms), document.n_blocks
+    if 0 in shape:
+        return np.zeros(shape)
+    order = np.argsort(query.terms)
+    known = query.terms[order]
+    rows = np.searchsorted(known, document.terms)
+    rows[rows == len(known)] = 0
+    hits = np.flatnonzero(known[rows] == document.terms)
+    blocks = np.searchsorted(document.term_bounds, hits, side="right") - 1
+    cells = order[rows[hits]] * document.n_blocks + blocks
+    return np.bincount(cells, minlength=shape[0] * shape[1]).reshape(shape).astype(np.float64)
 
 
 @SELECTORS.register("first")

@@ -41,23 +41,24 @@ class Tokenizer:
             raise ValueError(f"{path}: not a tokenizer file ({error})") from None
         self._tokenizer.no_truncation()
         self._tokenizer.no_padding()
+        self._tokenizer.encode_special_tokens = True  # "[SEP]" in a text is three words, not its end
         self.template = self._pair_template()
 
     def _pair_template(self) -> PairTemplate:
         pair = self._tokenizer.encode("a", "a")
         words = [i for i, special in enumerate(pair.special_tokens_mask) if not special]
-        if len(words) != 2:
+        if len(words) != 2 or words[0] + 1 == words[1]:
             raise ValueError(f"the tokenizer does not mark a pair of texts: it makes {pair.tokens} of 'a' and 'a'")
         first, second = words
-        ids = pair.ids
+        ids, types = pair.ids, pair.type_ids
         return PairTemplate(
-            tuple(ids[:first]), tuple(ids[first + 1 : second]), tuple(ids[second + 1 :]), pair.type_ids[first], pair.type_ids[second]
+            tuple(ids[:first]), tuple(ids[first + 1 : second]), tuple(ids[second + 1 :]), types[first], types[second]
         )
 
     @property
     def vocabulary_size(self) -> int:
-        """How many ids there are, added tokens included."""
-        return self._tokenizer.get_vocab_size()
+        """One more than the largest id, added tokens included (a vocabulary may have gaps)."""
+        return max(self._tokenizer.get_vocab().values()) + 1
 
     @property
     def pad_id(self) -> int:
