@@ -1,0 +1,54 @@
+# make serve: serve the default model at http://127.0.0.1:8000 (KEYBLOCK_HOST and KEYBLOCK_PORT say otherwise).
+# make test:  every check that a change has to pass.
+# Both make what they need in .venv first, at the versions of requirements/constraints.txt; PYTHON=... names another interpreter.
+
+SHELL := bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+.PHONY: help serve test check env bench clean
+
+VENV := .venv
+BIN := $(VENV)/bin
+PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11; do \
+	$$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && { echo $$p; break; }; done)
+INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint requirements/constraints.txt
+PINS := pyproject.toml requirements/constraints.txt
+
+help:
+	@sed -n 's/^# //p' Makefile | head -3
+
+$(VENV)/made:
+	@[ -n "$(PYTHON)" ] || { echo "KeyBlock needs Python 3.11 or newer: install one, or name it: make $(MAKECMDGOALS) PYTHON=/path/to/python3" >&2; exit 1; }
+	@$(PYTHON) -m venv --clear $(VENV) || { echo "$(PYTHON) cannot make a virtual environment: install its venv module (Debian: apt install python3-venv)" >&2; exit 1; }
+	@touch $@
+
+$(VENV)/serving: $(PINS) | $(VENV)/made
+	@echo "Installing what serving needs into $(VENV) (about 120 MB to download) ..."
+	@$(INSTALL) --editable '.[cpu,serve]'
+	@touch $@
+
+$(VENV)/testing: $(PINS) | $(VENV)/made
+	@echo "Installing what training and the tests need into $(VENV) (PyTorch among it; minutes) ..."
+	@$(INSTALL) --editable '.[cpu,serve,train,test]'
+	@touch $@ $(VENV)/serving
+
+env: $(VENV)/testing
+
+serve: $(VENV)/serving
+	@exec $(BIN)/keyblock-serve
+
+check: $(VENV)/testing
+	$(BIN)/ruff check --quiet .
+	$(BIN)/ruff format --check --quiet .
+	$(BIN)/mypy
+	$(BIN)/lint-imports --no-cache
+test: check
+	$(BIN)/python -m pytest
+
+bench: $(VENV)/testing
+	@shopt -s nullglob; scripts=(benchmarks/*.py); \
+	if [ $${#scripts[@]} = 0 ]; then echo "No benchmark is in benchmarks/ yet; what was measured so far is in docs/results.md."; fi; \
+	for script in "$${scripts[@]}"; do echo "== $$script"; $(BIN)/python "$$script"; done
+
+clean:
+	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache build dist *.egg-info
