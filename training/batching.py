@@ -1,0 +1,33 @@
+"""Packed sequences to padded tensors, for the trainer and for scoring with PyTorch."""
+
+from collections.abc import Sequence
+from typing import NamedTuple, Self
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from keyblock.packing import Packed
+
+
+class Inputs(NamedTuple):
+    """Three (batch, length) tensors, in the order of `CrossEncoder.forward`."""
+
+    input_ids: Tensor
+    token_type_ids: Tensor
+    attention_mask: Tensor
+
+    def to(self, device: torch.device) -> Self:
+        """The same on a device."""
+        return type(self)(*(tensor.to(device, non_blocking=True) for tensor in self))
+
+
+def pad(sequences: Sequence[Packed], pad_id: int) -> Inputs:
+    """Pad on the right to the longest sequence."""
+    length = max(len(packed.ids) for packed in sequences)
+    ids = np.full((len(sequences), length), pad_id, dtype=np.int64)
+    types, mask = np.zeros_like(ids), np.zeros_like(ids)
+    for row, packed in enumerate(sequences):
+        n = len(packed.ids)
+        ids[row, :n], types[row, packed.split : n], mask[row, :n] = packed.ids, 1, 1
+    return Inputs(torch.from_numpy(ids), torch.from_numpy(types), torch.from_numpy(mask))

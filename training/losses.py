@@ -1,0 +1,41 @@
+"""Ranking losses over groups of one relevant document and its negatives.
+
+Each takes scores of shape (groups, 1 + negatives), the relevant document first, and gives a scalar.
+"""
+
+from collections.abc import Callable
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+Loss = Callable[[Tensor], Tensor]
+LOSSES: dict[str, Loss] = {}
+
+
+def register(name: str) -> Callable[[Loss], Loss]:
+    """Add a loss under `name`."""
+
+    def add(loss: Loss) -> Loss:
+        LOSSES[name] = loss
+        return loss
+
+    return add
+
+
+@register("hinge")
+def hinge(scores: Tensor) -> Tensor:
+    """Mean over pairs of max(0, 1 - s+ + s-) (KeyB section 4.3)."""
+    return F.relu(1 - scores[:, :1] + scores[:, 1:]).mean()
+
+
+@register("logistic")
+def logistic(scores: Tensor) -> Tensor:
+    """Mean over pairs of ln(1 + exp(s- - s+)) (RankNet)."""
+    return F.softplus(scores[:, 1:] - scores[:, :1]).mean()
+
+
+@register("listwise")
+def listwise(scores: Tensor) -> Tensor:
+    """Cross-entropy of the relevant document among its group (localized contrastive estimation, Gao et al. 2021)."""
+    return F.cross_entropy(scores, torch.zeros(len(scores), dtype=torch.long, device=scores.device))

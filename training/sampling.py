@@ -1,0 +1,119 @@
+"""Training examples: a query, one relevant document, and negatives from the first-stage list.
+
+Step s of a run draws from a generator seeded by (seed, s): the same batch whether or not the run was interrupted before.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TypeVar
+
+import numpy as np
+
+from keyblock.packing import Packed
+from keyblock.pipeline import Pipeline
+from keyblock.prepared import PreparedDocument, PreparedQuery
+from training.collection import Collection
+from training.recipe import Negatives, Recipe
+from training.runs import Run
+
+K = TypeVar("K")
+
+
+class Preparation:
+    """The pipeline over one collection; prepared queries and documents are kept."""
+
+    def __init__(self, collection: Collection, pipeline: Pipeline) -> None:
+        self.collection = collection
+        self.pipeline = pipeline
+        self._documents: dict[str, PreparedDocument] = {}
+        self._queries: dict[str, PreparedQuery] = {}
+
+    def document(self, doc_id: str) -> PreparedDocument:
+        """The prepared document."""
+        if doc_id not in self._documents:
+            _, title, text = self.collection.documents[doc_id]
+            self._documents[doc_id] = self.pipeline.prepare_document(text, title)
+        return self._documents[doc_id]
+
+    def query(self, query_id: str) -> PreparedQuery:
+        """The prepared query."""
+        if query_id not in self._queries:
+            self._queries[query_id] = self.pipeline.prepare_query(self.collection.queries[query_id])
+        return self._queries[query_id]
+
+    def pack(self, query_id: str, doc_id: str, budget: int) -> Packed:
+        """The model's input for a pair."""
+        return self.pipeline.select(self.query(query_id), self.document(doc_id), budget).packed
+
+    def best_block(self, query_id: str, doc_id: str) -> float:
+        """The selector's score of the document's best block."""
+        scores = self.pipeline.selector.scores(self.query(query_id), self.document(doc_id), self.pipeline.frequencies)
+        return float(scores.max(initial=0.0))
+
+
+@dataclass(frozen=True)
+class Source:
+    """One collection's training queries: those with a relevant document and a negative in their first-stage list."""
+
+    preparation: Preparation
+    queries: Sequence[str]
+    relevant: Mapping[str, list[str]]
+    negatives: Mapping[str, list[str]]
+
+    @classmethod
+    def build(cls, preparation: Preparation, split: str, run: Run, depth: int) -> "Source":
+        """Keep the split's usable queries. Raises ValueError when none is left."""
+        qrels = preparation.collection.qrels
+        relevant, negatives = {}, {}
+        for query in preparation.collection.split(split):
+            grades = qrels.get(query, {})
+            positive = [d for d, grade in grades.items() if grade > 0 and d in preparation.collection.documents]
+            others = [d for d in list(run.get(query, ()))[:depth] if grades.get(d, 0) <= 0]
+            if positive and others:
+                relevant[query], negatives[query] = positive, others
+        if not relevant:
+            raise ValueError(f"{preparation.collection.path}: no query of split {split} has a relevant document and a negative")
+        return cls(preparation, list(relevant), relevant, negatives)
+
+    def draw(self, rng: np.random.Generator, how: Negatives, budget: int) -> list[Packed]:
+        """One group: the packed relevant document first, then `how.per_query` negatives."""
+        query = self.queries[rng.integers(len(self.queries))]
+        documents = [self.relevant[query][rng.integers(len(self.relevant[query]))], *self._negatives(rng, how, query)]
+        return [self.preparation.pack(query, document, budget) for document in documents]
+
+    def _negatives(self, rng: np.random.Generator, how: Negatives, query: str) -> list[str]:
+        pool = self.negatives[query]
+        shuffled = [pool[i] for i in rng.permutation(len(pool))]
+        hardest: list[str] = []
+        if how.hard:
+            sample = shuffled[: how.hard_sample]
+            hardest = sorted(sample, key=lambda d: -self.preparation.best_block(query, d))[: how.hard]
+        chosen = hardest + [d for d in shuffled if d not in hardest]
+        # a short list is drawn from again rather than leaving the group short
+        return [chosen[i % len(chosen)] for i in range(how.per_query)]
+
+
+@dataclass(frozen=True)
+class StepBatch:
+    """What one optimizer step reads: groups of equal size, flattened group by group."""
+
+    sequences: list[Packed]
+    group: int
+    budget: int
+
+
+def draw_step(sources: Mapping[str, Source], recipe: Recipe, step: int) -> StepBatch:
+    """The batch of a step: one budget, queries from the collections in the recipe's mixture."""
+    rng = np.random.default_rng((recipe.seed, step))
+    budget = int(_choose(rng, recipe.budgets))
+    group = 1 + recipe.negatives.per_query
+    n_queries = max(1, recipe.tokens_per_step // (budget * group))
+    mixture = recipe.mixture or dict.fromkeys(sources, 1.0)
+    weights = {name: mixture.get(name, 0.0) for name in sources}
+    groups = [sources[_choose(rng, weights)].draw(rng, recipe.negatives, budget) for _ in range(n_queries)]
+    return StepBatch([packed for one in groups for packed in one], group, budget)
+
+
+def _choose(rng: np.random.Generator, weights: Mapping[K, float]) -> K:
+    keys, shares = list(weights), np.asarray(list(weights.values()), dtype=np.float64)
+    return keys[rng.choice(len(keys), p=shares / shares.sum())]

@@ -1,0 +1,102 @@
+"""From a recipe and collections to a run directory.
+
+RUN holds: recipe.yaml, pipeline.json, tokenizer.json, frequencies.tsv, provenance.json, log.jsonl, curves.png and checkpoint/
+(config.json, model.safetensors, head.safetensors, tokenizer.json, optimizer state).
+"""
+
+import json
+import platform
+import shutil
+from collections.abc import Iterable, Sequence
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import torch
+import yaml
+
+from keyblock.frequencies import DocumentFrequencies
+from keyblock.pipeline import Pipeline
+from keyblock.text import Analyzer
+from keyblock.tokenization import Tokenizer
+from training import attention
+from training.collection import Collection
+from training.dev import DevSet
+from training.first_stage import candidate_pool, complete_run
+from training.loop import Trainer
+from training.model import CrossEncoder
+from training.recipe import Recipe, RecipeError, backbone_path
+from training.sampling import Preparation, Source
+
+
+def train(recipe: Recipe, collections: Sequence[Collection], run: Path) -> None:
+    """Train, or continue the run that `run` holds. Raises RecipeError when it holds a run of another recipe."""
+    torch.manual_seed(recipe.seed)
+    run.mkdir(parents=True, exist_ok=True)
+    _claim(run, recipe)
+    backbone = backbone_path(recipe.backbone)
+    pipeline = make_pipeline(recipe, collections, backbone, run)
+    preparations = {c.name: Preparation(c, pipeline) for c in collections}
+    sources = {
+        name: Source.build(p, recipe.split, complete_run(p.collection, recipe.split, recipe.negatives.depth), recipe.negatives.depth)
+        for name, p in preparations.items()
+    }
+    write_json(run / "provenance.json", provenance(recipe, sources))
+    device = best_device()
+    model = CrossEncoder.from_backbone(backbone, recipe.dropout, attention=fastest_attention(device)).to(device)
+    Trainer(recipe, model, pipeline, sources, DevSet.build(preparations, recipe), run).train()
+
+
+def best_device() -> torch.device:
+    """CUDA when there is one, else the CPU."""
+    return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+
+
+def fastest_attention(device: torch.device) -> str:
+    """The attention implementation to train with on a device."""
+    return attention.NAME if device.type == "cpu" else "sdpa"
+
+
+def _claim(run: Path, recipe: Recipe) -> None:
+    """Write the recipe into RUN, or make sure that the run there is of the same one."""
+    text = yaml.safe_dump(recipe.model_dump(mode="json"), sort_keys=False)
+    path = run / "recipe.yaml"
+    if path.exists() and path.read_text(encoding="utf-8") != text:
+        raise RecipeError(f"{run}: holds a run of another recipe; choose another --out, or the recipe in {path}")
+    path.write_text(text, encoding="utf-8")
+
+
+def make_pipeline(recipe: Recipe, collections: Iterable[Collection], backbone: str, run: Path) -> Pipeline:
+    """Build the pipeline and write its parts into RUN; frequencies are counted over the training pool once."""
+    if not (Path(backbone) / "tokenizer.json").exists():
+        from transformers import AutoTokenizer  # a hub name: transformers resolves and caches it
+
+        AutoTokenizer.from_pretrained(backbone).backend_tokenizer.save(str(run / "tokenizer.json"))
+    else:
+        shutil.copy(Path(backbone) / "tokenizer.json", run / "tokenizer.json")
+    path = run / "frequencies.tsv"
+    if not path.exists():
+        analyzer = Analyzer(recipe.pipeline.analyzer)
+        DocumentFrequencies.count((t for c in collections for t in _pool_texts(c, recipe.split)), analyzer).write(path)
+    write_json(run / "pipeline.json", recipe.pipeline.model_dump(mode="json"))
+    return Pipeline(recipe.pipeline, Tokenizer(run / "tokenizer.json"), DocumentFrequencies.read(path))
+
+
+def _pool_texts(collection: Collection, split: str) -> Iterable[str]:
+    for doc_id in candidate_pool(collection, split):
+        _, title, text = collection.documents[doc_id]
+        yield f"{title} {text}"
+
+
+def provenance(recipe: Recipe, sources: dict[str, Source]) -> dict[str, Any]:
+    """What a bundle says of how its model was made."""
+    return {
+        "recipe": recipe.model_dump(mode="json"),
+        "collections": {name: {"split": recipe.split, "queries": len(source.queries)} for name, source in sources.items()},
+        "software": {name: version(name) for name in ("torch", "transformers", "tokenizers")} | {"python": platform.python_version()},
+    }
+
+
+def write_json(path: Path, value: Any) -> None:
+    """Write JSON for people to read."""
+    path.write_text(json.dumps(value, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
