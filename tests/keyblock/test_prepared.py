@@ -1,0 +1,18 @@
+"""What is known of a query and a document before they meet."""
+
+import numpy as np
+
+from keyblock.pipeline import Pipeline
+
+
+def test_the_size_in_memory_counts_every_array(pipeline: Pipeline) -> None:
+    document = pipeline.prepare_document("The river floods the bridge. The city is old.", title="City")
+    arrays = [getattr(document, name) for name in document.__slots__]
+    assert all(isinstance(array, np.ndarray) for array in arrays)
+    assert document.nbytes == sum(array.size * array.itemsize for array in arrays) > 0
+
+
+def test_blocks_are_counted(pipeline: Pipeline) -> None:
+    assert pipeline.prepare_document("").n_blocks == 0
+    assert pipeline.prepare_document("river").n_blocks == 1
+    assert pipeline.prepare_document("river " * 64).n_blocks == 2

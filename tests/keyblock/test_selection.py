@@ -1,0 +1,165 @@
+"""Selectors against slow loops over the papers' formulas, numbers worked by hand, and rank_bm25."""
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+from rank_bm25 import BM25Okapi
+
+from keyblock.frequencies import DocumentFrequencies
+from keyblock.prepared import PreparedDocument, PreparedQuery
+from keyblock.selection import SELECTORS, Bm25, Selector, TfIdf, idf_weights, rank_blocks, term_counts
+from keyblock.text import term_key
+
+WORDS = ["river", "bridg", "citi", "stone", "flood", "year", "unseen"]
+BLOCKS = st.lists(st.lists(st.sampled_from(WORDS), max_size=12), max_size=10)
+QUERY = st.lists(st.sampled_from([*WORDS, "absent"]), unique=True, max_size=6)
+
+
+def query_of(*terms: str) -> PreparedQuery:
+    return PreparedQuery(np.arange(len(terms), dtype=np.int32), np.asarray([term_key(t) for t in terms], dtype=np.int64))
+
+
+def document_of(blocks: list[list[str]]) -> PreparedDocument:
+    """A document whose blocks hold these terms; one token a block."""
+    n = len(blocks)
+    keys = np.asarray([term_key(term) for block in blocks for term in block], dtype=np.int64)
+    bounds = np.cumsum([0, *map(len, blocks)], dtype=np.int32)
+    places = np.arange(n, dtype=np.int32)
+    return PreparedDocument(places, np.arange(n + 1, dtype=np.int32), places, places + 1, keys, bounds, np.zeros(0, np.int32))
+
+
+def slow_tfidf(query: list[str], block: list[str], table: DocumentFrequencies) -> float:
+    """``sum over w in q and b of (ln tf(w, b) + 1) * ln((N + 1) / (df(w) + 1))``."""
+    total = 0.0
+    for word in query:
+        if word in block:
+            idf = math.log((table.n_documents + 1) / (table.frequencies.get(word, 0) + 1))
+            total += (math.log(block.count(word)) + 1) * idf
+    return total
+
+
+def slow_bm25(
+    query: list[str], block: list[str], blocks: list[list[str]], table: DocumentFrequencies, k1: float, b: float
+) -> float:
+    """``sum over w in q and b of idf(w) * tf / (k1 * (1 - b + b * len_b / avg_len) + tf)``."""
+    average = sum(map(len, blocks)) / len(blocks)
+    total = 0.0
+    for word in query:
+        if tf := block.count(word):
+            idf = math.log((table.n_documents + 1) / (table.frequencies.get(word, 0) + 0.5))
+            total += idf * tf / (k1 * (1 - b + b * len(block) / average) + tf)
+    return total
+
+
+@given(BLOCKS, QUERY)
+def test_counts_equal_a_slow_loop(blocks: list[list[str]], query: list[str]) -> None:
+    counts = term_counts(query_of(*query), document_of(blocks))
+    assert counts.shape == (len(query), len(blocks))
+    assert counts.tolist() == [[block.count(word) for block in blocks] for word in query]
+
+
+@given(BLOCKS, QUERY)
+def test_tfidf_equals_a_slow_loop(frequencies: DocumentFrequencies, blocks: list[list[str]], query: list[str]) -> None:
+    scores = TfIdf().scores(query_of(*query), document_of(blocks), frequencies)
+    np.testing.assert_allclose(scores, [slow_tfidf(query, block, frequencies) for block in blocks], rtol=1e-12, atol=1e-12)
+
+
+@given(BLOCKS, QUERY, st.sampled_from([0.0, 0.9, 2.0]), st.sampled_from([0.0, 0.4, 1.0]))
+def test_bm25_equals_a_slow_loop(
+    frequencies: DocumentFrequencies, blocks: list[list[str]], query: list[str], k1: float, b: float
+) -> None:
+    scores = Bm25(k1=k1, b=b).scores(query_of(*query), document_of(blocks), frequencies)
+    slow = [slow_bm25(query, block, blocks, frequencies, k1, b) for block in blocks]
+    np.testing.assert_allclose(scores, slow, rtol=1e-12, atol=1e-12)
+
+
+@given(BLOCKS.filter(any), QUERY)
+def test_bm25_equals_rank_bm25(frequencies: DocumentFrequencies, blocks: list[list[str]], query: list[str]) -> None:
+    """rank_bm25 over the blocks of one document, with document-level idf in place of its own and without its (k1 + 1)."""
+    reference = BM25Okapi(blocks, k1=0.9, b=0.4)
+    prepared = query_of(*query)
+    reference.idf = dict(zip(query, idf_weights(prepared, frequencies).tolist(), strict=True))
+    expected = np.asarray(reference.get_scores(query)) / (0.9 + 1)
+    np.testing.assert_allclose(Bm25().scores(prepared, document_of(blocks), frequencies), expected, rtol=1e-12, atol=1e-12)
+
+
+def test_tfidf_by_hand() -> None:
+    """N = 9: df(river) = 1 gives ln 5, df(stone) = 4 gives ln 2; "river" twice counts 1 + ln 2."""
+    table = DocumentFrequencies(9, {"river": 1, "stone": 4})
+    document = document_of([["river", "river", "stone"], ["stone"], ["citi"]])
+    scores = TfIdf().scores(query_of("river", "stone"), document, table)
+    np.testing.assert_allclose(scores, [3.41816, 0.69315, 0.0], atol=1e-5)
+
+
+def test_bm25_by_hand() -> None:
+    """N = 9, df = 1: idf = ln(10 / 1.5) = 1.89712; lengths 3 and 1, mean 2; tf 2 in the long block, 1 in the short one.
+
+    2 / (0.9 * (0.6 + 0.4 * 1.5) + 2) = 2 / 3.08 and 1 / (0.9 * (0.6 + 0.4 * 0.5) + 1) = 1 / 1.72.
+    """
+    document = document_of([["river", "river", "citi"], ["river"]])
+    scores = Bm25().scores(query_of("river"), document, DocumentFrequencies(9, {"river": 1}))
+    np.testing.assert_allclose(scores, [1.89712 * 2 / 3.08, 1.89712 / 1.72], atol=1e-5)
+
+
+def test_idf_is_counted_over_documents(frequencies: DocumentFrequencies) -> None:
+    """Rare terms weigh more, unseen ones most; a table that claims more occurrences than documents never weighs below 0."""
+    weights = idf_weights(query_of("year", "river", "unseen"), frequencies)
+    np.testing.assert_allclose(weights, [math.log(1001 / 600.5), math.log(1001 / 20.5), math.log(1001 / 0.5)])
+    assert idf_weights(query_of("river"), DocumentFrequencies(3, {"river": 90})).tolist() == [0.0]
+
+
+@pytest.mark.parametrize("name", ["tfidf", "bm25"])
+def test_no_match_falls_back_to_document_order(frequencies: DocumentFrequencies, name: str) -> None:
+    document = document_of([["river"]] * 30)
+    for query in (query_of("absent"), query_of()):
+        scores = SELECTORS.create(name).scores(query, document, frequencies)
+        assert scores.tolist() == [0.0] * 30
+        assert rank_blocks(scores).tolist() == list(range(30))
+
+
+@pytest.mark.parametrize("name", ["first", "random", "tfidf", "bm25"])
+def test_documents_without_blocks_or_terms(frequencies: DocumentFrequencies, name: str) -> None:
+    selector = SELECTORS.create(name)
+    assert selector.scores(query_of("river"), document_of([]), frequencies).shape == (0,)
+    wordless = selector.scores(query_of("river"), document_of([[], []]), frequencies)
+    assert wordless.shape == (2,)
+    assert np.isfinite(wordless).all()
+
+
+def test_equal_scores_stay_in_document_order() -> None:
+    scores: NDArray[np.float64] = np.asarray([0.0, 2.0, 0.0, 2.0, 1.0])
+    assert rank_blocks(scores).tolist() == [1, 3, 4, 0, 2]
+
+
+def test_first_reads_from_the_start(frequencies: DocumentFrequencies) -> None:
+    scores = SELECTORS.create("first").scores(query_of("river"), document_of([["citi"], ["river"], ["river"]]), frequencies)
+    assert rank_blocks(scores).tolist() == [0, 1, 2]
+
+
+def test_random_draws_by_content_and_seed(frequencies: DocumentFrequencies) -> None:
+    document, query = document_of([["river"]] * 40), query_of("river", "stone")
+    scores = SELECTORS.create("random").scores(query, document, frequencies)
+    again = SELECTORS.create("random").scores(query, document_of([["river"]] * 40), frequencies)
+    np.testing.assert_array_equal(scores, again)
+    other_query = SELECTORS.create("random").scores(query_of("river"), document, frequencies)
+    other_seed = SELECTORS.create({"name": "random", "seed": 1}).scores(query, document, frequencies)
+    assert len({tuple(rank_blocks(s).tolist()) for s in (scores, other_query, other_seed)}) == 3
+    assert sorted(rank_blocks(scores).tolist()) == list(range(40))
+
+
+def test_a_long_query_counts_every_term() -> None:
+    """Thousands of distinct terms (a pasted page) take one pass over the document."""
+    words = [f"word{i}" for i in range(5000)]
+    counts = term_counts(query_of(*words), document_of([words[10:20] * 2, words[4990:]]))
+    assert np.flatnonzero(counts[:, 0]).tolist() == list(range(10, 20))
+    assert np.flatnonzero(counts[:, 1]).tolist() == list(range(4990, 5000))
+    assert counts[10, 0] == 2
+
+
+def test_an_unfinished_selector_says_so(frequencies: DocumentFrequencies) -> None:
+    with pytest.raises(TypeError, match="Selector does not say how it scores"):
+        Selector().scores(query_of("river"), document_of([["river"]]), frequencies)
