@@ -1,0 +1,1 @@
+"""Offline training and measurement of rankers: collections, sampling, models, the loop, evaluation."""

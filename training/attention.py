@@ -45,7 +45,7 @@ class BatchedAttention(torch.autograd.Function):
 
 
 def attention(
-    module: nn.Module,
+    _module: nn.Module,
     query: Tensor,
     key: Tensor,
     value: Tensor,

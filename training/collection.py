@@ -1,7 +1,8 @@
 """A collection directory: documents, queries, judgements, gold passages and first-stage runs.
 
-Layout: ``corpus.jsonl[.gz]`` {"_id", "title", "text"}; ``queries.jsonl[.gz]`` {"_id", "text"}; ``qrels.tsv[.gz]`` query 0 document grade;
-``splits/NAME.txt`` query ids; ``run.SPLIT.bm25.trec[.gz]``; ``spans.jsonl[.gz]`` {"qid", "docid", "start", "end"}, character offsets.
+Layout: ``corpus.jsonl[.gz]`` {"_id", "title", "text"}; ``queries.jsonl[.gz]`` {"_id", "text"}; ``qrels.tsv[.gz]`` lines of query 0
+document grade; ``splits/NAME.txt`` query ids; ``run.SPLIT.bm25.trec[.gz]``; ``spans.jsonl[.gz]`` {"qid", "docid", "start", "end"}
+with character offsets.
 """
 
 import gzip

@@ -3,7 +3,6 @@
 from pathlib import Path
 from typing import Self
 
-import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 from transformers import AutoConfig, AutoModel

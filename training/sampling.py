@@ -12,6 +12,7 @@ import numpy as np
 from keyblock.packing import Packed
 from keyblock.pipeline import Pipeline
 from keyblock.prepared import PreparedDocument, PreparedQuery
+from keyblock.selection import SELECTORS, Selector
 from training.collection import Collection
 from training.recipe import Negatives, Recipe
 from training.runs import Run
@@ -45,10 +46,10 @@ class Preparation:
         """The model's input for a pair."""
         return self.pipeline.select(self.query(query_id), self.document(doc_id), budget).packed
 
-    def best_block(self, query_id: str, doc_id: str) -> float:
-        """The selector's score of the document's best block."""
-        scores = self.pipeline.selector.scores(self.query(query_id), self.document(doc_id), self.pipeline.frequencies)
-        return float(scores.max(initial=0.0))
+    def best_block(self, query_id: str, doc_id: str, selector: Selector) -> float:
+        """A selector's score of the document's best block; 0 for a document without blocks."""
+        scores = selector.scores(self.query(query_id), self.document(doc_id), self.pipeline.frequencies)
+        return float(scores.max()) if len(scores) else 0.0
 
 
 @dataclass(frozen=True)
@@ -77,8 +78,8 @@ class Source:
 
     def draw(self, rng: np.random.Generator, how: Negatives, budget: int) -> list[Packed]:
         """One group: the packed relevant document first, then `how.per_query` negatives."""
-        query = self.queries[rng.integers(len(self.queries))]
-        documents = [self.relevant[query][rng.integers(len(self.relevant[query]))], *self._negatives(rng, how, query)]
+        query = self.queries[int(rng.integers(len(self.queries)))]
+        documents = [self.relevant[query][int(rng.integers(len(self.relevant[query])))], *self._negatives(rng, how, query)]
         return [self.preparation.pack(query, document, budget) for document in documents]
 
     def _negatives(self, rng: np.random.Generator, how: Negatives, query: str) -> list[str]:
@@ -87,7 +88,8 @@ class Source:
         hardest: list[str] = []
         if how.hard:
             sample = shuffled[: how.hard_sample]
-            hardest = sorted(sample, key=lambda d: -self.preparation.best_block(query, d))[: how.hard]
+            selector = SELECTORS.create(how.hard_by)
+            hardest = sorted(sample, key=lambda d: -self.preparation.best_block(query, d, selector))[: how.hard]
         chosen = hardest + [d for d in shuffled if d not in hardest]
         # a short list is drawn from again rather than leaving the group short
         return [chosen[i % len(chosen)] for i in range(how.per_query)]

@@ -38,13 +38,21 @@ def train(recipe: Recipe, collections: Sequence[Collection], run: Path) -> None:
     pipeline = make_pipeline(recipe, collections, backbone, run)
     preparations = {c.name: Preparation(c, pipeline) for c in collections}
     sources = {
-        name: Source.build(p, recipe.split, complete_run(p.collection, recipe.split, recipe.negatives.depth), recipe.negatives.depth)
+        name: Source.build(
+            p, recipe.split, complete_run(p.collection, recipe.split, recipe.negatives.depth), recipe.negatives.depth
+        )
         for name, p in preparations.items()
     }
     write_json(run / "provenance.json", provenance(recipe, sources))
     device = best_device()
     model = CrossEncoder.from_backbone(backbone, recipe.dropout, attention=fastest_attention(device)).to(device)
     Trainer(recipe, model, pipeline, sources, DevSet.build(preparations, recipe), run).train()
+
+
+def make_source(preparation: Preparation, recipe: Recipe) -> Source:
+    """The training queries of one collection, with a first-stage list for each."""
+    depth = recipe.negatives.depth
+    return Source.build(preparation, recipe.split, complete_run(preparation.collection, recipe.split, depth), depth)
 
 
 def best_device() -> torch.device:
@@ -93,7 +101,8 @@ def provenance(recipe: Recipe, sources: dict[str, Source]) -> dict[str, Any]:
     return {
         "recipe": recipe.model_dump(mode="json"),
         "collections": {name: {"split": recipe.split, "queries": len(source.queries)} for name, source in sources.items()},
-        "software": {name: version(name) for name in ("torch", "transformers", "tokenizers")} | {"python": platform.python_version()},
+        "software": {name: version(name) for name in ("torch", "transformers", "tokenizers")}
+        | {"python": platform.python_version()},
     }
 
 
