@@ -1,0 +1,62 @@
+"""Answers as JSON in pieces: with documents sent back an answer is as large as its request."""
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+
+import orjson
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
+
+PIECE = 1 << 20  # bytes written at once
+
+
+@dataclass(frozen=True, slots=True)
+class About:
+    """What an answer says beside its results.
+
+    Attributes:
+        model: the bundle's name.
+        path: of the request.
+        timings_ms: by stage, and their `total`.
+    """
+
+    model: str
+    path: str
+    timings_ms: dict[str, float]
+
+
+def json_list(items: Iterable[Mapping[str, object]]) -> Iterator[bytes]:
+    """A JSON list, in pieces of about a megabyte."""
+    piece = bytearray(b"[")
+    comma = b""
+    for item in items:
+        piece += comma + orjson.dumps(item)
+        comma = b","
+        if len(piece) >= PIECE:
+            yield bytes(piece)
+            piece.clear()
+    yield bytes(piece) + b"]"
+
+
+class PiecesResponse(Response):
+    """A JSON response whose body is sent piece by piece, its length known beforehand."""
+
+    media_type = "application/json"
+
+    def __init__(self, pieces: Iterable[bytes], status: int = 200, headers: Mapping[str, str] | None = None) -> None:
+        self.pieces = list(pieces)
+        length = {"content-length": str(sum(map(len, self.pieces)))}
+        super().__init__(None, status, {**(headers or {}), **length})
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
+        for piece in self.pieces:
+            await send({"type": "http.response.body", "body": piece, "more_body": True})
+        await send({"type": "http.response.body", "body": b"", "more_body": False})
+
+
+async def disconnected(request: Request) -> None:
+    """Returns when the client has gone; its body must have been read."""
+    while (await request.receive())["type"] != "http.disconnect":
+        continue

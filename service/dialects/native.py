@@ -1,0 +1,103 @@
+"""The native dialect, a superset of Jina's, Cohere's, vLLM's and Infinity's."""
+
+import time
+import uuid
+from collections.abc import Iterator
+from typing import Any
+
+import orjson
+
+from service.answers import About, json_list
+from service.call import Call
+from service.dialects.reading import Payload, read_documents, read_options, read_query, unknown_fields
+from service.errors import RequestError, some
+from service.ranking import Ranking
+from service.settings import Limits
+from service.wire import BlockAnswer, DocumentAnswer, ErrorBody, Meta, Options, RerankAnswer, Result
+
+NAME = "native"
+DOCUMENTS_PER_UNIT = 100  # Cohere bills a query with up to 100 documents as one search unit
+
+
+def read(payload: Payload, limits: Limits) -> Call:
+    """Read a request. Raises RequestError 422."""
+    warnings: list[str] = []
+    query = read_query(payload, limits, warnings)
+    documents = read_documents(payload, "documents", limits, warnings)
+    options = read_options(Options, payload, {"query", "documents"})
+    if idle := [name for name in Options.not_honoured() if getattr(options, name) is not None]:
+        warnings += [f"{name} is not honoured by this version" for name in idle]
+    if unknown := unknown_fields(options):
+        warnings.append(f"unknown fields, not used: {some(unknown)}")
+    return Call(
+        query=query,
+        documents=documents,
+        max_tokens=options.max_tokens_per_doc,
+        top_n=options.top_n or 0,
+        return_documents=bool(options.return_documents),
+        return_blocks=bool(options.return_blocks),
+        raw_scores=bool(options.raw_scores),
+        warnings=warnings,
+    )
+
+
+def _result(call: Call, ranking: Ranking, index: int) -> Result:
+    result: Result = {"index": index, "relevance_score": float(ranking.scores[index])}
+    if (identity := call.documents.ids[index]) is not None:
+        result["id"] = identity
+    if call.return_documents:
+        result["document"] = _document(call, index)
+    if call.return_blocks:
+        result["blocks"] = [BlockAnswer(start=b.start, end=b.end, score=b.score) for b in ranking.blocks[index]]
+    if not ranking.by_model[index]:
+        result["scored_by"] = "order"
+    return result
+
+
+def _document(call: Call, index: int) -> DocumentAnswer:
+    document: DocumentAnswer = {"text": call.documents.texts[index]}
+    if title := call.documents.titles[index]:
+        document["title"] = title
+    return document
+
+
+def body(call: Call, ranking: Ranking, about: About) -> Iterator[bytes]:
+    """The answer in pieces of JSON, best result first."""
+    head, results, tail = orjson.dumps(_frame(call, ranking, about)).partition(b'"results":')
+    yield head + results
+    yield from json_list(_result(call, ranking, index) for index in ranking.order)
+    yield tail.removeprefix(b"[]")
+
+
+def headers(ranking: Ranking, about: About) -> dict[str, str]:
+    """Headers of the answer: everything stands in its body."""
+    return {}
+
+
+def _frame(call: Call, ranking: Ranking, about: About) -> RerankAnswer:
+    units = -(-len(call.documents) // DOCUMENTS_PER_UNIT)
+    meta: Meta = {
+        "degraded": False,
+        "warnings": call.warnings,
+        "timings_ms": about.timings_ms,
+        "tokens_per_document": ranking.budget,
+        "api_version": {"version": "2" if about.path.startswith("/v2/") else "1"},
+        "billed_units": {"search_units": units},
+        "tokens": {"input_tokens": ranking.n_tokens, "output_tokens": 0},
+    }
+    return {
+        "id": f"rerank-{uuid.uuid4().hex}",
+        "object": "rerank",
+        "created": int(time.time()),
+        "model": about.model,
+        "results": [],
+        "usage": {"prompt_tokens": ranking.n_tokens, "total_tokens": ranking.n_tokens},
+        "meta": meta,
+    }
+
+
+def error(problem: RequestError) -> ErrorBody:
+    """The body of an error."""
+    body: dict[str, Any] = {"message": problem.message, "type": problem.kind, "code": problem.status}
+    body["param"] = problem.path[0] if problem.path else None
+    return {"detail": problem.detail(), "message": problem.message, "error": body}

@@ -1,0 +1,50 @@
+"""The dialect of text-embeddings-inference: `texts` in, a bare sorted list of all of them out."""
+
+from collections.abc import Iterator
+
+from service.answers import About, json_list
+from service.call import Call
+from service.dialects.reading import Payload, read_documents, read_options, read_query
+from service.errors import RequestError
+from service.ranking import Ranking
+from service.settings import Limits
+from service.wire import TeiErrorBody, TeiOptions, TeiResult
+
+NAME = "tei"
+ERROR_TYPES = {500: "Backend", 503: "Unhealthy", 429: "Overloaded"}
+
+
+def read(payload: Payload, limits: Limits) -> Call:
+    """Read a request; fields of other dialects (`top_n`) change nothing. Raises RequestError 422, or 400 for no texts."""
+    if payload.get("texts") == []:
+        raise RequestError(400, "is empty: send at least one text", ("texts",), kind="Empty")
+    warnings: list[str] = []  # a bare list has no place for them
+    query = read_query(payload, limits, warnings)
+    texts = read_documents(payload, "texts", limits, warnings)
+    options = read_options(TeiOptions, payload, {"query", "texts"})
+    return Call(query, texts, return_documents=bool(options.return_text), raw_scores=bool(options.raw_scores), warnings=warnings)
+
+
+def body(call: Call, ranking: Ranking, about: About) -> Iterator[bytes]:
+    """The answer in pieces of JSON, best result first."""
+    yield from json_list(_result(call, ranking, index) for index in ranking.order)
+
+
+def headers(ranking: Ranking, about: About) -> dict[str, str]:
+    """TEI tells the cost in headers, times in milliseconds."""
+    times = {"total": "total", "tokenization": "prepare", "queue": "queue", "inference": "model"}
+    cost = {f"x-{theirs}-time": str(round(about.timings_ms[ours])) for theirs, ours in times.items()}
+    return cost | {"x-compute-tokens": str(ranking.n_tokens)}
+
+
+def _result(call: Call, ranking: Ranking, index: int) -> TeiResult:
+    result: TeiResult = {"index": index, "score": float(ranking.scores[index])}
+    if call.return_documents:
+        result["text"] = call.documents.texts[index]
+    return result
+
+
+def error(problem: RequestError) -> TeiErrorBody:
+    """The body of an error."""
+    kind = problem.kind if problem.kind == "Empty" else ERROR_TYPES.get(problem.status, "Validation")
+    return {"error": problem.message, "error_type": kind, "message": problem.message, "detail": problem.detail()}

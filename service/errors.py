@@ -1,0 +1,69 @@
+"""What is told to a client whose request cannot be served: a status, a message for people, and the field at fault."""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+Path = tuple[str | int, ...]
+
+KINDS = {
+    400: "invalid_json",
+    404: "not_found",
+    405: "method_not_allowed",
+    413: "too_large",
+    415: "unsupported_encoding",
+    422: "invalid_request",
+    500: "internal",
+    503: "unavailable",
+}
+
+
+def dotted(path: Path) -> str:
+    """A path into the body as people write it.
+
+    >>> dotted(("documents", 3, "text"))
+    'documents[3].text'
+    """
+    parts = (f"[{part}]" if isinstance(part, int) else f".{part}" for part in path)
+    return "".join(parts).removeprefix(".")
+
+
+@dataclass
+class RequestError(Exception):
+    """A request that is answered with an error.
+
+    Attributes:
+        status: the HTTP status.
+        problem: what was wrong, with which value, what to do.
+        path: where in the body; empty when it is not about a field.
+        kind: a word for programs; the status's own by default.
+    """
+
+    status: int
+    problem: str
+    path: Path = ()
+    kind: str = field(default="")
+
+    def __post_init__(self) -> None:
+        self.kind = self.kind or KINDS.get(self.status, "error")
+        super().__init__(self.message)
+
+    @property
+    def message(self) -> str:
+        """The problem, led by the field's name."""
+        return f"{dotted(self.path)}: {self.problem}" if self.path else self.problem
+
+    def detail(self) -> str | list[dict[str, Any]]:
+        """FastAPI's `detail`: a list of objects for 422 (clients iterate over it), else the message."""
+        if self.status != 422:
+            return self.message
+        return [{"type": self.kind, "loc": ["body", *self.path], "msg": self.problem}]
+
+
+def some(items: list[str], at_most: int = 5) -> str:
+    """A few of `items`, and how many more there are, so that no warning grows with the input.
+
+    >>> some(["a", "b", "c"], at_most=2)
+    'a, b and 1 more'
+    """
+    shown = ", ".join(items[:at_most])
+    return f"{shown} and {len(items) - at_most} more" if len(items) > at_most else shown

@@ -1,0 +1,44 @@
+"""Every setting of the service, declared once: an environment variable KEYBLOCK_* and a flag of keyblock-serve alike."""
+
+from pathlib import Path
+
+from pydantic import Field
+from pydantic_settings import BaseSettings, SettingsConfigDict
+
+from keyblock.runtime.cpus import cpu_quota
+from keyblock.runtime.providers import Provider
+
+DEFAULT_BUNDLE = Path(__file__).parent.parent / "models" / "default"
+MIB = 2**20
+
+
+class Limits(BaseSettings):
+    """What a request may hold; more is refused before work is done."""
+
+    max_documents: int = Field(2048, ge=1, description="documents a request may have")
+    max_document_chars: int = Field(4_000_000, ge=1, description="characters a document's text or title may have")
+    max_body_bytes: int = Field(64 * MIB, ge=1, description="bytes a request's body may have")
+    max_query_chars: int = Field(8192, ge=1, description="characters of a query that are read; a longer one is cut with a warning")
+
+
+class Settings(Limits):
+    """All settings; flags win over environment variables, those over the defaults."""
+
+    model_config = SettingsConfigDict(
+        env_prefix="KEYBLOCK_", extra="ignore", cli_kebab_case=True, cli_implicit_flags=True, cli_hide_none_type=True, frozen=True
+    )
+    bundle: Path = Field(DEFAULT_BUNDLE, description="directory of the bundle to serve")
+    host: str = Field("127.0.0.1", description="address to listen on; 0.0.0.0 for every interface")
+    port: int = Field(8000, ge=0, le=65535, description="port to listen on; 0 takes a free one")
+    provider: Provider = Field(Provider.AUTO, description="where the model runs; what is asked for and is not there stops the start")
+    threads: int = Field(0, ge=0, description="threads that prepare and compute; 0 follows the container's CPU quota")
+    token_cap: int = Field(4096, ge=512, description="tokens a batch may have, padding included")
+    cache_bytes: int = Field(256 * MIB, ge=0, description="bytes of prepared documents that are kept; 0 keeps none")
+    shutdown_seconds: int = Field(30, ge=0, description="seconds that requests in flight are given after SIGTERM")
+    access_log: bool = Field(False, description="log a line for each request")
+    log_level: str = Field("info", pattern="^(debug|info|warning|error)$", description="debug, info, warning or error")
+
+    @property
+    def n_threads(self) -> int:
+        """Threads to use: what was asked for, or the CPU quota."""
+        return self.threads or cpu_quota()

@@ -1,0 +1,172 @@
+"""The shapes on the wire: requests as pydantic models, answers as typed dictionaries. Checks, /docs and tests read them here."""
+
+from dataclasses import dataclass
+from typing import Annotated, Any, NotRequired, TypedDict
+
+from pydantic import BaseModel, ConfigDict, Field
+
+
+@dataclass(frozen=True)
+class NotHonoured:
+    """Marks an option that is accepted from clients and changes nothing; naming it in a request brings a warning."""
+
+
+Ignored = Annotated[Any, NotHonoured()]
+
+
+class Options(BaseModel):
+    """What a native request may ask for beside its query and documents; null means not given."""
+
+    model_config = ConfigDict(extra="allow", strict=True, json_schema_extra={"additionalProperties": True})
+
+    model: str | None = Field(None, description="any name; the bundle that is served answers")
+    top_n: int | None = Field(None, ge=0, description="results to return, best first; 0 or null for all")
+    return_documents: bool | None = Field(None, description="send each result's document back as {text, title?}")
+    return_blocks: bool | None = Field(None, description="name the blocks that were fed to the model, best first, with their offsets")
+    raw_scores: bool | None = Field(None, description="scores on the logit scale instead of probabilities")
+    max_tokens_per_doc: float | None = Field(
+        None, description="upper bound on the tokens of a sequence fed to the model; outside the measured range it is moved to its nearest end"
+    )
+    first_stage_scores: Ignored = Field(None, description="accepted, not honoured by this version")
+    deadline_ms: Ignored = Field(None, description="accepted, not honoured by this version")
+    priority: Ignored = Field(None, description="accepted, not honoured by this version")
+    rank_fields: Ignored = Field(None, description="accepted, not honoured: title and text are ranked")
+    max_chunks_per_doc: Ignored = Field(None, description="accepted, not honoured: every block of a document competes")
+    truncate: Ignored = Field(None, description="accepted, not honoured: blocks are selected from the whole document")
+
+    @classmethod
+    def not_honoured(cls) -> list[str]:
+        """The names of the options that change nothing."""
+        return [name for name, field in cls.model_fields.items() if any(isinstance(m, NotHonoured) for m in field.metadata)]
+
+
+class Document(BaseModel):
+    """A document as an object; other fields are named in a warning and not read."""
+
+    model_config = ConfigDict(strict=True, json_schema_extra={"additionalProperties": True})
+
+    text: str = Field(description="any Unicode text; offsets of blocks count its code points")
+    title: str | None = Field(None, description="put in front of the blocks")
+    id: str | int | None = Field(None, description="sent back with the result")
+
+
+class RerankRequest(Options):
+    """A native request, which Jina's, Cohere's, vLLM's and Infinity's clients speak too."""
+
+    query: str = Field(min_length=1, description="what is looked for; cut with a warning when it is longer than the model takes")
+    documents: list[str | Document] | str = Field(description="the candidates; a single text is a list of one")
+
+
+class TeiOptions(BaseModel):
+    """What a TEI request may ask for; truncation never happens, so those options have nothing to change."""
+
+    model_config = ConfigDict(extra="allow", strict=True, json_schema_extra={"additionalProperties": True})
+
+    raw_scores: bool | None = Field(None, description="scores on the logit scale instead of probabilities")
+    return_text: bool | None = Field(None, description="send each text back")
+    truncate: Any = Field(None, description="accepted; blocks are selected from the whole text")
+    truncation_direction: Any = Field(None, description="accepted; blocks are selected from the whole text")
+
+
+class TeiRequest(TeiOptions):
+    """A request as text-embeddings-inference takes it; `texts` in place of `documents` chooses this shape."""
+
+    query: str = Field(min_length=1, description="what is looked for")
+    texts: list[str] = Field(min_length=1, description="the candidates")
+
+
+class BlockAnswer(TypedDict):
+    """A block of the document, ``text[start:end]`` in Unicode code points of the text as sent."""
+
+    start: int
+    end: int
+    score: Annotated[float, Field(description="the selector's score of the block")]
+
+
+class DocumentAnswer(TypedDict):
+    """A document sent back."""
+
+    text: str
+    title: NotRequired[str]
+
+
+class Result(TypedDict):
+    """One document's place; results come best first, equal scores in the order given."""
+
+    index: Annotated[int, Field(description="the document's place in the request")]
+    relevance_score: Annotated[float, Field(description="0 to 1, calibrated on held-out queries; a logit with raw_scores")]
+    id: NotRequired[str | int]
+    document: NotRequired[DocumentAnswer]
+    blocks: NotRequired[list[BlockAnswer]]
+    scored_by: NotRequired[Annotated[str, Field(description="'order' where the model had nothing to score and the document ranks last")]]
+
+
+class Usage(TypedDict):
+    """Tokens fed to the model, padding not counted."""
+
+    prompt_tokens: int
+    total_tokens: int
+
+
+class Meta(TypedDict):
+    """About this answer."""
+
+    degraded: Annotated[bool, Field(description="whether a cheaper ranking than the usual was given")]
+    warnings: list[str]
+    timings_ms: Annotated[dict[str, float], Field(description="parse, prepare, queue, model, and their total, in milliseconds")]
+    tokens_per_document: Annotated[int, Field(description="tokens a sequence could have, query and specials included")]
+    api_version: dict[str, str]
+    billed_units: dict[str, int]
+    tokens: dict[str, int]
+
+
+class RerankAnswer(TypedDict):
+    """The native answer."""
+
+    id: str
+    object: str
+    created: int
+    model: str
+    results: list[Result]
+    usage: Usage
+    meta: Meta
+
+
+class TeiResult(TypedDict):
+    """One text's place in TEI's bare list: best first, all of them."""
+
+    index: int
+    score: float
+    text: NotRequired[str]
+
+
+class ErrorBody(TypedDict):
+    """What Jina's (`detail`), Cohere's (`message`) and vLLM's (`error`) clients each look for."""
+
+    detail: str | list[dict[str, Any]]
+    message: str
+    error: dict[str, Any]
+
+
+class TeiErrorBody(TypedDict):
+    """TEI's error; `detail` and `message` as in the native one."""
+
+    error: str
+    error_type: str
+    message: str
+    detail: str | list[dict[str, Any]]
+
+
+NATIVE_EXAMPLE: dict[str, Any] = {
+    "query": "Which river flows through Vienna?",
+    "documents": [
+        "The Danube is Europe's second-longest river. It flows through Vienna, Bratislava, Budapest and Belgrade.",
+        {"id": "thames", "title": "Thames", "text": "The Thames flows through southern England, and through London."},
+    ],
+    "top_n": 2,
+    "return_blocks": True,
+}
+TEI_EXAMPLE: dict[str, Any] = {
+    "query": "Which river flows through Vienna?",
+    "texts": ["The Danube flows through Vienna.", "The Thames flows through London."],
+}
