@@ -56,6 +56,15 @@ class First(Selector):
         return -np.arange(document.n_blocks, dtype=np.float64)
 
 
+@SELECTORS.register("last")
+class Last(Selector):
+    """The blocks the document closes with: shows where a collection's relevant passages give themselves away by position."""
+
+    def scores(self, query: PreparedQuery, document: PreparedDocument, frequencies: DocumentFrequencies) -> NDArray[np.float64]:
+        """The block's number, shape (n_blocks,)."""
+        return np.arange(document.n_blocks, dtype=np.float64)
+
+
 @SELECTORS.register("random")
 class Random(Selector):
     """Blocks at random (the paper's Random Select); the same draw for the same query and document."""

@@ -112,6 +112,7 @@ def evaluate_main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--queries", type=int, help="a fixed sample of so many queries; all when left out")
     parser.add_argument("--depth", type=int, default=100, help="candidates a query")
     parser.add_argument("--budget", type=int, help="tokens a document (--run and --bundle); the pipeline's own when left out")
+    parser.add_argument("--selector", help="feed a --run's model other blocks than it was trained on: first, last, random ...")
     parser.add_argument("--provider", type=Provider, default=Provider.AUTO, choices=list(Provider), help="for --bundle")
     parser.add_argument("--workers", type=int, default=1, help="requests under way at once (--url)")
     parser.add_argument("--measures", nargs="+", default=["RR@10", "nDCG@10"], help="any that ir_measures knows")
@@ -148,7 +149,7 @@ def _candidates(options: argparse.Namespace, collection: Collection) -> Run:
 
 def _ranker(options: argparse.Namespace, collection: Collection) -> Ranker:
     if options.run:
-        return run_ranker(options.run, collection, options.budget)
+        return run_ranker(options.run, collection, options.budget, selector=options.selector)
     if options.bundle:
         bundle = load_bundle(options.bundle)
         return bundle_ranker(bundle, Session(bundle.graph_path, options.provider), collection, options.budget)

@@ -1,5 +1,6 @@
 """Rankers that re-rank a query's candidates: a training run (PyTorch), a bundle (ONNX), or a service over HTTP."""
 
+import json
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -98,18 +99,22 @@ class HttpRanker(Ranker):
         return Reranked(scores, {r["id"]: [(b["start"], b["end"]) for b in r["blocks"]] for r in results})
 
 
-def load_run_pipeline(run: Path) -> Pipeline:
-    """The pipeline that a run directory describes."""
-    config = PipelineConfig.model_validate_json((run / "pipeline.json").read_text(encoding="utf-8"))
+def load_run_pipeline(run: Path, selector: str | None = None) -> Pipeline:
+    """The pipeline that a run directory describes; with another selector when one is named."""
+    description = json.loads((run / "pipeline.json").read_text(encoding="utf-8"))
+    config = PipelineConfig.model_validate(description | ({"selector": {"name": selector}} if selector else {}))
     return Pipeline(config, Tokenizer(run / "tokenizer.json"), DocumentFrequencies.read(run / "frequencies.tsv"))
 
 
-def run_ranker(run: Path, collection: Collection, budget: int | None = None, bf16: bool = True) -> LocalRanker:
-    """A training run's last checkpoint."""
-    pipeline = load_run_pipeline(run)
+def run_ranker(
+    run: Path, collection: Collection, budget: int | None = None, bf16: bool = True, selector: str | None = None
+) -> LocalRanker:
+    """A training run's last checkpoint; with another selector, the same model is fed other blocks."""
+    pipeline = load_run_pipeline(run, selector)
     model = CrossEncoder.load(run / "checkpoint")
     pad_id = pipeline.tokenizer.pad_id
-    return LocalRanker(run.name, Preparation(collection, pipeline), lambda packed: score(model, packed, pad_id, bf16), budget)
+    name = f"{run.name} fed {selector} blocks" if selector else run.name
+    return LocalRanker(name, Preparation(collection, pipeline), lambda packed: score(model, packed, pad_id, bf16), budget)
 
 
 def bundle_ranker(bundle: Bundle, session: Session, collection: Collection, budget: int | None = None) -> LocalRanker:
