@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from numpy.typing import NDArray
 from rank_bm25 import BM25Okapi
 
 from keyblock.frequencies import DocumentFrequencies
@@ -130,9 +129,10 @@ def test_documents_without_blocks_or_terms(frequencies: DocumentFrequencies, nam
     assert np.isfinite(wordless).all()
 
 
-def test_equal_scores_stay_in_document_order() -> None:
-    scores: NDArray[np.float64] = np.asarray([0.0, 2.0, 0.0, 2.0, 1.0])
-    assert rank_blocks(scores).tolist() == [1, 3, 4, 0, 2]
+@given(st.integers(0, 2000), st.integers(1, 4), st.integers(0, 2**32 - 1))
+def test_equal_scores_stay_in_document_order(n_blocks: int, n_values: int, seed: int) -> None:
+    scores = np.random.default_rng(seed).integers(0, n_values, n_blocks).astype(np.float64)
+    assert rank_blocks(scores).tolist() == sorted(range(n_blocks), key=lambda block: -scores[block])
 
 
 def test_first_reads_from_the_start(frequencies: DocumentFrequencies) -> None:
