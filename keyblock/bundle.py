@@ -144,7 +144,7 @@ def _check_version(file: Path, version: object) -> None:
         raise BundleError(f"{file}: format_version must be a whole number from 1, not {version!r}; {_AGAIN}")
     if version > FORMAT_VERSION:
         raise BundleError(
-            f"{file}: format {version} is newer than this KeyBlock reads ({FORMAT_VERSION}); update KeyBlock, or export the model with this one"
+            f"{file}: format {version} is newer than this KeyBlock reads ({FORMAT_VERSION}); update KeyBlock, or export again"
         )
 
 

@@ -1,0 +1,125 @@
+"""Batches of a few fixed shapes: sequences sorted by length, padded to a bucket, under a cap of tokens.
+
+Every new (rows, length) shape costs a CPU session about 0.9 MB for ever and a GPU session a growing arena, so the shapes that a
+session sees are a small closed set: `shapes` lists it, and a warm-up can run all of it.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from keyblock.packing import Packed
+
+LENGTHS = (32, 64, 96, 128, 160, 192, 256, 384, 512)
+TOKEN_CAP = 4096
+SPARE_TOKENS = 256  # padding rows worth more tokens than this cost more than a second, smaller batch
+
+
+class Scorer(Protocol):
+    """What `score_all` needs of a session."""
+
+    def score(self, ids: NDArray[np.int64], types: NDArray[np.int64], mask: NDArray[np.int64]) -> NDArray[np.float32]:
+        """Logits of shape (batch,) from three arrays of shape (batch, length)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """Which sequences run together, and in which shape.
+
+    Attributes:
+        positions: of the sequences in what was planned; at most `rows`.
+        length: tokens each row is padded to.
+        rows: of the arrays; rows beyond the positions repeat a real one.
+    """
+
+    positions: tuple[int, ...]
+    length: int
+    rows: int
+
+
+def bucket(length: int) -> int:
+    """The length that a sequence of `length` tokens is padded to. Raises ValueError beyond the longest."""
+    for fixed in LENGTHS:
+        if length <= fixed:
+            return fixed
+    raise ValueError(f"a sequence of {length} tokens is longer than the longest bucket, {LENGTHS[-1]}; lower the budget")
+
+
+def row_counts(length: int, token_cap: int = TOKEN_CAP) -> list[int]:
+    """The row counts of a bucket's batches, ascending: powers of two below as many rows as the cap allows, and that number."""
+    most = max(1, token_cap // length)
+    return [2**power for power in range(most.bit_length()) if 2**power < most] + [most]
+
+
+def shapes(max_length: int, token_cap: int = TOKEN_CAP) -> list[tuple[int, int]]:
+    """Every (rows, length) that `plan` makes for sequences of at most `max_length` tokens."""
+    return [(rows, length) for length in LENGTHS if length <= bucket(max_length) for rows in row_counts(length, token_cap)]
+
+
+def plan(lengths: Sequence[int], token_cap: int = TOKEN_CAP) -> list[Batch]:
+    """Batches that cover every sequence once, shortest bucket first; stable within a bucket.
+
+    Args:
+        lengths: tokens of each sequence.
+        token_cap: rows x length of a batch at most (a single row may exceed it).
+
+    Raises:
+        ValueError: a sequence is longer than the longest bucket.
+    """
+    by_bucket: dict[int, list[int]] = {}
+    for position, length in enumerate(lengths):
+        by_bucket.setdefault(bucket(length), []).append(position)
+    return [batch for length in sorted(by_bucket) for batch in _cut(by_bucket[length], length, token_cap)]
+
+
+def _cut(positions: list[int], length: int, token_cap: int) -> Iterator[Batch]:
+    counts = row_counts(length, token_cap)
+    start = 0
+    while start < len(positions):
+        left = len(positions) - start
+        rows = next((count for count in counts if count >= left), counts[-1])
+        if (rows - left) * length > SPARE_TOKENS:
+            rows = max(count for count in counts if count <= left)
+        yield Batch(tuple(positions[start : start + rows]), length, rows)
+        start += rows
+
+
+def fill(
+    batch: Batch, packed: Sequence[Packed], pad_id: int, document_type: int = 1
+) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
+    """Token ids, type ids and mask of a batch, each of shape (rows, length), padded on the right.
+
+    Rows beyond the sequences repeat the first: a row of padding alone is garbage to fused attention.
+
+    Args:
+        batch: from `plan`.
+        packed: all sequences that were planned.
+        pad_id: the token that fills; masked.
+        document_type: type id of the second segment; 0 for encoders with a single type.
+    """
+    ids = np.full((batch.rows, batch.length), pad_id, dtype=np.int64)
+    types, mask = np.zeros_like(ids), np.zeros_like(ids)
+    for row, position in enumerate(batch.positions):
+        sequence = packed[position]
+        n_tokens = len(sequence.ids)
+        ids[row, :n_tokens] = sequence.ids
+        types[row, sequence.split : n_tokens] = document_type
+        mask[row, :n_tokens] = 1
+    real = len(batch.positions)
+    for array in (ids, types, mask):
+        array[real:] = array[0]
+    return ids, types, mask
+
+
+def score_all(
+    session: Scorer, packed: Sequence[Packed], pad_id: int = 0, document_type: int = 1, token_cap: int = TOKEN_CAP
+) -> NDArray[np.float32]:
+    """Logits of shape (n_sequences,), in the order given. Raises ValueError and what the session raises."""
+    logits = np.zeros(len(packed), dtype=np.float32)
+    for batch in plan([len(sequence.ids) for sequence in packed], token_cap):
+        scored = session.score(*fill(batch, packed, pad_id, document_type))
+        logits[list(batch.positions)] = scored[: len(batch.positions)]
+    return logits

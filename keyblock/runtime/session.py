@@ -1,0 +1,140 @@
+"""One graph on one provider: token ids in, logits out."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnxruntime
+from numpy.typing import NDArray
+
+from keyblock.runtime.cpus import default_threads
+from keyblock.runtime.providers import ORT_NAMES, Choice, Precision, Provider, ProviderError, resolve
+
+INPUTS = ("input_ids", "token_type_ids", "attention_mask")
+_ERRORS_ONLY = 3  # ONNX Runtime's severities: 2 would print a line for every operator it places
+
+
+class SessionError(RuntimeError):
+    """A graph cannot be loaded; one line."""
+
+
+class ScoreError(RuntimeError):
+    """A batch could not be scored; one line. The session stays usable."""
+
+
+class Session:
+    """A loaded graph. Safe to call from several threads; one at a time is as fast on a CPU.
+
+    Args:
+        graph_path: the ONNX file.
+        asked: the provider; what is not there raises ProviderError, and so does one that fell back after loading.
+        threads: the compute pool's; the container's CPU quota by default.
+        precision: of OpenVINO's arithmetic.
+
+    Raises:
+        ProviderError: the provider is not there or was not used.
+        SessionError: the file is no graph of ours.
+    """
+
+    def __init__(
+        self,
+        graph_path: str | Path,
+        asked: Provider | str = Provider.AUTO,
+        threads: int | None = None,
+        precision: Precision | str = Precision.AUTO,
+    ) -> None:
+        self.threads = threads or default_threads()
+        self.choice = resolve(asked, threads=self.threads, precision=precision)
+        self._session = _open(Path(graph_path), self.choice, self.threads)
+        self._inputs = _check_inputs(Path(graph_path), self._session)
+
+    def score(self, ids: NDArray[np.int64], types: NDArray[np.int64], mask: NDArray[np.int64]) -> NDArray[np.float32]:
+        """Logits of a padded batch.
+
+        Args:
+            ids: shape (batch, length), token ids.
+            types: shape (batch, length), segment ids: 0 for the query, 1 for the document.
+            mask: shape (batch, length), 1 for tokens, then 0 for padding: padding stands on the right, and no row is all padding.
+
+        Returns:
+            Shape (batch,), on the logit scale.
+
+        Raises:
+            ScoreError: the shapes do not fit, the runtime failed, or a logit is not a finite number.
+        """
+        if ids.ndim != 2 or not ids.size or not ids.shape == types.shape == mask.shape:
+            raise ScoreError(
+                f"ids, types and mask must share one shape (batch, length), not {ids.shape}, {types.shape}, {mask.shape}"
+            )
+        given = dict(zip(INPUTS, (ids, types, mask), strict=True))
+        try:
+            (logits,) = self._session.run(None, {name: np.ascontiguousarray(given[name], np.int64) for name in self._inputs})
+        except Exception as error:  # ONNX Runtime raises a class of its own for each status code
+            raise ScoreError(f"scoring a batch of shape {ids.shape} on {self.choice.provider} failed: {_line(error)}") from None
+        if logits.shape != (len(ids),) or not np.isfinite(logits).all():
+            raise ScoreError(
+                f"the graph gave logits of shape {logits.shape} for a batch of {len(ids)}, or some that are not finite"
+            )
+        return np.asarray(logits, dtype=np.float32)
+
+    def warm_up(self, shapes: Sequence[tuple[int, int]]) -> None:
+        """Run every (rows, length) once, so that no request pays for a first time. Raises ScoreError."""
+        for shape in shapes:
+            self.score(np.zeros(shape, np.int64), np.zeros(shape, np.int64), np.ones(shape, np.int64))
+
+
+def _open(graph_path: Path, choice: Choice, threads: int) -> Any:
+    if not graph_path.is_file():
+        raise SessionError(f"{graph_path}: no such graph")
+    if choice.provider in (Provider.CUDA, Provider.TENSORRT) and hasattr(onnxruntime, "preload_dlls"):
+        onnxruntime.preload_dlls()  # the CUDA libraries of the nvidia wheels
+    names = [name for name, _ in choice.ort_providers]
+    try:
+        session = onnxruntime.InferenceSession(
+            str(graph_path), _options(choice, threads), providers=names, provider_options=[o for _, o in choice.ort_providers]
+        )
+    except Exception as error:  # see score
+        raise SessionError(f"{graph_path}: ONNX Runtime cannot load it on {choice.provider}: {_line(error)}") from None
+    _check_provider(choice.provider, session.get_providers())
+    return session
+
+
+def _options(choice: Choice, threads: int) -> Any:
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = _ERRORS_ONLY
+    options.intra_op_num_threads = 1 if choice.provider is Provider.OPENVINO else threads  # OpenVINO has a pool of its own
+    options.inter_op_num_threads = 1
+    options.add_session_config_entry("session.intra_op.allow_spinning", "0")  # idle threads must not eat the quota
+    if choice.provider is Provider.OPENVINO:
+        options.add_session_config_entry("session.disable_cpu_ep_fallback", "1")  # all of the graph, or an error
+    return options
+
+
+def _check_provider(provider: Provider, real: Sequence[str]) -> None:
+    """ONNX Runtime only warns when a provider's libraries are missing, and computes on the CPU."""
+    if ORT_NAMES[provider] != real[0]:
+        raise ProviderError(
+            f"provider {provider} was chosen, but ONNX Runtime fell back to {real[0]}: its libraries do not load; "
+            "install them as README says, or ask for cpu"
+        )
+
+
+def _check_inputs(graph_path: Path, session: Any) -> list[str]:
+    """The graph's input names; those that every session feeds, each integer and free in batch and length."""
+    inputs, outputs = session.get_inputs(), session.get_outputs()
+    names = [given.name for given in inputs]
+    if not set(names) <= set(INPUTS) or "input_ids" not in names or len(outputs) != 1:
+        raise SessionError(
+            f"{graph_path}: has inputs {names}, and {len(outputs)} outputs; a ranker's graph has {list(INPUTS)} and one output"
+        )
+    for given in inputs:
+        if given.type != "tensor(int64)" or any(isinstance(size, int) for size in given.shape) or len(given.shape) != 2:
+            raise SessionError(
+                f"{graph_path}: input {given.name} is {given.type} {given.shape}, not int64 with batch and length free"
+            )
+    return names
+
+
+def _line(error: Exception) -> str:
+    return " ".join(str(error).split())[:300]

@@ -1,0 +1,99 @@
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from keyblock.runtime.cpus import bf16_feature, cpu_flags, cpu_quota, default_threads
+
+CORES = float(len(os.sched_getaffinity(0))) if hasattr(os, "sched_getaffinity") else 0.0
+pytestmark = pytest.mark.skipif(not CORES, reason="CPU affinity and cgroups are Linux's")
+
+
+def write(root: Path, files: dict[str, str]) -> Path:
+    for name, text in files.items():
+        path = root / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    return root
+
+
+@pytest.fixture
+def one_core() -> Iterator[None]:
+    before = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, {min(before)})
+    yield
+    os.sched_setaffinity(0, before)
+
+
+def test_without_cgroups_the_affinity_counts(tmp_path: Path) -> None:
+    assert cpu_quota(tmp_path) == CORES
+
+
+def test_affinity_binds(tmp_path: Path, one_core: None) -> None:
+    assert cpu_quota(tmp_path) == 1
+    assert default_threads() == 1
+
+
+@pytest.mark.parametrize(
+    ("files", "quota"),
+    [
+        ({"proc/self/cgroup": "0::/\n", "sys/fs/cgroup/cpu.max": "50000 100000\n"}, 0.5),
+        ({"proc/self/cgroup": "0::/\n", "sys/fs/cgroup/cpu.max": "max 100000\n"}, CORES),
+        ({"proc/self/cgroup": "0::/\n", "sys/fs/cgroup/cpu.max": "damaged"}, CORES),
+        (  # an ancestor binds more than the group itself
+            {
+                "proc/self/cgroup": "0::/kube/pod/it\n",
+                "sys/fs/cgroup/kube/cpu.max": "25000 100000",
+                "sys/fs/cgroup/kube/pod/it/cpu.max": "75000 100000",
+            },
+            0.25,
+        ),
+        (  # a path of the host, of which the container sees the mount only
+            {"proc/self/cgroup": "0::/kube/pod/it\n", "sys/fs/cgroup/cpu.max": "50000 100000"},
+            0.5,
+        ),
+        (
+            {
+                "proc/self/cgroup": "5:cpu,cpuacct:/pod\n3:cpuset:/\n",
+                "sys/fs/cgroup/cpu/pod/cpu.cfs_quota_us": "30000\n",
+                "sys/fs/cgroup/cpu/pod/cpu.cfs_period_us": "100000\n",
+            },
+            0.3,
+        ),
+        (
+            {
+                "proc/self/cgroup": "1:cpu:/\n",
+                "sys/fs/cgroup/cpu/cpu.cfs_quota_us": "-1\n",
+                "sys/fs/cgroup/cpu/cpu.cfs_period_us": "100000\n",
+            },
+            CORES,
+        ),
+        (  # hybrid: version 1 controllers, version 2 mounted beside them
+            {"proc/self/cgroup": "2:cpuset:/\n0::/\n", "sys/fs/cgroup/unified/cpu.max": "40000 100000"},
+            0.4,
+        ),
+        ({"proc/self/cgroup": "0::/\n", "sys/fs/cgroup/cpu.max": "99900000 100000\n"}, CORES),
+    ],
+)
+def test_the_least_quota_counts(tmp_path: Path, files: dict[str, str], quota: float) -> None:
+    assert cpu_quota(write(tmp_path, files)) == pytest.approx(quota)
+
+
+def test_this_machine() -> None:
+    assert 0 < cpu_quota() <= CORES
+    assert 1 <= default_threads() <= max(1, CORES)
+
+
+def test_flags(tmp_path: Path) -> None:
+    root = write(tmp_path, {"proc/cpuinfo": "processor\t: 0\nflags\t\t: fpu avx512_bf16 amx_tile\n\nflags\t\t: fpu\n"})
+    assert cpu_flags(root) == {"fpu", "avx512_bf16", "amx_tile"}
+    assert cpu_flags(tmp_path / "none") == frozenset()
+
+
+@pytest.mark.parametrize(
+    ("flags", "feature"),
+    [({"avx512_bf16", "amx_bf16"}, "amx_bf16"), ({"avx512_bf16"}, "avx512_bf16"), ({"avx512f", "amx_int8"}, None), (set(), None)],
+)
+def test_bf16_feature(flags: set[str], feature: str | None) -> None:
+    assert bf16_feature(frozenset(flags)) == feature

@@ -1,0 +1,107 @@
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import onnxruntime
+import pytest
+
+from keyblock.runtime.providers import Precision, Provider, ProviderError
+from keyblock.runtime.session import ScoreError, Session, SessionError, _check_provider
+
+OPENVINO = pytest.param(
+    "openvino",
+    marks=pytest.mark.skipif(
+        "OpenVINOExecutionProvider" not in onnxruntime.get_available_providers(),
+        reason="this ONNX Runtime has no OpenVINO (onnxruntime-openvino)",
+    ),
+)
+MakeGraph = Callable[..., Path]
+
+
+def batch(rows: int, length: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """A batch in which row i has i + 1 tokens."""
+    random = np.random.default_rng(0)
+    mask = (np.arange(length) <= np.arange(rows)[:, None]).astype(np.int64)
+    return random.integers(0, 200, (rows, length)), random.integers(0, 2, (rows, length)), mask
+
+
+@pytest.mark.parametrize("provider", ["cpu", OPENVINO])
+def test_scores_are_the_graphs(graph: Path, provider: str) -> None:
+    session = Session(graph, provider, threads=1, precision=Precision.F32)
+    assert session.choice.provider == provider
+    for shape in ((3, 8), (1, 5), (4, 8)):
+        ids, types, mask = batch(*shape)
+        logits = session.score(ids, types, mask)
+        assert logits.dtype == np.float32
+        np.testing.assert_allclose(logits, (mask * (0.5 * ids + types)).sum(1), rtol=1e-6)
+
+
+def test_threads_follow_the_quota_by_default(graph: Path) -> None:
+    assert Session(graph, Provider.CPU).threads >= 1
+    assert Session(graph, Provider.CPU, threads=3).threads == 3
+
+
+def test_other_integers_and_strides_are_taken(graph: Path) -> None:
+    ids, types, mask = (array[:, ::2] for array in batch(3, 8))
+    session = Session(graph, Provider.CPU, threads=1)
+    expected = (mask * (0.5 * ids + types)).sum(1)
+    np.testing.assert_allclose(session.score(ids.astype(np.int32), types, mask.astype(np.int8)), expected)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    "shapes",
+    [((2, 4), (2, 4), (2, 3)), ((2, 4), (2,), (2, 4)), ((0, 4), (0, 4), (0, 4)), ((2, 0), (2, 0), (2, 0)), ((8,), (8,), (8,))],
+)
+def test_shapes_that_do_not_fit(graph: Path, shapes: tuple[tuple[int, ...], ...]) -> None:
+    with pytest.raises(ScoreError, match=r"must share one shape \(batch, length\)"):
+        Session(graph, Provider.CPU, threads=1).score(*(np.ones(shape, np.int64) for shape in shapes))
+
+
+def test_a_logit_that_is_not_finite_is_an_error(make_graph: MakeGraph) -> None:
+    session = Session(make_graph("huge", factor=3e38), Provider.CPU, threads=1)
+    ids, types, mask = batch(2, 8)
+    with pytest.raises(ScoreError, match="not finite"):
+        session.score(ids, types, mask)
+    np.testing.assert_array_equal(session.score(ids * 0, types, mask), (types * mask).sum(1))
+
+
+def test_a_failure_inside_the_runtime_is_one_line_and_the_session_lives(make_graph: MakeGraph) -> None:
+    session = Session(make_graph(), Provider.CPU, threads=1)
+    with pytest.raises(ScoreError, match=r"scoring a batch of shape \(1, 4\) on cpu failed: ") as caught:
+        session.score(np.full((1, 4), "x"), np.zeros((1, 4)), np.ones((1, 4)))  # type: ignore[arg-type]
+    assert len(str(caught.value).splitlines()) == 1
+    assert session.score(*batch(2, 4)).shape == (2,)
+
+
+def test_warm_up_runs_each_shape(graph: Path) -> None:
+    Session(graph, Provider.CPU, threads=1).warm_up([(1, 32), (4, 64)])
+
+
+@pytest.mark.parametrize("provider", ["cpu", OPENVINO])
+@pytest.mark.parametrize("content", [b"", b"no graph at all", bytes(1000)])
+def test_a_file_that_is_no_graph(tmp_path: Path, provider: str, content: bytes) -> None:
+    (tmp_path / "model.onnx").write_bytes(content)
+    with pytest.raises(SessionError, match=r"model\.onnx: ") as caught:
+        Session(tmp_path / "model.onnx", provider, threads=1)
+    assert len(str(caught.value).splitlines()) == 1
+
+
+def test_a_missing_file(tmp_path: Path) -> None:
+    with pytest.raises(SessionError, match="no such graph"):
+        Session(tmp_path / "none.onnx", Provider.CPU)
+
+
+@pytest.mark.parametrize("shape", [(2, "length"), ("batch", 16)])
+def test_a_frozen_dimension_is_refused(make_graph: MakeGraph, shape: tuple[str | int, ...]) -> None:
+    with pytest.raises(SessionError, match="not int64 with batch and length free"):
+        Session(make_graph("frozen", shape=shape), Provider.CPU, threads=1)
+
+
+def test_another_models_inputs_are_refused(make_graph: MakeGraph) -> None:
+    with pytest.raises(SessionError, match="a ranker's graph has"):
+        Session(make_graph("other", inputs=("pixels", "token_type_ids", "attention_mask")), Provider.CPU, threads=1)
+
+
+def test_a_provider_that_fell_back_is_an_error() -> None:
+    with pytest.raises(ProviderError, match="cuda was chosen, but ONNX Runtime fell back to CPUExecutionProvider"):
+        _check_provider(Provider.CUDA, ["CPUExecutionProvider"])
