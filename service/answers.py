@@ -50,6 +50,7 @@ class PiecesResponse(Response):
         super().__init__(None, status, {**(headers or {}), **length})
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Send it; each piece waits until the client has room for it."""
         await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
         for piece in self.pieces:
             await send({"type": "http.response.body", "body": piece, "more_body": True})

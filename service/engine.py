@@ -10,13 +10,14 @@ import threading
 import time
 from collections.abc import Sequence
 from concurrent.futures import Future
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from keyblock.packing import Packed
 from keyblock.runtime import batching
+from keyblock.tokenization import Tokenizer
 from service.metrics import Metrics
 
 log = logging.getLogger(__name__)
@@ -28,15 +29,8 @@ class EngineError(RuntimeError):
     """The batch that held a request's sequences failed; the engine goes on."""
 
 
-class EngineDead(RuntimeError):
+class EngineDeadError(RuntimeError):
     """The model's thread is not running: nothing is going to be scored."""
-
-
-class Scorer(Protocol):
-    """What the engine needs of a session."""
-
-    def score(self, ids: NDArray[np.int64], types: NDArray[np.int64], mask: NDArray[np.int64], /) -> NDArray[np.float32]:
-        """Logits of shape (B,) from three arrays of shape (B, L)."""
 
 
 class Scored(NamedTuple):
@@ -114,15 +108,16 @@ class Engine:
 
     Args:
         session: scores a batch; used by the engine's thread only.
-        pad_id: fills what a sequence leaves of its row.
+        tokenizer: of the bundle; says what fills a row, and the type of a document's tokens.
         longest: tokens a sequence may have; every shape up to it is run once before the engine is ready.
         token_cap: tokens a batch may have, padding included.
         metrics: counts batches, tokens and padding.
     """
 
-    def __init__(self, session: Scorer, pad_id: int, longest: int, token_cap: int, metrics: Metrics) -> None:
+    def __init__(self, session: batching.Scorer, tokenizer: Tokenizer, longest: int, token_cap: int, metrics: Metrics) -> None:
         self._session = session
-        self._pad_id = pad_id
+        self._pad_id = tokenizer.pad_id
+        self._document_type = tokenizer.template.document_type
         self._longest = longest
         self._token_cap = token_cap
         self._metrics = metrics
@@ -155,17 +150,17 @@ class Engine:
         return self._warm.is_set() and self.alive
 
     async def score(self, packed: Sequence[Packed]) -> Scored:
-        """Score sequences. Cancelling the await drops those that wait. Raises EngineError or EngineDead."""
+        """Score sequences. Cancelling the await drops those that wait. Raises EngineError or EngineDeadError."""
         if not packed:
             return Scored(np.zeros(0, np.float32), 0.0, 0.0)
         return await asyncio.wrap_future(self.submit(packed))
 
     def submit(self, packed: Sequence[Packed]) -> Future[Scored]:
-        """Hand in at least one sequence. Raises EngineDead."""
+        """Hand in at least one sequence. Raises EngineDeadError."""
         job = Job(packed)
         with self._changed:
             if self._closing or not self.alive:
-                raise EngineDead("the model's thread is not running")
+                raise EngineDeadError("the model's thread is not running")
             self._jobs.append(job)
             self._changed.notify()
         return job.future
@@ -182,7 +177,7 @@ class Engine:
                 self._closing = True
                 stranded, self._jobs = self._jobs, []
             for job in stranded:
-                job.fail(EngineDead("the model's thread stopped before this request was scored"))
+                job.fail(EngineDeadError("the model's thread stopped before this request was scored"))
 
     def _warm_up(self) -> None:
         started = time.perf_counter()
@@ -232,10 +227,8 @@ class Engine:
         for ticket in members:
             ticket.job.begin()
         try:
-            ids, types, mask = batching.fill(batch, packed, self._pad_id)
+            ids, types, mask = batching.fill(batch, packed, self._pad_id, self._document_type)
             logits = self._session.score(ids, types, mask)[: len(members)]
-            if not np.isfinite(logits).all():
-                raise ArithmeticError("the model gave a logit that is not a number")
         except Exception as error:
             log.exception("a batch of %d sequences failed", len(members))
             self._metrics.add("batches", outcome="failed")

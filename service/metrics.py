@@ -1,6 +1,6 @@
 """What the service measures: one declared table, from which the code, the tests and the dashboards take their names."""
 
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 from prometheus_client.gc_collector import GCCollector
@@ -11,69 +11,68 @@ BUCKETS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2
 STAGES = ("parse", "prepare", "queue", "model", "respond")
 OUTCOMES = ("ok", "invalid", "cancelled", "failed")
 
-Instrument = Counter | Gauge | Histogram
-
 
 class Metric(NamedTuple):
     """A row of the table; label values never come from a client."""
 
-    kind: type[Counter] | type[Gauge] | type[Histogram]
+    kind: Literal["counter", "gauge", "histogram"]
     name: str
     help: str
     labels: tuple[str, ...] = ()
-    buckets: tuple[float, ...] = BUCKETS
-
-    def build(self, registry: CollectorRegistry) -> Instrument:
-        """The instrument, registered."""
-        if self.kind is Histogram:
-            return Histogram(self.name, self.help, self.labels, registry=registry, buckets=self.buckets)
-        return self.kind(self.name, self.help, self.labels, registry=registry)
 
 
+_list = ", ".join
 TABLE = {
-    "requests": Metric(Counter, "keyblock_requests_total", f"Rerank requests; outcome: {', '.join(OUTCOMES)}", ("dialect", "outcome")),
-    "latency": Metric(Histogram, "keyblock_request_seconds", "From a request's last byte to its answer", ("dialect",)),
-    "stages": Metric(Histogram, "keyblock_stage_seconds", f"Time in a stage: {', '.join(STAGES)}", ("stage",)),
-    "documents": Metric(Counter, "keyblock_documents_total", "Documents of answered requests"),
-    "unscored": Metric(Counter, "keyblock_unscored_documents_total", "Documents without a block, ranked last"),
-    "tokens": Metric(Counter, "keyblock_tokens_total", "Tokens fed to the model, padding not counted"),
-    "padding": Metric(Counter, "keyblock_padding_tokens_total", "Padding tokens fed to the model"),
-    "batches": Metric(Counter, "keyblock_batches_total", "Batches the model has run; outcome: ok, failed", ("outcome",)),
-    "queued": Metric(Gauge, "keyblock_queue_sequences", "Sequences waiting for the model"),
-    "cache_lookups": Metric(Counter, "keyblock_cache_lookups_total", "Documents looked up in the cache; outcome: hit, miss", ("outcome",)),
-    "cache_bytes": Metric(Gauge, "keyblock_cache_bytes", "Bytes of prepared documents in the cache"),
-    "ready": Metric(Gauge, "keyblock_ready", "1 when requests can be served: warmed up, and the model's thread lives"),
-    "build": Metric(Gauge, "keyblock_build_info", "Always 1", ("version", "bundle", "precision", "provider")),
+    "requests": Metric(
+        "counter", "keyblock_requests_total", f"Rerank requests by outcome: {_list(OUTCOMES)}", ("dialect", "outcome")
+    ),
+    "latency": Metric("histogram", "keyblock_request_seconds", "From a request's last byte to its answer", ("dialect",)),
+    "stages": Metric("histogram", "keyblock_stage_seconds", f"Time in a stage: {_list(STAGES)}", ("stage",)),
+    "documents": Metric("counter", "keyblock_documents_total", "Documents of answered requests"),
+    "unscored": Metric("counter", "keyblock_unscored_documents_total", "Documents without a block, ranked last"),
+    "tokens": Metric("counter", "keyblock_tokens_total", "Tokens fed to the model, padding not counted"),
+    "padding": Metric("counter", "keyblock_padding_tokens_total", "Padding tokens fed to the model"),
+    "batches": Metric("counter", "keyblock_batches_total", "Batches the model has run; outcome: ok, failed", ("outcome",)),
+    "queued": Metric("gauge", "keyblock_queue_sequences", "Sequences waiting for the model"),
+    "cache_lookups": Metric("counter", "keyblock_cache_lookups_total", "Documents sought in the cache: hit, miss", ("outcome",)),
+    "cache_bytes": Metric("gauge", "keyblock_cache_bytes", "Bytes of prepared documents in the cache"),
+    "ready": Metric("gauge", "keyblock_ready", "1 when requests can be served: warmed up, and the model's thread lives"),
+    "build": Metric("gauge", "keyblock_build_info", "Always 1", ("version", "bundle", "precision", "provider")),
 }
 
 
 class Metrics:
-    """The table's instruments, in a registry of their own."""
+    """The table's instruments, in a registry of their own. Raises KeyError for a name that the table does not have."""
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
         for collector in (ProcessCollector, PlatformCollector, GCCollector):
             collector(registry=self.registry)
-        self._instruments = {key: metric.build(self.registry) for key, metric in TABLE.items()}
+        self._counters: dict[str, Counter] = {}
+        self._gauges: dict[str, Gauge] = {}
+        self._histograms: dict[str, Histogram] = {}
+        for key, row in TABLE.items():
+            self._build(key, row)
+
+    def _build(self, key: str, row: Metric) -> None:
+        if row.kind == "counter":
+            self._counters[key] = Counter(row.name, row.help, row.labels, registry=self.registry)
+        elif row.kind == "gauge":
+            self._gauges[key] = Gauge(row.name, row.help, row.labels, registry=self.registry)
+        else:
+            self._histograms[key] = Histogram(row.name, row.help, row.labels, registry=self.registry, buckets=BUCKETS)
 
     def add(self, key: str, amount: float = 1, **labels: str) -> None:
         """Count."""
-        counter = self._labelled(key, labels)
-        assert isinstance(counter, Counter), key
-        counter.inc(amount)
+        counter = self._counters[key]
+        (counter.labels(**labels) if labels else counter).inc(amount)
 
     def set(self, key: str, value: float, **labels: str) -> None:
         """Set a gauge."""
-        gauge = self._labelled(key, labels)
-        assert isinstance(gauge, Gauge), key
-        gauge.set(value)
+        gauge = self._gauges[key]
+        (gauge.labels(**labels) if labels else gauge).set(value)
 
     def observe(self, key: str, seconds: float, **labels: str) -> None:
         """Add to a histogram."""
-        histogram = self._labelled(key, labels)
-        assert isinstance(histogram, Histogram), key
-        histogram.observe(seconds)
-
-    def _labelled(self, key: str, labels: dict[str, str]) -> Instrument:
-        instrument = self._instruments[key]
-        return instrument.labels(**labels) if labels else instrument
+        histogram = self._histograms[key]
+        (histogram.labels(**labels) if labels else histogram).observe(seconds)

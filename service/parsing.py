@@ -18,6 +18,7 @@ _CHARACTER_BYTES = 12  # a character takes at most so many bytes in JSON: an esc
 _WINDOW = 1 << 20
 _ESCAPE = re.compile(rb"\\(?:(u[dD][89abAB]HH\\u[dD][c-fC-F]HH)|(u[dD][89a-fA-F]HH)|.)".replace(b"H", b"[0-9a-fA-F]"), re.DOTALL)
 _LONE = 2  # the group of an escaped surrogate without its partner
+_TYPES = {dict: "an object", list: "a list", str: "a string", bool: "a boolean", int: "a number", float: "a number"}
 _BOM = b"\xef\xbb\xbf"
 
 
@@ -115,5 +116,4 @@ def mend_surrogates(piece: memoryview) -> bytes | None:
 
 def json_type(value: object) -> str:
     """What a JSON value is, in JSON's words."""
-    names: dict[type, str] = {dict: "an object", list: "a list", str: "a string", bool: "a boolean", int: "a number", float: "a number"}
-    return names.get(type(value), "null")
+    return _TYPES.get(type(value), "null")

@@ -6,7 +6,7 @@ and the elements of its arrays, and orjson decodes one at a time; equal to decod
 
 import re
 from collections.abc import Callable
-from typing import Any, NoReturn
+from typing import Any
 
 from service.errors import Path, RequestError
 
@@ -46,7 +46,7 @@ class Pieces:
             raise RequestError(422, f"the body must be a JSON object, and it starts with {chr(self._body[at])!r}")
         members, at = self._object(at, ())
         if (at := self._skip(at)) < len(self._body):
-            self._fail("something follows the object", at)
+            raise _not_json("something follows the object", at)
         return members
 
     def _value(self, at: int, path: Path) -> tuple[Any, int]:
@@ -67,11 +67,11 @@ class Pieces:
         while self._more(at, _CLOSE, first=not members):
             at = self._skip(at + bool(members))
             if self._at(at) != _QUOTE:
-                self._fail("expected a member's name in quotes", at)
+                raise _not_json("expected a member's name in quotes", at)
             end = self._string_end(at)
             name = self._decode(self._view[at:end], at)
             if self._at(colon := self._skip(end)) != _COLON:
-                self._fail("expected ':'", colon)
+                raise _not_json("expected ':'", colon)
             members[name], at = self._value(self._skip(colon + 1), (*path, name))
             at = self._skip(at)
         return members, at + 1
@@ -93,7 +93,7 @@ class Pieces:
         if mark == close:
             return False
         if not first and mark != _COMMA:
-            self._fail(f"expected ',' or '{chr(close)}'", at)
+            raise _not_json(f"expected ',' or '{chr(close)}'", at)
         return True
 
     def _check_length(self, start: int, end: int, path: Path) -> None:
@@ -111,7 +111,9 @@ class Pieces:
         if first in (_OPEN, _OPEN_LIST):
             return self._nested_end(at)
         scalar = _SCALAR.match(self._body, at, at + _WINDOW)
-        return scalar.end() if scalar else self._fail("expected a value", at)
+        if scalar is None:
+            raise _not_json("expected a value", at)
+        return scalar.end()
 
     def _string_end(self, at: int) -> int:
         start = at
@@ -121,7 +123,7 @@ class Pieces:
                 before -= 1
             if (at - before) % 2 == 0:
                 return at + 1
-        self._fail("a string is not closed", start)
+        raise _not_json("a string is not closed", start)
 
     def _nested_end(self, at: int) -> int:
         start, depth = at, 0
@@ -135,8 +137,8 @@ class Pieces:
             if not depth:
                 return at
             if depth > _DEEPEST:
-                self._fail(f"nested more than {_DEEPEST} deep", at)
-        self._fail("a list or object is not closed", start)
+                raise _not_json(f"nested more than {_DEEPEST} deep", at)
+        raise _not_json("a list or object is not closed", start)
 
     def _structure(self, at: int) -> int:
         for start in range(at, len(self._body), _WINDOW):
@@ -151,7 +153,10 @@ class Pieces:
         return at
 
     def _at(self, at: int) -> int:
-        return self._body[at] if at < len(self._body) else self._fail("it ends too early", at)
+        if at >= len(self._body):
+            raise _not_json("it ends too early", at)
+        return self._body[at]
 
-    def _fail(self, problem: str, at: int) -> NoReturn:
-        raise RequestError(400, f"the body is not JSON: {problem} (byte {at})")
+
+def _not_json(problem: str, at: int) -> RequestError:
+    return RequestError(400, f"the body is not JSON: {problem} (byte {at})")

@@ -67,7 +67,9 @@ class Ranking:
     n_tokens: int
 
 
-def rank(candidates: Sequence[Candidate], logits: NDArray[np.float32], fusion: Fusion, budget: int, *, top_n: int, raw: bool) -> Ranking:
+def rank(
+    candidates: Sequence[Candidate], logits: NDArray[np.float32], fusion: Fusion, budget: int, *, top_n: int, raw: bool
+) -> Ranking:
     """Order the candidates.
 
     Args:

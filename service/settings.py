@@ -2,17 +2,17 @@
 
 from pathlib import Path
 
-from pydantic import Field
+from pydantic import BaseModel, Field
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
-from keyblock.runtime.cpus import cpu_quota
-from keyblock.runtime.providers import Provider
+from keyblock.runtime.cpus import default_threads
+from keyblock.runtime.providers import Precision, Provider
 
 DEFAULT_BUNDLE = Path(__file__).parent.parent / "models" / "default"
 MIB = 2**20
 
 
-class Limits(BaseSettings):
+class Limits(BaseModel):
     """What a request may hold; more is refused before work is done."""
 
     max_documents: int = Field(2048, ge=1, description="documents a request may have")
@@ -21,7 +21,7 @@ class Limits(BaseSettings):
     max_query_chars: int = Field(8192, ge=1, description="characters of a query that are read; a longer one is cut with a warning")
 
 
-class Settings(Limits):
+class Settings(Limits, BaseSettings):
     """All settings; flags win over environment variables, those over the defaults."""
 
     model_config = SettingsConfigDict(
@@ -30,7 +30,10 @@ class Settings(Limits):
     bundle: Path = Field(DEFAULT_BUNDLE, description="directory of the bundle to serve")
     host: str = Field("127.0.0.1", description="address to listen on; 0.0.0.0 for every interface")
     port: int = Field(8000, ge=0, le=65535, description="port to listen on; 0 takes a free one")
-    provider: Provider = Field(Provider.AUTO, description="where the model runs; what is asked for and is not there stops the start")
+    provider: Provider = Field(
+        Provider.AUTO, description="where the model runs; what is asked for and is not there stops the start"
+    )
+    precision: Precision = Field(Precision.AUTO, description="OpenVINO's arithmetic; auto is bf16 where the CPU has it in hardware")
     threads: int = Field(0, ge=0, description="threads that prepare and compute; 0 follows the container's CPU quota")
     token_cap: int = Field(4096, ge=512, description="tokens a batch may have, padding included")
     cache_bytes: int = Field(256 * MIB, ge=0, description="bytes of prepared documents that are kept; 0 keeps none")
@@ -41,4 +44,4 @@ class Settings(Limits):
     @property
     def n_threads(self) -> int:
         """Threads to use: what was asked for, or the CPU quota."""
-        return self.threads or cpu_quota()
+        return self.threads or default_threads()

@@ -1,9 +1,10 @@
 """The shapes on the wire: requests as pydantic models, answers as typed dictionaries. Checks, /docs and tests read them here."""
 
 from dataclasses import dataclass
-from typing import Annotated, Any, NotRequired, TypedDict
+from typing import Annotated, Any, NotRequired
 
 from pydantic import BaseModel, ConfigDict, Field
+from typing_extensions import TypedDict  # pydantic reads typing's own from Python 3.12 on only
 
 
 @dataclass(frozen=True)
@@ -22,10 +23,13 @@ class Options(BaseModel):
     model: str | None = Field(None, description="any name; the bundle that is served answers")
     top_n: int | None = Field(None, ge=0, description="results to return, best first; 0 or null for all")
     return_documents: bool | None = Field(None, description="send each result's document back as {text, title?}")
-    return_blocks: bool | None = Field(None, description="name the blocks that were fed to the model, best first, with their offsets")
+    return_blocks: bool | None = Field(
+        None, description="name the blocks that were fed to the model, best first, with their offsets"
+    )
     raw_scores: bool | None = Field(None, description="scores on the logit scale instead of probabilities")
     max_tokens_per_doc: float | None = Field(
-        None, description="upper bound on the tokens of a sequence fed to the model; outside the measured range it is moved to its nearest end"
+        None,
+        description="upper bound on the tokens of a sequence fed to the model; kept inside the range it was measured for",
     )
     first_stage_scores: Ignored = Field(None, description="accepted, not honoured by this version")
     deadline_ms: Ignored = Field(None, description="accepted, not honoured by this version")
@@ -98,7 +102,9 @@ class Result(TypedDict):
     id: NotRequired[str | int]
     document: NotRequired[DocumentAnswer]
     blocks: NotRequired[list[BlockAnswer]]
-    scored_by: NotRequired[Annotated[str, Field(description="'order' where the model had nothing to score and the document ranks last")]]
+    scored_by: NotRequired[
+        Annotated[str, Field(description="'order' where the model had nothing to score and the document ranks last")]
+    ]
 
 
 class Usage(TypedDict):

@@ -1,9 +1,9 @@
 """The dialects that clients speak: each reads a payload into a Call and writes a Ranking back. One module a dialect."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any, Protocol
 
-from service.answers import About
+from service.answers import About, PiecesResponse
 from service.call import Call
 from service.dialects import native, tei
 from service.errors import RequestError
@@ -19,11 +19,8 @@ class Dialect(Protocol):
     def read(self, payload: dict[str, Any], limits: Limits) -> Call:
         """Read a request. Raises RequestError."""
 
-    def body(self, call: Call, ranking: Ranking, about: About) -> Iterator[bytes]:
-        """The answer, in pieces of JSON."""
-
-    def headers(self, ranking: Ranking, about: About) -> dict[str, str]:
-        """The answer's headers."""
+    def answer(self, call: Call, ranking: Ranking, about: About) -> PiecesResponse:
+        """The answer."""
 
     def error(self, problem: RequestError) -> Mapping[str, Any]:
         """The body of an error."""

@@ -7,7 +7,7 @@ from typing import Any
 
 import orjson
 
-from service.answers import About, json_list
+from service.answers import About, PiecesResponse, json_list
 from service.call import Call
 from service.dialects.reading import Payload, read_documents, read_options, read_query, unknown_fields
 from service.errors import RequestError, some
@@ -61,17 +61,16 @@ def _document(call: Call, index: int) -> DocumentAnswer:
     return document
 
 
-def body(call: Call, ranking: Ranking, about: About) -> Iterator[bytes]:
-    """The answer in pieces of JSON, best result first."""
+def answer(call: Call, ranking: Ranking, about: About) -> PiecesResponse:
+    """The answer, best result first."""
+    return PiecesResponse(_pieces(call, ranking, about))
+
+
+def _pieces(call: Call, ranking: Ranking, about: About) -> Iterator[bytes]:
     head, results, tail = orjson.dumps(_frame(call, ranking, about)).partition(b'"results":')
     yield head + results
     yield from json_list(_result(call, ranking, index) for index in ranking.order)
     yield tail.removeprefix(b"[]")
-
-
-def headers(ranking: Ranking, about: About) -> dict[str, str]:
-    """Headers of the answer: everything stands in its body."""
-    return {}
 
 
 def _frame(call: Call, ranking: Ranking, about: About) -> RerankAnswer:

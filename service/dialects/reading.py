@@ -44,7 +44,8 @@ def read_documents(payload: Payload, name: str, limits: Limits, warnings: list[s
         raise RequestError(422, "is empty: send at least one document", (name,))
     if len(candidates) > limits.max_documents:
         raise RequestError(422, f"has {len(candidates)} elements, limit {limits.max_documents}", (name,))
-    documents, unread = Documents([], [], []), dict.fromkeys(())
+    documents = Documents([], [], [])
+    unread: dict[str, None] = {}
     for number, candidate in enumerate(candidates):
         _read_document(candidate, (name, number), limits, documents, unread)
     if unread:

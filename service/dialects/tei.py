@@ -1,8 +1,6 @@
 """The dialect of text-embeddings-inference: `texts` in, a bare sorted list of all of them out."""
 
-from collections.abc import Iterator
-
-from service.answers import About, json_list
+from service.answers import About, PiecesResponse, json_list
 from service.call import Call
 from service.dialects.reading import Payload, read_documents, read_options, read_query
 from service.errors import RequestError
@@ -11,6 +9,7 @@ from service.settings import Limits
 from service.wire import TeiErrorBody, TeiOptions, TeiResult
 
 NAME = "tei"
+TIMES = {"total": "total", "tokenization": "prepare", "queue": "queue", "inference": "model"}  # its name for each of our stages
 ERROR_TYPES = {500: "Backend", 503: "Unhealthy", 429: "Overloaded"}
 
 
@@ -25,16 +24,11 @@ def read(payload: Payload, limits: Limits) -> Call:
     return Call(query, texts, return_documents=bool(options.return_text), raw_scores=bool(options.raw_scores), warnings=warnings)
 
 
-def body(call: Call, ranking: Ranking, about: About) -> Iterator[bytes]:
-    """The answer in pieces of JSON, best result first."""
-    yield from json_list(_result(call, ranking, index) for index in ranking.order)
-
-
-def headers(ranking: Ranking, about: About) -> dict[str, str]:
-    """TEI tells the cost in headers, times in milliseconds."""
-    times = {"total": "total", "tokenization": "prepare", "queue": "queue", "inference": "model"}
-    cost = {f"x-{theirs}-time": str(round(about.timings_ms[ours])) for theirs, ours in times.items()}
-    return cost | {"x-compute-tokens": str(ranking.n_tokens)}
+def answer(call: Call, ranking: Ranking, about: About) -> PiecesResponse:
+    """The answer, best result first; its cost stands in headers, times in milliseconds."""
+    cost = {f"x-{theirs}-time": str(round(about.timings_ms[ours])) for theirs, ours in TIMES.items()}
+    headers = cost | {"x-compute-tokens": str(ranking.n_tokens)}
+    return PiecesResponse(json_list(_result(call, ranking, index) for index in ranking.order), headers=headers)
 
 
 def _result(call: Call, ranking: Ranking, index: int) -> TeiResult:

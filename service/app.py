@@ -1,0 +1,101 @@
+"""The application: routes, lifespan, error shapes, and the OpenAPI document."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from http import HTTPStatus
+from typing import Any
+
+from fastapi import FastAPI, Request
+from pydantic import BaseModel
+from pydantic.json_schema import models_json_schema
+from starlette.exceptions import HTTPException
+from starlette.responses import Response
+
+from keyblock import __version__
+from service import info
+from service.endpoint import Exchange
+from service.errors import RequestError
+from service.ranker import Ranker
+from service.responses import error_response
+from service.settings import Settings
+from service.wire import NATIVE_EXAMPLE, TEI_EXAMPLE, ErrorBody, RerankAnswer, RerankRequest, TeiErrorBody, TeiRequest, TeiResult
+
+RERANK_PATHS = ("/rerank", "/v1/rerank", "/v2/rerank")
+OPERATIONS = {"/health/live": info.live, "/health/ready": info.ready, "/info": info.info, "/metrics": info.metrics}
+ABOUT = """Reranks documents, however long, by their key blocks. `POST /rerank` speaks the native shape, which Jina's, Cohere's,
+vLLM's and Infinity's clients understand, and TEI's when `texts` takes the place of `documents`."""
+REQUESTS: dict[str, tuple[type[BaseModel], dict[str, Any]]] = {
+    "native": (RerankRequest, NATIVE_EXAMPLE),
+    "tei": (TeiRequest, TEI_EXAMPLE),
+}
+ERRORS: dict[int | str, dict[str, Any]] = {
+    status: {"model": ErrorBody | TeiErrorBody, "description": meaning}
+    for status, meaning in {
+        400: "not JSON, or no texts at all in TEI's shape",
+        413: "a larger body than the limit",
+        415: "a compressed body",
+        422: "a field is missing, of a wrong type, or over a limit; the message names it",
+        500: "the model failed on this request; others are served",
+        503: "the model is not running",
+    }.items()
+}
+_REF = "#/components/schemas/{model}"
+
+
+class Service(FastAPI):
+    """FastAPI, with the request models in its OpenAPI document: bodies are parsed by our own code, off the event loop."""
+
+    def openapi(self) -> dict[str, Any]:
+        """The OpenAPI document."""
+        if self.openapi_schema is None:
+            _, definitions = models_json_schema([(model, "validation") for model, _ in REQUESTS.values()], ref_template=_REF)
+            super().openapi()["components"]["schemas"] |= definitions["$defs"]
+        return super().openapi()
+
+
+def request_body() -> dict[str, Any]:
+    """What OpenAPI says of the body of POST /rerank."""
+    schema = {"anyOf": [{"$ref": _REF.format(model=model.__name__)} for model, _ in REQUESTS.values()]}
+    examples = {name: {"value": example} for name, (_, example) in REQUESTS.items()}
+    return {"requestBody": {"required": True, "content": {"application/json": {"schema": schema, "examples": examples}}}}
+
+
+async def rerank(request: Request) -> Response:
+    """Rank documents for a query: best first, with the blocks that decided it."""
+    return await Exchange(info.ranker_of(request), request).respond()
+
+
+async def http_error(_: Request, error: Exception) -> Response:
+    """Unknown paths and methods, in the shape of all errors."""
+    if not isinstance(error, HTTPException):
+        raise error
+    response = error_response(RequestError(error.status_code, error.detail or HTTPStatus(error.status_code).phrase))
+    response.headers.update(error.headers or {})
+    return response
+
+
+def create_app(settings: Settings, ranker: Ranker | None = None) -> FastAPI:
+    """The application.
+
+    Args:
+        settings: see `Settings`.
+        ranker: one that is loaded already; by default it is loaded when the application starts.
+    """
+
+    @asynccontextmanager
+    async def lifespan(app: FastAPI) -> AsyncIterator[None]:
+        app.state.ranker = ranker or Ranker.load(settings)
+        app.state.ranker.start()
+        try:
+            yield
+        finally:
+            app.state.ranker.close()
+
+    app = Service(title="KeyBlock", version=__version__, description=ABOUT, lifespan=lifespan)
+    app.add_exception_handler(HTTPException, http_error)
+    answers: dict[int | str, dict[str, Any]] = {200: {"model": RerankAnswer | list[TeiResult], "description": "best first"}}
+    for path in RERANK_PATHS:
+        app.add_api_route(path, rerank, methods=["POST"], tags=["rerank"], responses=answers | ERRORS, openapi_extra=request_body())
+    for path, handler in OPERATIONS.items():
+        app.add_api_route(path, handler, methods=["GET"], tags=["operations"])
+    return app

@@ -1,0 +1,94 @@
+"""POST /rerank: from a request to its answer, in the dialect it came in."""
+
+import asyncio
+import logging
+from collections.abc import Coroutine
+from typing import Any
+
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import Response
+
+from service.answers import About, disconnected
+from service.call import Call
+from service.dialects import NATIVE, TEI, Dialect, spoken
+from service.engine import EngineDeadError, EngineError, Scored
+from service.errors import RequestError
+from service.parsing import parse, read_body
+from service.ranker import Ranker
+from service.ranking import Candidate
+from service.responses import error_response
+from service.stages import Stages
+
+log = logging.getLogger(__name__)
+GONE = 499  # nobody reads it
+
+
+class Exchange:
+    """One request and what is known of it so far."""
+
+    def __init__(self, ranker: Ranker, request: Request) -> None:
+        self._ranker = ranker
+        self._request = request
+        self._stages = Stages(ranker.metrics)
+        self._dialect: Dialect = NATIVE
+
+    async def respond(self) -> Response:
+        """The answer or the error, whatever happens; counted."""
+        try:
+            body = await read_body(self._request, self._ranker.settings)
+            self._stages = Stages(self._ranker.metrics)
+            response = await unless_gone(self._request, self._answer(body))
+            self._ranker.metrics.observe("latency", self._stages.total, dialect=self._dialect.NAME)
+            outcome = "ok"
+        except ClientDisconnect:
+            response, outcome = Response(status_code=GONE), "cancelled"
+        except Exception as error:
+            problem = self._problem(error)
+            response = error_response(problem, self._dialect)
+            outcome = "invalid" if problem.status < 500 else "failed"
+        self._ranker.metrics.add("requests", dialect=self._dialect.NAME, outcome=outcome)
+        return response
+
+    async def _answer(self, body: bytearray) -> Response:
+        call = await self._ranker.beside(lambda: self._read(body))
+        self._stages.end("parse")
+        candidates, scored, budget = await self._ranker.score(call, self._stages)
+        response = await self._ranker.beside(lambda: self._write(call, candidates, scored, budget))
+        self._stages.end("respond")
+        return response
+
+    def _read(self, body: bytearray) -> Call:
+        payload = parse(body, self._ranker.settings)
+        self._dialect = spoken(payload)
+        return self._dialect.read(payload, self._ranker.settings)
+
+    def _write(self, call: Call, candidates: list[Candidate], scored: Scored, budget: int) -> Response:
+        ranking = self._ranker.rank(call, candidates, scored, budget)
+        about = About(self._ranker.bundle.manifest.name, self._request.url.path, self._stages.milliseconds())
+        return self._dialect.answer(call, ranking, about)
+
+    def _problem(self, error: Exception) -> RequestError:
+        if isinstance(error, RequestError):
+            if error.path[:1] == ("texts",):  # refused before the whole body was read
+                self._dialect = TEI
+            return error
+        if isinstance(error, EngineDeadError):
+            return RequestError(503, "the model is not running: try another replica")
+        if isinstance(error, EngineError):
+            return RequestError(500, str(error))
+        log.error("a request failed", exc_info=error)
+        return RequestError(500, "the service failed on this request; its log says why")
+
+
+async def unless_gone(request: Request, work: Coroutine[Any, Any, Response]) -> Response:
+    """The outcome of `work`, which is cancelled when the client goes. Raises ClientDisconnect then."""
+    tasks = asyncio.create_task(work), asyncio.create_task(disconnected(request))
+    try:
+        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        if not tasks[0].done():
+            raise ClientDisconnect
+        return tasks[0].result()
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)

@@ -1,0 +1,67 @@
+"""GET /info, /metrics and the health endpoints."""
+
+from typing import Any
+
+import orjson
+from prometheus_client.exposition import choose_encoder
+from starlette.requests import Request
+from starlette.responses import Response
+
+from keyblock import __version__
+from service.ranker import Ranker
+from service.responses import JSON
+from service.settings import Limits
+
+
+def ranker_of(request: Request) -> Ranker:
+    """The ranker that the application serves."""
+    ranker: Ranker = request.app.state.ranker
+    return ranker
+
+
+def describe(ranker: Ranker) -> dict[str, Any]:
+    """What is served: bundle, pipeline, provider and why, measured quality, limits."""
+    manifest, settings = ranker.bundle.manifest, ranker.settings
+    low, high = manifest.pipeline.packing.budget_range
+    return {
+        "version": __version__,
+        "model": manifest.name,
+        "format_version": manifest.format_version,
+        "precision": manifest.graph.precision,
+        "provider": ranker.provider,
+        "threads": settings.n_threads,
+        "pipeline": manifest.pipeline.model_dump(mode="json"),
+        "tokens_per_document": {"default": manifest.pipeline.packing.budget, "least": low, "most": high},
+        "quality": manifest.quality,
+        "provenance": manifest.provenance,
+        "limits": {name: getattr(settings, name) for name in Limits.model_fields},
+    }
+
+
+async def info(request: Request) -> Response:
+    """What is served."""
+    return Response(orjson.dumps(describe(ranker_of(request))), media_type=JSON)
+
+
+async def live(request: Request) -> Response:
+    """200 while the model's thread lives; 503 when it is dead: restart this replica."""
+    alive = ranker_of(request).engine.alive
+    return _health(alive, "live" if alive else "the model's thread is dead")
+
+
+async def ready(request: Request) -> Response:
+    """200 once the model is warmed up and while its thread lives; else 503: send requests elsewhere."""
+    engine = ranker_of(request).engine
+    return _health(engine.ready, "ready" if engine.ready else "warming up" if engine.alive else "the model's thread is dead")
+
+
+def _health(good: bool, status: str) -> Response:
+    return Response(orjson.dumps({"status": status}), 200 if good else 503, media_type=JSON)
+
+
+async def metrics(request: Request) -> Response:
+    """Prometheus metrics, or OpenMetrics where the scraper asks for it."""
+    ranker = ranker_of(request)
+    ranker.metrics.set("ready", ranker.engine.ready)
+    encode, content_type = choose_encoder(request.headers.get("accept", ""))
+    return Response(encode(ranker.metrics.registry), headers={"content-type": content_type})

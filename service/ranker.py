@@ -1,0 +1,121 @@
+"""A bundle at work: preparation, the engine, and what is between a call and its ranking."""
+
+import asyncio
+import logging
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Self, TypeVar
+
+from keyblock import __version__
+from keyblock.bundle import Bundle, load_bundle
+from keyblock.prepared import PreparedQuery
+from keyblock.runtime.batching import Scorer
+from keyblock.runtime.providers import Choice, Provider
+from keyblock.runtime.session import Session
+from service.cache import DocumentCache
+from service.call import Call
+from service.engine import Engine, Scored
+from service.errors import some
+from service.metrics import Metrics
+from service.preparation import Preparer
+from service.ranking import Candidate, Ranking, rank
+from service.settings import Settings
+from service.stages import Stages
+
+log = logging.getLogger(__name__)
+EDGE_THREADS = 2  # read and write JSON, apart from preparation so that small requests do not wait behind large ones
+
+T = TypeVar("T")
+
+
+class Ranker:
+    """Everything that serves one bundle. `start` it before use, `close` it after.
+
+    Args:
+        settings: threads, caps and sizes.
+        bundle: what is served.
+        session: its graph at work.
+        provider: what runs it, and why that, for /info.
+    """
+
+    def __init__(self, settings: Settings, bundle: Bundle, session: Scorer, provider: dict[str, str]) -> None:
+        self.settings = settings
+        self.bundle = bundle
+        self.provider = provider
+        self.metrics = Metrics()
+        packing = bundle.manifest.pipeline.packing
+        self.engine = Engine(session, bundle.tokenizer, packing.budget_range[1], settings.token_cap, self.metrics)
+        self._edge = ThreadPoolExecutor(EDGE_THREADS, "edge")
+        self._pool = ThreadPoolExecutor(max(settings.n_threads, 2), "prepare")
+        self._preparer = Preparer(bundle.pipeline, DocumentCache(settings.cache_bytes), self._pool, self.metrics)
+
+    @classmethod
+    def load(cls, settings: Settings) -> Self:
+        """Load the bundle and open its session. Raises BundleError, ProviderError or SessionError, each one clear line."""
+        bundle = load_bundle(settings.bundle)
+        session = Session(bundle.graph_path, settings.provider, settings.n_threads, settings.precision)
+        choice = session.choice
+        log.info("%s from %s, on %s: %s", bundle.manifest.name, bundle.path, choice.provider, choice.why)
+        return cls(settings, bundle, session, _told(settings.provider, choice))
+
+    def start(self) -> None:
+        """Start the model's thread, which warms up before anything is ready."""
+        manifest = self.bundle.manifest
+        names = {"bundle": manifest.name, "precision": manifest.graph.precision, "provider": self.provider["chosen"]}
+        self.metrics.set("build", 1, version=__version__, **names)
+        self.engine.start()
+
+    def close(self) -> None:
+        """Stop the threads; what still waits fails."""
+        self.engine.close()
+        for pool in (self._edge, self._pool):
+            pool.shutdown(wait=True, cancel_futures=True)
+
+    async def beside(self, work: Callable[[], T]) -> T:
+        """Do short work off the event loop."""
+        return await asyncio.get_running_loop().run_in_executor(self._edge, work)
+
+    async def score(self, call: Call, stages: Stages) -> tuple[list[Candidate], Scored, int]:
+        """Prepare and score a call: its candidates in the order given, their logits, and the token budget they had."""
+        budget = self._budget(call)
+        query = await self._query(call)
+        candidates = await self._preparer.candidates(query, call.documents, budget)
+        stages.end("prepare")
+        scored = await self.engine.score([c.packed for c in candidates if c.packed is not None])
+        stages.add("queue", scored.queue_seconds)
+        stages.add("model", scored.model_seconds)
+        stages.skip()
+        return candidates, scored, budget
+
+    def rank(self, call: Call, candidates: list[Candidate], scored: Scored, budget: int) -> Ranking:
+        """Order what was scored, and say what was not."""
+        fusion = self.bundle.manifest.pipeline.fusion
+        ranking = rank(candidates, scored.logits, fusion, budget, top_n=call.top_n, raw=call.raw_scores)
+        self.metrics.add("documents", len(candidates))
+        if unscored := [str(number) for number, by_model in enumerate(ranking.by_model) if not by_model]:
+            self.metrics.add("unscored", len(unscored))
+            call.warnings.append(f"documents without text to score, ranked last: {some(unscored, 10)}")
+        return ranking
+
+    async def _query(self, call: Call) -> PreparedQuery:
+        query = await self._preparer.query(call.query)
+        if query.truncated:
+            cap = self.bundle.manifest.pipeline.packing.query_tokens
+            call.warnings.append(f"query: the model reads its first {cap} tokens; every word of it selects blocks")
+        return query
+
+    def _budget(self, call: Call) -> int:
+        """The tokens a sequence may have: what was asked for, kept inside the range the bundle was measured for."""
+        packing = self.bundle.manifest.pipeline.packing
+        if call.max_tokens is None:
+            return packing.budget
+        low, high = packing.budget_range
+        if call.max_tokens > high:
+            call.warnings.append(f"max_tokens_per_doc: lowered to {high}, the most this model was measured at")
+        elif call.max_tokens < low:
+            call.warnings.append(f"max_tokens_per_doc: raised to {low}, the least this model was measured at")
+        return int(min(max(call.max_tokens, low), high))
+
+
+def _told(asked: Provider, choice: Choice) -> dict[str, str]:
+    return {"asked": asked.value, "chosen": choice.provider.value, "arithmetic": choice.precision.value, "why": choice.why}
