@@ -120,7 +120,7 @@ def test_no_match_falls_back_to_document_order(frequencies: DocumentFrequencies,
         assert rank_blocks(scores).tolist() == list(range(30))
 
 
-@pytest.mark.parametrize("name", ["first", "random", "tfidf", "bm25"])
+@pytest.mark.parametrize("name", SELECTORS.names())
 def test_documents_without_blocks_or_terms(frequencies: DocumentFrequencies, name: str) -> None:
     selector = SELECTORS.create(name)
     assert selector.scores(query_of("river"), document_of([]), frequencies).shape == (0,)
@@ -135,9 +135,10 @@ def test_equal_scores_stay_in_document_order(n_blocks: int, n_values: int, seed:
     assert rank_blocks(scores).tolist() == sorted(range(n_blocks), key=lambda block: -scores[block])
 
 
-def test_first_reads_from_the_start(frequencies: DocumentFrequencies) -> None:
-    scores = SELECTORS.create("first").scores(query_of("river"), document_of([["citi"], ["river"], ["river"]]), frequencies)
-    assert rank_blocks(scores).tolist() == [0, 1, 2]
+@pytest.mark.parametrize(("name", "order"), [("first", [0, 1, 2]), ("last", [2, 1, 0])])
+def test_position_alone(frequencies: DocumentFrequencies, name: str, order: list[int]) -> None:
+    scores = SELECTORS.create(name).scores(query_of("river"), document_of([["citi"], ["river"], ["river"]]), frequencies)
+    assert rank_blocks(scores).tolist() == order
 
 
 def test_random_draws_by_content_and_seed(frequencies: DocumentFrequencies) -> None:
