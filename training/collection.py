@@ -5,19 +5,19 @@ document grade; ``splits/NAME.txt`` query ids; ``run.SPLIT.bm25.trec[.gz]``; ``s
 with character offsets.
 """
 
-import gzip
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import IO, Any, NamedTuple
+from typing import Any, NamedTuple
 
+from training.lines import FileError, numbered_lines
 from training.runs import Run, read_run
 
 
-class CollectionError(ValueError):
-    """A collection, or a part of it, is missing or damaged; the message is one line for a person."""
+class CollectionError(FileError):
+    """A part of a collection is missing, or its parts do not fit together; the message is one line for a person."""
 
 
 class Document(NamedTuple):
@@ -38,7 +38,7 @@ class Span(NamedTuple):
 
 @dataclass(frozen=True)
 class Collection:
-    """A collection directory, read when asked. Raises CollectionError for what is not there."""
+    """A collection directory, read when asked. Raises CollectionError for what is not there, FileError for what is damaged."""
 
     path: Path
 
@@ -54,40 +54,64 @@ class Collection:
     @cached_property
     def documents(self) -> dict[str, Document]:
         """Documents by id."""
-        rows = self._json_lines("corpus.jsonl")
-        return {row["_id"]: Document(row["_id"], row.get("title") or "", row["text"]) for row in rows}
+        rows = self._json_lines("corpus.jsonl", {"_id": str, "text": str})
+        return {row["_id"]: Document(row["_id"], str(row.get("title") or ""), row["text"]) for row in rows}
 
     @cached_property
     def queries(self) -> dict[str, str]:
         """Query texts by id."""
-        return {row["_id"]: row["text"] for row in self._json_lines("queries.jsonl")}
+        return {row["_id"]: row["text"] for row in self._json_lines("queries.jsonl", {"_id": str, "text": str})}
 
     @cached_property
     def qrels(self) -> dict[str, dict[str, int]]:
         """Grades by query and document."""
         grades: dict[str, dict[str, int]] = {}
-        with self._open("qrels.tsv") as lines:
-            for line in lines:
+        path = self._find("qrels.tsv")
+        for number, line in numbered_lines(path):
+            try:
                 query, _, document, grade = line.split()
                 grades.setdefault(query, {})[document] = int(grade)
+            except ValueError:
+                raise FileError(f"{path}: line {number} must be 'query 0 document grade', not {line.strip()[:80]!r}") from None
         return grades
 
     @cached_property
     def spans(self) -> dict[str, list[Span]]:
-        """Gold passages by query."""
+        """Gold passages by query; none in a collection without spans.jsonl."""
         spans: dict[str, list[Span]] = {}
-        for row in self._json_lines("spans.jsonl"):
+        if not self._has("spans.jsonl"):
+            return spans
+        for row in self._json_lines("spans.jsonl", {"qid": str, "docid": str, "start": int, "end": int}):
             spans.setdefault(row["qid"], []).append(Span(row["docid"], row["start"], row["end"]))
         return spans
 
+    def document(self, doc_id: str) -> Document:
+        """A document by id. Raises CollectionError when the corpus lacks it."""
+        if doc_id not in self.documents:
+            raise CollectionError(f"{self.path}: a run or qrels.tsv names document {doc_id!r}, which corpus.jsonl lacks")
+        return self.documents[doc_id]
+
+    def query(self, query_id: str) -> str:
+        """A query's text by id. Raises CollectionError when the queries lack it."""
+        if query_id not in self.queries:
+            raise CollectionError(f"{self.path}: a run or split names query {query_id!r}, which queries.jsonl lacks")
+        return self.queries[query_id]
+
     def split(self, name: str) -> list[str]:
-        """The query ids of a split, in file order."""
-        with self._open(f"splits/{name}.txt") as lines:
-            return [line.strip() for line in lines if line.strip()]
+        """The query ids of a split, in file order; at least one."""
+        path = self._find(f"splits/{name}.txt")
+        queries = [line.strip() for _, line in numbered_lines(path)]
+        if not queries:
+            raise CollectionError(f"{path}: names no query")
+        return queries
 
     def run(self, split: str) -> Run:
-        """The first-stage BM25 run of a split ('dev.small' reads the run of 'dev')."""
-        return read_run(self._find(f"run.{split.partition('.')[0]}.bm25.trec"))
+        """The first-stage BM25 run of a split ('dev.small' reads the run of 'dev'); of at least one query."""
+        path = self._find(f"run.{split.partition('.')[0]}.bm25.trec")
+        run = read_run(path)
+        if not run:
+            raise CollectionError(f"{path}: ranks nothing")
+        return run
 
     def _find(self, name: str) -> Path:
         for candidate in (self.path / f"{name}.gz", self.path / name):
@@ -95,18 +119,18 @@ class Collection:
                 return candidate
         raise CollectionError(f"{self.path}: has no {name} or {name}.gz")
 
-    def _open(self, name: str) -> IO[str]:
-        return open_text(self._find(name))
+    def _has(self, name: str) -> bool:
+        return (self.path / f"{name}.gz").exists() or (self.path / name).exists()
 
-    def _json_lines(self, name: str) -> Iterator[dict[str, Any]]:
-        with self._open(name) as lines:
-            for number, line in enumerate(lines, 1):
-                try:
-                    yield json.loads(line)
-                except ValueError as error:
-                    raise CollectionError(f"{self.path}/{name}: line {number} is not JSON ({error})") from None
-
-
-def open_text(path: Path) -> IO[str]:
-    """Open a text file, gzipped or not."""
-    return gzip.open(path, "rt", encoding="utf-8") if path.suffix == ".gz" else path.open(encoding="utf-8")
+    def _json_lines(self, name: str, fields: Mapping[str, type]) -> Iterator[dict[str, Any]]:
+        """The objects of a file. Raises FileError naming the line of one that lacks a field."""
+        path = self._find(name)
+        for number, line in numbered_lines(path):
+            try:
+                row = json.loads(line)
+            except ValueError as error:
+                raise FileError(f"{path}: line {number} is not JSON ({error})") from None
+            for field, kind in fields.items():
+                if not isinstance(row, dict) or not isinstance(row.get(field), kind):
+                    raise FileError(f"{path}: line {number} has no {field!r} that is a {kind.__name__}: {line.strip()[:80]}")
+            yield row

@@ -17,13 +17,12 @@ def candidate_pool(collection: Collection, split: str) -> list[str]:
 def bm25_run(collection: Collection, queries: Iterable[str], pool: list[str], depth: int = 100) -> Run:
     """Retrieve `depth` documents of `pool` for each query id (bm25s, Lucene's variant, k1 = 0.9, b = 0.4, stemmed, stopped)."""
     stemmer = Stemmer.Stemmer("english")
-    texts = [f"{collection.documents[d].title} {collection.documents[d].text}" for d in pool]
+    texts = [f"{document.title} {document.text}" for document in map(collection.document, pool)]
     index = bm25s.BM25(method="lucene", k1=0.9, b=0.4)
     index.index(bm25s.tokenize(texts, stopwords="en", stemmer=stemmer, show_progress=False), show_progress=False)
     names = list(queries)
-    tokens = bm25s.tokenize(
-        [collection.queries[q] for q in names], stopwords="en", stemmer=stemmer, return_ids=False, show_progress=False
-    )
+    asked = [collection.query(q) for q in names]
+    tokens = bm25s.tokenize(asked, stopwords="en", stemmer=stemmer, return_ids=False, show_progress=False)
     found, scores = index.retrieve(tokens, corpus=pool, k=min(depth, len(pool)), show_progress=False)
     return {q: dict(zip(ids, map(float, row), strict=True)) for q, ids, row in zip(names, found, scores, strict=True)}
 

@@ -85,9 +85,9 @@ class HttpRanker(Ranker):
 
     def rerank(self, query_id: str, candidates: Sequence[str]) -> Reranked:
         """See Ranker. Raises httpx.HTTPError when the service refuses or fails."""
-        documents = [self.collection.documents[d] for d in candidates]
+        documents = [self.collection.document(d) for d in candidates]
         body: dict[str, Any] = {
-            "query": self.collection.queries[query_id],
+            "query": self.collection.query(query_id),
             "documents": [{"id": d.doc_id, "title": d.title, "text": d.text} for d in documents],
             "return_blocks": True,
             "raw_scores": True,

@@ -13,7 +13,7 @@ from keyblock.packing import Packed
 from keyblock.pipeline import Pipeline
 from keyblock.prepared import PreparedDocument, PreparedQuery
 from keyblock.selection import SELECTORS, Selector
-from training.collection import Collection
+from training.collection import Collection, CollectionError
 from training.recipe import Negatives, Recipe
 from training.runs import Run
 
@@ -30,16 +30,16 @@ class Preparation:
         self._queries: dict[str, PreparedQuery] = {}
 
     def document(self, doc_id: str) -> PreparedDocument:
-        """The prepared document."""
+        """The prepared document. Raises CollectionError when the corpus lacks it."""
         if doc_id not in self._documents:
-            _, title, text = self.collection.documents[doc_id]
+            _, title, text = self.collection.document(doc_id)
             self._documents[doc_id] = self.pipeline.prepare_document(text, title)
         return self._documents[doc_id]
 
     def query(self, query_id: str) -> PreparedQuery:
-        """The prepared query."""
+        """The prepared query. Raises CollectionError when the queries lack it."""
         if query_id not in self._queries:
-            self._queries[query_id] = self.pipeline.prepare_query(self.collection.queries[query_id])
+            self._queries[query_id] = self.pipeline.prepare_query(self.collection.query(query_id))
         return self._queries[query_id]
 
     def pack(self, query_id: str, doc_id: str, budget: int) -> Packed:
@@ -63,17 +63,19 @@ class Source:
 
     @classmethod
     def build(cls, preparation: Preparation, split: str, run: Run, depth: int) -> "Source":
-        """Keep the split's usable queries. Raises ValueError when none is left."""
-        qrels = preparation.collection.qrels
+        """Keep the split's usable queries. Raises CollectionError when none is left, or when a query or a negative has no text."""
+        collection = preparation.collection
         relevant, negatives = {}, {}
-        for query in preparation.collection.split(split):
-            grades = qrels.get(query, {})
-            positive = [d for d, grade in grades.items() if grade > 0 and d in preparation.collection.documents]
+        for query in collection.split(split):
+            grades = collection.qrels.get(query, {})
+            positive = [d for d, grade in grades.items() if grade > 0 and d in collection.documents]
             others = [d for d in list(run.get(query, ()))[:depth] if grades.get(d, 0) <= 0]
             if positive and others:
-                relevant[query], negatives[query] = positive, others
+                collection.query(query)  # what is not there is said now, not after an hour of steps
+                relevant[query] = positive
+                negatives[query] = [collection.document(d).doc_id for d in others]  # shares one string a document
         if not relevant:
-            raise ValueError(f"{preparation.collection.path}: no query of split {split} has a relevant document and a negative")
+            raise CollectionError(f"{collection.path}: no query of split {split} has a relevant document and a negative")
         return cls(preparation, list(relevant), relevant, negatives)
 
     def draw(self, rng: np.random.Generator, how: Negatives, budget: int) -> list[Packed]:

@@ -92,7 +92,7 @@ def make_pipeline(recipe: Recipe, collections: Iterable[Collection], backbone: s
 
 def _pool_texts(collection: Collection, split: str) -> Iterable[str]:
     for doc_id in candidate_pool(collection, split):
-        _, title, text = collection.documents[doc_id]
+        _, title, text = collection.document(doc_id)
         yield f"{title} {text}"
 
 
