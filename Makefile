@@ -42,13 +42,14 @@ check: $(VENV)/testing
 	$(BIN)/ruff format --check --quiet .
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-cache
+
 test: check
 	$(BIN)/python -m pytest
 
 bench: $(VENV)/testing
 	@shopt -s nullglob; scripts=(benchmarks/*.py); \
 	if [ $${#scripts[@]} = 0 ]; then echo "No benchmark is in benchmarks/ yet; what was measured so far is in docs/results.md."; fi; \
-	for script in "$${scripts[@]}"; do echo "== $$script"; $(BIN)/python "$$script"; done
+	export PATH="$(CURDIR)/$(BIN):$$PATH"; for script in "$${scripts[@]}"; do echo "== $$script"; python "$$script"; done
 
 clean:
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache build dist *.egg-info
