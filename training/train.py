@@ -5,6 +5,7 @@ RUN holds: recipe.yaml, pipeline.json, tokenizer.json, frequencies.tsv, provenan
 """
 
 import json
+import os
 import platform
 import shutil
 from collections.abc import Iterable, Sequence
@@ -25,28 +26,39 @@ from training.dev import DevSet
 from training.first_stage import candidate_pool, complete_run
 from training.loop import Trainer
 from training.model import CrossEncoder
-from training.recipe import Recipe, RecipeError, backbone_path
+from training.recipe import Recipe, RecipeError, backbone_path, load_recipe
 from training.sampling import Preparation, Source
 
 
 def train(recipe: Recipe, collections: Sequence[Collection], run: Path) -> None:
-    """Train, or continue the run that `run` holds. Raises RecipeError when it holds a run of another recipe."""
+    """Train, or continue the run that `run` holds.
+
+    Raises RecipeError when `run` holds a run of another recipe, or the recipe does not fit the collections or the backbone.
+    """
     torch.manual_seed(recipe.seed)
+    _check_mixture(recipe, [c.name for c in collections])
+    backbone, device = backbone_path(recipe.backbone), best_device()
+    model = CrossEncoder.from_backbone(backbone, recipe.dropout, attention=fastest_attention(device)).to(device)
+    if recipe.longest > model.max_length:
+        raise RecipeError(f"budgets or budget_range reach {recipe.longest} tokens, {backbone} reads {model.max_length} at most")
     run.mkdir(parents=True, exist_ok=True)
-    _claim(run, recipe)
-    backbone = backbone_path(recipe.backbone)
+    _claim(run, recipe, collections)
     pipeline = make_pipeline(recipe, collections, backbone, run)
     preparations = {c.name: Preparation(c, pipeline) for c in collections}
-    sources = {
-        name: Source.build(
-            p, recipe.split, complete_run(p.collection, recipe.split, recipe.negatives.depth), recipe.negatives.depth
-        )
-        for name, p in preparations.items()
-    }
+    dev = DevSet.build(preparations, recipe)
+    sources = {name: make_source(preparation, recipe) for name, preparation in preparations.items()}
     write_json(run / "provenance.json", provenance(recipe, sources))
-    device = best_device()
-    model = CrossEncoder.from_backbone(backbone, recipe.dropout, attention=fastest_attention(device)).to(device)
-    Trainer(recipe, model, pipeline, sources, DevSet.build(preparations, recipe), run).train()
+    Trainer(recipe, model, pipeline, sources, dev, run).train()
+
+
+def _check_mixture(recipe: Recipe, names: Sequence[str]) -> None:
+    if len(set(names)) < len(names):
+        raise RecipeError(f"two collections have one name ({', '.join(sorted(names))}): rename a directory")
+    if recipe.mixture and set(recipe.mixture) != set(names):
+        raise RecipeError(
+            f"mixture names {', '.join(sorted(recipe.mixture))}, but the collections are {', '.join(sorted(names))}; "
+            "give each a share, or --set mixture={} for equal ones"
+        )
 
 
 def make_source(preparation: Preparation, recipe: Recipe) -> Source:
@@ -65,13 +77,18 @@ def fastest_attention(device: torch.device) -> str:
     return attention.NAME if device.type == "cpu" else "sdpa"
 
 
-def _claim(run: Path, recipe: Recipe) -> None:
-    """Write the recipe into RUN, or make sure that the run there is of the same one."""
-    text = yaml.safe_dump(recipe.model_dump(mode="json"), sort_keys=False)
-    path = run / "recipe.yaml"
-    if path.exists() and path.read_text(encoding="utf-8") != text:
-        raise RecipeError(f"{run}: holds a run of another recipe; choose another --out, or the recipe in {path}")
-    path.write_text(text, encoding="utf-8")
+def _claim(run: Path, recipe: Recipe, collections: Sequence[Collection]) -> None:
+    """Write the recipe into RUN, or make sure that what began there is of the same one, on the same collections."""
+    path, names = run / "recipe.yaml", [c.name for c in collections]
+    if (run / "log.jsonl").exists() or (run / "checkpoint").exists():
+        if load_recipe(path) != recipe:
+            raise RecipeError(f"{run}: holds a run of another recipe; choose another --out, or the recipe in {path}")
+        begun = list(json.loads((run / "provenance.json").read_text(encoding="utf-8")).get("collections", {}))
+        if begun != names:  # their order decides what is drawn
+            raise RecipeError(f"{run}: began on the collections {', '.join(begun)}, in that order, not on {', '.join(names)}")
+    else:
+        (run / "frequencies.tsv").unlink(missing_ok=True)  # of a try that never began: perhaps of other collections
+        path.write_text(yaml.safe_dump(recipe.model_dump(mode="json"), sort_keys=False), encoding="utf-8")
 
 
 def make_pipeline(recipe: Recipe, collections: Iterable[Collection], backbone: str, run: Path) -> Pipeline:
@@ -84,8 +101,9 @@ def make_pipeline(recipe: Recipe, collections: Iterable[Collection], backbone: s
         shutil.copy(Path(backbone) / "tokenizer.json", run / "tokenizer.json")
     path = run / "frequencies.tsv"
     if not path.exists():
-        analyzer = Analyzer(recipe.pipeline.analyzer)
-        DocumentFrequencies.count((t for c in collections for t in _pool_texts(c, recipe.split)), analyzer).write(path)
+        analyzer, partial = Analyzer(recipe.pipeline.analyzer), run / "frequencies.partial"
+        DocumentFrequencies.count((t for c in collections for t in _pool_texts(c, recipe.split)), analyzer).write(partial)
+        os.replace(partial, path)  # a table cut short by a kill would still read as one
     write_json(run / "pipeline.json", recipe.pipeline.model_dump(mode="json"))
     return Pipeline(recipe.pipeline, Tokenizer(run / "tokenizer.json"), DocumentFrequencies.read(path))
 
