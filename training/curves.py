@@ -11,10 +11,13 @@ WINDOW = 50
 
 
 def read_log(run: Path) -> list[dict[str, Any]]:
-    """The log's records; where a resumed run repeated a step, the later record counts."""
+    """The log's records; where a resumed run repeated a step, the later record counts. A line that a kill cut short is left out."""
     latest: dict[tuple[int, bool], dict[str, Any]] = {}
     for line in (run / "log.jsonl").read_text(encoding="utf-8").splitlines():
-        record = json.loads(line)
+        try:
+            record = json.loads(line)
+        except ValueError:
+            continue
         latest[record["step"], "dev" in record] = record
     return [latest[key] for key in sorted(latest)]
 
