@@ -66,9 +66,16 @@ class Trainer:
         self._drawer = ThreadPoolExecutor(1, thread_name_prefix="draw")
 
     def train(self) -> None:
-        """Run the steps that are left, then measure and save. Raises TrainingError when the loss is not a number."""
+        """Run the steps that are left, then measure and save. Raises TrainingError when loss or gradient is not a number."""
         self.model.train()
         bar = tqdm(total=self.recipe.steps, initial=self.step, desc=self.recipe.name, unit="step", dynamic_ncols=True)
+        try:
+            self._steps(bar)
+        finally:  # an error's line does not stand behind half a bar, and no thread draws on
+            bar.close()
+            self._drawer.shutdown(cancel_futures=True)
+
+    def _steps(self, bar: tqdm) -> None:
         drawn = self._draw_ahead(self.step)
         while self.step < self.recipe.steps:
             batch = drawn.result()
@@ -79,9 +86,7 @@ class Trainer:
             self._log(loss=loss, budget=batch.budget, sequences=len(batch.sequences), seconds=time.perf_counter() - started)
             bar.update()
             bar.set_postfix(loss=f"{loss:.3f}", budget=batch.budget, refresh=False)
-            self._at_milestones(batch)
-        bar.close()
-        self._drawer.shutdown(cancel_futures=True)
+            self._at_milestones()
 
     def _draw_ahead(self, step: int) -> Future[StepBatch]:
         return self._drawer.submit(draw_step, self.sources, self.recipe, step)
@@ -97,9 +102,10 @@ class Trainer:
             loss = self._loss(rows, batch.group) * share
             loss.backward()
             total += loss.item()
-        if not math.isfinite(total):
-            raise TrainingError(f"step {self.step}: the loss is {total}; lower optimizer.encoder_lr or use precision: fp32")
-        torch.nn.utils.clip_grad_norm_(self.model.parameters(), self.recipe.optimizer.clip)
+        norm = torch.nn.utils.clip_grad_norm_(self.model.parameters(), self.recipe.optimizer.clip).item()
+        if not (math.isfinite(total) and math.isfinite(norm)):  # said before it reaches the weights, and a checkpoint
+            what = f"step {self.step}: the loss is {total}, its gradient's norm {norm}"
+            raise TrainingError(f"{what}; lower optimizer.encoder_lr or use precision: fp32")
         self.optimizer.step()
         self.scheduler.step()
         self.optimizer.zero_grad(set_to_none=True)
@@ -111,7 +117,7 @@ class Trainer:
             scores = self.model(*inputs)
         return LOSSES[self.recipe.loss](scores.float().view(-1, group))
 
-    def _at_milestones(self, batch: StepBatch) -> None:
+    def _at_milestones(self) -> None:
         last = self.step == self.recipe.steps
         if last or self.step % self.recipe.evaluate_every == 0:
             self._log(dev=self.dev.measure(self.model))
