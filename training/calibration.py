@@ -63,7 +63,12 @@ def score_dev(ranker: LocalRanker, queries: Sequence[str], candidates: Run, dept
 
 
 def fit_fusion(scored: Sequence[DevScores], use: Sequence[str] = FEATURES) -> Fusion:
-    """Fit weights (features not in `use` stay 0), then scale and bias."""
+    """Fit weights (features not in `use` stay 0), then scale and bias.
+
+    Raises ValueError when there is nothing to learn from.
+    """
+    if not any(s.labels(query).any() for s in scored for query in s.features):
+        raise ValueError("fusion: no dev query has a relevant document among its candidates; ask for more queries or depth")
     weights = _ranking_weights(scored, np.asarray([name in use for name in FEATURES]))
     scale, bias = _platt(scored, weights)
     return Fusion.from_weights(bias, scale * weights)

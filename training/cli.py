@@ -8,25 +8,25 @@ from pathlib import Path
 from typing import Any
 
 import httpx
-import ir_measures
 import transformers
+from pydantic import ValidationError
 
 from keyblock.bundle import load_bundle
 from keyblock.pipeline import PackingConfig
-from keyblock.runtime.providers import Provider
-from keyblock.runtime.session import Session
+from keyblock.runtime.providers import Provider, ProviderError
+from keyblock.runtime.session import ScoreError, Session, SessionError
 from training.calibration import calibration_error, fit_fusion, quality_table, score_dev
-from training.collection import Collection
-from training.evaluation import baselines, evaluate, read_values, sample, summary, table, write_evaluation
+from training.collection import Collection, distinct_names
+from training.evaluation import baselines, evaluate, read_system, sample, summary, system_name, table, write_evaluation
 from training.first_stage import complete_run
 from training.loop import TrainingError
-from training.measures import per_query
+from training.measures import parse_measures, per_query
 from training.ranking import HttpRanker, Ranker, bundle_ranker, load_run_pipeline, run_ranker
-from training.recipe import RecipeError, load_recipe
+from training.recipe import load_recipe, problems
 from training.runs import Run, read_run, write_run
 from training.train import train, write_json
 
-KNOWN_ERRORS = (ValueError, RecipeError, TrainingError, OSError, httpx.HTTPError)
+KNOWN_ERRORS = (ValueError, OSError, TrainingError, ProviderError, SessionError, ScoreError, httpx.HTTPError, httpx.InvalidURL)
 
 
 def _main(run: Callable[[argparse.Namespace], None], parser: argparse.ArgumentParser, arguments: Sequence[str] | None) -> int:
@@ -39,13 +39,20 @@ def _main(run: Callable[[argparse.Namespace], None], parser: argparse.ArgumentPa
         print(f"{parser.prog}: {' '.join(str(error).split())}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
-        print(f"{parser.prog}: stopped; the same command goes on from the last checkpoint", file=sys.stderr)
+        more = "; the same command goes on from the last checkpoint" if parser.prog == "keyblock-train" else ""
+        print(f"{parser.prog}: stopped{more}", file=sys.stderr)
         return 130
     return 0
 
 
 def _parser(prog: str, description: str) -> argparse.ArgumentParser:
     return argparse.ArgumentParser(prog, description=description)
+
+
+def _count(text: str) -> int:
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number from 1")
+    return int(text)
 
 
 def train_main(arguments: Sequence[str] | None = None) -> int:
@@ -67,22 +74,22 @@ def calibrate_main(arguments: Sequence[str] | None = None) -> int:
     parser = _parser("keyblock-calibrate", "Learn a run's fusion on dev; measure it at several budgets; write both into the run.")
     parser.add_argument("--run", type=Path, required=True, help="a run directory of keyblock-train")
     parser.add_argument("--collection", type=Path, action="append", required=True, help="a collection directory; may be repeated")
-    parser.add_argument("--budgets", type=int, nargs="+", default=[128], help="budgets to measure; the range written is theirs")
-    parser.add_argument("--default", type=int, help="the budget served by default; the first of --budgets when left out")
-    parser.add_argument("--queries", type=int, default=200, help="dev queries a collection")
-    parser.add_argument("--depth", type=int, default=100, help="candidates a query")
+    parser.add_argument("--budgets", type=_count, nargs="+", default=[128], help="budgets to measure; the range written is theirs")
+    parser.add_argument("--default", type=_count, help="the budget served by default; the first of --budgets when left out")
+    parser.add_argument("--queries", type=_count, default=200, help="dev queries a collection")
+    parser.add_argument("--depth", type=_count, default=100, help="candidates a query")
     return _main(_calibrate, parser, arguments)
 
 
 def _calibrate(options: argparse.Namespace) -> None:
-    rankers = [run_ranker(options.run, Collection(path)) for path in options.collection]
-    scored = {budget: [_score_dev(ranker, options, budget) for ranker in rankers] for budget in options.budgets}
-    default = options.default or options.budgets[0]
-    fusion = fit_fusion(scored[default])
     config = load_run_pipeline(options.run).config
-    packing = PackingConfig.model_validate(
-        config.packing.model_dump() | {"budget": default, "budget_range": (min(options.budgets), max(options.budgets))}
-    )
+    packing = _served(config.packing, options)
+    collections = [Collection(path) for path in options.collection]
+    distinct_names(collections)
+    rankers = [run_ranker(options.run, collection, packing.budget_range[1]) for collection in collections]
+    scored = {budget: [_score_dev(ranker, options, budget) for ranker in rankers] for budget in options.budgets}
+    default = packing.budget
+    fusion = fit_fusion(scored[default])
     config = config.model_copy(update={"fusion": fusion, "packing": packing})
     quality = {
         "dev": quality_table(scored, fusion),
@@ -91,6 +98,19 @@ def _calibrate(options: argparse.Namespace) -> None:
     write_json(options.run / "pipeline.json", config.model_dump(mode="json"))
     write_json(options.run / "quality.json", quality)
     print(json.dumps({"fusion": fusion.model_dump(), **quality}, indent=2))
+
+
+def _served(packing: PackingConfig, options: argparse.Namespace) -> PackingConfig:
+    """The packing with the budgets that are measured. Raises ValueError before any of that work."""
+    default = options.default or options.budgets[0]
+    if default not in options.budgets:
+        raise ValueError(f"--default {default} is not among --budgets {' '.join(map(str, options.budgets))}")
+    try:
+        return PackingConfig.model_validate(
+            packing.model_dump() | {"budget": default, "budget_range": (min(options.budgets), max(options.budgets))}
+        )
+    except ValidationError as error:
+        raise ValueError(f"--budgets: {problems(error)}") from None
 
 
 def _score_dev(ranker: Any, options: argparse.Namespace, budget: int) -> Any:
@@ -109,12 +129,12 @@ def evaluate_main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--collection", type=Path, required=True, help="a collection directory")
     parser.add_argument("--split", default="dev", help="the queries: a file in splits/ without .txt")
     parser.add_argument("--candidates", type=Path, help="a TREC run to re-rank; the collection's BM25 run when left out")
-    parser.add_argument("--queries", type=int, help="a fixed sample of so many queries; all when left out")
-    parser.add_argument("--depth", type=int, default=100, help="candidates a query")
-    parser.add_argument("--budget", type=int, help="tokens a document (--run and --bundle); the pipeline's own when left out")
+    parser.add_argument("--queries", type=_count, help="a fixed sample of so many queries; all when left out")
+    parser.add_argument("--depth", type=_count, default=100, help="candidates a query")
+    parser.add_argument("--budget", type=_count, help="tokens a document (--run and --bundle); the pipeline's own when left out")
     parser.add_argument("--selector", help="feed a --run's model other blocks than it was trained on: first, last, random ...")
     parser.add_argument("--provider", type=Provider, default=Provider.AUTO, choices=list(Provider), help="for --bundle")
-    parser.add_argument("--workers", type=int, default=1, help="requests under way at once (--url)")
+    parser.add_argument("--workers", type=_count, default=1, help="requests under way at once (--url)")
     parser.add_argument("--measures", nargs="+", default=["RR@10", "nDCG@10"], help="any that ir_measures knows")
     parser.add_argument("--against", type=Path, action="append", default=[], help="a per_query.tsv or TREC run to test against")
     parser.add_argument("--out", type=Path, help="directory for run.trec.gz, per_query.tsv and summary.json")
@@ -125,15 +145,15 @@ def _evaluate(options: argparse.Namespace) -> None:
     collection = Collection(options.collection)
     queries = sample(collection.split(options.split), options.queries)
     candidates = _candidates(options, collection)
-    measures = [ir_measures.parse_measure(name) for name in options.measures]
+    measures = parse_measures(options.measures)
+    given = {path: read_system(path, collection, queries, measures) for path in options.against}
     ranker = _ranker(options, collection)
     evaluation = evaluate(ranker, collection, queries, candidates, workers=options.workers)
     evaluation.values = per_query(collection.qrels, evaluation.run, queries, measures)
     others = baselines(collection, queries, candidates, measures)
-    for path in options.against:
-        others[path.parent.name if path.name.startswith(("per_query", "run.trec")) else path.stem] = (
-            read_values(path) if path.suffix == ".tsv" else per_query(collection.qrels, read_run(path), queries, measures)
-        )
+    for path, values in given.items():
+        name = system_name(path)
+        others[str(path) if name in {evaluation.name, *others} else name] = values
     figures = summary(evaluation, collection, options.split)
     print(table({evaluation.name: evaluation.values, **others}, evaluation.name))
     print(json.dumps(figures))
@@ -161,10 +181,11 @@ def candidates_main(arguments: Sequence[str] | None = None) -> int:
     parser = _parser("keyblock-candidates", "Write a first-stage BM25 run for every query of a split.")
     parser.add_argument("--collection", type=Path, required=True, help="a collection directory")
     parser.add_argument("--split", default="train", help="the queries; candidates come from the documents its own run names")
-    parser.add_argument("--depth", type=int, default=100, help="documents a query")
+    parser.add_argument("--depth", type=_count, default=100, help="documents a query")
     parser.add_argument("--out", type=Path, required=True, help="a TREC run; gzipped when the name ends in .gz")
 
     def run(options: argparse.Namespace) -> None:
+        options.out.parent.mkdir(parents=True, exist_ok=True)
         write_run(complete_run(Collection(options.collection), options.split, options.depth), options.out, "bm25")
 
     return _main(run, parser, arguments)

@@ -6,7 +6,7 @@ with character offsets.
 """
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -134,3 +134,11 @@ class Collection:
                 if not isinstance(row, dict) or not isinstance(row.get(field), kind):
                     raise FileError(f"{path}: line {number} has no {field!r} that is a {kind.__name__}: {line.strip()[:80]}")
             yield row
+
+
+def distinct_names(collections: Sequence[Collection]) -> list[str]:
+    """The collections' names, by which recipes and tables tell them apart. Raises CollectionError when two share one."""
+    names = [collection.name for collection in collections]
+    if len(set(names)) < len(names):
+        raise CollectionError(f"two of the collections have one name ({', '.join(names)}): rename a directory")
+    return names

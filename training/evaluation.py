@@ -14,13 +14,15 @@ from ir_measures import Measure
 from tqdm import tqdm
 
 from training.collection import Collection
+from training.lines import FileError, numbered_lines
 from training.measures import DEFAULT_MEASURES, means, per_query
 from training.ranking import Ranker, Reranked
-from training.runs import Run, write_run
+from training.runs import Run, read_run, write_run
 from training.significance import paired_t_test
 
 SHUFFLES = 10
 BEST_BLOCKS = 3
+RUN_FILE, VALUES_FILE = "run.trec.gz", "per_query.tsv"
 
 Values = dict[str, dict[str, float]]
 """A measure's value by query, by measure."""
@@ -95,14 +97,15 @@ def baselines(
 
 
 def table(systems: Mapping[str, Values], reference: str) -> str:
-    """Markdown: each system's means, and the p-value of its difference from the reference system."""
+    """Markdown: each system's means, and the p-value of its difference from the reference (none for a single query)."""
     measures = list(next(iter(systems.values())))
     head = "| system | " + " | ".join(f"{m} | p" for m in measures) + " |"
     lines = [head, "|" + " --- |" * (1 + 2 * len(measures))]
     for name, values in systems.items():
         cells = []
         for measure in measures:
-            p = "" if name == reference else f"{paired_t_test(values[measure], systems[reference][measure]):.2g}"
+            tested = name != reference and len(values[measure]) > 1
+            p = f"{paired_t_test(values[measure], systems[reference][measure]):.2g}" if tested else ""
             cells += [f"{means(values)[measure]:.4f}", p]
         lines.append(f"| {name} | " + " | ".join(cells) + " |")
     return "\n".join(lines)
@@ -128,21 +131,41 @@ def write_values(values: Values, path: Path) -> None:
 
 
 def read_values(path: Path) -> Values:
-    """Read what `write_values` wrote. Raises ValueError naming a bad line."""
+    """Read what `write_values` wrote. Raises FileError naming a bad line."""
     values: Values = {}
-    for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
-        fields = line.split("\t")
-        if len(fields) != 3:
-            raise ValueError(f"{path}: line {number} must be query<TAB>measure<TAB>value")
-        values.setdefault(fields[1], {})[fields[0]] = float(fields[2])
+    for number, line in numbered_lines(path):
+        try:
+            query, measure, value = line.rstrip("\n").split("\t")
+            values.setdefault(measure, {})[query] = float(value)
+        except ValueError:
+            raise FileError(f"{path}: line {number} must be query<TAB>measure<TAB>value, not {line.strip()[:80]!r}") from None
     return values
+
+
+def read_system(path: Path, collection: Collection, queries: Sequence[str], measures: Sequence[Measure]) -> Values:
+    """Another system's values for exactly these queries, from its TREC run or its per_query.tsv.
+
+    Raises FileError when the file is damaged, or a per_query.tsv was measured otherwise.
+    """
+    if path.suffix != ".tsv":
+        return per_query(collection.qrels, read_run(path), queries, measures)
+    values = read_values(path)
+    for measure in map(str, measures):
+        if missing := [q for q in queries if q not in values.get(measure, {})]:
+            raise FileError(f"{path}: has no {measure} of query {missing[0]}: it was measured otherwise; give its TREC run instead")
+    return {measure: {q: values[measure][q] for q in queries} for measure in map(str, measures)}
+
+
+def system_name(path: Path) -> str:
+    """What a file's system is called: its directory for the file names that `write_evaluation` uses, else the file."""
+    return path.resolve().parent.name if path.name in (RUN_FILE, VALUES_FILE) else path.name.partition(".")[0]
 
 
 def write_evaluation(evaluation: Evaluation, out: Path) -> None:
     """Write OUT/run.trec.gz and OUT/per_query.tsv."""
     out.mkdir(parents=True, exist_ok=True)
-    write_run(evaluation.run, out / "run.trec.gz", evaluation.name.replace(" ", "-"))
-    write_values(evaluation.values, out / "per_query.tsv")
+    write_run(evaluation.run, out / RUN_FILE, evaluation.name.replace(" ", "-"))
+    write_values(evaluation.values, out / VALUES_FILE)
 
 
 def sample(queries: Iterable[str], count: int | None) -> list[str]:

@@ -26,6 +26,22 @@ def per_query(
     return values
 
 
+def parse_measures(names: Iterable[str]) -> list[Measure]:
+    """Measures by their names in `ir_measures`. Raises ValueError for one that it does not know or cannot compute here."""
+    return [_parse(name) for name in names]
+
+
+def _parse(name: str) -> Measure:
+    try:
+        measure = ir_measures.parse_measure(name)
+        list(
+            ir_measures.iter_calc([measure], {"q1": {"d1": 1}}, {"q1": {"d1": 1.0}})
+        )  # a missing tool is found now, not at the end
+    except Exception as error:  # NameError, AssertionError, CalledProcessError: each measure and provider has its own
+        raise ValueError(f"measure {name!r} cannot be computed ({error}); see ir_measur.es for those that can") from None
+    return measure
+
+
 def means(values: Mapping[str, Mapping[str, float]]) -> dict[str, float]:
     """The mean of each measure over the queries."""
     return {measure: float(np.mean(list(of_query.values()))) for measure, of_query in values.items()}

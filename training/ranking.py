@@ -1,6 +1,5 @@
 """Rankers that re-rank a query's candidates: a training run (PyTorch), a bundle (ONNX), or a service over HTTP."""
 
-import json
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -10,6 +9,7 @@ from typing import Any, NamedTuple
 import httpx
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import ValidationError
 
 from keyblock.bundle import Bundle
 from keyblock.frequencies import DocumentFrequencies
@@ -18,8 +18,10 @@ from keyblock.pipeline import Pipeline, PipelineConfig
 from keyblock.runtime.batching import score_all
 from keyblock.runtime.session import Session
 from keyblock.tokenization import Tokenizer
+from training.checkpoints import latest
 from training.collection import Collection
 from training.model import CrossEncoder
+from training.recipe import problems
 from training.runs import ranked
 from training.sampling import Preparation
 from training.scoring import score
@@ -84,7 +86,7 @@ class HttpRanker(Ranker):
     client: httpx.Client
 
     def rerank(self, query_id: str, candidates: Sequence[str]) -> Reranked:
-        """See Ranker. Raises httpx.HTTPError when the service refuses or fails."""
+        """See Ranker. Raises httpx.HTTPError when the service refuses or fails, ValueError when it answers something else."""
         documents = [self.collection.document(d) for d in candidates]
         body: dict[str, Any] = {
             "query": self.collection.query(query_id),
@@ -94,31 +96,52 @@ class HttpRanker(Ranker):
         }
         answer = self.client.post("/rerank", json=body)
         answer.raise_for_status()
-        results = answer.json()["results"]
-        scores = {r["id"]: float(r["relevance_score"]) for r in results}
-        return Reranked(scores, {r["id"]: [(b["start"], b["end"]) for b in r["blocks"]] for r in results})
+        try:
+            results = answer.json()["results"]
+            scores = {r["id"]: float(r["relevance_score"]) for r in results}
+            return Reranked(scores, {r["id"]: [(b["start"], b["end"]) for b in r["blocks"]] for r in results})
+        except (KeyError, TypeError, ValueError) as error:
+            what = f"{type(error).__name__}: {error}; it begins {answer.text[:80]!r}"
+            raise ValueError(f"{answer.url} does not answer as POST /rerank does ({what})") from None
 
 
 def load_run_pipeline(run: Path, selector: str | None = None) -> Pipeline:
-    """The pipeline that a run directory describes; with another selector when one is named."""
-    description = json.loads((run / "pipeline.json").read_text(encoding="utf-8"))
-    config = PipelineConfig.model_validate(description | ({"selector": {"name": selector}} if selector else {}))
+    """The pipeline that a run directory describes; with another selector when one is named.
+
+    Raises ValueError or OSError when the directory holds no run, or a damaged one.
+    """
+    path = run / "pipeline.json"
+    try:
+        config = PipelineConfig.model_validate_json(path.read_text(encoding="utf-8"))
+        if selector:
+            config = PipelineConfig.model_validate(config.model_dump() | {"selector": {"name": selector}})
+    except ValidationError as error:
+        raise ValueError(f"{path}: {problems(error)}") from None
     return Pipeline(config, Tokenizer(run / "tokenizer.json"), DocumentFrequencies.read(run / "frequencies.tsv"))
 
 
 def run_ranker(
     run: Path, collection: Collection, budget: int | None = None, bf16: bool = True, selector: str | None = None
 ) -> LocalRanker:
-    """A training run's last checkpoint; with another selector, the same model is fed other blocks."""
+    """A training run's last checkpoint; with another selector, the same model is fed other blocks.
+
+    Raises ValueError or OSError when the directory holds no run, a damaged one, or one of fewer positions than `budget`.
+    """
     pipeline = load_run_pipeline(run, selector)
-    model = CrossEncoder.load(run / "checkpoint")
-    pad_id = pipeline.tokenizer.pad_id
+    model = CrossEncoder.load(latest(run))
+    if budget and budget > model.max_length:
+        raise ValueError(f"{run}: a budget of {budget} tokens exceeds the {model.max_length} that its model reads")
+    pad_id, document_type = pipeline.tokenizer.pad_id, pipeline.tokenizer.template.document_type
+
+    def logits(packed: Sequence[Packed]) -> NDArray[np.float32]:
+        return score(model, packed, pad_id, bf16, document_type=document_type)
+
     name = f"{run.name} fed {selector} blocks" if selector else run.name
-    return LocalRanker(name, Preparation(collection, pipeline), lambda packed: score(model, packed, pad_id, bf16), budget)
+    return LocalRanker(name, Preparation(collection, pipeline), logits, budget)
 
 
 def bundle_ranker(bundle: Bundle, session: Session, collection: Collection, budget: int | None = None) -> LocalRanker:
     """A bundle through ONNX Runtime, as the service runs it."""
     preparation = Preparation(collection, bundle.pipeline)
-    pad_id = bundle.tokenizer.pad_id
-    return LocalRanker(bundle.manifest.name, preparation, lambda packed: score_all(session, packed, pad_id), budget)
+    pad_id, document_type = bundle.tokenizer.pad_id, bundle.tokenizer.template.document_type
+    return LocalRanker(bundle.manifest.name, preparation, lambda packed: score_all(session, packed, pad_id, document_type), budget)

@@ -112,8 +112,12 @@ def load_recipe(path: Path, overrides: list[str] | None = None) -> Recipe:
     try:
         return Recipe.model_validate(tree)
     except ValidationError as error:
-        wrong = "; ".join(f"{'.'.join(map(str, e['loc']))}: {e['msg']} ({e['input']!r})" for e in error.errors())
-        raise RecipeError(f"{path}: {wrong}") from None
+        raise RecipeError(f"{path}: {problems(error)}") from None
+
+
+def problems(error: ValidationError) -> str:
+    """What was wrong, in one line: each key with what it should be and what it was."""
+    return "; ".join(f"{'.'.join(map(str, e['loc']))}: {e['msg']} ({e['input']!r})" for e in error.errors())
 
 
 def _override(tree: dict[str, Any], override: str) -> None:

@@ -21,7 +21,7 @@ from keyblock.pipeline import Pipeline
 from keyblock.text import Analyzer
 from keyblock.tokenization import Tokenizer
 from training import attention
-from training.collection import Collection
+from training.collection import Collection, distinct_names
 from training.dev import DevSet
 from training.first_stage import candidate_pool, complete_run
 from training.loop import Trainer
@@ -36,7 +36,7 @@ def train(recipe: Recipe, collections: Sequence[Collection], run: Path) -> None:
     Raises RecipeError when `run` holds a run of another recipe, or the recipe does not fit the collections or the backbone.
     """
     torch.manual_seed(recipe.seed)
-    _check_mixture(recipe, [c.name for c in collections])
+    _check_mixture(recipe, distinct_names(collections))
     backbone, device = backbone_path(recipe.backbone), best_device()
     model = CrossEncoder.from_backbone(backbone, recipe.dropout, attention=fastest_attention(device)).to(device)
     if recipe.longest > model.max_length:
@@ -52,8 +52,6 @@ def train(recipe: Recipe, collections: Sequence[Collection], run: Path) -> None:
 
 
 def _check_mixture(recipe: Recipe, names: Sequence[str]) -> None:
-    if len(set(names)) < len(names):
-        raise RecipeError(f"two collections have one name ({', '.join(sorted(names))}): rename a directory")
     if recipe.mixture and set(recipe.mixture) != set(names):
         raise RecipeError(
             f"mixture names {', '.join(sorted(recipe.mixture))}, but the collections are {', '.join(sorted(names))}; "
