@@ -22,12 +22,12 @@ class Inputs(NamedTuple):
         return type(self)(*(tensor.to(device, non_blocking=True) for tensor in self))
 
 
-def pad(sequences: Sequence[Packed], pad_id: int) -> Inputs:
-    """Pad on the right to the longest sequence."""
+def pad(sequences: Sequence[Packed], pad_id: int, document_type: int = 1) -> Inputs:
+    """Pad on the right to the longest sequence; `document_type` is the type id of the second segment."""
     length = max(len(packed.ids) for packed in sequences)
     ids = np.full((len(sequences), length), pad_id, dtype=np.int64)
     types, mask = np.zeros_like(ids), np.zeros_like(ids)
     for row, packed in enumerate(sequences):
         n = len(packed.ids)
-        ids[row, :n], types[row, packed.split : n], mask[row, :n] = packed.ids, 1, 1
+        ids[row, :n], types[row, packed.split : n], mask[row, :n] = packed.ids, document_type, 1
     return Inputs(torch.from_numpy(ids), torch.from_numpy(types), torch.from_numpy(mask))

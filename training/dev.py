@@ -33,7 +33,8 @@ class DevSet:
 
     def _measure(self, name: str, model: CrossEncoder) -> dict[str, float]:
         pairs, preparation = self.pairs[name], self.preparations[name]
-        logits = score(model, [packed for _, _, packed in pairs], preparation.pipeline.tokenizer.pad_id, self.bf16)
+        tokenizer, sequences = preparation.pipeline.tokenizer, [packed for _, _, packed in pairs]
+        logits = score(model, sequences, tokenizer.pad_id, self.bf16, document_type=tokenizer.template.document_type)
         run: Run = {}
         for (query, document, _), logit in zip(pairs, logits.tolist(), strict=True):
             run.setdefault(query, {})[document] = logit

@@ -112,7 +112,8 @@ class Trainer:
         return total
 
     def _loss(self, sequences: list[Any], group: int) -> Tensor:
-        inputs = pad(sequences, self.pipeline.tokenizer.pad_id).to(self.device)
+        tokenizer = self.pipeline.tokenizer
+        inputs = pad(sequences, tokenizer.pad_id, tokenizer.template.document_type).to(self.device)
         with torch.autocast(self.device.type, torch.bfloat16, enabled=self.recipe.precision == "bf16"):
             scores = self.model(*inputs)
         return LOSSES[self.recipe.loss](scores.float().view(-1, group))

@@ -12,7 +12,12 @@ from training.model import CrossEncoder
 
 
 def score(
-    model: CrossEncoder, sequences: Sequence[Packed], pad_id: int, bf16: bool = True, batch_tokens: int = 8192
+    model: CrossEncoder,
+    sequences: Sequence[Packed],
+    pad_id: int,
+    bf16: bool = True,
+    batch_tokens: int = 8192,
+    document_type: int = 1,
 ) -> NDArray[np.float32]:
     """Logits of shape (n_sequences,), in the order given; scored in batches of similar length."""
     device = next(model.parameters()).device
@@ -21,7 +26,7 @@ def score(
     model.eval()
     with torch.inference_mode(), torch.autocast(device.type, torch.bfloat16, enabled=bf16):
         for rows in length_batches([len(packed.ids) for packed in sequences], batch_tokens):
-            inputs = pad([sequences[row] for row in rows], pad_id).to(device)
+            inputs = pad([sequences[row] for row in rows], pad_id, document_type).to(device)
             logits[rows] = model(*inputs).float().cpu().numpy()
     model.train(was_training)
     return logits
