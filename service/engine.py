@@ -69,9 +69,9 @@ class Job:
         """Sequences not yet taken into a round."""
         return len(self._waiting)
 
-    def take(self) -> int | None:
-        """The number of the next sequence, the longest first; None when all are taken."""
-        return self._waiting.pop() if self._waiting else None
+    def take(self) -> int:
+        """The number of the next sequence, the longest first; there must be one."""
+        return self._waiting.pop()
 
     def begin(self) -> None:
         """Its first batch starts."""
@@ -168,7 +168,7 @@ class Engine:
     def _run(self) -> None:
         try:
             self._warm_up()
-            while tickets := self._next_round():
+            while (tickets := self._next_round()) is not None:
                 self._run_round(tickets)
         except BaseException:
             log.critical("the model's thread died", exc_info=True)
@@ -190,14 +190,14 @@ class Engine:
         self._metrics.set("ready", 1)
         log.info("warmed up in %.1f s", time.perf_counter() - started)
 
-    def _next_round(self) -> list[Ticket]:
-        """Wait for work and take a round of it; empty when closing."""
+    def _next_round(self) -> list[Ticket] | None:
+        """Wait for work and take a round of it; None when closing."""
         with self._changed:
             self._forget()
             while not self._jobs and not self._closing:
                 self._changed.wait()
                 self._forget()
-            return [] if self._closing else self._take()
+            return None if self._closing else self._take()
 
     def _forget(self) -> None:
         self._jobs = [job for job in self._jobs if not job.over]
@@ -210,8 +210,8 @@ class Engine:
         jobs = self._jobs
         while jobs and room > 0:
             for job in jobs:
-                if (number := job.take()) is not None and room > 0:
-                    tickets.append(Ticket(job, number))
+                if room > 0:
+                    tickets.append(Ticket(job, job.take()))
                     room -= batching.bucket(len(tickets[-1].packed.ids))
             jobs = [job for job in jobs if job.n_waiting]
         return tickets

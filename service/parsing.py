@@ -5,7 +5,7 @@ import re
 from typing import Any
 
 import orjson
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 
 from service.errors import RequestError
 from service.piecewise import Pieces
@@ -23,27 +23,32 @@ _BOM = b"\xef\xbb\xbf"
 
 
 async def read_body(request: Request, limits: Limits) -> bytearray:
-    """The whole body. Raises RequestError 413 beyond the limit: at once where the length is declared, else on the way."""
+    """The whole body. Raises ClientDisconnect; RequestError 413 beyond the limit: at once where the length is declared, else on the way."""
     encoding = request.headers.get("content-encoding", "identity")
     if encoding.lower() != "identity":
         raise RequestError(415, f"content-encoding {encoding[:40]!r} is not supported: send plain JSON")
-    body = bytearray()
     declared = request.headers.get("content-length", "")
     if declared.isdigit() and int(declared) > limits.max_body_bytes:
-        await _refuse(request, limits)
-    async for chunk in request.stream():
-        body += chunk
+        await _refuse(request, limits, more="expect" not in request.headers)
+    body = bytearray()
+    more = True
+    while more:
+        message = await request.receive()
+        if message["type"] == "http.disconnect":
+            raise ClientDisconnect
+        body += message.get("body", b"")
+        more = message.get("more_body", False)
         if len(body) > limits.max_body_bytes:
-            await _refuse(request, limits)
+            await _refuse(request, limits, more=more)
     return body
 
 
-async def _refuse(request: Request, limits: Limits) -> None:
-    """Most clients read no answer before their whole body is sent: take it in, up to a bound, and throw it away.
+async def _refuse(request: Request, limits: Limits, *, more: bool) -> None:
+    """Most clients read no answer before their whole body is sent: take in what is left, up to a bound, and throw it away.
 
     A client that asked first (Expect: 100-continue) has sent nothing, and will not.
     """
-    if "expect" not in request.headers:
+    if more:
         await _discard(request, DISCARDED_AT_MOST * limits.max_body_bytes)
     raise RequestError(413, f"the body is larger than the limit of {limits.max_body_bytes} bytes: send fewer or shorter documents")
 

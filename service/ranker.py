@@ -7,9 +7,9 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Self, TypeVar
 
 from keyblock import __version__
-from keyblock.bundle import Bundle, load_bundle
+from keyblock.bundle import Bundle, BundleError, load_bundle
 from keyblock.prepared import PreparedQuery
-from keyblock.runtime.batching import Scorer
+from keyblock.runtime.batching import LENGTHS, Scorer
 from keyblock.runtime.providers import Choice, Provider
 from keyblock.runtime.session import Session
 from service.cache import DocumentCache
@@ -53,6 +53,9 @@ class Ranker:
     def load(cls, settings: Settings) -> Self:
         """Load the bundle and open its session. Raises BundleError, ProviderError or SessionError, each one clear line."""
         bundle = load_bundle(settings.bundle)
+        longest = bundle.manifest.pipeline.packing.budget_range[1]
+        if longest > LENGTHS[-1]:
+            raise BundleError(f"{bundle.path}: budget_range ends at {longest} tokens; this version serves up to {LENGTHS[-1]}")
         session = Session(bundle.graph_path, settings.provider, settings.n_threads, settings.precision)
         choice = session.choice
         log.info("%s from %s, on %s: %s", bundle.manifest.name, bundle.path, choice.provider, choice.why)

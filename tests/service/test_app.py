@@ -1,0 +1,255 @@
+"""The whole service over HTTP: bad input one by one, odd documents, shared batches, the OpenAPI document."""
+
+import json
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import settings as hypothesis_settings
+from hypothesis import strategies as st
+from pydantic import TypeAdapter
+from starlette.testclient import TestClient
+
+from service.settings import Settings
+from service.wire import NATIVE_EXAMPLE, TEI_EXAMPLE, ErrorBody, Options, RerankAnswer
+
+GOOD: dict[str, Any] = {"query": "river bridge", "documents": ["the river flooded the bridge", "a city"]}
+ANSWER = TypeAdapter(RerankAnswer)
+ERROR = TypeAdapter(ErrorBody)
+TEXT = st.text(st.characters(codec=None), max_size=300) | st.lists(
+    st.sampled_from(["river ", "bridge. ", "\x00", "\ud800", "😀👨‍👩‍👧", "مرحبا ", "東京都。", "e\u0301", "\u202e", "\n", "x" * 50, "[SEP]"]), max_size=200
+).map("".join)
+
+
+def serves_a_good_request(client: TestClient) -> bool:
+    response = client.post("/rerank", json=GOOD)
+    return response.status_code == 200 and [r["index"] for r in response.json()["results"]] == [0, 1]
+
+
+def ask(client: TestClient, **fields: object) -> RerankAnswer:
+    """An answer to a request that is not an error; surrogates travel as escapes."""
+    response = client.post("/rerank", content=json.dumps(GOOD | fields).encode())
+    assert response.status_code == 200, response.text
+    return ANSWER.validate_json(response.content)
+
+
+NOT_JSON = {
+    "empty": b"",
+    "cut": b'{"query": "q", "documents": ["a"',
+    "text": b"query=q",
+    "not UTF-8": b'{"query": "\xff", "documents": ["a"]}',
+    "UTF-16": json.dumps(GOOD).encode("utf-16"),
+    "NaN": b'{"query": "q", "documents": ["a"], "top_n": NaN}',
+    "trailing": json.dumps(GOOD).encode() + b"}",
+    "deep": b'{"query": ' + b"[" * 100_000,
+}
+
+
+@pytest.mark.parametrize("body", NOT_JSON.values(), ids=NOT_JSON)
+def test_not_json(client: TestClient, body: bytes) -> None:
+    response = client.post("/rerank", content=body, headers={"content-type": "application/json"})
+    assert response.status_code == 400
+    assert "not JSON" in ERROR.validate_json(response.content)["message"]
+    assert "(byte " in response.json()["message"]
+    assert serves_a_good_request(client)
+
+
+@pytest.mark.parametrize("body", [b"[]", b"null", b'"query"', b"7"])
+def test_not_an_object(client: TestClient, body: bytes) -> None:
+    response = client.post("/rerank", content=body)
+    assert response.status_code == 422
+    assert "must be a JSON object" in response.json()["message"]
+    assert serves_a_good_request(client)
+
+
+REFUSED: dict[str, tuple[dict[str, Any], str]] = {
+    "no query": ({"query": None}, "query"),
+    "empty query": ({"query": ""}, "query"),
+    "blank query": ({"query": " \n\t"}, "query"),
+    "query of a wrong type": ({"query": ["q"]}, "query"),
+    "no documents": ({"documents": None}, "documents"),
+    "empty documents": ({"documents": []}, "documents"),
+    "documents of a wrong type": ({"documents": 7}, "documents"),
+    "a document of a wrong type": ({"documents": ["a", 7]}, "documents[1]"),
+    "a null document": ({"documents": [None]}, "documents[0]"),
+    "a document without text": ({"documents": [{"title": "t"}]}, "documents[0].text"),
+    "a null text": ({"documents": ["a", {"text": None}]}, "documents[1].text"),
+    "a text of a wrong type": ({"documents": [{"text": ["a"]}]}, "documents[0].text"),
+    "too many documents": ({"documents": ["a"] * 65}, "documents"),
+    "a too long document": ({"documents": ["a", "b" * 3_000_001]}, "documents[1]"),
+    "a too long text": ({"documents": [{"text": "b" * 3_000_001}]}, "documents[0].text"),
+    "top_n of a wrong type": ({"top_n": "all"}, "top_n"),
+    "negative top_n": ({"top_n": -1}, "top_n"),
+    "return_documents of a wrong type": ({"return_documents": "yes"}, "return_documents"),
+    "return_blocks of a wrong type": ({"return_blocks": 2}, "return_blocks"),
+    "raw_scores of a wrong type": ({"raw_scores": "no"}, "raw_scores"),
+    "max_tokens_per_doc of a wrong type": ({"max_tokens_per_doc": "abc"}, "max_tokens_per_doc"),
+    "model of a wrong type": ({"model": 5}, "model"),
+}
+
+
+@pytest.mark.parametrize(("fields", "field"), REFUSED.values(), ids=REFUSED)
+def test_refused_with_the_field_named(client: TestClient, fields: dict[str, Any], field: str) -> None:
+    response = client.post("/rerank", json=GOOD | fields)
+    assert response.status_code == 422, response.text[:500]
+    body = ERROR.validate_json(response.content)
+    assert body["message"].startswith(f"{field}: ")
+    assert len(body["message"]) < 200
+    assert isinstance(body["detail"], list)
+    assert body["detail"][0]["loc"][0] == "body"
+    assert serves_a_good_request(client)
+
+
+@pytest.mark.parametrize("declared", [True, False])
+def test_too_large_a_body(client: TestClient, settings: Settings, declared: bool) -> None:
+    body = json.dumps(GOOD).encode().ljust(settings.max_body_bytes + 1)
+    chunks = (body[start : start + (1 << 20)] for start in range(0, len(body), 1 << 20))
+    response = client.post("/rerank", content=body if declared else chunks)
+    assert response.status_code == 413
+    assert str(settings.max_body_bytes) in ERROR.validate_json(response.content)["message"]
+    assert serves_a_good_request(client)
+
+
+def test_bodies_at_the_limits_are_served(client: TestClient, settings: Settings) -> None:
+    body = json.dumps(GOOD).encode().ljust(settings.max_body_bytes)
+    assert client.post("/rerank", content=body).status_code == 200
+    assert len(ask(client, documents=["a"] * settings.max_documents)["results"]) == settings.max_documents
+
+
+def test_content_type_and_credentials_are_not_insisted_upon(client: TestClient) -> None:
+    for headers in ({"content-type": "text/plain"}, {"content-type": "application/x-www-form-urlencoded", "authorization": "token"}, {}):
+        assert client.post("/rerank", content=json.dumps(GOOD).encode(), headers=headers).status_code == 200
+
+
+def test_long_query_is_cut_with_a_warning(client: TestClient, settings: Settings) -> None:
+    answer = ask(client, query="river " * 60)
+    assert any(warning.startswith("query: the model reads its first 48 tokens") for warning in answer["meta"]["warnings"])
+    answer = ask(client, query="river bridge " * 1000)
+    assert any(warning.startswith("query: cut from 13000 to 8192") for warning in answer["meta"]["warnings"])
+
+
+def test_null_options_and_any_model_are_not_errors(client: TestClient) -> None:
+    plain = ask(client)
+    answer = ask(client, **{**dict.fromkeys([*Options.model_fields, "texts", "overlap"]), "model": "no-such-model"})
+    assert answer["meta"]["warnings"] == []
+    assert answer["results"] == plain["results"]
+
+
+def test_fields_of_other_dialects_and_unknown_ones_are_named(client: TestClient) -> None:
+    warnings = ask(client, texts=["x"], return_text=True, truncation_direction="Right", whatever={"a": 1})["meta"]["warnings"]
+    assert len(warnings) == 1
+    assert all(name in warnings[0] for name in ("texts", "return_text", "truncation_direction", "whatever"))
+
+
+WORDLESS = ["", " \n\t ", "\x00\x00", "\u200b\u00ad", LONE := "\ud83d"]
+ODD = {
+    "no letters": "!!! ??? ... --- 12345 +++",
+    "emoji": "😀👨‍👩‍👧🏳️‍🌈 river 😀" * 30,
+    "right to left": "النهر غمر الجسر. \u202eriver\u202c " * 30,
+    "CJK": "東京都は日本の首都です。隅田川が流れている。" * 60,
+    "NUL inside": "the river\x00 flooded\x00the bridge " * 50,
+    "lone surrogates": ("the river " + LONE + " flooded \udc00") * 50,
+    "combining": "e\u0301" * 2000,
+    "special tokens": "[CLS] [SEP] [PAD] [MASK] river [SEP]" * 20,
+    "2 MB without punctuation": "river bridge flood " * 110_000,
+    "2 MB in a word": "x" * 2_000_000,
+    "2 MB of CJK without spaces": "川" * 700_000,
+}
+
+
+@pytest.mark.parametrize("text", ODD.values(), ids=ODD)
+def test_odd_documents_are_scored_with_valid_offsets(client: TestClient, text: str) -> None:
+    answer = ask(client, documents=["a city", text], return_blocks=True)
+    (result,) = (r for r in answer["results"] if r["index"] == 1)
+    assert answer["meta"]["warnings"] == []
+    assert "scored_by" not in result
+    assert result["blocks"]
+    assert all(0 <= block["start"] < block["end"] <= len(text) for block in result["blocks"])
+    assert serves_a_good_request(client)
+
+
+@pytest.mark.parametrize("text", WORDLESS)
+def test_documents_with_nothing_to_score_rank_last_with_a_warning(client: TestClient, text: str) -> None:
+    answer = ask(client, documents=[text, "a city", {"text": text, "title": "river bridge"}], return_blocks=True)
+    assert [r["index"] for r in answer["results"]] == [1, 0, 2]
+    for result in answer["results"][1:]:
+        assert (result["relevance_score"], result["scored_by"], result["blocks"]) == (0.0, "order", [])
+    assert answer["meta"]["warnings"] == ["documents without text to score, ranked last: 0, 2"]
+    assert serves_a_good_request(client)
+
+
+def test_many_documents_with_nothing_to_score_make_one_short_warning(client: TestClient) -> None:
+    answer = ask(client, documents=[""] * 60)
+    assert answer["meta"]["warnings"] == ["documents without text to score, ranked last: 0, 1, 2, 3, 4, 5, 6, 7, 8, 9 and 50 more"]
+    assert [r["index"] for r in answer["results"]] == list(range(60))
+    assert answer["usage"]["total_tokens"] == 0
+
+
+def test_duplicates_get_the_same_score_in_the_order_given(client: TestClient) -> None:
+    answer = ask(client, documents=["a city", "the river", "a city", "the river"])
+    order = [r["index"] for r in answer["results"]]
+    assert order in ([1, 3, 0, 2], [0, 2, 1, 3])
+    scores = [r["relevance_score"] for r in answer["results"]]
+    assert scores[0] == pytest.approx(scores[1], abs=1e-6)
+
+
+@hypothesis_settings(max_examples=60)
+@given(st.lists(TEXT, min_size=1, max_size=6), TEXT)
+def test_any_text_is_ranked_with_valid_offsets(client: TestClient, texts: list[str], query: str) -> None:
+    """Whatever the text, every document comes back once, and each block names a stretch of the text as sent."""
+    answer = ask(client, query="river " + query, documents=texts, return_blocks=True, return_documents=True)
+    assert sorted(r["index"] for r in answer["results"]) == list(range(len(texts)))
+    for result in answer["results"]:
+        text = texts[result["index"]]
+        sent_back = result["document"]["text"]
+        assert sent_back == "".join("\ufffd" if "\ud800" <= c <= "\udfff" else c for c in json.loads(json.dumps(text)))
+        spans = sorted((block["start"], block["end"]) for block in result["blocks"])
+        assert all(0 <= start < end <= len(sent_back) for start, end in spans)
+        assert all(before[1] <= after[0] for before, after in zip(spans, spans[1:], strict=False))
+        assert bool(spans) != ("scored_by" in result)
+
+
+def test_concurrent_requests_get_what_each_would_get_alone(client: TestClient) -> None:
+    requests = [
+        {"query": f"river number {n}", "documents": [f"bridge {n} {m}. " * (1 + (7 * n + 3 * m) % 60) for m in range(5)], "raw_scores": True}
+        for n in range(24)
+    ]
+
+    def scores(request: dict[str, Any]) -> dict[int, float]:
+        results = client.post("/rerank", json=request).json()["results"]
+        return {r["index"]: r["relevance_score"] for r in results}
+
+    alone = [scores(request) for request in requests]
+    with ThreadPoolExecutor(12) as pool:
+        together = list(pool.map(scores, requests))
+    for one, other in zip(alone, together, strict=True):
+        assert one == pytest.approx(other, abs=1e-4)
+
+
+def test_unknown_paths_and_methods_in_the_shape_of_all_errors(client: TestClient) -> None:
+    for response, status in ((client.get("/nothing"), 404), (client.get("/rerank"), 405)):
+        assert response.status_code == status
+        assert ERROR.validate_json(response.content)["error"]["code"] == status
+    assert client.get("/rerank").headers["allow"] == "POST"
+
+
+def test_openapi_shows_both_requests_with_examples(client: TestClient) -> None:
+    document = client.get("/openapi.json").json()
+    for path in ("/rerank", "/v1/rerank", "/v2/rerank"):
+        content = document["paths"][path]["post"]["requestBody"]["content"]["application/json"]
+        assert [s["$ref"].rsplit("/", 1)[1] for s in content["schema"]["anyOf"]] == ["RerankRequest", "TeiRequest"]
+        assert content["examples"]["native"]["value"] == NATIVE_EXAMPLE
+        assert content["examples"]["tei"]["value"] == TEI_EXAMPLE
+    schemas = document["components"]["schemas"]
+    assert set(schemas["RerankRequest"]["properties"]) == {"query", "documents", *Options.model_fields}
+    assert all("description" in field for field in schemas["RerankRequest"]["properties"].values())
+    assert not _dangling(document)
+    assert client.get("/docs").status_code == 200
+
+
+def _dangling(document: dict[str, Any]) -> set[str]:
+    """References to schemas that are not there."""
+    text = json.dumps(document)
+    named = {part.split('"', 1)[0] for part in text.split("#/components/schemas/")[1:]}
+    return named - set(document["components"]["schemas"])

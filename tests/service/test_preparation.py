@@ -1,0 +1,98 @@
+import asyncio
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from keyblock.pipeline import Pipeline
+from service.cache import DocumentCache
+from service.call import Documents
+from service.metrics import TABLE, Metrics
+from service.preparation import SLICE_CHARS, SLICE_DOCUMENTS, Preparer, slices
+from service.ranking import Candidate, candidate
+
+TEXTS = [f"The river flooded bridge {number}. " * (number % 7) for number in range(100)]
+TITLES = ["Floods" if number % 3 else "" for number in range(100)]
+
+
+@given(st.lists(st.integers(0, 2 * SLICE_CHARS) | st.integers(0, 2000), max_size=200))
+def test_slices_cover_everything_once_within_their_bounds(sizes: list[int]) -> None:
+    cut = list(slices(sizes))
+    assert [number for numbers in cut for number in numbers] == list(range(len(sizes)))
+    for numbers in cut:
+        assert 1 <= len(numbers) <= SLICE_DOCUMENTS
+        assert len(numbers) == 1 or sum(sizes[n] for n in numbers) <= SLICE_CHARS
+
+
+@pytest.fixture
+def pool() -> Iterator[ThreadPoolExecutor]:
+    with ThreadPoolExecutor(2) as pool:
+        yield pool
+
+
+def prepare(preparer: Preparer, texts: list[str], titles: list[str], budget: int = 128) -> list[Candidate]:
+    async def work() -> list[Candidate]:
+        documents = Documents(texts, titles, [None] * len(texts))
+        return await preparer.candidates(await preparer.query("river bridge"), documents, budget)
+
+    return asyncio.run(work())
+
+
+def lookups(metrics: Metrics, outcome: str) -> float:
+    return metrics.registry.get_sample_value(TABLE["cache_lookups"].name, {"outcome": outcome}) or 0.0
+
+
+@pytest.mark.parametrize("capacity", [0, 1 << 24])
+def test_equals_the_pipeline_document_by_document(pipeline: Pipeline, pool: ThreadPoolExecutor, capacity: int) -> None:
+    """In slices, from the cache or not: the token ids are those of the plain pipeline, in the order given."""
+    preparer = Preparer(pipeline, DocumentCache(capacity), pool, Metrics())
+    query = pipeline.prepare_query("river bridge")
+    for _ in range(2):
+        found = prepare(preparer, TEXTS, TITLES, budget=64)
+        assert len(found) == len(TEXTS)
+        for text, title, got in zip(TEXTS, TITLES, found, strict=True):
+            document = pipeline.prepare_document(text, title)
+            expected = candidate(document, pipeline.select(query, document, 64))
+            assert (got.packed is None) == (expected.packed is None) == (text == "")
+            assert got.blocks == expected.blocks
+            assert np.array_equal(got.evidence, expected.evidence)
+            if got.packed is not None and expected.packed is not None:
+                assert np.array_equal(got.packed.ids, expected.packed.ids)
+
+
+def test_documents_seen_before_are_found(pipeline: Pipeline, pool: ThreadPoolExecutor) -> None:
+    metrics = Metrics()
+    preparer = Preparer(pipeline, DocumentCache(1 << 24), pool, metrics)
+    prepare(preparer, ["river", "bridge", "river"], ["", "", ""])
+    assert (lookups(metrics, "hit"), lookups(metrics, "miss")) == (1, 2)  # the duplicate is prepared once
+    prepare(preparer, ["bridge", "stone", "river"], ["", "", "T"])
+    assert (lookups(metrics, "hit"), lookups(metrics, "miss")) == (2, 4)
+
+
+def test_a_failing_slice_fails_its_request_and_no_other(pipeline: Pipeline, pool: ThreadPoolExecutor) -> None:
+    preparer = Preparer(pipeline, DocumentCache(0), pool, Metrics())
+    with pytest.raises(ExceptionGroup):
+        prepare(preparer, ["river", b"no text"], ["", ""])  # type: ignore[list-item]
+    assert len(prepare(preparer, ["river"], [""])) == 1
+
+
+def test_a_cancelled_request_stops_at_the_next_slice(pipeline: Pipeline, pool: ThreadPoolExecutor) -> None:
+    metrics = Metrics()
+    preparer = Preparer(pipeline, DocumentCache(1 << 28), pool, metrics)
+    texts = [f"{number} river bridge stone city. " * 1000 for number in range(400)]
+
+    async def work() -> None:
+        query = await preparer.query("river")
+        task = asyncio.create_task(preparer.candidates(query, Documents(texts, [""] * 400, [None] * 400), 128))
+        while not lookups(metrics, "miss"):
+            await asyncio.sleep(0.001)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+
+    asyncio.run(work())
+    pool.shutdown()
+    assert lookups(metrics, "miss") < 200

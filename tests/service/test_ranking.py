@@ -1,0 +1,69 @@
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from keyblock.fusion import Fusion
+from keyblock.packing import Packed
+from keyblock.pipeline import Pipeline
+from service.ranking import LOWEST, Block, Candidate, Ranking, candidate, rank
+
+FUSION = Fusion(bias=-1.0, logit=2.0, best_block=0.5)
+PACKED = Packed(np.arange(10, dtype=np.int32), 3, np.zeros(1, np.intp))
+
+
+def run(features: list[tuple[float, float] | None], **options: int | bool) -> Ranking:
+    """Rank documents given as (logit, best block's score), None for one without a block."""
+    candidates = [Candidate(PACKED if f else None, np.asarray([f[1] if f else 0.0, 0, 0]), []) for f in features]
+    logits = np.asarray([f[0] for f in features if f], dtype=np.float32)
+    return rank(candidates, logits, FUSION, 128, top_n=int(options.get("top_n", 0)), raw=bool(options.get("raw")))
+
+
+def test_worked_example() -> None:
+    ranking = run([(1.0, 0.0), None, (1.0, 2.0), (-1.0, 0.0)])
+    assert ranking.order == [2, 0, 3, 1]
+    # 2 * logit + 0.5 * best block - 1 is 1, 2 and -3; the sigmoid of each
+    assert ranking.scores == pytest.approx([0.731059, 0.0, 0.880797, 0.047426], abs=1e-6)
+    assert ranking.by_model.tolist() == [True, False, True, True]
+    assert (ranking.budget, ranking.n_tokens) == (128, 30)
+
+
+def test_raw_scores_stay_logits_and_the_unscored_stay_last() -> None:
+    assert run([(1.0, 0.0), None], raw=True).scores.tolist() == [1.0, LOWEST]
+    ranking = run([None, (-500.0, 0.0)], raw=True)
+    assert ranking.order == [1, 0]
+    assert ranking.scores.tolist() == [-1001.0, -1001.0]
+
+
+def test_nothing_to_score() -> None:
+    ranking = run([None, None, None])
+    assert ranking.order == [0, 1, 2]
+    assert ranking.scores.tolist() == [0.0] * 3
+    assert ranking.n_tokens == 0
+
+
+@given(st.lists(st.none() | st.tuples(st.sampled_from([-90.0, -1.0, 0.0, 1.0, 60.0, 90.0]), st.sampled_from([0.0, 3.0])), max_size=30))
+def test_order_against_a_plain_sort(features: list[tuple[float, float] | None]) -> None:
+    worse = [-(2 * f[0] + 0.5 * f[1]) if f else np.inf for f in features]
+    expected = sorted(range(len(features)), key=lambda number: (worse[number], number))
+    ranking = run(features)
+    assert ranking.order == expected
+    in_order = ranking.scores[ranking.order]
+    assert (np.diff(in_order) <= 0).all()
+    assert run(features, top_n=3).order == expected[:3]
+
+
+def test_candidate_keeps_blocks_best_first(pipeline: Pipeline) -> None:
+    text = "Nothing to see. " * 30 + "The river flooded the bridge."
+    document = pipeline.prepare_document(text)
+    selection = pipeline.select(pipeline.prepare_query("river bridge"), document)
+    kept = candidate(document, selection)
+    assert kept.packed is selection.packed
+    assert kept.blocks[0] == Block(*kept.blocks[0])
+    assert text[kept.blocks[0].start : kept.blocks[0].end].endswith("The river flooded the bridge.")
+    assert len(kept.blocks) == len(selection.packed.taken)
+
+
+def test_candidate_without_a_block(pipeline: Pipeline) -> None:
+    document = pipeline.prepare_document("\x00")
+    assert candidate(document, pipeline.select(pipeline.prepare_query("river"), document)).packed is None

@@ -1,0 +1,59 @@
+from pathlib import Path
+
+import pytest
+from pydantic import ValidationError
+
+from keyblock.runtime.cpus import default_threads
+from keyblock.runtime.providers import Provider
+from service.cli import read_settings
+from service.settings import Limits, Settings
+
+
+@pytest.mark.parametrize("name", list(Settings.model_fields))
+def test_every_setting_is_an_environment_variable_and_a_flag(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    values = {"bundle": "/b", "host": "::1", "provider": "cpu", "precision": "f32", "log_level": "error", "access_log": "true"}
+    value = values.get(name, "600")
+    flag = f"--{name.replace('_', '-')}"
+    from_flag = getattr(read_settings([flag] if value == "true" else [f"{flag}={value}"]), name)
+    monkeypatch.setenv(f"KEYBLOCK_{name.upper()}", value)
+    assert getattr(Settings(), name) == from_flag
+    assert from_flag != Settings.model_fields[name].default
+
+
+def test_every_setting_is_described() -> None:
+    assert all(field.description for field in Settings.model_fields.values())
+
+
+def test_defaults_are_those_of_the_documentation() -> None:
+    settings = Settings()
+    assert (settings.max_documents, settings.max_document_chars, settings.max_body_bytes) == (2048, 4_000_000, 64 << 20)
+    assert (settings.host, settings.port, settings.provider) == ("127.0.0.1", 8000, Provider.AUTO)
+    assert settings.bundle.parts[-2:] == ("models", "default")
+
+
+def test_flags_win_over_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("KEYBLOCK_PORT", "1234")
+    assert read_settings([]).port == 1234
+    assert read_settings(["--port", "4321", "--bundle", "x/y"]).port == 4321
+
+
+def test_threads_follow_the_quota_unless_asked_for() -> None:
+    assert Settings(threads=0).n_threads == default_threads()
+    assert Settings(threads=3).n_threads == 3
+
+
+def test_limits_alone_read_no_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MAX_DOCUMENTS", "5")
+    assert Limits().max_documents == 2048
+
+
+@pytest.mark.parametrize(("name", "value"), [("port", "70000"), ("provider", "tpu"), ("log_level", "loud"), ("max_documents", "0")])
+def test_bad_values_are_refused(name: str, value: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(f"KEYBLOCK_{name.upper()}", value)
+    with pytest.raises(ValidationError, match=name):
+        Settings()
+
+
+def test_bundle_path_from_the_environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("KEYBLOCK_BUNDLE", str(tmp_path))
+    assert Settings().bundle == tmp_path
