@@ -23,7 +23,7 @@ _BOM = b"\xef\xbb\xbf"
 
 
 async def read_body(request: Request, limits: Limits) -> bytearray:
-    """The whole body. Raises ClientDisconnect; RequestError 413 beyond the limit: at once where the length is declared, else on the way."""
+    """The whole body. Raises ClientDisconnect, and RequestError 413 beyond the limit: at once where the length is declared."""
     encoding = request.headers.get("content-encoding", "identity")
     if encoding.lower() != "identity":
         raise RequestError(415, f"content-encoding {encoding[:40]!r} is not supported: send plain JSON")

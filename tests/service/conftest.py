@@ -52,7 +52,13 @@ def export_tiny(path: Path) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # the TorchScript exporter is deprecated, and quick
         torch.onnx.export(
-            model, (example, example, example), str(path), input_names=inputs, output_names=["logits"], dynamic_axes=axes, dynamo=False
+            model,
+            (example, example, example),
+            str(path),
+            input_names=inputs,
+            output_names=["logits"],
+            dynamic_axes=axes,
+            dynamo=False,
         )
 
 

@@ -2,6 +2,7 @@
 
 import json
 from concurrent.futures import ThreadPoolExecutor
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -18,7 +19,10 @@ GOOD: dict[str, Any] = {"query": "river bridge", "documents": ["the river floode
 ANSWER = TypeAdapter(RerankAnswer)
 ERROR = TypeAdapter(ErrorBody)
 TEXT = st.text(st.characters(codec=None), max_size=300) | st.lists(
-    st.sampled_from(["river ", "bridge. ", "\x00", "\ud800", "😀👨‍👩‍👧", "مرحبا ", "東京都。", "e\u0301", "\u202e", "\n", "x" * 50, "[SEP]"]), max_size=200
+    st.sampled_from(
+        ["river ", "bridge. ", "\x00", "\ud800", "😀👨‍👩‍👧", "مرحبا ", "東京都。", "e\u0301", "\u202e", "\n", "x" * 50, "[SEP]"]
+    ),
+    max_size=200,
 ).map("".join)
 
 
@@ -118,7 +122,11 @@ def test_bodies_at_the_limits_are_served(client: TestClient, settings: Settings)
 
 
 def test_content_type_and_credentials_are_not_insisted_upon(client: TestClient) -> None:
-    for headers in ({"content-type": "text/plain"}, {"content-type": "application/x-www-form-urlencoded", "authorization": "token"}, {}):
+    for headers in (
+        {"content-type": "text/plain"},
+        {"content-type": "application/x-www-form-urlencoded", "authorization": "token"},
+        {},
+    ):
         assert client.post("/rerank", content=json.dumps(GOOD).encode(), headers=headers).status_code == 200
 
 
@@ -206,13 +214,17 @@ def test_any_text_is_ranked_with_valid_offsets(client: TestClient, texts: list[s
         assert sent_back == "".join("\ufffd" if "\ud800" <= c <= "\udfff" else c for c in json.loads(json.dumps(text)))
         spans = sorted((block["start"], block["end"]) for block in result["blocks"])
         assert all(0 <= start < end <= len(sent_back) for start, end in spans)
-        assert all(before[1] <= after[0] for before, after in zip(spans, spans[1:], strict=False))
+        assert all(before[1] <= after[0] for before, after in pairwise(spans))
         assert bool(spans) != ("scored_by" in result)
 
 
 def test_concurrent_requests_get_what_each_would_get_alone(client: TestClient) -> None:
     requests = [
-        {"query": f"river number {n}", "documents": [f"bridge {n} {m}. " * (1 + (7 * n + 3 * m) % 60) for m in range(5)], "raw_scores": True}
+        {
+            "query": f"river number {n}",
+            "documents": [f"bridge {n} {m}. " * (1 + (7 * n + 3 * m) % 60) for m in range(5)],
+            "raw_scores": True,
+        }
         for n in range(24)
     ]
 

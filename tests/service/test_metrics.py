@@ -32,7 +32,9 @@ def test_every_row_is_exposed_with_its_help_and_unit(client: TestClient) -> None
         assert (family.type, family.documentation) == (row.kind, row.help)
         assert family.samples, row.name
         assert all(set(row.labels) <= set(sample.labels) for sample in family.samples)
-    requests = {(s.labels["dialect"], s.labels["outcome"]): s.value for s in families["keyblock_requests"].samples if "total" in s.name}
+    requests = {
+        (s.labels["dialect"], s.labels["outcome"]): s.value for s in families["keyblock_requests"].samples if "total" in s.name
+    }
     assert requests["native", "ok"] >= 1
     assert requests["tei", "ok"] >= 1
     assert requests["native", "invalid"] >= 1
@@ -43,7 +45,8 @@ def test_every_row_is_exposed_with_its_help_and_unit(client: TestClient) -> None
 
 def test_buckets_resolve_half_a_millisecond_and_reach_half_a_minute(client: TestClient) -> None:
     client.post("/rerank", json={"query": "river", "documents": ["the river"]})
-    samples = [f for f in text_string_to_metric_families(client.get("/metrics").text) if f.name == "keyblock_stage_seconds"][0].samples
+    families = {family.name: family for family in text_string_to_metric_families(client.get("/metrics").text)}
+    samples = families["keyblock_stage_seconds"].samples
     bounds = {float(s.labels["le"]) for s in samples if s.name.endswith("_bucket")}
     assert bounds == {*BUCKETS, float("inf")}
     assert (BUCKETS[0], BUCKETS[-1]) == (0.0005, 30)

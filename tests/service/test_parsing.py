@@ -16,7 +16,9 @@ from service.parsing import decode, mend_surrogates, parse, read_body
 from service.settings import Limits
 
 LIMITS = Limits(max_body_bytes=1000)
-UNITS = st.lists(st.sampled_from([r"\ud83d", r"\ude00", r"\uDBFF", r"\uDC00", r"\\", r"\n", r"\"", r"A", "a", "ud800", "é"]), max_size=30)
+UNITS = st.lists(
+    st.sampled_from([r"\ud83d", r"\ude00", r"\uDBFF", r"\uDC00", r"\\", r"\n", r"\"", r"A", "a", "ud800", "é"]), max_size=30
+)
 
 
 @given(UNITS)

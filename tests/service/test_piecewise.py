@@ -13,7 +13,9 @@ from service.errors import RequestError
 from service.parsing import decode
 from service.piecewise import Pieces
 
-TEXT = st.text(st.characters(exclude_categories=("Cs",)), max_size=8) | st.sampled_from(['"', "\\", '\\"', "\n", "[{", "]}", "😀", "a,b:c"])
+TEXT = st.text(st.characters(exclude_categories=("Cs",)), max_size=8) | st.sampled_from(
+    ['"', "\\", '\\"', "\n", "[{", "]}", "😀", "a,b:c"]
+)
 VALUES = st.recursive(
     st.none() | st.booleans() | st.integers(-(2**53), 2**53) | st.floats(allow_nan=False, allow_infinity=False) | TEXT,
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(TEXT, inner, max_size=3),
@@ -83,7 +85,7 @@ def test_agrees_with_orjson_about_what_is_not_json(value: dict[str, Any], place:
         (b'{"a": [1 2]}', "expected ',' or ']'"),
         (b'{"a": [1,]}', "expected a value"),
         (b'{"a": 1,}', "name in quotes"),
-        (b'{a: 1}', "name in quotes"),
+        (b"{a: 1}", "name in quotes"),
         (b'{"a": "x', "string is not closed"),
         (b'{"a": "x\\"}', "string is not closed"),
         (b'{"a": {"b": [1}', "not closed"),
@@ -103,6 +105,23 @@ def test_a_list_is_not_an_object() -> None:
     with pytest.raises(RequestError, match="must be a JSON object") as caught:
         load(b' ["a"]')
     assert caught.value.status == 422
+
+
+def test_no_step_decodes_more_than_one_document() -> None:
+    """What keeps the interpreter lock short: the whole of a large body is never decoded at once."""
+    steps: list[int] = []
+
+    def counting(piece: memoryview, start: int) -> Any:
+        steps.append(len(piece))
+        return decode(piece, start)
+
+    documents = [f"document {n} " * 50 for n in range(50)]
+    titled = {"title": "T", "text": "x" * (3 << 20)}
+    body = bytearray(orjson.dumps({"query": "q", "documents": [*documents, titled]}))
+    loaded = Pieces(body, counting, 100, 1 << 30).load()
+    assert loaded["documents"] == [*documents, titled]
+    assert len(steps) == 3 + 50 + 4  # names and query; documents; the last one's names and values
+    assert max(steps) == len(titled["text"]) + 2
 
 
 def test_long_array_is_refused_before_it_is_read() -> None:

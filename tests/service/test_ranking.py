@@ -42,7 +42,9 @@ def test_nothing_to_score() -> None:
     assert ranking.n_tokens == 0
 
 
-@given(st.lists(st.none() | st.tuples(st.sampled_from([-90.0, -1.0, 0.0, 1.0, 60.0, 90.0]), st.sampled_from([0.0, 3.0])), max_size=30))
+@given(
+    st.lists(st.none() | st.tuples(st.sampled_from([-90.0, -1.0, 0.0, 1.0, 60.0, 90.0]), st.sampled_from([0.0, 3.0])), max_size=30)
+)
 def test_order_against_a_plain_sort(features: list[tuple[float, float] | None]) -> None:
     worse = [-(2 * f[0] + 0.5 * f[1]) if f else np.inf for f in features]
     expected = sorted(range(len(features)), key=lambda number: (worse[number], number))

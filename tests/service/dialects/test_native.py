@@ -51,8 +51,20 @@ def test_top_n(client: TestClient, top_n: int | None, n_results: int) -> None:
 def test_documents_sent_back_are_objects(client: TestClient) -> None:
     documents = ["plain", {"text": "titled", "title": "T", "id": "d1"}, {"text": "numbered", "id": 7, "title": None}]
     by_index = {result["index"]: result for result in ask(client, documents=documents, return_documents=True)["results"]}
-    assert [by_index[i]["document"] for i in range(3)] == [{"text": "plain"}, {"text": "titled", "title": "T"}, {"text": "numbered"}]
+    assert [by_index[i]["document"] for i in range(3)] == [
+        {"text": "plain"},
+        {"text": "titled", "title": "T"},
+        {"text": "numbered"},
+    ]
     assert [by_index[i].get("id") for i in range(3)] == [None, "d1", 7]
+
+
+def test_ids_come_back_as_they_were(client: TestClient) -> None:
+    ids = ["", "ü", 0, -1, 2**64 - 1, -(2**63)]
+    answer = ask(client, documents=[{"id": identity, "text": "a"} for identity in ids])
+    assert [result.get("id") for result in sorted(answer["results"], key=lambda r: r["index"])] == ids
+    response = client.post("/rerank", json={"query": "q", "documents": [{"id": 10**30, "text": "a"}]})
+    assert (response.status_code, "documents[0].id" in response.text) == (422, True)
 
 
 def test_one_text_is_a_list_of_one(client: TestClient) -> None:
@@ -62,7 +74,9 @@ def test_one_text_is_a_list_of_one(client: TestClient) -> None:
 def test_raw_scores_are_the_logits_of_the_same_order(client: TestClient) -> None:
     plain, raw = ask(client)["results"], ask(client, raw_scores=True)["results"]
     assert [r["index"] for r in plain] == [r["index"] for r in raw]
-    assert [1 / (1 + 2.718281828459045 ** -r["relevance_score"]) for r in raw] == pytest.approx([r["relevance_score"] for r in plain])
+    assert [1 / (1 + 2.718281828459045 ** -r["relevance_score"]) for r in raw] == pytest.approx(
+        [r["relevance_score"] for r in plain]
+    )
 
 
 def test_blocks_are_named_when_asked_for(client: TestClient) -> None:
@@ -91,9 +105,11 @@ def test_many_unknown_fields_make_one_short_warning(client: TestClient) -> None:
 
 @pytest.mark.parametrize(
     ("asked", "used", "warned"),
-    [(None, 128, False), (64, 64, False), (100.7, 100, False), (256, 256, False)]
-    + [(257, 256, True), (4096, 256, True), (10**30, 256, True), (1e300, 256, True)]
-    + [(63, 64, True), (1, 64, True), (0, 64, True), (-5, 64, True), (-1e300, 64, True)],
+    [
+        *((asked, int(asked or 128), False) for asked in (None, 64, 100.7, 256)),
+        *((asked, 256, True) for asked in (257, 4096, 10**30, 1e300)),
+        *((asked, 64, True) for asked in (63, 1, 0, -5, -1e300)),
+    ],
 )
 def test_tokens_per_document_stay_in_the_measured_range(client: TestClient, asked: float | None, used: int, warned: bool) -> None:
     answer = ask(client, documents=["river " * 2000], max_tokens_per_doc=asked)

@@ -88,8 +88,14 @@ def test_long_query_is_cut_with_a_warning() -> None:
 
 @pytest.mark.parametrize(
     ("name", "value"),
-    [("top_n", "3"), ("top_n", -1), ("top_n", 1.5), ("top_n", True), ("return_documents", "yes"), ("return_blocks", 1)]
-    + [("max_tokens_per_doc", "abc"), ("max_tokens_per_doc", [1]), ("model", 5), ("raw_scores", {})],
+    [
+        *(("top_n", value) for value in ("3", -1, 1.5, True)),
+        *(("max_tokens_per_doc", value) for value in ("abc", [1], True)),
+        ("return_documents", "yes"),
+        ("return_blocks", 1),
+        ("raw_scores", {}),
+        ("model", 5),
+    ],
 )
 def test_options_of_a_wrong_type(name: str, value: Any) -> None:
     with pytest.raises(RequestError, match=rf"^{name}: ") as caught:

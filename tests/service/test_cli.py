@@ -1,0 +1,140 @@
+"""keyblock-serve as a process: a real server on a real port."""
+
+import http.client
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from benchmarks.event_loop import free_port, get, wait_ready
+from tests.service.faults import PATIENCE, wait_for
+
+GOOD = json.dumps({"query": "river bridge", "documents": ["the river flooded the bridge", "a city"]}).encode()
+LIMIT = 20_000_000
+
+
+def command(*arguments: str) -> list[str]:
+    return [sys.executable, "-m", "service.cli", *arguments]
+
+
+@pytest.fixture(scope="module")
+def port() -> int:
+    return free_port()
+
+
+@pytest.fixture(scope="module")
+def server(bundle_path: Path, port: int) -> Iterator[subprocess.Popen[str]]:
+    """Configured by flags and by the environment."""
+    environment = os.environ | {"KEYBLOCK_BUNDLE": str(bundle_path), "KEYBLOCK_MAX_BODY_BYTES": str(LIMIT)}
+    process = subprocess.Popen(
+        command("--port", str(port), "--provider", "cpu"), env=environment, stderr=subprocess.PIPE, text=True
+    )
+    try:
+        wait_ready(port)
+        yield process
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def post(port: int, body: bytes, **headers: str) -> tuple[int, Any]:
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=PATIENCE)
+    try:
+        connection.request("POST", "/rerank", body, {name.replace("_", "-"): value for name, value in headers.items()})
+        response = connection.getresponse()
+        return response.status, json.loads(response.read())
+    finally:
+        connection.close()
+
+
+def test_serves(server: subprocess.Popen[str], port: int) -> None:
+    status, answer = post(port, GOOD)
+    assert (status, [r["index"] for r in answer["results"]]) == (200, [0, 1])
+    assert get(port, "/health/ready") < PATIENCE
+
+
+def test_a_client_that_sends_all_before_it_reads_sees_the_413(server: subprocess.Popen[str], port: int) -> None:
+    status, answer = post(port, GOOD.ljust(LIMIT + 1_000_000))
+    assert (status, answer["error"]["type"]) == (413, "too_large")
+    assert post(port, GOOD)[0] == 200
+
+
+def test_a_client_that_asks_first_is_refused_before_it_sends(server: subprocess.Popen[str], port: int) -> None:
+    with socket.create_connection(("127.0.0.1", port), timeout=PATIENCE) as connection:
+        connection.sendall(b"POST /rerank HTTP/1.1\r\nHost: x\r\nContent-Length: 99999999\r\nExpect: 100-continue\r\n\r\n")
+        assert connection.recv(65536).startswith(b"HTTP/1.1 413")
+
+
+def test_a_client_that_goes_leaves_the_others_served(server: subprocess.Popen[str], port: int) -> None:
+    body = json.dumps({"query": "river", "documents": ["river bridge. " * 2000] * 50}).encode()
+    for sent in (body[:1000], body):
+        with socket.create_connection(("127.0.0.1", port), timeout=PATIENCE) as connection:
+            connection.sendall(b"POST /rerank HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n" % len(body) + sent)
+    assert post(port, GOOD)[0] == 200
+
+
+def test_sigterm_finishes_what_is_in_flight_and_exits_0(bundle_path: Path) -> None:
+    port = free_port()
+    process = subprocess.Popen(command("--port", str(port), "--bundle", str(bundle_path), "--provider=cpu"), stderr=subprocess.PIPE)
+    try:
+        wait_ready(port)
+        body = json.dumps({"query": "river", "documents": [f"{n} river bridge. " * 5000 for n in range(60)]}).encode()
+        answers: list[tuple[int, Any]] = []
+        client = threading.Thread(target=lambda: answers.append(post(port, body)))
+        client.start()
+        wait_for(lambda: b'keyblock_cache_lookups_total{outcome="miss"}' in metrics(port))
+        process.send_signal(signal.SIGTERM)
+        client.join(PATIENCE)
+        _, errors = process.communicate(timeout=PATIENCE)
+    finally:
+        process.kill()
+    assert process.returncode == 0
+    assert [(status, len(answer["results"])) for status, answer in answers] == [(200, 60)]
+    assert b"Traceback" not in errors
+
+
+def metrics(port: int) -> bytes:
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=PATIENCE)
+    connection.request("GET", "/metrics")
+    content = connection.getresponse().read()
+    connection.close()
+    return content
+
+
+@pytest.mark.parametrize(
+    ("arguments", "environment", "told"),
+    [
+        (["--bundle", "no/such/bundle"], {}, "no/such/bundle: does not exist"),
+        ([], {"KEYBLOCK_BUNDLE": "no/such/bundle"}, "no/such/bundle: does not exist"),
+        (["--provider", "cuda"], {}, "provider cuda was asked for"),
+        ([], {"KEYBLOCK_PORT": "many"}, "--port: "),
+        (["--max-documents", "0"], {}, "--max-documents: "),
+    ],
+)
+def test_a_bad_start_is_one_line_and_exit_code_2(
+    bundle_path: Path, arguments: list[str], environment: dict[str, str], told: str
+) -> None:
+    ours = {"KEYBLOCK_BUNDLE": str(bundle_path)} | environment
+    finished = subprocess.run(
+        command(*arguments), env=os.environ | ours, capture_output=True, text=True, timeout=PATIENCE, check=False
+    )
+    assert finished.returncode == 2
+    assert finished.stderr.startswith("keyblock-serve: ")
+    assert told in finished.stderr
+    assert finished.stderr.count("\n") == 1
+
+
+def test_help_describes_every_setting() -> None:
+    from service.settings import Settings
+
+    shown = subprocess.run(command("--help"), capture_output=True, text=True, timeout=PATIENCE, check=True).stdout
+    for name in Settings.model_fields:
+        assert f"--{name.replace('_', '-')}" in shown

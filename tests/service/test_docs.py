@@ -1,0 +1,54 @@
+"""docs/api.md names everything that is declared in the code, and its example is served."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from starlette.testclient import TestClient
+
+from service.app import ERRORS, OPERATIONS, RERANK_PATHS
+from service.metrics import STAGES, TABLE
+from service.wire import Meta, Options, RerankAnswer, RerankRequest, Result, TeiOptions
+
+PAGE = (Path(__file__).parents[2] / "docs" / "api.md").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        *RerankRequest.model_fields,
+        *TeiOptions.model_fields,
+        *(metric.name for metric in TABLE.values()),
+        *OPERATIONS,
+        *RERANK_PATHS,
+        *map(str, ERRORS),
+        *STAGES,
+        *RerankAnswer.__annotations__,
+        *Result.__annotations__,
+        *Meta.__annotations__,
+    ],
+)
+def test_everything_declared_is_named(name: str) -> None:
+    assert name in PAGE
+
+
+def test_options_said_not_to_be_honoured_are_those() -> None:
+    (row,) = (line for line in PAGE.splitlines() if "not honoured by this version" in line)
+    assert row.split("|")[1].strip().replace("`", "").split(", ") == Options.not_honoured()
+
+
+def test_the_example_is_served_and_has_the_shape_shown(client: TestClient) -> None:
+    request = json.loads(PAGE.split("-d '")[1].split("'\n```")[0])
+    shown = json.loads(PAGE.split("```json\n")[1].split("```")[0])
+    answer = client.post("/rerank", json=request).json()
+    assert _shape(answer) == _shape(shown)
+
+
+def _shape(value: Any) -> Any:
+    """Keys all the way down; of a list the union of its elements' keys."""
+    if isinstance(value, dict):
+        return {key: _shape(inner) for key, inner in value.items()}
+    if isinstance(value, list):
+        return sorted({key for inner in value if isinstance(inner, dict) for key in inner})
+    return None

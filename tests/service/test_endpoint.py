@@ -1,0 +1,162 @@
+"""What happens to a request when the model fails, dies, or its client goes."""
+
+import asyncio
+import json
+import logging
+from collections.abc import AsyncIterator, Iterator
+from typing import Any
+
+import pytest
+from prometheus_client import CollectorRegistry
+from starlette.testclient import TestClient
+from starlette.types import Message
+
+from keyblock.bundle import load_bundle
+from service.app import create_app
+from service.metrics import TABLE
+from service.ranker import Ranker
+from service.settings import Settings
+from tests.service.faults import PATIENCE, Faulty, wait_for
+
+GOOD: dict[str, Any] = {"query": "river bridge", "documents": ["the river flooded the bridge", "a city"]}
+PROVIDER = {"asked": "cpu", "chosen": "cpu", "why": "asked for"}
+
+
+@pytest.fixture
+def ranker(settings: Settings, faulty: Faulty) -> Ranker:
+    return Ranker(settings, load_bundle(settings.bundle), faulty, PROVIDER)
+
+
+@pytest.fixture
+def client(settings: Settings, ranker: Ranker, faulty: Faulty) -> Iterator[TestClient]:
+    with TestClient(create_app(settings, ranker)) as client:
+        wait_for(lambda: ranker.engine.ready)
+        yield client
+        faulty.open.set()
+
+
+def requests(registry: CollectorRegistry, outcome: str, dialect: str = "native") -> float:
+    return registry.get_sample_value(TABLE["requests"].name, {"dialect": dialect, "outcome": outcome}) or 0.0
+
+
+def test_a_failing_batch_is_a_500_and_the_next_request_is_served(client: TestClient, faulty: Faulty, ranker: Ranker) -> None:
+    faulty.fault = RuntimeError("the device caught fire")
+    response = client.post("/rerank", json=GOOD)
+    assert (response.status_code, response.json()["error"]["type"]) == (500, "internal")
+    response = client.post("/rerank", json={"query": "q", "texts": ["a"]})
+    assert (response.status_code, response.json()["error_type"]) == (500, "Backend")
+    assert client.get("/health/ready").status_code == 200
+    faulty.fault = None
+    assert client.post("/rerank", json=GOOD).status_code == 200
+    registry = ranker.metrics.registry
+    assert [requests(registry, "failed"), requests(registry, "failed", "tei"), requests(registry, "ok")] == [1, 1, 1]
+
+
+def test_a_dead_thread_turns_health_red_and_answers_503(client: TestClient, faulty: Faulty, ranker: Ranker) -> None:
+    faulty.fault = SystemExit("ended")
+    assert client.post("/rerank", json=GOOD).status_code == 503
+    wait_for(lambda: not ranker.engine.alive)
+    for path in ("/health/live", "/health/ready"):
+        response = client.get(path)
+        assert (response.status_code, response.json()) == (503, {"status": "the model's thread is dead"})
+    assert "keyblock_ready 0.0" in client.get("/metrics").text
+    assert client.post("/rerank", json={"query": "q", "texts": ["a"]}).json()["error_type"] == "Unhealthy"
+    assert client.get("/info").status_code == 200
+
+
+def test_ready_only_after_the_warm_up(settings: Settings, ranker: Ranker, faulty: Faulty) -> None:
+    faulty.open.clear()
+    with TestClient(create_app(settings, ranker)) as client:
+        assert client.get("/health/live").json() == {"status": "live"}
+        assert client.get("/health/ready").json() == {"status": "warming up"}
+        assert client.get("/health/ready").status_code == 503
+        faulty.open.set()
+        assert client.post("/rerank", json=GOOD).status_code == 200  # waited for it
+        assert client.get("/health/ready").json() == {"status": "ready"}
+
+
+def test_a_bug_in_preparation_is_a_500_without_its_words(
+    client: TestClient, ranker: Ranker, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def select(*_: object) -> None:
+        raise ValueError("secret of the inside")
+
+    with monkeypatch.context() as patch, caplog.at_level(logging.ERROR):
+        patch.setattr(ranker.bundle.pipeline, "select", select)
+        response = client.post("/rerank", json=GOOD)
+    assert response.status_code == 500
+    assert "secret" not in response.text
+    assert "secret of the inside" in caplog.text
+    assert client.post("/rerank", json=GOOD).status_code == 200
+
+
+class Connection:
+    """A client on the ASGI interface, which may go at any time."""
+
+    def __init__(self, request: dict[str, Any]) -> None:
+        self._body: bytes | None = json.dumps(request).encode()
+        self.gone = asyncio.Event()
+        self.sent: list[Message] = []
+
+    async def receive(self) -> Message:
+        if self._body is not None:
+            body, self._body = self._body, None
+            return {"type": "http.request", "body": body}
+        await self.gone.wait()
+        return {"type": "http.disconnect"}
+
+    async def send(self, message: Message) -> None:
+        self.sent.append(message)
+
+    def scope(self) -> dict[str, Any]:
+        path = {"path": "/rerank", "raw_path": b"/rerank", "root_path": "", "query_string": b""}
+        server = {"server": ("test", 80), "client": ("test", 1), "scheme": "http", "http_version": "1.1"}
+        return {"type": "http", "method": "POST", "headers": [], "asgi": {"version": "3.0"}, **path, **server}
+
+
+async def until(condition: Any) -> AsyncIterator[None]:
+    async with asyncio.timeout(PATIENCE):
+        while not condition():
+            await asyncio.sleep(0.002)
+            yield
+
+
+def test_the_sequences_of_a_client_that_has_gone_are_dropped(settings: Settings, ranker: Ranker, faulty: Faulty) -> None:
+    app = create_app(settings, ranker)
+    connection = Connection({"query": "river", "documents": [f"river {n} " * 200 for n in range(64)]})
+
+    async def work() -> None:
+        async with app.router.lifespan_context(app):
+            async for _ in until(lambda: ranker.engine.ready):
+                pass
+            faulty.shapes.clear()
+            faulty.open.clear()
+            task = asyncio.create_task(app(connection.scope(), connection.receive, connection.send))
+            async for _ in until(lambda: ranker.engine._jobs and ranker.engine._jobs[0].n_waiting < 64):
+                pass
+            connection.gone.set()
+            async with asyncio.timeout(PATIENCE):
+                await task
+            faulty.open.set()
+            async for _ in until(lambda: not ranker.engine._jobs):
+                pass
+
+    asyncio.run(work())
+    assert len(faulty.shapes) == 1  # of eight: the one that was running
+    assert requests(ranker.metrics.registry, "cancelled") == 1
+    assert requests(ranker.metrics.registry, "ok") == 0
+
+
+def test_a_client_that_goes_while_its_documents_are_prepared(settings: Settings, ranker: Ranker, faulty: Faulty) -> None:
+    app = create_app(settings.model_copy(update={"max_documents": 1000}), ranker)
+    connection = Connection({"query": "river", "documents": [f"river {n}. " * 3000 for n in range(60)]})
+
+    async def work() -> None:
+        async with app.router.lifespan_context(app):
+            connection.gone.set()
+            async with asyncio.timeout(PATIENCE):
+                await app(connection.scope(), connection.receive, connection.send)
+
+    asyncio.run(work())
+    assert requests(ranker.metrics.registry, "cancelled") == 1
+    assert len(faulty.shapes) <= len(set(faulty.shapes))  # the warm-up alone
