@@ -58,10 +58,10 @@ class GraphEntry(BaseModel):
 class Manifest(BaseModel):
     """``bundle.json``.
 
-    `provenance` and `quality` are free in form, for people and reports; nothing computes with them. `keyblock-export` writes
-    into provenance what the run wrote (recipe, collections, seed, steps, versions, git revision) and its own versions and
-    time; into quality the run's dev measurements (by collection, budget and measure), its calibration, and under ``export``
-    the fp32 parity, and how far the served precision moves a logit and nDCG@10.
+    `provenance` and `quality` are free in form, for people and reports; nothing computes with them. `keyblock-export` writes into
+    provenance what the run wrote (recipe, collections, versions) and its own versions under ``export``; into quality the run's dev
+    measurements (by collection, budget and measure) and calibration, and under ``export`` the fp32 parity with PyTorch, and how
+    far the served precision moves a logit and nDCG@10.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", ser_json_inf_nan="constants")  # NaN is refused, not written as null

@@ -74,7 +74,10 @@ def test_a_failure_inside_the_runtime_is_one_line_and_the_session_lives(make_gra
 
 
 def test_warm_up_runs_each_shape(graph: Path) -> None:
-    Session(graph, Provider.CPU, threads=1).warm_up([(1, 32), (4, 64)])
+    session = Session(graph, Provider.CPU, threads=1)
+    session.warm_up([(1, 32), (4, 64)])
+    with pytest.raises(ScoreError, match=r"\(2, 0\)"):
+        session.warm_up([(1, 32), (2, 0)])
 
 
 @pytest.mark.parametrize("provider", ["cpu", OPENVINO])

@@ -1,0 +1,70 @@
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+from transformers import BertConfig, BertModel
+
+from keyblock.frequencies import DocumentFrequencies
+from keyblock.pipeline import Pipeline, PipelineConfig
+from training.model import CrossEncoder
+from training.train import write_json
+
+
+def _tiny(**changes: object) -> CrossEncoder:
+    """A random two-layer encoder that reads the backbone's vocabulary; its logits spread over several units."""
+    torch.manual_seed(0)
+    sizes = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 64}
+    encoder = BertModel(BertConfig(**{**sizes, **changes}), add_pooling_layer=False)
+    for name, parameter in encoder.named_parameters():
+        if parameter.dim() > 1:
+            torch.nn.init.normal_(parameter, std=0.2)
+        elif name.endswith("bias"):
+            torch.nn.init.normal_(parameter, std=0.05)
+    model = CrossEncoder(encoder)
+    torch.nn.init.normal_(model.head.weight, std=0.5)
+    return model.eval()
+
+
+def _save_run(run: Path, model: CrossEncoder, backbone: Path, frequencies: DocumentFrequencies) -> Path:
+    """A run directory as keyblock-train leaves it, but for its log."""
+    (run / "checkpoint").mkdir(parents=True)
+    model.save(run / "checkpoint")
+    shutil.copy(backbone / "tokenizer.json", run)
+    frequencies.write(run / "frequencies.tsv")
+    write_json(run / "pipeline.json", PipelineConfig().model_dump(mode="json"))
+    write_json(run / "provenance.json", {"recipe": {"seed": 7}})
+    write_json(run / "quality.json", {"dev": {"any": {"128": {"nDCG@10": 0.5}}}})
+    return run
+
+
+@pytest.fixture(scope="session")
+def tiny() -> Callable[..., CrossEncoder]:
+    """Makes a tiny model; see `_tiny`."""
+    return _tiny
+
+
+@pytest.fixture(scope="session")
+def save_run(backbone: Path, frequencies: DocumentFrequencies) -> Callable[[Path, CrossEncoder], Path]:
+    """Writes a run directory; see `_save_run`."""
+    return lambda run, model: _save_run(run, model, backbone, frequencies)
+
+
+@pytest.fixture(scope="session")
+def run(tmp_path_factory: pytest.TempPathFactory, save_run: Callable[[Path, CrossEncoder], Path]) -> Path:
+    return save_run(tmp_path_factory.mktemp("runs") / "tiny", _tiny())
+
+
+@pytest.fixture(scope="session")
+def model(run: Path) -> CrossEncoder:
+    return CrossEncoder.load(run / "checkpoint", attention="eager")
+
+
+@pytest.fixture
+def narrow_pipeline(pipeline: Pipeline) -> Pipeline:
+    """One budget, so that a check takes one pass."""
+    config = pipeline.config.model_copy(
+        update={"packing": pipeline.config.packing.model_copy(update={"budget": 64, "budget_range": (64, 64)})}
+    )
+    return Pipeline(config, pipeline.tokenizer, pipeline.frequencies)

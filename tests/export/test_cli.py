@@ -1,0 +1,49 @@
+from pathlib import Path
+
+import pytest
+
+from export.cli import main
+from export.exporter import SAMPLE
+from keyblock.bundle import load_bundle
+
+
+def export(*arguments: str | Path) -> int:
+    return main([str(argument) for argument in (*arguments, "--provider", "cpu", "--queries", 2, "--depth", 2)])
+
+
+def test_a_run_is_exported_and_summed_up(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out = tmp_path / "bundle"
+    assert export(run, "--out", out, "--collection", SAMPLE, "--name", "mine") == 0
+    printed = capsys.readouterr().out
+    assert printed.startswith(f"{out}: ")
+    assert "'Attention': 2" in printed
+    assert '"nDCG@10 lost"' in printed
+    assert load_bundle(out).manifest.name == "mine"
+    assert export(run, "--out", out, "--precision", "fp32", "--overwrite") == 0
+    assert load_bundle(out).manifest.graph.precision == "fp32"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (["{tmp}/none", "--out", "{tmp}/bundle"], "none: has no pipeline.json"),
+        (["{run}", "--out", "{run}"], "is not empty"),
+        (["{run}", "--out", "{tmp}/bundle", "--collection", "{tmp}/none"], "no such collection directory"),
+        (["{run}", "--out", "{tmp}/bundle", "--collection", "{tmp}"], "has no run.dev.bm25.trec"),
+    ],
+)
+def test_what_a_person_can_mend_is_one_line(
+    run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], arguments: list[str], told: str
+) -> None:
+    assert export(*(argument.format(tmp=tmp_path, run=run) for argument in arguments)) == 2
+    said = capsys.readouterr().err.splitlines()
+    assert len(said) == 1
+    assert said[0].startswith("keyblock-export: ")
+    assert told in said[0]
+
+
+def test_an_unknown_precision_names_the_known(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as stopped:
+        export(tmp_path, "--out", tmp_path, "--precision", "int4")
+    assert stopped.value.code == 2
+    assert "fp16-weights" in capsys.readouterr().err

@@ -1,0 +1,121 @@
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+import torch
+from onnx import TensorProto, helper
+
+from export import ExportError
+from export.graph import check_fused, check_inputs, export_graph, name_heads, narrow_last_layer
+from keyblock.runtime.session import Session
+from training.model import CrossEncoder
+
+FUSED = {"EmbedLayerNormalization": 1, "Attention": 2, "SkipLayerNormalization": 4, "BiasGelu": 2}
+
+
+@pytest.fixture(scope="module")
+def exported(model: CrossEncoder, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, int]]:
+    path = tmp_path_factory.mktemp("graph") / "fp32.onnx"
+    return path, export_graph(model, path)
+
+
+@pytest.fixture(scope="module")
+def session(exported: tuple[Path, dict[str, int]]) -> Session:
+    return Session(exported[0], "cpu", threads=1)
+
+
+def batch(rows: int, length: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    random = np.random.default_rng(length)
+    tokens = random.integers(1, length + 1, rows)
+    mask = (np.arange(length) < tokens[:, None]).astype(np.int64)
+    return random.integers(0, 30522, (rows, length)), random.integers(0, 2, (rows, length)), mask
+
+
+def test_every_pattern_is_fused(exported: tuple[Path, dict[str, int]]) -> None:
+    assert exported[1] == FUSED
+    operators = [node.op_type for node in onnx.load(str(exported[0])).graph.node]
+    assert {"Softmax", "Erf", "LayerNormalization"}.isdisjoint(operators)
+
+
+@pytest.mark.parametrize(("rows", "length"), [(1, 1), (1, 32), (3, 17), (5, 128), (2, 512)])
+def test_batch_and_length_are_free_and_logits_are_pytorchs(model: CrossEncoder, session: Session, rows: int, length: int) -> None:
+    ids, types, mask = batch(rows, length)
+    with torch.inference_mode():
+        expected = model(*map(torch.from_numpy, (ids, types, mask))).numpy()
+    np.testing.assert_allclose(session.score(ids, types, mask), expected, atol=1e-4)
+
+
+def test_dropout_is_neither_exported_nor_left_on(tmp_path: Path, tiny: Callable[..., CrossEncoder]) -> None:
+    model = tiny(hidden_dropout_prob=0.5, attn_implementation="eager").train()
+    export_graph(model, tmp_path / "fp32.onnx")
+    assert not any(module.training for module in model.modules())
+    ids, types, mask = batch(2, 24)
+    with torch.inference_mode():
+        expected = model(*map(torch.from_numpy, (ids, types, mask))).numpy()
+    np.testing.assert_allclose(Session(tmp_path / "fp32.onnx", "cpu", threads=1).score(ids, types, mask), expected, atol=1e-4)
+
+
+def test_padding_never_changes_a_logit(session: Session) -> None:
+    ids, types, mask = batch(3, 40)
+    wider = [np.pad(array, ((0, 0), (0, 24)), constant_values=value) for array, value in ((ids, 5), (types, 1), (mask, 0))]
+    np.testing.assert_allclose(session.score(*wider), session.score(ids, types, mask), atol=1e-5)
+
+
+def test_an_encoder_that_does_not_fuse_is_refused(tmp_path: Path, tiny: Callable[..., CrossEncoder]) -> None:
+    relu = tiny(hidden_act="relu", attn_implementation="eager")
+    with pytest.raises(ExportError, match=r"is not fused \(BiasGelu 0 of 2\)"):
+        export_graph(relu, tmp_path / "relu.onnx")
+
+
+def test_missing_fusions_are_named() -> None:
+    check_fused(FUSED, 2)
+    with pytest.raises(ExportError, match=r"\(EmbedLayerNormalization 0 of 1, Attention 5 of 6, .*, BiasGelu 0 of 6\)"):
+        check_fused({"Attention": 5, "SkipLayerNormalization": 11}, 6)
+
+
+@pytest.mark.parametrize(("put", "dim", "size"), [("input", 0, 2), ("input", 1, 16), ("output", 0, 2)])
+def test_a_frozen_dimension_is_refused(exported: tuple[Path, dict[str, int]], put: str, dim: int, size: int) -> None:
+    graph = onnx.load(str(exported[0]))
+    check_inputs(graph)
+    getattr(graph.graph, put)[0].type.tensor_type.shape.dim[dim].dim_value = size
+    with pytest.raises(ExportError, match="batch and length must be free"):
+        check_inputs(graph)
+
+
+def test_other_inputs_are_refused(exported: tuple[Path, dict[str, int]]) -> None:
+    graph = onnx.load(str(exported[0]))
+    graph.graph.input[1].name = "segments"
+    with pytest.raises(ExportError, match="segments"):
+        check_inputs(graph)
+
+
+def test_only_the_reshapes_of_heads_are_named(model: CrossEncoder) -> None:
+    def shape(*last: int) -> tuple[list[onnx.NodeProto], str]:
+        names = [f"{last}_{i}" for i in range(2)]
+        constants = [
+            helper.make_node("Constant", [], [name], value=helper.make_tensor("", TensorProto.INT64, [1], [size]))
+            for name, size in zip(names, last, strict=True)
+        ]
+        return [*constants, helper.make_node("Concat", ["b", "l", *names], [f"{last}"], axis=0)], names[0]
+
+    heads, others = shape(-1, 16), shape(-1, 64)
+    graph = helper.make_model(helper.make_graph([*heads[0], *others[0]], "shapes", [], []))
+    name_heads(graph, model.encoder.config)
+    values = {
+        node.output[0]: onnx.numpy_helper.to_array(node.attribute[0].t).tolist() for node in graph.graph.node if not node.input
+    }
+    assert (values[heads[1]], values[others[1]]) == ([2], [-1])
+
+
+def test_the_last_layer_computes_cls_alone(exported: tuple[Path, dict[str, int]]) -> None:
+    nodes = onnx.load(str(exported[0])).graph.node
+    narrowed = [node.name for node in nodes if node.op_type == "Gather" and "cls_position" in node.input]
+    assert len(narrowed) == 2
+
+
+def test_a_graph_with_another_ending_is_not_narrowed() -> None:
+    nodes = [helper.make_node("Attention", ["x", "w", "b"], ["y"]), helper.make_node("Relu", ["y"], ["z"])]
+    with pytest.raises(ExportError, match=r"is read by \['Relu'\]"):
+        narrow_last_layer(helper.make_model(helper.make_graph(nodes, "short", [], [])))

@@ -1,0 +1,54 @@
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+import torch
+from onnx import TensorProto, helper, numpy_helper
+
+from export import ExportError
+from export.graph import export_graph
+from export.precision import halve_weights
+from keyblock.runtime.session import Session
+from training.model import CrossEncoder
+
+
+def graph_of(*weights: np.ndarray) -> onnx.ModelProto:
+    tensors = [numpy_helper.from_array(values.astype(np.float32), f"w{i}") for i, values in enumerate(weights)]
+    return helper.make_model(helper.make_graph([helper.make_node("Identity", ["w0"], ["y"])], "weights", [], [], tensors))
+
+
+def test_matrices_are_halved_and_vectors_kept() -> None:
+    model = graph_of(np.full((2, 3), 0.1), np.full(3, 0.1))
+    assert halve_weights(model) == 1
+    kinds = {tensor.name: tensor.data_type for tensor in model.graph.initializer}
+    assert kinds == {"w0_fp16": TensorProto.FLOAT16, "w1": TensorProto.FLOAT}
+    cast, identity = model.graph.node
+    assert (cast.op_type, list(cast.input), list(cast.output)) == ("Cast", ["w0_fp16"], ["w0"])
+    assert list(identity.input) == ["w0"]
+
+
+@pytest.mark.parametrize("value", [65_520.0, -1e9, float("inf"), float("nan")])
+def test_a_weight_that_float16_cannot_hold_is_refused(value: float) -> None:
+    with pytest.raises(ExportError, match=r"weight w0 holds .*, which float16 cannot; export with --precision fp32"):
+        halve_weights(graph_of(np.asarray([[1.0, value]])))
+
+
+def test_the_logits_are_those_of_rounded_weights(run: Path, tmp_path: Path) -> None:
+    model = CrossEncoder.load(run / "checkpoint", attention="eager")
+    path = tmp_path / "model.onnx"
+    export_graph(model, path)
+    whole = path.stat().st_size
+    graph = onnx.load(str(path))
+    halve_weights(graph)
+    onnx.save(graph, str(path))
+    assert path.stat().st_size < 0.55 * whole
+    with torch.no_grad():
+        for parameter in model.parameters():
+            if parameter.dim() > 1:
+                parameter.copy_(parameter.half().float())
+    random = np.random.default_rng(0)
+    ids, mask = random.integers(0, 30522, (4, 48)), np.ones((4, 48), np.int64)
+    with torch.inference_mode():
+        expected = model(torch.from_numpy(ids), torch.zeros_like(torch.from_numpy(ids)), torch.from_numpy(mask)).numpy()
+    np.testing.assert_allclose(Session(path, "cpu", threads=1).score(ids, ids * 0, mask), expected, atol=1e-4)

@@ -1,0 +1,100 @@
+import copy
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from export import ExportError
+from export.exporter import SAMPLE
+from export.graph import export_graph
+from export.verification import Dev, check_parity, check_ranking, compare, logit_differences
+from keyblock.pipeline import Pipeline
+from keyblock.runtime.session import Session
+from training.collection import Collection
+from training.model import CrossEncoder
+
+
+@pytest.fixture(scope="module")
+def session(model: CrossEncoder, tmp_path_factory: pytest.TempPathFactory) -> Session:
+    path: Path = tmp_path_factory.mktemp("graph") / "fp32.onnx"
+    export_graph(model, path)
+    return Session(path, "cpu", threads=1)
+
+
+@pytest.fixture
+def dev(narrow_pipeline: Pipeline) -> Dev:
+    return Dev.build(Collection(SAMPLE), narrow_pipeline, queries=5, depth=4)
+
+
+def test_dev_takes_a_sample_of_queries_and_their_first_candidates(dev: Dev) -> None:
+    assert [len(documents) for documents in dev.candidates.values()] == [4] * 5
+    assert len(dev.packed(64, 1000)) == 20
+    few = dev.packed(64, 5)
+    assert len(few) == 5
+    assert len({tuple(packed.ids[: packed.split]) for packed in few}) == 5, "one pair of each query"
+    assert all(len(packed.ids) <= 64 for packed in few)
+
+
+def test_the_sample_lists_every_document_for_every_query(pipeline: Pipeline) -> None:
+    dev = Dev.build(Collection(SAMPLE), pipeline, queries=200, depth=100)
+    assert set(dev.candidates) == set(dev.preparation.collection.queries) == set(dev.preparation.collection.qrels)
+    assert all(set(documents) == set(dev.preparation.collection.documents) for documents in dev.candidates.values())
+
+
+def test_parity_holds_for_the_model_that_was_exported(model: CrossEncoder, session: Session, dev: Dev) -> None:
+    parity = check_parity(model, session, dev)
+    assert parity["pairs"] == 20
+    assert 0 < parity["max"] < 1e-4
+
+
+def test_parity_fails_for_another_model(model: CrossEncoder, session: Session, dev: Dev) -> None:
+    moved = copy.deepcopy(model)
+    with torch.no_grad():
+        moved.head.bias += 0.002
+    with pytest.raises(ExportError, match=r"differ from PyTorch's by up to 0\.002 on sample \(0\.001 is allowed\)"):
+        check_parity(moved, session, dev)
+
+
+def test_a_graph_that_gives_no_number_has_no_parity(model: CrossEncoder, session: Session, dev: Dev) -> None:
+    broken = copy.deepcopy(model)
+    with torch.no_grad():
+        broken.head.bias += float("nan")
+    with pytest.raises(ExportError, match="up to nan"):
+        check_parity(broken, session, dev)
+
+
+def test_a_session_compared_with_itself_moves_nothing(session: Session, dev: Dev) -> None:
+    found = compare(session, session, dev)
+    assert found["logits"] == {"mean": 0, "p99": 0, "max": 0, "pairs": 20}
+    assert (found["queries"], found["top1_kept"]) == (5, 1)
+    assert found["fp32"] == found["served"]
+    assert set(found["fp32"]) == {"RR@10", "nDCG@10"}
+
+
+def test_another_model_is_seen_to_rank_otherwise(model: CrossEncoder, session: Session, dev: Dev, tmp_path: Path) -> None:
+    other = copy.deepcopy(model)
+    with torch.no_grad():
+        other.head.weight *= -1
+    export_graph(other, tmp_path / "other.onnx")
+    found = compare(session, Session(tmp_path / "other.onnx", "cpu", threads=1), dev)
+    assert found["top1_kept"] < 1
+    assert found["logits"]["max"] > 0.1
+
+
+def test_logit_differences() -> None:
+    before = [np.zeros(60, np.float32), np.zeros(40, np.float32)]
+    after = [np.zeros(60, np.float32), np.asarray([-2.0] + [1.0] * 39, np.float32)]
+    found = logit_differences(before, after)
+    assert found == {"mean": pytest.approx(0.41), "p99": pytest.approx(1.01), "max": 2, "pairs": 100}
+
+
+def of(fp32: float, served: float) -> dict[str, dict[str, float]]:
+    return {"fp32": {"nDCG@10": fp32}, "served": {"nDCG@10": served}}
+
+
+def test_a_ranking_may_lose_two_thousandths_on_average() -> None:
+    assert check_ranking({"a": of(0.9, 0.897), "b": of(0.5, 0.5)}) == pytest.approx(0.0015)
+    assert check_ranking({"a": of(0.9, 0.91)}) == pytest.approx(-0.01)
+    with pytest.raises(ExportError, match=r"loses 0\.0030 at the served precision \(a \+0\.0060, b \+0\.0000; 0\.002 is allowed\)"):
+        check_ranking({"a": of(0.9, 0.894), "b": of(0.5, 0.5)})
