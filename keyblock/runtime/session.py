@@ -12,7 +12,7 @@ from keyblock.runtime.cpus import default_threads
 from keyblock.runtime.providers import ORT_NAMES, Choice, Precision, Provider, ProviderError, resolve
 
 INPUTS = ("input_ids", "token_type_ids", "attention_mask")
-_ERRORS_ONLY = 3  # ONNX Runtime's severities: 2 would print a line for every operator it places
+_FATAL_ONLY = 4  # of ONNX Runtime's severities: what it calls an error is raised too, and would be printed in many lines beside
 
 
 class SessionError(RuntimeError):
@@ -102,7 +102,7 @@ def _open(graph_path: Path, choice: Choice, threads: int) -> Any:
 
 def _options(choice: Choice, threads: int) -> Any:
     options = onnxruntime.SessionOptions()
-    options.log_severity_level = _ERRORS_ONLY
+    options.log_severity_level = _FATAL_ONLY
     options.intra_op_num_threads = 1 if choice.provider is Provider.OPENVINO else threads  # OpenVINO has a pool of its own
     options.inter_op_num_threads = 1
     options.add_session_config_entry("session.intra_op.allow_spinning", "0")  # idle threads must not eat the quota
@@ -137,4 +137,4 @@ def _check_inputs(graph_path: Path, session: Any) -> list[str]:
 
 
 def _line(error: Exception) -> str:
-    return " ".join(str(error).split())[:300]
+    return " ".join(str(error).split())[:600]

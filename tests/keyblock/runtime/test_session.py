@@ -1,4 +1,5 @@
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -33,6 +34,16 @@ def test_scores_are_the_graphs(graph: Path, provider: str) -> None:
         ids, types, mask = batch(*shape)
         logits = session.score(ids, types, mask)
         assert logits.dtype == np.float32
+        np.testing.assert_allclose(logits, (mask * (0.5 * ids + types)).sum(1), rtol=1e-6)
+
+
+@pytest.mark.parametrize("provider", ["cpu", OPENVINO])
+def test_callers_in_several_threads_do_not_mix(graph: Path, provider: str) -> None:
+    session = Session(graph, provider, threads=1, precision=Precision.F32)
+    batches = [batch(1 + i % 4, 8 * (1 + i % 3)) for i in range(40)]
+    with ThreadPoolExecutor(4) as pool:
+        scored = list(pool.map(lambda arrays: session.score(*arrays), batches))
+    for (ids, types, mask), logits in zip(batches, scored, strict=True):
         np.testing.assert_allclose(logits, (mask * (0.5 * ids + types)).sum(1), rtol=1e-6)
 
 
