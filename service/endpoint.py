@@ -59,6 +59,7 @@ class Exchange:
 
     def _read(self, body: bytearray) -> Call:
         payload = parse(body, self._ranker.settings)
+        body.clear()  # the texts are copies; it may be large, and the model slow
         self._dialect = spoken(payload)
         return self._dialect.read(payload, self._ranker.settings)
 
