@@ -5,7 +5,7 @@ and the elements of its arrays, and orjson decodes one at a time; equal to decod
 """
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Any
 
 from service.errors import Path, RequestError
@@ -28,14 +28,18 @@ class Pieces:
     Args:
         body: the bytes.
         decode: reads one piece.
-        longest_array: elements an array among the members may have.
-        longest_string: characters a string may have; a much longer one is refused undecoded.
+        documents: names of the members that hold documents; only those are limited.
+        longest_array: documents there may be.
+        longest_string: characters a document may have; a much longer one is refused undecoded.
     """
 
-    def __init__(self, body: bytearray, decode: Decode, longest_array: int, longest_string: int) -> None:
+    def __init__(
+        self, body: bytearray, decode: Decode, documents: Collection[str], longest_array: int, longest_string: int
+    ) -> None:
         self._body = body
         self._view = memoryview(body)
         self._decode = decode
+        self._documents = documents
         self._longest_array = longest_array
         self._longest_string = longest_string
 
@@ -57,7 +61,7 @@ class Pieces:
         end = self._end(at)
         if mark == _OPEN and end - at > _WINDOW and len(path) < _SPLIT_DEPTH:
             return self._object(at, path)
-        if mark == _QUOTE and end - at > self._longest_string:
+        if mark == _QUOTE and end - at > self._longest_string and self._is_document(path):
             self._check_length(at, end, path)
         return self._decode(self._view[at:end], at), end
 
@@ -80,7 +84,7 @@ class Pieces:
         elements: list[Any] = []
         at = self._skip(at + 1)
         while self._more(at, _CLOSE_LIST, first=not elements):
-            if len(elements) == self._longest_array:
+            if len(elements) == self._longest_array and path[0] in self._documents:
                 raise RequestError(422, f"has more than {self._longest_array} elements, the limit", path)
             element, at = self._value(self._skip(at + bool(elements)), (*path, len(elements)))
             elements.append(element)
@@ -95,6 +99,10 @@ class Pieces:
         if not first and mark != _COMMA:
             raise _not_json(f"expected ',' or '{chr(close)}'", at)
         return True
+
+    def _is_document(self, path: Path) -> bool:
+        """Whether a string at `path` is a document, or its text or title."""
+        return path[0] in self._documents and (isinstance(path[-1], int) or path[-1] in (path[0], "text", "title"))
 
     def _check_length(self, start: int, end: int, path: Path) -> None:
         """Refuse a string that has too many characters however they are written; a character takes 4 bytes, or 6 an escape."""

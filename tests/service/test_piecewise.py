@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from service import piecewise
 from service.errors import RequestError
-from service.parsing import decode
+from service.parsing import DOCUMENTS, decode
 from service.piecewise import Pieces
 
 TEXT = st.text(st.characters(exclude_categories=("Cs",)), max_size=8) | st.sampled_from(
@@ -32,7 +32,7 @@ LAYOUTS: list[dict[str, Any]] = [
 
 
 def load(body: bytes, *, array: int = 100, string: int = 1000) -> dict[str, Any]:
-    return Pieces(bytearray(body), decode, array, string).load()
+    return Pieces(bytearray(body), decode, DOCUMENTS, array, string).load()
 
 
 @given(OBJECTS, st.sampled_from(LAYOUTS), st.sampled_from([b"", b" \n"]))
@@ -118,7 +118,7 @@ def test_no_step_decodes_more_than_one_document() -> None:
     documents = [f"document {n} " * 50 for n in range(50)]
     titled = {"title": "T", "text": "x" * (3 << 20)}
     body = bytearray(orjson.dumps({"query": "q", "documents": [*documents, titled]}))
-    loaded = Pieces(body, counting, 100, 1 << 30).load()
+    loaded = Pieces(body, counting, DOCUMENTS, 100, 1 << 30).load()
     assert loaded["documents"] == [*documents, titled]
     assert len(steps) == 3 + 50 + 4  # names and query; documents; the last one's names and values
     assert max(steps) == len(titled["text"]) + 2
@@ -142,3 +142,16 @@ def test_a_string_far_over_the_limit_is_refused_undecoded(text: str) -> None:
     with pytest.raises(RequestError, match=r"documents\[1\]: has at least \d+ characters, limit 99") as caught:
         load(body, string=99)
     assert caught.value.status == 422
+
+
+@pytest.mark.parametrize("given", [[["x" * 999]], {"text": "x" * 999}, "x" * 999], ids=["list", "object", "string"])
+def test_what_holds_no_documents_is_not_limited(given: Any) -> None:
+    """A long query is cut with a warning, and an unknown field is named in one: neither is refused."""
+    value = {"query": given, "other": [given] * 9, "documents": [{"text": "a", "other": given}]}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(piecewise, "_WINDOW", 2000)
+        assert load(orjson.dumps(value), array=3, string=99) == value
+        with pytest.raises(RequestError, match=r"documents\[0\].text: has at least"):
+            load(orjson.dumps({"documents": [{"text": "x" * 9999}]}), string=99)
+        with pytest.raises(RequestError, match="documents: has at least"):
+            load(orjson.dumps({"documents": "x" * 9999}), string=99)
