@@ -6,6 +6,7 @@ the same. Scale and bias are a logistic regression (Platt 1999) of relevance on 
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 import torch
@@ -60,6 +61,29 @@ def score_dev(ranker: LocalRanker, queries: Sequence[str], candidates: Run, dept
         logits = ranker.score([s.packed for s in selections]).astype(np.float64)
         features[query] = np.column_stack([logits, np.stack([s.evidence for s in selections])])
     return DevScores(preparation.collection, features, documents)
+
+
+def write_scores(scores: DevScores, path: Path) -> None:
+    """Keep scores, so that another fit or default budget does not pay for the model again."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    arrays = {f"features/{query}": features for query, features in scores.features.items()}
+    documents = {f"documents/{query}": np.asarray(ids) for query, ids in scores.documents.items()}
+    with path.with_suffix(".part").open("wb") as out:
+        np.savez(out, **arrays, **documents)
+    path.with_suffix(".part").replace(path)
+
+
+def read_scores(path: Path, collection: Collection) -> DevScores:
+    """Read what `write_scores` wrote."""
+    scores = DevScores(collection, {}, {})
+    with np.load(path, allow_pickle=False) as arrays:
+        for name in arrays.files:
+            kind, _, query = name.partition("/")
+            if kind == "features":
+                scores.features[query] = arrays[name]
+            else:
+                scores.documents[query] = arrays[name].tolist()
+    return scores
 
 
 def fit_fusion(scored: Sequence[DevScores], use: Sequence[str] = FEATURES) -> Fusion:

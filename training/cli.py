@@ -1,11 +1,11 @@
 """keyblock-train, keyblock-calibrate, keyblock-evaluate and keyblock-candidates."""
 
 import argparse
+import hashlib
 import json
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
 
 import httpx
 import transformers
@@ -15,13 +15,13 @@ from keyblock.bundle import load_bundle
 from keyblock.pipeline import PackingConfig
 from keyblock.runtime.providers import Provider, ProviderError
 from keyblock.runtime.session import ScoreError, Session, SessionError
-from training.calibration import calibration_error, fit_fusion, quality_table, score_dev
+from training.calibration import DevScores, calibration_error, fit_fusion, quality_table, read_scores, score_dev, write_scores
 from training.collection import Collection, distinct_names
 from training.evaluation import baselines, evaluate, read_system, sample, summary, system_name, table, write_evaluation
 from training.first_stage import complete_run
 from training.loop import TrainingError
 from training.measures import parse_measures, per_query
-from training.ranking import HttpRanker, Ranker, bundle_ranker, load_run_pipeline, run_ranker
+from training.ranking import HttpRanker, LocalRanker, Ranker, bundle_ranker, load_run_pipeline, run_ranker
 from training.recipe import load_recipe, problems
 from training.runs import Run, read_run, write_run
 from training.train import train, write_json
@@ -87,7 +87,8 @@ def _calibrate(options: argparse.Namespace) -> None:
     collections = [Collection(path) for path in options.collection]
     distinct_names(collections)
     rankers = [run_ranker(options.run, collection, packing.budget_range[1]) for collection in collections]
-    scored = {budget: [_score_dev(ranker, options, budget) for ranker in rankers] for budget in options.budgets}
+    kept = options.run / "dev-scores" / _fingerprint(options.run)
+    scored = {budget: [_score_dev(ranker, options, budget, kept) for ranker in rankers] for budget in options.budgets}
     default = packing.budget
     fusion = fit_fusion(scored[default])
     config = config.model_copy(update={"fusion": fusion, "packing": packing})
@@ -113,10 +114,26 @@ def _served(packing: PackingConfig, options: argparse.Namespace) -> PackingConfi
         raise ValueError(f"--budgets: {problems(error)}") from None
 
 
-def _score_dev(ranker: Any, options: argparse.Namespace, budget: int) -> Any:
-    candidates = ranker.preparation.collection.run("dev")
-    queries = sample(sorted(candidates), options.queries)
-    return score_dev(ranker, queries, candidates, options.depth, budget)
+def _score_dev(ranker: LocalRanker, options: argparse.Namespace, budget: int, kept: Path) -> DevScores:
+    """Scores of the run's model on dev: kept ones where there are, else computed and kept."""
+    collection = ranker.preparation.collection
+    path = kept / f"{collection.name}-{budget}-{options.queries}x{options.depth}.npz"
+    if path.exists():
+        return read_scores(path, collection)
+    candidates = collection.run("dev")
+    scores = score_dev(ranker, sample(sorted(candidates), options.queries), candidates, options.depth, budget)
+    write_scores(scores, path)
+    return scores
+
+
+def _fingerprint(run: Path) -> str:
+    """A name for what decides a run's scores: weights, frequencies, and the pipeline but for what calibration writes into it."""
+    config = load_run_pipeline(run).config
+    told = config.model_dump_json(exclude={"fusion": True, "packing": {"budget", "budget_range"}})
+    digest = hashlib.sha256(told.encode())
+    for name in ("checkpoint/model.safetensors", "checkpoint/head.safetensors", "frequencies.tsv"):
+        digest.update((run / name).read_bytes())
+    return digest.hexdigest()[:16]
 
 
 def evaluate_main(arguments: Sequence[str] | None = None) -> int:
