@@ -7,6 +7,7 @@ the same. Scale and bias are a logistic regression (Platt 1999) of relevance on 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -66,10 +67,10 @@ def score_dev(ranker: LocalRanker, queries: Sequence[str], candidates: Run, dept
 def write_scores(scores: DevScores, path: Path) -> None:
     """Keep scores, so that another fit or default budget does not pay for the model again."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    arrays = {f"features/{query}": features for query, features in scores.features.items()}
-    documents = {f"documents/{query}": np.asarray(ids) for query, ids in scores.documents.items()}
+    arrays: dict[str, Any] = {f"features/{query}": features for query, features in scores.features.items()}
+    arrays |= {f"documents/{query}": np.asarray(ids) for query, ids in scores.documents.items()}
     with path.with_suffix(".part").open("wb") as out:
-        np.savez(out, **arrays, **documents)
+        np.savez(out, **arrays)
     path.with_suffix(".part").replace(path)
 
 
