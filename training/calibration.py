@@ -4,6 +4,8 @@ Weights minimise the listwise cross-entropy of the relevant documents among each
 the same. Scale and bias are a logistic regression (Platt 1999) of relevance on the fused score of every candidate.
 """
 
+import zipfile
+import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,6 +19,7 @@ from tqdm import tqdm
 
 from keyblock.fusion import FEATURES, Fusion, sigmoid
 from training.collection import Collection
+from training.lines import FileError
 from training.measures import means, per_query
 from training.ranking import LocalRanker
 from training.runs import Run, ranked
@@ -75,15 +78,18 @@ def write_scores(scores: DevScores, path: Path) -> None:
 
 
 def read_scores(path: Path, collection: Collection) -> DevScores:
-    """Read what `write_scores` wrote."""
+    """Read what `write_scores` wrote. Raises FileError when it is damaged."""
     scores = DevScores(collection, {}, {})
-    with np.load(path, allow_pickle=False) as arrays:
-        for name in arrays.files:
-            kind, _, query = name.partition("/")
-            if kind == "features":
-                scores.features[query] = arrays[name]
-            else:
-                scores.documents[query] = arrays[name].tolist()
+    try:
+        with np.load(path, allow_pickle=False) as arrays:
+            for name in arrays.files:
+                kind, _, query = name.partition("/")
+                if kind == "features":
+                    scores.features[query] = arrays[name]
+                else:
+                    scores.documents[query] = arrays[name].tolist()
+    except (EOFError, ValueError, zipfile.BadZipFile, zlib.error) as error:
+        raise FileError(f"{path}: damaged, remove it to score again ({error})") from None
     return scores
 
 

@@ -16,17 +16,19 @@ from keyblock.pipeline import PackingConfig
 from keyblock.runtime.providers import Provider, ProviderError
 from keyblock.runtime.session import ScoreError, Session, SessionError
 from training.calibration import DevScores, calibration_error, fit_fusion, quality_table, read_scores, score_dev, write_scores
+from training.checkpoints import latest
 from training.collection import Collection, distinct_names
 from training.evaluation import baselines, evaluate, read_system, sample, summary, system_name, table, write_evaluation
 from training.first_stage import complete_run
 from training.loop import TrainingError
 from training.measures import parse_measures, per_query
+from training.model import HEAD_FILE
 from training.ranking import HttpRanker, LocalRanker, Ranker, bundle_ranker, load_run_pipeline, run_ranker
 from training.recipe import load_recipe, problems
 from training.runs import Run, read_run, write_run
 from training.train import train, write_json
 
-KNOWN_ERRORS = (ValueError, OSError, TrainingError, ProviderError, SessionError, ScoreError, httpx.HTTPError, httpx.InvalidURL)
+KNOWN_ERRORS = (ValueError, OSError, TrainingError, ProviderError, SessionError, ScoreError, httpx.InvalidURL)
 
 
 def _main(run: Callable[[argparse.Namespace], None], parser: argparse.ArgumentParser, arguments: Sequence[str] | None) -> int:
@@ -131,8 +133,8 @@ def _fingerprint(run: Path) -> str:
     config = load_run_pipeline(run).config
     told = config.model_dump_json(exclude={"fusion": True, "packing": {"budget", "budget_range"}})
     digest = hashlib.sha256(told.encode())
-    for name in ("checkpoint/model.safetensors", "checkpoint/head.safetensors", "frequencies.tsv"):
-        digest.update((run / name).read_bytes())
+    for path in (latest(run) / "model.safetensors", latest(run) / HEAD_FILE, run / "frequencies.tsv"):
+        digest.update(path.read_bytes())
     return digest.hexdigest()[:16]
 
 

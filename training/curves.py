@@ -38,7 +38,7 @@ def draw_curves(run: Path) -> Path:
         right.plot([step for step, _ in measured], [dev[name]["RR@10"] for _, dev in measured], marker="o", label=name)
     right.set(xlabel="step", ylabel="RR@10 on the dev sample, model alone", ylim=(0, 1))
     if measured:
-        right.legend()
+        right.legend(loc="lower right")  # "best" searches, and warns when it takes long
     path = run / "curves.png"
     figure.savefig(path, dpi=120)
     return path

@@ -86,7 +86,7 @@ class HttpRanker(Ranker):
     client: httpx.Client
 
     def rerank(self, query_id: str, candidates: Sequence[str]) -> Reranked:
-        """See Ranker. Raises httpx.HTTPError when the service refuses or fails, ValueError when it answers something else."""
+        """See Ranker. Raises ValueError when the service is not there, refuses, fails, or answers something else."""
         documents = [self.collection.document(d) for d in candidates]
         body: dict[str, Any] = {
             "query": self.collection.query(query_id),
@@ -94,8 +94,12 @@ class HttpRanker(Ranker):
             "return_blocks": True,
             "raw_scores": True,
         }
-        answer = self.client.post("/rerank", json=body)
-        answer.raise_for_status()
+        try:
+            answer = self.client.post("/rerank", json=body)
+        except httpx.HTTPError as error:
+            raise ValueError(f"{self.client.base_url}: no answer from there ({error})") from None
+        if answer.is_error:
+            raise ValueError(f"{answer.url}: answers {answer.status_code} {answer.text[:300]}")
         try:
             results = answer.json()["results"]
             scores = {r["id"]: float(r["relevance_score"]) for r in results}
