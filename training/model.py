@@ -1,10 +1,11 @@
 """The cross-encoder: a Hugging Face encoder and one linear layer on [CLS] (KeyB section 4.1, step 4)."""
 
 import inspect
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Self
 
-from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 from transformers import AutoConfig, AutoModel
@@ -37,22 +38,22 @@ class CrossEncoder(nn.Module):
         """A fresh head on a pretrained encoder (hub name or local path).
 
         Dropout costs a third of a CPU step's speed and these runs stop long before they overfit: 0 by default.
+        Raises ValueError when there is no encoder.
         """
-        config = AutoConfig.from_pretrained(name_or_path)
-        for name, value in config.to_dict().items():  # BERT's hidden_dropout_prob, DistilBERT's attention_dropout ...
-            if name.endswith(("dropout", "dropout_prob")) and isinstance(value, int | float):
-                setattr(config, name, dropout)
-        return cls(_encoder(name_or_path, attention, config=config))
+        with _one_clear_error(name_or_path):
+            config = AutoConfig.from_pretrained(name_or_path)
+            for name, value in config.to_dict().items():  # BERT's hidden_dropout_prob, DistilBERT's attention_dropout ...
+                if name.endswith(("dropout", "dropout_prob")) and isinstance(value, int | float):
+                    setattr(config, name, dropout)
+            return cls(_encoder(name_or_path, attention, config=config))
 
     @classmethod
     def load(cls, directory: str | Path, attention: str = "sdpa") -> Self:
         """Read what `save` wrote; in eval mode. Raises ValueError when it is damaged."""
-        try:
+        with _one_clear_error(directory):
             model = cls(_encoder(str(directory), attention))
             model.head.load_state_dict(load_file(Path(directory) / HEAD_FILE))
-        except (OSError, RuntimeError, SafetensorError) as error:
-            raise ValueError(f"{directory}: no checkpoint, or a damaged one ({error})") from None
-        return model.eval()
+            return model.eval()
 
     def save(self, directory: str | Path) -> None:
         """Write config.json, model.safetensors (the encoder) and head.safetensors."""
@@ -65,13 +66,22 @@ class CrossEncoder(nn.Module):
         for name, module in self.encoder.named_modules():
             if name.endswith("position_embeddings") and isinstance(module, nn.Embedding):
                 return module.num_embeddings - (0 if module.padding_idx is None else module.padding_idx + 1)
-        return getattr(self.encoder.config, "max_position_embeddings", None) or RELATIVE
+        longest = getattr(self.encoder.config, "max_position_embeddings", None)
+        return longest if longest and longest > 0 else RELATIVE
 
     def forward(self, input_ids: Tensor, token_type_ids: Tensor, attention_mask: Tensor) -> Tensor:
         """Logits of shape (batch,) from three (batch, length) integer tensors."""
         types = {"token_type_ids": token_type_ids} if self.typed else {}
         states = self.encoder(input_ids=input_ids, attention_mask=attention_mask, **types)
         return self.head(states.last_hidden_state[:, 0]).squeeze(-1)
+
+
+@contextmanager
+def _one_clear_error(where: str | Path) -> Iterator[None]:
+    try:
+        yield
+    except Exception as error:  # configuration, weights and architecture each raise kinds of their own
+        raise ValueError(f"{where}: cannot be read as an encoder ({type(error).__name__}: {error})") from None
 
 
 def _encoder(name_or_path: str, attention: str, pooler: bool = False, **options: object) -> PreTrainedModel:
