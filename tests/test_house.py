@@ -68,13 +68,14 @@ def test_only_models_are_large(files: list[Path]) -> None:
     assert [str(path) for path in large if path.parts[0] != "models"] == []
 
 
-def test_each_test_module_mirrors_a_module(files: list[Path]) -> None:
-    """tests/keyblock/test_blocks.py is for keyblock/blocks.py."""
-    names = {str(path.relative_to(ROOT)) for path in files}
-    packages = ("keyblock", "service", "training", "export")
-    mirrored = [re.fullmatch(r"tests/(.+/)test_(\w+)\.py", name) for name in sorted(names)]
-    expected = {match[0]: f"{match[1]}{match[2]}" for match in mirrored if match and match[1].split("/")[0] in packages}
-    assert [test for test, module in expected.items() if not {f"{module}.py", f"{module}/__init__.py"} & names] == []
+def test_each_module_has_its_tests(files: list[Path]) -> None:
+    """tests/keyblock/test_blocks.py is for keyblock/blocks.py; tests of several modules at once have names of their own."""
+    names = [path.relative_to(ROOT) for path in files]
+    modules = [
+        name for name in names if name.parts[0] in ("keyblock", "export") and name.suffix == ".py" and name.stem != "__init__"
+    ]
+    assert len(modules) > 15
+    assert [str(name) for name in modules if Path("tests", *name.parts[:-1], f"test_{name.name}") not in names] == []
 
 
 def test_the_changelog_knows_the_version() -> None:
