@@ -81,7 +81,7 @@ def read_scores(path: Path, collection: Collection) -> DevScores:
     """Read what `write_scores` wrote. Raises FileError when it is damaged."""
     scores = DevScores(collection, {}, {})
     try:
-        with np.load(path, allow_pickle=False) as arrays:
+        with path.open("rb") as file, np.load(file, allow_pickle=False) as arrays:
             for name in arrays.files:
                 kind, _, query = name.partition("/")
                 if kind == "features":
