@@ -151,7 +151,7 @@ def evaluate_main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--queries", type=_count, help="a fixed sample of so many queries; all when left out")
     parser.add_argument("--depth", type=_count, default=100, help="candidates a query")
     parser.add_argument("--budget", type=_count, help="tokens a document (--run and --bundle); the pipeline's own when left out")
-    parser.add_argument("--selector", help="feed a --run's model other blocks than it was trained on: first, last, random ...")
+    parser.add_argument("--selector", help="feed a --run's model the blocks of this selector, unfused: first, last ...")
     parser.add_argument("--provider", type=Provider, default=Provider.AUTO, choices=list(Provider), help="for --bundle")
     parser.add_argument("--workers", type=_count, default=1, help="requests under way at once (--url)")
     parser.add_argument("--measures", nargs="+", default=["RR@10", "nDCG@10"], help="any that ir_measures knows")

@@ -13,6 +13,7 @@ from pydantic import ValidationError
 
 from keyblock.bundle import Bundle
 from keyblock.frequencies import DocumentFrequencies
+from keyblock.fusion import Fusion
 from keyblock.packing import Packed
 from keyblock.pipeline import Pipeline, PipelineConfig
 from keyblock.runtime.batching import score_all
@@ -110,15 +111,16 @@ class HttpRanker(Ranker):
 
 
 def load_run_pipeline(run: Path, selector: str | None = None) -> Pipeline:
-    """The pipeline that a run directory describes; with another selector when one is named.
+    """The pipeline that a run directory describes; with another selector, and the model's logit alone, when one is named.
 
+    The fusion's weights were learned on the scores of the run's own selector and mean nothing for another's.
     Raises ValueError or OSError when the directory holds no run, or a damaged one.
     """
     path = run / "pipeline.json"
     try:
         config = PipelineConfig.model_validate_json(path.read_text(encoding="utf-8"))
         if selector:
-            config = PipelineConfig.model_validate(config.model_dump() | {"selector": {"name": selector}})
+            config = PipelineConfig.model_validate(config.model_dump() | {"selector": {"name": selector}, "fusion": Fusion()})
     except ValidationError as error:
         raise ValueError(f"{path}: {problems(error)}") from None
     return Pipeline(config, Tokenizer(run / "tokenizer.json"), DocumentFrequencies.read(run / "frequencies.tsv"))
