@@ -1,0 +1,36 @@
+"""Logs and learning curves."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from training.curves import draw_curves, read_log
+
+
+def write(run: Path, records: list[dict[str, Any]], tail: str = "") -> None:
+    (run / "log.jsonl").write_text("".join(json.dumps(r) + "\n" for r in records) + tail, encoding="utf-8")
+
+
+def test_a_resumed_run_counts_its_later_steps(tmp_path: Path) -> None:
+    first = [{"step": s, "loss": 1.0} for s in (1, 2, 3)] + [{"step": 2, "dev": {"a": {"RR@10": 0.1}}}]
+    again = [{"step": s, "loss": 2.0} for s in (2, 3, 4)] + [{"step": 2, "dev": {"a": {"RR@10": 0.2}}}]
+    write(tmp_path, first + again)
+    records = read_log(tmp_path)
+    assert [(r["step"], r["loss"]) for r in records if "loss" in r] == [(1, 1.0), (2, 2.0), (3, 2.0), (4, 2.0)]
+    assert [r["dev"] for r in records if "dev" in r] == [{"a": {"RR@10": 0.2}}]
+
+
+def test_a_line_cut_short_by_a_kill_is_left_out(tmp_path: Path) -> None:
+    write(tmp_path, [{"step": 1, "loss": 1.0}], '{"step": 2, "lo{"step": 2, "loss": 0.5}\n{"step": 3, "loss": 0.25}\n{"st')
+    assert [r["step"] for r in read_log(tmp_path)] == [1, 3]
+
+
+@pytest.mark.parametrize("steps", [0, 1, 49, 200])
+@pytest.mark.parametrize("measured", [0, 2])
+def test_curves_of_any_length(tmp_path: Path, steps: int, measured: int) -> None:
+    records: list[dict[str, Any]] = [{"step": s, "loss": 1 / s} for s in range(1, steps + 1)]
+    records += [{"step": s, "dev": {"a": {"RR@10": 0.5}, "b": {"RR@10": 0.6}}} for s in range(measured)]
+    write(tmp_path, records)
+    assert draw_curves(tmp_path).read_bytes().startswith(b"\x89PNG")

