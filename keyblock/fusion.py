@@ -1,7 +1,8 @@
 """From the model's logit to a relevance score: a linear fusion with the selector's evidence, calibrated on held-out queries.
 
 The best block's lexical score ranks far better than a document's BM25 and adds to the model. Features depend on one query
-and one document only, never on the other candidates, so a score means the same in every request and can be thresholded.
+and one document only, never on the other candidates, so a score does not change with what else is sent. It grows with the
+rare query terms found: it orders the candidates of one query, and a threshold across queries has to be learned on one's own.
 """
 
 from typing import Self
@@ -17,7 +18,7 @@ class Fusion(BaseModel):
     """``fused = bias + sum of weight * feature``; the relevance score is its sigmoid."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
-    bias: float = Field(0.0, description="added once; set so that the sigmoid is a probability on held-out queries")
+    bias: float = Field(0.0, description="added once; set so that the sigmoid averages to the share of relevant candidates on dev")
     logit: float = Field(1.0, description="weight of the model's logit")
     best_block: float = Field(0.0, description="weight of the best block's selector score")
     top_blocks: float = Field(0.0, description="weight of the mean selector score of the three best blocks")

@@ -119,7 +119,8 @@ class Pipeline:
         bounds = self.segmenter.bounds(self._costs[ids])
         offsets = [_offsets(encoding, first, last - 1) for first, last in pairwise(bounds.tolist())]
         starts, ends = np.asarray(offsets, dtype=np.int32).reshape(-1, 2).T
-        starts[1:] = np.maximum(starts[1:], ends[:-1])  # one character may be several tokens (Hangul), cut between two blocks
+        # a character of several tokens (Hangul) may be cut in two: it is the first block's, unless the second has no other
+        starts[1:] = np.where(ends[:-1] < ends[1:], np.maximum(starts[1:], ends[:-1]), starts[1:])
         per_block = [self.analyzer.keys(text[start:end]) for start, end in zip(starts.tolist(), ends.tolist(), strict=True)]
         return PreparedDocument(
             token_ids=ids,

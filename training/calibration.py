@@ -24,6 +24,7 @@ from training.measures import means, per_query
 from training.ranking import LocalRanker
 from training.runs import Run, ranked
 
+RELIABILITY_EDGES = (0.02, 0.05, 0.1, 0.2, 0.5)
 PENALTY = 1e-3  # on squared weights: keeps a feature that does not help near zero
 
 
@@ -160,6 +161,22 @@ def calibration_error(scored: Sequence[DevScores], fusion: Fusion, bins: int = 1
     which = np.minimum((p * bins).astype(int), bins - 1)
     gaps = [abs(p[which == b].mean() - y[which == b].mean()) * (which == b).mean() for b in range(bins) if (which == b).any()]
     return float(np.sum(gaps))
+
+
+def reliability(scores: DevScores, fusion: Fusion) -> list[dict[str, float]]:
+    """What scores of one collection are worth: by range of relevance_score, its mean beside the share of relevant candidates.
+
+    One collection at a time: pooled, one that scores too low hides another that scores too high.
+    """
+    p = np.concatenate([sigmoid(fusion.fuse(f[:, 0], f[:, 1:])) for f in scores.features.values()])
+    y = np.concatenate([scores.labels(query) for query in scores.features])
+    which = np.digitize(p, RELIABILITY_EDGES)
+    inside = [which == b for b in range(len(RELIABILITY_EDGES) + 1)]
+    return [
+        {"mean_score": float(p[rows].mean()), "share_relevant": float(y[rows].mean()), "candidates": int(rows.sum())}
+        for rows in inside
+        if rows.any()
+    ]
 
 
 def quality_table(scored: Mapping[int, Sequence[DevScores]], fusion: Fusion) -> dict[str, dict[str, dict[str, float]]]:

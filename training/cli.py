@@ -15,7 +15,16 @@ from keyblock.bundle import load_bundle
 from keyblock.pipeline import PackingConfig
 from keyblock.runtime.providers import Provider, ProviderError
 from keyblock.runtime.session import ScoreError, Session, SessionError
-from training.calibration import DevScores, calibration_error, fit_fusion, quality_table, read_scores, score_dev, write_scores
+from training.calibration import (
+    DevScores,
+    calibration_error,
+    fit_fusion,
+    quality_table,
+    read_scores,
+    reliability,
+    score_dev,
+    write_scores,
+)
 from training.checkpoints import latest
 from training.collection import Collection, distinct_names
 from training.evaluation import baselines, evaluate, read_system, sample, summary, system_name, table, write_evaluation
@@ -96,7 +105,12 @@ def _calibrate(options: argparse.Namespace) -> None:
     config = config.model_copy(update={"fusion": fusion, "packing": packing})
     quality = {
         "dev": quality_table(scored, fusion),
-        "calibration": {"expected_error": calibration_error(scored[default], fusion), "budget": default},
+        "calibration": {
+            "budget": default,
+            "fitted_on": "the dev queries measured here",
+            "expected_error": calibration_error(scored[default], fusion),
+            "reliability": {s.collection.name: reliability(s, fusion) for s in scored[default]},
+        },
     }
     write_json(options.run / "pipeline.json", config.model_dump(mode="json"))
     write_json(options.run / "quality.json", quality)

@@ -69,7 +69,7 @@ def evaluate(
 
 
 def gold_hits(collection: Collection, found: Mapping[str, Reranked], candidates: Run) -> dict[str, bool]:
-    """Whether the gold passage overlaps one of the document's best three blocks, for each query that has one."""
+    """Whether the gold passage overlaps one of its document's best three blocks, for each query with one among its candidates."""
     hits: dict[str, bool] = {}
     for query, reranked in found.items():
         gold = [span for span in collection.spans.get(query, ()) if span.doc_id in candidates[query]]
@@ -120,6 +120,7 @@ def summary(evaluation: Evaluation, collection: Collection, split: str) -> dict[
         "queries": len(next(iter(evaluation.values.values()))),
         "measures": means(evaluation.values),
         "gold_in_best_blocks": evaluation.gold_share,
+        "queries_with_gold_among_candidates": len(evaluation.gold_hits),
         "seconds_per_query": statistics.median(evaluation.seconds) if evaluation.seconds else None,
     }
 

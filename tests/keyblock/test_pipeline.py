@@ -59,7 +59,7 @@ def single(tokenizer: Tokenizer, frequencies: DocumentFrequencies) -> Pipeline:
 
 
 def assert_sound(text: str, document: PreparedDocument, longest: int) -> None:
-    """Blocks tile the tokens; offsets are valid, ascending and apart; terms are divided as the blocks are."""
+    """Blocks tile the tokens; offsets are valid, ascending, apart and never empty; terms are divided as the blocks are."""
     n = document.n_blocks
     assert document.bounds[0] == 0
     assert document.bounds[-1] == len(document.token_ids)
@@ -67,9 +67,11 @@ def assert_sound(text: str, document: PreparedDocument, longest: int) -> None:
     assert len(document.starts) == len(document.ends) == n
     assert len(document.term_bounds) == n + 1
     assert document.term_bounds[-1] == len(document.terms)
-    places = [x for pair in zip(document.starts.tolist(), document.ends.tolist(), strict=True) for x in pair]
-    assert places == sorted(places)
-    assert all(0 <= place <= len(text) for place in places)
+    places = list(zip(document.starts.tolist(), document.ends.tolist(), strict=True))
+    assert all(0 <= start < end <= len(text) for start, end in places)
+    for (start, end), (following, last) in pairwise(places):
+        assert start <= following
+        assert following >= end or end == last, "only blocks within one character share it"
 
 
 @given(TEXT)
@@ -85,6 +87,11 @@ def test_offsets_where_one_character_is_several_tokens(fine: Pipeline, single: P
         document = each.prepare_document(text)
         assert len(document.token_ids) > 2 * len(text.replace(" ", ""))
         assert_sound(text, document, longest)
+
+
+def test_a_character_cut_in_two_leaves_no_block_empty(pipeline: Pipeline) -> None:
+    document = pipeline.prepare_document("가 " * 32)
+    assert list(zip(document.starts.tolist(), document.ends.tolist(), strict=True)) == [(0, 63), (62, 63)]
 
 
 @given(PROSE)

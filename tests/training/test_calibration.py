@@ -7,7 +7,16 @@ import numpy as np
 import pytest
 
 from keyblock.fusion import FEATURES, Fusion, sigmoid
-from training.calibration import DevScores, calibration_error, fit_fusion, quality_table, read_scores, score_dev, write_scores
+from training.calibration import (
+    DevScores,
+    calibration_error,
+    fit_fusion,
+    quality_table,
+    read_scores,
+    reliability,
+    score_dev,
+    write_scores,
+)
 from training.collection import Collection
 from training.lines import FileError
 from training.ranking import run_ranker
@@ -135,6 +144,10 @@ def test_calibration_error_by_hand(tmp_path: Path) -> None:
     features = {"q": np.asarray([[logit, 0, 0, 0], [logit, 0, 0, 0], [-logit, 0, 0, 0], [-logit, 0, 0, 0]])}
     scores = DevScores(Collection(tmp_path), features, {"q": ["d0", "d1", "d2", "d3"]})
     assert calibration_error([scores], Fusion()) == pytest.approx(0.25)
+    assert reliability(scores, Fusion()) == [
+        {"mean_score": pytest.approx(0.1), "share_relevant": 0.0, "candidates": 2},
+        {"mean_score": pytest.approx(0.9), "share_relevant": 0.5, "candidates": 2},
+    ]
 
 
 def test_dev_scores_of_a_real_run(toy_run: Path, toy: Collection) -> None:

@@ -70,6 +70,7 @@ def test_figures_of_a_summary(evaluation: Evaluation, toy: Collection) -> None:
         "queries": 3,
         "measures": {"RR@10": 1.0, "nDCG@10": 1.0},
         "gold_in_best_blocks": 0.0,
+        "queries_with_gold_among_candidates": len(evaluation.gold_hits),
         "seconds_per_query": 0,
     }
     nothing = evaluate(Reversing(), toy, QUERIES, {}, progress=False)
