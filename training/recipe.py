@@ -63,7 +63,9 @@ class Recipe(BaseModel):
     budgets: dict[int, Share] = Field({128: 1.0}, min_length=1, description="sequence budgets and how often a step uses each")
     mixture: dict[str, Share] = Field({}, description="share of each collection by name; equal when empty")
     split: str = Field("train", description="the split whose queries are trained on")
-    dropout: float = Field(0.0, ge=0, lt=1, description="dropout of the encoder")
+    dropout: float = Field(
+        0.0, ge=0, lt=1, description="dropout of the encoder; above 0 a resumed run draws other masks than one that was not stopped"
+    )
     precision: Literal["bf16", "fp32"] = Field("bf16", description="autocast; weights stay fp32")
     seed: int = Field(0, ge=0, description="decides head, queries, negatives and budgets")
     checkpoint_every: int = Field(200, ge=1, description="steps between resumable checkpoints")
