@@ -12,6 +12,7 @@ import pytest
 from starlette.testclient import TestClient
 
 from keyblock.bundle import Bundle, load_bundle, write_bundle
+from keyblock.fusion import Fusion
 from keyblock.pipeline import Pipeline, PipelineConfig
 from keyblock.runtime.batching import fill, plan
 from keyblock.runtime.providers import Precision, Provider
@@ -99,12 +100,15 @@ def test_a_budget_is_kept(toy_run: Path, toy: Collection) -> None:
     assert len(short.rerank("river?", ["river-0"]).blocks["river-0"]) < len(long.rerank("river?", ["river-0"]).blocks["river-0"])
 
 
-def test_other_blocks_for_the_same_model(toy_run: Path, toy: Collection) -> None:
-    """Fed their openings, no document shows its answer."""
-    ranker = run_ranker(toy_run, toy, selector="first")
+def test_other_blocks_for_the_same_model(run_copy: Path, toy_bundle: Bundle, toy: Collection) -> None:
+    """Fed their openings; weights learned on another selector's scores would mean nothing, so the logit stands alone."""
+    (run_copy / "pipeline.json").write_text(toy_bundle.manifest.pipeline.model_dump_json(), encoding="utf-8")
+    ranker = run_ranker(run_copy, toy, selector="first")
     assert ranker.name == "toy-run fed first blocks"
     assert ranker.rerank("teacher?", ["teacher-3"]).blocks["teacher-3"][0][0] == 0
-    assert ranker.preparation.pipeline.config.packing == load_run_pipeline(toy_run).config.packing
+    kept, changed = load_run_pipeline(run_copy).config, ranker.preparation.pipeline.config
+    assert (changed.packing, changed.selector, changed.fusion) == (kept.packing, {"name": "first"}, Fusion())
+    assert kept.fusion != Fusion()
 
 
 def test_unknown_names(toy_run: Path, toy: Collection) -> None:

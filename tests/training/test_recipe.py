@@ -42,6 +42,7 @@ def test_overrides(recipe_file: Path) -> None:
         ["optimizer.encoder_lr=1e-4", "steps=7", "mixture={a: 2, b: 1}", "pipeline.selector.name=first", "budgets={32: 1}"],
     )
     assert (recipe.optimizer.encoder_lr, recipe.steps, recipe.mixture) == (1e-4, 7, {"a": 2.0, "b": 1.0})
+    assert load_recipe(RECIPES / "small" / "keyb-bm25.yaml", ["mixture={}"]).mixture == {}
     assert (recipe.pipeline.selector, recipe.budgets, recipe.optimizer.head_lr) == ({"name": "first"}, {32: 1.0}, 2e-2)
 
 
