@@ -16,9 +16,10 @@ PIECEWISE_FROM = 2 * 2**20  # bytes; orjson holds the interpreter lock for about
 DISCARDED_AT_MOST = 4  # times the limit: what is read of a refused body, so that the client gets to see why
 DISCARD_SECONDS = 10.0
 _CHARACTER_BYTES = 12  # a character takes at most so many bytes in JSON: an escaped surrogate pair
+_BACKSLASHES, _MARKED = rb"\\", b"\0\0"  # a raw NUL is not JSON
 _WINDOW = 1 << 20
-_ESCAPE = re.compile(rb"\\(?:(u[dD][89abAB]HH\\u[dD][c-fC-F]HH)|(u[dD][89a-fA-F]HH)|.)".replace(b"H", b"[0-9a-fA-F]"), re.DOTALL)
-_LONE = 2  # the group of an escaped surrogate without its partner
+_HIGH, _LOW = rb"\\u[dD][89abAB][0-9a-fA-F]{2}", rb"\\u[dD][c-fC-F][0-9a-fA-F]{2}"
+_LONE = re.compile(rb"%b(?!%b)|(?<!%b)%b" % (_HIGH, _LOW, _HIGH, _LOW))
 _TYPES = {dict: "an object", list: "a list", str: "a string", bool: "a boolean", int: "a number", float: "a number"}
 _BOM = b"\xef\xbb\xbf"
 
@@ -88,14 +89,18 @@ def decode(piece: memoryview, start: int) -> Any:
     except orjson.JSONDecodeError as error:
         mended = mend_surrogates(piece)
         if mended is None:
-            raise _not_json(error, start) from None
+            raise _not_json(error, start, piece) from None
     try:
         return orjson.loads(mended)
     except orjson.JSONDecodeError as error:
-        raise _not_json(error, start) from None
+        raise _not_json(error, start, piece) from None
 
 
-def _not_json(error: orjson.JSONDecodeError, start: int) -> RequestError:
+def _not_json(error: orjson.JSONDecodeError, start: int, piece: memoryview) -> RequestError:
+    try:
+        str(piece, "utf-8")
+    except UnicodeDecodeError as wrong:  # orjson does not say where
+        return RequestError(400, f"the body is not JSON: it is not UTF-8 (byte {start + wrong.start})")
     place = start + len(error.doc[: error.pos].encode("utf-8", "surrogatepass"))
     return RequestError(400, f"the body is not JSON: {error.msg} (byte {place})")
 
@@ -103,21 +108,20 @@ def _not_json(error: orjson.JSONDecodeError, start: int) -> RequestError:
 def mend_surrogates(piece: memoryview) -> bytes | None:
     r"""`piece` with each lone surrogate escape replaced by ``\ufffd``; None when there is none.
 
-    Works in windows, so that no step holds the interpreter lock for long.
+    Escaped backslashes are marked first, so that every backslash left begins an escape, and whether a surrogate is alone is
+    seen from the escapes beside it. All is done natively, in windows, so that no step holds the interpreter lock for long.
     """
-    mended: list[bytes | memoryview] = []
-    done = at = 0
-    while at < len(piece):
-        limit = at + _WINDOW
-        for match in _ESCAPE.finditer(piece, at, limit + _CHARACTER_BYTES):
-            if match.start() >= limit:
-                break
-            at = match.end()
-            if match.lastindex == _LONE:
-                mended += (piece[done : match.start()], b"\\ufffd")
-                done = at
-        at = max(at, limit)
-    return b"".join((*mended, piece[done:])) if mended else None
+    text = bytes(piece)
+    if _MARKED[:1] in text:
+        return None
+    marked = text.replace(_BACKSLASHES, _MARKED)
+    mended: list[bytes] = []
+    for start in range(0, len(marked), _WINDOW):
+        before = max(start - _CHARACTER_BYTES, 0)
+        window = _LONE.sub(rb"\\ufffd", marked[before : start + _WINDOW + _CHARACTER_BYTES])  # keeps the length
+        mended.append(window[start - before : start - before + _WINDOW])
+    found = b"".join(mended).replace(_MARKED, _BACKSLASHES)
+    return None if found == text else found
 
 
 def json_type(value: object) -> str:

@@ -12,9 +12,15 @@ from service.errors import Path, RequestError
 
 _STRUCTURE = re.compile(rb'["{}\[\]]')
 _SCALAR = re.compile(rb"[^\s,\]}]+")
+_SPACES = re.compile(rb"[ \t\n\r]*")
+_TEXT = re.compile(rb'(?:[^"\\]++|\\.)*+', re.DOTALL)
 _WINDOW = 1 << 20  # bytes a regular expression may run over in one step
 _DEEPEST = 200
-_SPLIT_DEPTH = 3  # deeper objects are decoded in one go
+_UNREAD_BYTES = 1 << 20  # of a value that is neither a document nor a text nor a query; no option is that large
+_DOCUMENT_MEMBERS = 64
+_STEPS = 1 << 18  # members, brackets and strings there may be in a body; each is a step in Python
+_STEPS_A_DOCUMENT = 128  # where that is more
+_LONGEST_NAME = 40  # characters of a member's name that are repeated in a message
 _SPACE = frozenset(b" \t\n\r")
 _QUOTE, _BACKSLASH, _COMMA, _COLON, _OPEN_LIST, _CLOSE_LIST, _OPEN, _CLOSE = b'"\\,:[]{}'
 
@@ -42,6 +48,7 @@ class Pieces:
         self._documents = documents
         self._longest_array = longest_array
         self._longest_string = longest_string
+        self._steps = max(_STEPS, _STEPS_A_DOCUMENT * longest_array)
 
     def load(self) -> dict[str, Any]:
         """The object. Raises RequestError: 400 where the body is not JSON, 422 where it is no object or something is too long."""
@@ -56,19 +63,25 @@ class Pieces:
     def _value(self, at: int, path: Path) -> tuple[Any, int]:
         """The value at `at`, and where it ends."""
         mark = self._at(at)
-        if mark == _OPEN_LIST and len(path) == 1:
+        documents = path[0] in self._documents
+        if mark == _OPEN_LIST and len(path) == 1 and documents:
             return self._array(at, path)
-        end = self._end(at)
-        if mark == _OPEN and end - at > _WINDOW and len(path) < _SPLIT_DEPTH:
+        end = self._end(at, path)
+        if mark == _OPEN and end - at > _WINDOW and len(path) == 2 and documents:
             return self._object(at, path)
-        if mark == _QUOTE and end - at > self._longest_string and self._is_document(path):
+        if mark == _QUOTE and (self._is_document(path) or path == ("query",)):
             self._check_length(at, end, path)
+        elif end - at > _UNREAD_BYTES:
+            raise RequestError(422, f"holds {(end - at) / 2**20:.1f} MiB; no option is that large", path)
         return self._decode(self._view[at:end], at), end
 
     def _object(self, at: int, path: Path) -> tuple[dict[str, Any], int]:
         members: dict[str, Any] = {}
         at = self._skip(at + 1)
         while self._more(at, _CLOSE, first=not members):
+            self._step(path)
+            if path and len(members) == _DOCUMENT_MEMBERS:
+                raise RequestError(422, f"has more than {_DOCUMENT_MEMBERS} members, the limit for a large one", path)
             at = self._skip(at + bool(members))
             if self._at(at) != _QUOTE:
                 raise _not_json("expected a member's name in quotes", at)
@@ -76,7 +89,7 @@ class Pieces:
             name = self._decode(self._view[at:end], at)
             if self._at(colon := self._skip(end)) != _COLON:
                 raise _not_json("expected ':'", colon)
-            members[name], at = self._value(self._skip(colon + 1), (*path, name))
+            members[name], at = self._value(self._skip(colon + 1), (*path, name[:_LONGEST_NAME]))
             at = self._skip(at)
         return members, at + 1
 
@@ -106,36 +119,48 @@ class Pieces:
 
     def _check_length(self, start: int, end: int, path: Path) -> None:
         """Refuse a string that has too many characters however they are written; a character takes 4 bytes, or 6 an escape."""
+        if end - start <= self._longest_string or path == ("query",):
+            return
         escapes = sum(self._body.count(b"\\", at, min(at + _WINDOW, end)) for at in range(start, end, _WINDOW))
         at_least = (end - start - 2 - 6 * escapes) // 4 + escapes // 2
         if at_least > self._longest_string:
             raise RequestError(422, f"has at least {at_least} characters, limit {self._longest_string}", path)
 
-    def _end(self, at: int) -> int:
+    def _step(self, path: Path) -> None:
+        self._steps -= 1
+        if self._steps < 0:
+            raise RequestError(422, "there are too many members, lists and strings up to here", path)
+
+    def _end(self, at: int, path: Path) -> int:
         """Where the value that starts at `at` ends."""
         first = self._at(at)
         if first == _QUOTE:
             return self._string_end(at)
         if first in (_OPEN, _OPEN_LIST):
-            return self._nested_end(at)
+            return self._nested_end(at, path)
         scalar = _SCALAR.match(self._body, at, at + _WINDOW)
         if scalar is None:
             raise _not_json("expected a value", at)
         return scalar.end()
 
     def _string_end(self, at: int) -> int:
-        start = at
-        while (at := self._body.find(b'"', at + 1)) >= 0:
-            before = at
-            while self._body[before - 1] == _BACKSLASH:
-                before -= 1
-            if (at - before) % 2 == 0:
+        body, start = self._body, at
+        quote = body.find(b'"', at + 1)
+        if quote >= 0 and body[quote - 1] != _BACKSLASH:
+            return quote + 1
+        at = start + 1 if quote >= 0 else len(body)
+        while at < len(body):
+            if found := _TEXT.match(body, at, at + _WINDOW):
+                at = found.end()
+            if body[at : at + 1] == b'"':
                 return at + 1
+            at += 2 * (body[at : at + 1] == b"\\")  # an escape that the window cut
         raise _not_json("a string is not closed", start)
 
-    def _nested_end(self, at: int) -> int:
+    def _nested_end(self, at: int, path: Path) -> int:
         start, depth = at, 0
         while (at := self._structure(at)) >= 0:
+            self._step(path)
             mark = self._body[at]
             if mark == _QUOTE:
                 at = self._string_end(at)
@@ -157,7 +182,7 @@ class Pieces:
     def _skip(self, at: int) -> int:
         body, end = self._body, len(self._body)
         while at < end and body[at] in _SPACE:
-            at += 1
+            at = found.end() if (found := _SPACES.match(body, at, at + _WINDOW)) else at + 1
         return at
 
     def _at(self, at: int) -> int:

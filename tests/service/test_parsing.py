@@ -47,7 +47,7 @@ def test_nothing_to_mend() -> None:
     [
         (b"", 400, r"\(byte 0\)"),
         ('{"é": tru}'.encode(), 400, r"\(byte 7\)"),
-        (b'{"query": "\xff"}', 400, "UTF-8"),
+        (b'{"query": "\xff"}', 400, r"UTF-8 \(byte 11\)"),
         (b"[]", 422, "not a list"),
         (b"null", 422, "not null"),
         (b'"text"', 422, "not a string"),

@@ -83,7 +83,7 @@ def test_agrees_with_orjson_about_what_is_not_json(value: dict[str, Any], place:
         (b'{"a" 1}', "expected ':'"),
         (b'{"a": 1 "b": 2}', "expected ',' or '}'"),
         (b'{"a": [1 2]}', "expected ',' or ']'"),
-        (b'{"a": [1,]}', "expected a value"),
+        (b'{"documents": [1,]}', "expected a value"),
         (b'{"a": 1,}', "name in quotes"),
         (b"{a: 1}", "name in quotes"),
         (b'{"a": "x', "string is not closed"),
@@ -155,3 +155,37 @@ def test_what_holds_no_documents_is_not_limited(given: Any) -> None:
             load(orjson.dumps({"documents": [{"text": "x" * 9999}]}), string=99)
         with pytest.raises(RequestError, match="documents: has at least"):
             load(orjson.dumps({"documents": "x" * 9999}), string=99)
+
+
+MIB = 1 << 20
+HOSTILE = {
+    "a long list": (b'{"query": "q", "x": [' + b"1," * MIB + b"1]}", "x: holds"),
+    "a long string": (b'{"x": "' + b"y" * 2 * MIB + b'"}', "x: holds 2.0 MiB"),
+    "many lists": (b'{"x": [' + b"[]," * MIB + b"1]}", "x: there are too many"),
+    "many strings": (b'{"x": [' + b'"",' * MIB + b"1]}", "x: there are too many"),
+    "many members": (b"{" + b'"x":1,' * MIB + b'"y":1}', "there are too many"),
+    "a long list as a query": (b'{"query": [' + b"1," * MIB + b"1]}", "query: holds"),
+    "a long list as a text": (b'{"documents": [{"text": [' + b"1," * MIB + b"1]}]}", r"documents\[0\].text: holds"),
+    "a long list in a document": (b'{"documents": [{"x": [' + b"1," * MIB + b"1]}]}", r"documents\[0\].x: holds"),
+    "a list as a document": (b'{"documents": ["a", [' + b"1," * MIB + b"1]]}", r"documents\[1\]: holds"),
+    "documents as an object": (b'{"documents": {"x": [' + b"1," * MIB + b"1]}}", "documents: holds"),
+    "members of a document": (
+        b'{"documents": [{' + b",".join(b'"%d": 1' % n for n in range(65)) + b', "text": "' + b"y" * 2 * MIB + b'"}]}',
+        r"documents\[0\]: has more than 64 members",
+    ),
+}
+
+
+@pytest.mark.parametrize(("body", "said"), HOSTILE.values(), ids=HOSTILE)
+def test_what_nobody_reads_is_not_walked(body: bytes, said: str) -> None:
+    with pytest.raises(RequestError, match=f"^{said}") as caught:
+        load(body, string=4 * MIB)
+    assert caught.value.status == 422
+
+
+@given(st.lists(st.sampled_from([b'\\"', b"\\\\", b"a", b"\\n"]), max_size=12), st.integers(1, 5))
+def test_a_string_ends_at_the_quote_that_is_not_escaped(parts: list[bytes], window: int) -> None:
+    body = b'{"documents": ["' + b"".join(parts) + b'", "b"]}'
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(piecewise, "_WINDOW", window)
+        assert load(body) == orjson.loads(body)
