@@ -19,6 +19,7 @@ from keyblock.selection import SELECTORS, idf_weights, rank_blocks
 from keyblock.text import Analyzer, AnalyzerConfig, unique_in_order
 from keyblock.tokenization import Tokenizer
 
+TITLE_TOKEN_CHARS = 64  # characters of a title that are tokenized for each token it may have: the rest of a huge one costs nothing
 QUERY_TERMS = 256  # distinct terms of a query that select blocks: a pasted page must not cost (its words x a document's blocks)
 
 
@@ -134,6 +135,7 @@ class Pipeline:
 
     def _title(self, title: str) -> NDArray[np.int32]:
         cap = self.config.packing.title_tokens
+        title = title[: TITLE_TOKEN_CHARS * cap]
         return self.tokenizer.ids(title)[:cap] if title and cap else np.zeros(0, np.int32)
 
     def select(self, query: PreparedQuery, document: PreparedDocument, budget: int | None = None) -> Selection:

@@ -91,11 +91,12 @@ def create_app(settings: Settings, ranker: Ranker | None = None) -> FastAPI:
         finally:
             app.state.ranker.close()
 
-    app = Service(title="KeyBlock", version=__version__, description=ABOUT, lifespan=lifespan)
+    app = Service(title="KeyBlock", version=__version__, description=ABOUT, lifespan=lifespan, redirect_slashes=False)
     app.add_exception_handler(HTTPException, http_error)
     answers: dict[int | str, dict[str, Any]] = {200: {"model": RerankAnswer | list[TeiResult], "description": "best first"}}
     for path in RERANK_PATHS:
         app.add_api_route(path, rerank, methods=["POST"], tags=["rerank"], responses=answers | ERRORS, openapi_extra=request_body())
+        app.add_api_route(f"{path}/", rerank, methods=["POST"], include_in_schema=False)
     for path, handler in OPERATIONS.items():
         app.add_api_route(path, handler, methods=["GET"], tags=["operations"])
     return app

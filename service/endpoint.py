@@ -13,7 +13,7 @@ from service.call import Call
 from service.dialects import NATIVE, TEI, Dialect, spoken
 from service.engine import EngineDeadError, EngineError, Scored
 from service.errors import RequestError
-from service.parsing import parse, read_body
+from service.parsing import PIECEWISE_FROM, parse, read_body
 from service.ranker import Ranker
 from service.ranking import Candidate
 from service.responses import error_response
@@ -50,10 +50,11 @@ class Exchange:
         return response
 
     async def _answer(self, body: bytearray) -> Response:
-        call = await self._ranker.beside(lambda: self._read(body))
+        large = len(body) >= PIECEWISE_FROM
+        call = await self._ranker.beside(lambda: self._read(body), large=large)
         self._stages.end("parse")
         candidates, scored, budget = await self._ranker.score(call, self._stages)
-        response = await self._ranker.beside(lambda: self._write(call, candidates, scored, budget))
+        response = await self._ranker.beside(lambda: self._write(call, candidates, scored, budget), large=large)
         self._stages.end("respond")
         return response
 

@@ -56,7 +56,7 @@ class Preparer:
         """Prepare the documents and let each meet the query, in the order given."""
         loop = asyncio.get_running_loop()
         found: dict[int, list[Candidate]] = {}
-        todo = slices([len(text) for text in documents.texts])
+        todo = slices([len(text) + len(title) for text, title in zip(documents.texts, documents.titles, strict=True)])
 
         async def work() -> None:
             for numbers in todo:

@@ -8,6 +8,7 @@ from typing import Self, TypeVar
 
 from keyblock import __version__
 from keyblock.bundle import Bundle, BundleError, load_bundle
+from keyblock.pipeline import QUERY_TERMS
 from keyblock.prepared import PreparedQuery
 from keyblock.runtime.batching import LENGTHS, Scorer
 from keyblock.runtime.providers import Choice, Provider
@@ -46,6 +47,7 @@ class Ranker:
         packing = bundle.manifest.pipeline.packing
         self.engine = Engine(session, bundle.tokenizer, packing.budget_range[1], settings.token_cap, self.metrics)
         self._edge = ThreadPoolExecutor(EDGE_THREADS, "edge")
+        self._edge_of_large = ThreadPoolExecutor(EDGE_THREADS, "edge-large")
         self._pool = ThreadPoolExecutor(max(settings.n_threads, 2), "prepare")
         self._preparer = Preparer(bundle.pipeline, DocumentCache(settings.cache_bytes), self._pool, self.metrics)
 
@@ -71,12 +73,12 @@ class Ranker:
     def close(self) -> None:
         """Stop the threads; what still waits fails."""
         self.engine.close()
-        for pool in (self._edge, self._pool):
+        for pool in (self._edge, self._edge_of_large, self._pool):
             pool.shutdown(wait=True, cancel_futures=True)
 
-    async def beside(self, work: Callable[[], T]) -> T:
-        """Do short work off the event loop."""
-        return await asyncio.get_running_loop().run_in_executor(self._edge, work)
+    async def beside(self, work: Callable[[], T], *, large: bool) -> T:
+        """Do short work off the event loop; that of large requests in threads of its own, so that it holds up no small one."""
+        return await asyncio.get_running_loop().run_in_executor(self._edge_of_large if large else self._edge, work)
 
     async def score(self, call: Call, stages: Stages) -> tuple[list[Candidate], Scored, int]:
         """Prepare and score a call: its candidates in the order given, their logits, and the token budget they had."""
@@ -104,7 +106,11 @@ class Ranker:
         query = await self._preparer.query(call.query)
         if query.truncated:
             cap = self.bundle.manifest.pipeline.packing.query_tokens
-            call.warnings.append(f"query: the model reads its first {cap} tokens; every word of it selects blocks")
+            call.warnings.append(
+                f"query: the model reads its first {cap} tokens; up to {QUERY_TERMS} different words of it select blocks"
+            )
+        if not len(query.token_ids):
+            call.warnings.append("query: holds nothing that the model reads; the order means little")
         return query
 
     def _budget(self, call: Call) -> int:

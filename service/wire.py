@@ -98,7 +98,10 @@ class Result(TypedDict):
     """One document's place; results come best first, equal scores in the order given."""
 
     index: Annotated[int, Field(description="the document's place in the request")]
-    relevance_score: Annotated[float, Field(description="0 to 1, calibrated on held-out queries; a logit with raw_scores")]
+    relevance_score: Annotated[
+        float,
+        Field(description="0 to 1, orders the documents of one query; not comparable between queries; a logit with raw_scores"),
+    ]
     id: NotRequired[str | int]
     document: NotRequired[DocumentAnswer]
     blocks: NotRequired[list[BlockAnswer]]

@@ -265,3 +265,26 @@ def _dangling(document: dict[str, Any]) -> set[str]:
     text = json.dumps(document)
     named = {part.split('"', 1)[0] for part in text.split("#/components/schemas/")[1:]}
     return named - set(document["components"]["schemas"])
+
+
+def test_a_trailing_slash_is_served_not_redirected(client: TestClient) -> None:
+    for path in ("/rerank/", "/v1/rerank/", "/v2/rerank/"):
+        assert client.post(path, json=GOOD, follow_redirects=False).status_code == 200
+
+
+@pytest.mark.parametrize("query", ["\x00", "\u200b"])
+def test_a_query_that_says_nothing_brings_a_warning(client: TestClient, query: str) -> None:
+    assert any("nothing that the model reads" in warning for warning in ask(client, query=query)["meta"]["warnings"])
+
+
+def test_texts_beside_no_documents_are_teis(client: TestClient) -> None:
+    answer = client.post("/rerank", json={"query": "river", "texts": ["a river", "a city"], "documents": []})
+    assert answer.status_code == 200
+    assert sorted(item["index"] for item in answer.json()) == [0, 1]
+
+
+def test_a_huge_title_costs_no_more_than_what_is_read_of_it(client: TestClient) -> None:
+    head = "The river and the bridge " * 100
+    long, short = ({"title": head + "x " * n, "text": "a river"} for n in (500_000, 0))
+    first, second = ask(client, documents=[long, short])["results"]
+    assert first["relevance_score"] == second["relevance_score"]

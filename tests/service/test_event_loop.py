@@ -9,7 +9,8 @@ from pathlib import Path
 from benchmarks.event_loop import Upload, free_port, make_body, wait_ready, watch
 
 ENOUGH_LOOKS = 20
-GENEROUS_MS = 1500  # for nine looks of ten, on a machine with other work; a loop that is not free is away for seconds, and looks are few
+# for nine looks of ten, on a machine with other work; a loop that is not free is away for seconds, and looks are few
+GENEROUS_MS = 1500
 
 
 def test_health_is_answered_while_large_documents_are_prepared(bundle_path: Path) -> None:
