@@ -1,5 +1,6 @@
 """Paired two-sided t-tests per query: whether the difference of two systems is more than luck."""
 
+import math
 import warnings
 from collections.abc import Mapping
 
@@ -20,4 +21,5 @@ def paired_t_test(first: Mapping[str, float], second: Mapping[str, float]) -> fl
         return 1.0
     with warnings.catch_warnings():  # scipy warns where every query differs by the same amount, and rightly gives p = 0
         warnings.simplefilter("ignore", RuntimeWarning)
-        return float(ttest_rel(a, b).pvalue)
+        p = float(ttest_rel(a, b).pvalue)
+    return 1.0 if math.isnan(p) else p  # differences so small that their mean and variance are both 0 in floating point
