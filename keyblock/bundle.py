@@ -1,7 +1,8 @@
 """The bundle: one directory that holds all that serving a ranker needs, and refuses to load when anything in it is off.
 
-``bundle.json`` (the manifest), ``tokenizer.json``, ``model.onnx`` and ``frequencies.tsv``; the manifest names every other file
-with its size and SHA-256. Files that it does not name (a README, a licence) are left alone and never read.
+``bundle.json`` (the manifest), ``tokenizer.json``, ``model.onnx`` and ``frequencies.tsv``; a ranker that combines states has its
+aggregator in ``aggregator.onnx``, one whose blocks another model chooses has that in ``selector.onnx``. The manifest names every
+other file with its size and SHA-256. Files that it does not name (a README, a licence) are left alone and never read.
 """
 
 import hashlib
@@ -13,17 +14,20 @@ import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 from pydantic_core import from_json
 
+from keyblock.aggregation import AGGREGATORS
 from keyblock.frequencies import DocumentFrequencies
 from keyblock.pipeline import Pipeline, PipelineConfig
+from keyblock.selection import SELECTORS, Learned
 from keyblock.tokenization import Tokenizer
 
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2  # 2 added aggregator and selector_graph; 1 is read unchanged
 MANIFEST_FILE, TOKENIZER_FILE, GRAPH_FILE, FREQUENCIES_FILE = "bundle.json", "tokenizer.json", "model.onnx", "frequencies.tsv"
+AGGREGATOR_FILE, SELECTOR_FILE = "aggregator.onnx", "selector.onnx"
 _PLAIN_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")  # no folder, no "..", nothing hidden
 _LONGEST_MANIFEST = 16 << 20
 _AGAIN = "copy the bundle again, or make it again with keyblock-export"
@@ -42,7 +46,11 @@ class FileEntry(BaseModel):
 
 
 class GraphEntry(BaseModel):
-    """The ONNX graph: integer inputs of shape (batch, length), both free; one float output, logits of shape (batch,)."""
+    """An ONNX graph of an encoder: integer inputs of shape (batch, length), both free, and one float output.
+
+    The output is logits of shape (batch,); of a ranker whose aggregator combines states, (batch, 1 + hidden): each sequence's logit
+    alone, then its [CLS] state.
+    """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
     file: str = Field(GRAPH_FILE, description="its name in the bundle")
@@ -53,6 +61,21 @@ class GraphEntry(BaseModel):
     max_length: int = Field(512, ge=1, description="tokens of the longest sequence that the position embeddings allow")
     vocabulary_size: int = Field(ge=1, description="rows of the embedding table: token ids must stay below it")
     fused: dict[str, int] = Field({}, description="fused nodes by operator, as counted at export")
+
+
+class AggregatorEntry(BaseModel):
+    """The ONNX graph of a learned aggregator and the head behind it.
+
+    Inputs: states (documents, passages, hidden) as float32 and mask (documents, passages) as bool, True for real passages, which
+    come first; documents and passages are free. Output: logits of shape (documents,).
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+    file: str = Field(AGGREGATOR_FILE, description="its name in the bundle")
+    precision: str = Field("fp32", description="of the stored weights: fp32, or fp16-weights")
+    opset: int = Field(17, ge=1, description="version of the standard ONNX operators")
+    hidden: int = Field(ge=1, description="size of a state")
+    kind: dict[str, Any] = Field({}, description="the module, as the training recipe describes it")
 
 
 class Manifest(BaseModel):
@@ -69,6 +92,10 @@ class Manifest(BaseModel):
     name: str = Field(min_length=1, max_length=100, description="what the model is called in answers and metrics")
     pipeline: PipelineConfig
     graph: GraphEntry
+    aggregator: AggregatorEntry | None = Field(None, description="combines states, where pipeline.aggregator does")
+    selector_graph: GraphEntry | None = Field(
+        None, description="another ranker, of single blocks, that chooses for a learned selector (BinB2); none: the ranker itself"
+    )
     files: dict[str, FileEntry] = Field({}, description="every file but bundle.json, by name")
     provenance: dict[str, Any] = Field({}, description="where the model comes from")
     quality: dict[str, Any] = Field({}, description="what was measured of it")
@@ -80,6 +107,30 @@ class Manifest(BaseModel):
             if not _PLAIN_NAME.fullmatch(name) or name == MANIFEST_FILE:
                 raise ValueError(f"{name!r} is no plain file name inside the bundle")
         return files
+
+    @model_validator(mode="after")
+    def _graphs_of_the_pipeline(self) -> Self:
+        aggregator = AGGREGATORS.create(self.pipeline.aggregator)
+        if aggregator.learned and self.aggregator is None:
+            raise ValueError(f"pipeline.aggregator {aggregator.name!r} combines states, but there is no entry 'aggregator'")
+        if self.aggregator is not None and not aggregator.learned:
+            raise ValueError(f"there is an entry 'aggregator', but pipeline.aggregator {aggregator.name!r} combines no states")
+        if self.selector_graph is not None and not isinstance(SELECTORS.create(self.pipeline.selector), Learned):
+            raise ValueError(
+                f"there is an entry 'selector_graph', but pipeline.selector {self.pipeline.selector['name']!r} asks none"
+            )
+        return self
+
+    @property
+    def encoders(self) -> list[GraphEntry]:
+        """The graphs that read token ids: the ranker's, and the selector's where it has one of its own."""
+        return [self.graph] if self.selector_graph is None else [self.graph, self.selector_graph]
+
+    @property
+    def needed(self) -> list[str]:
+        """The files without which the bundle is none."""
+        graphs = [entry.file for entry in (*self.encoders, self.aggregator) if entry is not None]
+        return [TOKENIZER_FILE, FREQUENCIES_FILE, *graphs]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -94,8 +145,18 @@ class Bundle:
 
     @property
     def graph_path(self) -> Path:
-        """The ONNX file, for a session."""
+        """The ranker's ONNX file, for a session."""
         return self.path / self.manifest.graph.file
+
+    @property
+    def aggregator_path(self) -> Path | None:
+        """The learned aggregator's ONNX file; None for a ranker without one."""
+        return self.path / self.manifest.aggregator.file if self.manifest.aggregator else None
+
+    @property
+    def selector_path(self) -> Path | None:
+        """The ONNX file of the model that chooses blocks; None where none does, or the ranker itself."""
+        return self.path / self.manifest.selector_graph.file if self.manifest.selector_graph else None
 
 
 def load_bundle(path: str | Path) -> Bundle:
@@ -109,9 +170,9 @@ def load_bundle(path: str | Path) -> Bundle:
         what = "is not a directory" if path.exists() else "does not exist"
         raise BundleError(f"{path}: {what}; give the path of a bundle, as keyblock-export writes it")
     manifest = _read_manifest(path / MANIFEST_FILE)
-    for name in (TOKENIZER_FILE, FREQUENCIES_FILE, manifest.graph.file):
+    for name in manifest.needed:
         if name not in manifest.files:
-            raise BundleError(f"{path / MANIFEST_FILE}: 'files' does not list {name}, which every bundle needs; {_AGAIN}")
+            raise BundleError(f"{path / MANIFEST_FILE}: 'files' does not list {name}, which this bundle needs; {_AGAIN}")
     for name, entry in manifest.files.items():
         _verify(path / name, entry)
     return _build(path, manifest)
@@ -149,7 +210,7 @@ def _check_version(file: Path, version: object) -> None:
 
 
 def _check_lengths(file: Path, manifest: Manifest) -> None:
-    longest, positions = manifest.pipeline.packing.budget_range[1], manifest.graph.max_length
+    longest, positions = manifest.pipeline.packing.budget_range[1], min(entry.max_length for entry in manifest.encoders)
     if longest > positions:
         raise BundleError(f"{file}: budget_range ends at {longest} tokens, but the graph takes {positions} at most; {_AGAIN}")
 
@@ -172,10 +233,11 @@ def _build(path: Path, manifest: Manifest) -> Bundle:
         tokenizer = Tokenizer(path / TOKENIZER_FILE)
     except ValueError as error:
         raise BundleError(f"{path / TOKENIZER_FILE}: cannot be read ({_line(error)}); {_AGAIN}") from None
-    if tokenizer.vocabulary_size > manifest.graph.vocabulary_size:
+    known = min(entry.vocabulary_size for entry in manifest.encoders)
+    if tokenizer.vocabulary_size > known:
         raise BundleError(
-            f"{path / TOKENIZER_FILE}: has {tokenizer.vocabulary_size} tokens, but the graph knows "
-            f"{manifest.graph.vocabulary_size}: it belongs to another model; {_AGAIN}"
+            f"{path / TOKENIZER_FILE}: has {tokenizer.vocabulary_size} tokens, but the graph knows {known}: "
+            f"it belongs to another model; {_AGAIN}"
         )
     try:
         frequencies = DocumentFrequencies.read(path / FREQUENCIES_FILE)
@@ -260,7 +322,10 @@ def _unreadable(file: Path, error: OSError) -> BundleError:
 def _problems(error: ValidationError) -> str:
     """The first three problems, each with its place and value; unknown fields are told apart."""
     told = [
-        f"{'.'.join(map(str, e['loc']))}: {_message(e['type'], e['msg'])} ({_line(repr(e['input']))[:80]})" for e in error.errors()
+        f"{'.'.join(map(str, e['loc']))}: {_message(e['type'], e['msg'])} ({_line(repr(e['input']))[:80]})"
+        if e["loc"]
+        else e["msg"]
+        for e in error.errors()
     ]
     more = f"; and {len(told) - 3} more" if len(told) > 3 else ""
     return _line("; ".join(told[:3]) + more)

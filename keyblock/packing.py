@@ -65,12 +65,12 @@ def pack(query: PreparedQuery, document: PreparedDocument, order: NDArray[np.int
         asked = f"{len(query.token_ids)} query and {template.overhead} special tokens"
         raise ValueError(f"a budget of {budget} tokens has no room beside {asked}")
     title = document.title_ids[: room // 2]
-    taken, kept = take_blocks(np.diff(document.bounds), order, room - len(title))
+    taken, kept = take_blocks(document.bounds[:, 1] - document.bounds[:, 0], order, room - len(title))
     pieces = [np.asarray(template.before, np.int32), query.token_ids, np.asarray(template.between, np.int32)]
     split = sum(map(len, pieces))
     pieces.append(title)
     for block in np.sort(taken).tolist():
-        start, end = int(document.bounds[block]), int(document.bounds[block + 1])
+        start, end = document.bounds[block].tolist()
         if block == taken[-1]:
             end = start + kept
         pieces.append(document.token_ids[start:end])

@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 from typing import Any, Self
 
 import numpy as np
@@ -10,12 +9,13 @@ from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 from tokenizers import Encoding
 
+from keyblock.aggregation import AGGREGATORS, PassageAggregator
 from keyblock.blocks import SEGMENTERS, cut_costs
 from keyblock.frequencies import DocumentFrequencies
 from keyblock.fusion import Fusion, lexical_evidence
 from keyblock.packing import Packed, pack
 from keyblock.prepared import PreparedDocument, PreparedQuery
-from keyblock.selection import SELECTORS, idf_weights, rank_blocks
+from keyblock.selection import SELECTORS, Learned, idf_weights
 from keyblock.text import Analyzer, AnalyzerConfig, unique_in_order
 from keyblock.tokenization import Tokenizer
 
@@ -50,6 +50,7 @@ class PipelineConfig(BaseModel):
     segmenter: dict[str, Any] = {"name": "cogltx"}
     selector: dict[str, Any] = {"name": "bm25"}
     packing: PackingConfig = PackingConfig()
+    aggregator: dict[str, Any] = {"name": "joint"}
     fusion: Fusion = Fusion()
 
     @field_validator("segmenter")
@@ -62,20 +63,49 @@ class PipelineConfig(BaseModel):
     def _selector(cls, description: dict[str, Any]) -> dict[str, Any]:
         return SELECTORS.create(description).describe()
 
+    @field_validator("aggregator")
+    @classmethod
+    def _aggregator(cls, description: dict[str, Any]) -> dict[str, Any]:
+        return AGGREGATORS.create(description).describe()
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Shortlist:
+    """What the cheap selector leaves to a learned one.
+
+    Attributes:
+        scores: shape (n_blocks,), the cheap selector's.
+        blocks: shape (n_shortlisted,), block numbers in document order.
+        sequences: as many, each the query with one of these blocks.
+    """
+
+    scores: NDArray[np.float64]
+    blocks: NDArray[np.intp]
+    sequences: list[Packed]
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Selection:
     """A document seen through a query.
 
     Attributes:
-        packed: the model's input.
-        scores: shape (n_blocks,), the selector's score of every block.
+        sequences: the model's inputs: one of all chosen blocks where the aggregator is joint; else one for each, in document
+            order, and none for a document without blocks.
+        taken: shape (n_taken,), the chosen blocks, best first.
+        scores: shape (n_blocks,), the selector's score of every block; -inf where a learned one was not asked.
         evidence: shape (3,), the lexical features that fusion adds to the logit.
     """
 
-    packed: Packed
+    sequences: list[Packed]
+    taken: NDArray[np.intp]
     scores: NDArray[np.float64]
     evidence: NDArray[np.float64]
+
+    @property
+    def packed(self) -> Packed:
+        """The one sequence of a joint selection."""
+        (packed,) = self.sequences
+        return packed
 
 
 class Pipeline:
@@ -91,6 +121,7 @@ class Pipeline:
         self.analyzer = Analyzer(config.analyzer)
         self.segmenter = SEGMENTERS.create(config.segmenter)
         self.selector = SELECTORS.create(config.selector)
+        self.aggregator = AGGREGATORS.create(config.aggregator)
         self._costs = cut_costs(tokenizer)
 
     def prepare_query(self, text: str) -> PreparedQuery:
@@ -117,11 +148,12 @@ class Pipeline:
 
     def _document(self, text: str, title: str, encoding: Encoding) -> PreparedDocument:
         ids = np.asarray(encoding.ids, dtype=np.int32)
-        bounds = self.segmenter.bounds(self._costs[ids])
-        offsets = [_offsets(encoding, first, last - 1) for first, last in pairwise(bounds.tolist())]
+        bounds = self.segmenter.ranges(self._costs[ids])
+        offsets = [_offsets(encoding, first, last - 1) for first, last in bounds.tolist()]
         starts, ends = np.asarray(offsets, dtype=np.int32).reshape(-1, 2).T
         # a character of several tokens (Hangul) may be cut in two: it is the first block's, unless the second has no other
-        starts[1:] = np.where(ends[:-1] < ends[1:], np.maximum(starts[1:], ends[:-1]), starts[1:])
+        cut_in_two = (bounds[:-1, 1] <= bounds[1:, 0]) & (ends[:-1] < ends[1:])
+        starts[1:] = np.where(cut_in_two, np.maximum(starts[1:], ends[:-1]), starts[1:])
         per_block = [self.analyzer.keys(text[start:end]) for start, end in zip(starts.tolist(), ends.tolist(), strict=True)]
         return PreparedDocument(
             token_ids=ids,
@@ -138,16 +170,69 @@ class Pipeline:
         title = title[: TITLE_TOKEN_CHARS * cap]
         return self.tokenizer.ids(title)[:cap] if title and cap else np.zeros(0, np.int32)
 
-    def select(self, query: PreparedQuery, document: PreparedDocument, budget: int | None = None) -> Selection:
-        """Rank the document's blocks for the query and pack the best into `budget` tokens (the pipeline's own by default).
+    @property
+    def learned(self) -> Learned | None:
+        """The selector, where it needs the model; `shortlist` then comes before `select`."""
+        return self.selector if isinstance(self.selector, Learned) else None
 
-        Raises ValueError for a budget without room beside the query.
+    def shortlist(self, query: PreparedQuery, document: PreparedDocument, budget: int | None = None) -> Shortlist:
+        """The blocks that a learned selector scores, each packed with the query.
+
+        Raises ValueError where the pipeline's selector needs no model, or for a budget without room beside the query.
         """
-        scores = self.selector.scores(query, document, self.frequencies)
-        budget = self.config.packing.budget if budget is None else budget
-        packed = pack(query, document, rank_blocks(scores), self.tokenizer.template, budget)
+        if self.learned is None:
+            raise ValueError(f"selector {self.selector.name!r} needs no model, so it has no shortlist")
+        scores = self.learned.cheap.scores(query, document, self.frequencies)
+        blocks = self.learned.shortlist(scores)
+        return Shortlist(scores, blocks, self.block_sequences(query, document, blocks, budget))
+
+    def select(
+        self,
+        query: PreparedQuery,
+        document: PreparedDocument,
+        budget: int | None = None,
+        learned: tuple[Shortlist, NDArray[np.floating]] | None = None,
+    ) -> Selection:
+        """Rank the document's blocks for the query and pack the best.
+
+        Args:
+            query: the query.
+            document: the document.
+            budget: tokens a sequence may have; the pipeline's own by default.
+            learned: a learned selector's shortlist and the model's logits of its sequences, shape (n_shortlisted,).
+
+        Raises ValueError for a budget without room beside the query, and where a learned selector is not given its logits.
+        """
+        if self.learned is None:
+            cheap = scores = self.selector.scores(query, document, self.frequencies)
+        elif learned is None:
+            raise ValueError("a learned selector needs the model's logits of its shortlist")
+        else:
+            cheap, scores = learned[0].scores, np.full(document.n_blocks, -np.inf)
+            scores[learned[0].blocks] = learned[1]
+        order = np.lexsort((-cheap, -scores))  # blocks that the model was not asked about follow by their cheap score
+        sequences, taken = self._pack(query, document, order, budget)
         found = np.isin(query.terms, document.terms)
-        return Selection(packed, scores, lexical_evidence(scores, found, idf_weights(query, self.frequencies)))
+        return Selection(sequences, taken, scores, lexical_evidence(cheap, found, idf_weights(query, self.frequencies)))
+
+    def _pack(
+        self, query: PreparedQuery, document: PreparedDocument, order: NDArray[np.intp], budget: int | None
+    ) -> tuple[list[Packed], NDArray[np.intp]]:
+        if isinstance(self.aggregator, PassageAggregator):
+            taken = order[: self.aggregator.passages or None]
+            return self.block_sequences(query, document, np.sort(taken), budget), taken
+        packed = pack(query, document, order, self.tokenizer.template, self._budget(budget))
+        return [packed], packed.taken
+
+    def block_sequences(
+        self, query: PreparedQuery, document: PreparedDocument, blocks: NDArray[np.intp], budget: int | None = None
+    ) -> list[Packed]:
+        """The query with each of the blocks, shape (n,), for itself, in the order given."""
+        template, tokens = self.tokenizer.template, self._budget(budget)
+        return [pack(query, document, blocks[i : i + 1], template, tokens) for i in range(len(blocks))]
+
+    def _budget(self, budget: int | None) -> int:
+        return self.config.packing.budget if budget is None else budget
 
 
 def _offsets(encoding: Encoding, first: int, last: int) -> tuple[int, int]:

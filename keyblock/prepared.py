@@ -27,9 +27,9 @@ class PreparedDocument:
 
     Attributes:
         token_ids: shape (n_tokens,).
-        bounds: shape (n_blocks + 1,); block i is tokens ``bounds[i]:bounds[i + 1]``.
+        bounds: shape (n_blocks, 2); block i is tokens ``bounds[i, 0]:bounds[i, 1]``; neighbours may overlap.
         starts, ends: shape (n_blocks,); the block's offsets in the text as given, in Unicode code points.
-        terms: shape (n_terms,), term keys in document order.
+        terms: shape (n_terms,), term keys block by block.
         term_bounds: shape (n_blocks + 1,), into `terms`.
         title_ids: shape (n_title_tokens,), capped at the pipeline's `title_tokens`.
     """
@@ -45,7 +45,7 @@ class PreparedDocument:
     @property
     def n_blocks(self) -> int:
         """How many blocks; 0 for a document without a token."""
-        return len(self.bounds) - 1
+        return len(self.bounds)
 
     @property
     def nbytes(self) -> int:

@@ -6,10 +6,11 @@ the constant (k1 + 1); avg_len is the mean block length of that document. N and 
 """
 
 import zlib
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import Field
+from pydantic import Field, field_validator
 
 from keyblock.frequencies import DocumentFrequencies
 from keyblock.prepared import PreparedDocument, PreparedQuery
@@ -77,6 +78,19 @@ class Random(Selector):
         return np.random.default_rng((self.seed, content)).random(document.n_blocks)
 
 
+@SELECTORS.register("spread")
+class Spread(Selector):
+    """The first block, the last, then others at random: the passages that PARADE reads of a document that has too many (KeyB section 4.2)."""
+
+    seed: int = Field(0, ge=0, description="another seed, another draw")
+
+    def scores(self, query: PreparedQuery, document: PreparedDocument, frequencies: DocumentFrequencies) -> NDArray[np.float64]:
+        """3 for the first, 2 for the last, uniform numbers below 1 for the others, shape (n_blocks,)."""
+        scores = Random(seed=self.seed).scores(query, document, frequencies)
+        scores[-1:], scores[:1] = 2.0, 3.0
+        return scores
+
+
 @SELECTORS.register("tfidf")
 class TfIdf(Selector):
     """TF-IDF of the block for the query."""
@@ -108,6 +122,31 @@ class Bm25(Selector):
         # a block without terms has counts 0, and k1 = 0 would make its 0 / 0: leave such cells 0
         saturated = np.divide(counts, saturation + counts, out=np.zeros_like(counts), where=counts > 0)
         return np.asarray(idf_weights(query, frequencies) @ saturated)
+
+
+@SELECTORS.register("learned")
+class Learned(Selector):
+    """The model itself scores (query, block) pairs: BinB (KeyB section 5.1), or, behind a cheap selector that keeps a few, the cascade."""
+
+    keep: int = Field(0, ge=0, description="blocks that the cheap selector leaves to the model; 0 for all of them (BinB)")
+    by: dict[str, Any] = Field({"name": "bm25"}, description="the cheap selector", validate_default=True)
+
+    @field_validator("by")
+    @classmethod
+    def _cheap(cls, description: dict[str, Any]) -> dict[str, Any]:
+        selector = SELECTORS.create(description)
+        if isinstance(selector, Learned):
+            raise ValueError("the cheap selector cannot be learned itself")
+        return selector.describe()
+
+    @property
+    def cheap(self) -> Selector:
+        """The selector that `by` describes."""
+        return SELECTORS.create(self.by)
+
+    def shortlist(self, cheap_scores: NDArray[np.float64]) -> NDArray[np.intp]:
+        """The blocks that the model is to score, in document order, from the cheap selector's scores of shape (n_blocks,)."""
+        return np.sort(rank_blocks(cheap_scores)[: self.keep or None])
 
 
 def idf_weights(query: PreparedQuery, frequencies: DocumentFrequencies) -> NDArray[np.float64]:

@@ -22,7 +22,7 @@ class Scorer(Protocol):
     """What `score_all` needs of a session."""
 
     def score(self, ids: NDArray[np.int64], types: NDArray[np.int64], mask: NDArray[np.int64]) -> NDArray[np.float32]:
-        """Logits of shape (batch,) from three arrays of shape (batch, length)."""
+        """Logits of shape (batch,), or outputs of shape (batch, width), from three arrays of shape (batch, length)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,9 +117,13 @@ def fill(
 def score_all(
     session: Scorer, packed: Sequence[Packed], pad_id: int = 0, document_type: int = 1, token_cap: int = TOKEN_CAP
 ) -> NDArray[np.float32]:
-    """Logits of shape (n_sequences,), in the order given. Raises ValueError and what the session raises."""
-    logits = np.zeros(len(packed), dtype=np.float32)
-    for batch in plan([len(sequence.ids) for sequence in packed], token_cap):
-        scored = session.score(*fill(batch, packed, pad_id, document_type))
-        logits[list(batch.positions)] = scored[: len(batch.positions)]
-    return logits
+    """Logits of shape (n_sequences,), or outputs of shape (n_sequences, width), in the order given.
+
+    Raises ValueError and what the session raises.
+    """
+    batches = plan([len(sequence.ids) for sequence in packed], token_cap)
+    if not batches:
+        return np.zeros(0, dtype=np.float32)
+    scored = [session.score(*fill(batch, packed, pad_id, document_type))[: len(batch.positions)] for batch in batches]
+    given = np.concatenate([batch.positions for batch in batches])
+    return np.concatenate(scored)[np.argsort(given)]

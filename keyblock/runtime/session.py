@@ -1,4 +1,4 @@
-"""One graph on one provider: token ids in, logits out."""
+"""One encoder graph on one provider: token ids in, logits out."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -26,6 +26,9 @@ class ScoreError(RuntimeError):
 class Session:
     """A loaded graph. Safe to call from several threads; one at a time is as fast on a CPU.
 
+    Attributes:
+        width: columns of what it gives for a sequence; None for a logit alone.
+
     Args:
         graph_path: the ONNX file.
         asked: the provider; what is not there raises ProviderError, and so does one that fell back after loading.
@@ -46,11 +49,12 @@ class Session:
     ) -> None:
         self.threads = threads or default_threads()
         self.choice = resolve(asked, threads=self.threads, precision=precision)
-        self._session = _open(Path(graph_path), self.choice, self.threads)
+        self._session = open_graph(Path(graph_path), self.choice, self.threads)
         self._inputs = _check_inputs(Path(graph_path), self._session)
+        self.width = _width(Path(graph_path), self._session)
 
     def score(self, ids: NDArray[np.int64], types: NDArray[np.int64], mask: NDArray[np.int64]) -> NDArray[np.float32]:
-        """Logits of a padded batch.
+        """Outputs of a padded batch.
 
         Args:
             ids: shape (batch, length), token ids.
@@ -58,10 +62,10 @@ class Session:
             mask: shape (batch, length), 1 for tokens, then 0 for padding: padding stands on the right, and no row is all padding.
 
         Returns:
-            Shape (batch,), on the logit scale.
+            Logits of shape (batch,); of a graph with a `width` (batch, width): the logit, then the [CLS] state.
 
         Raises:
-            ScoreError: the shapes do not fit, the runtime failed, or a logit is not a finite number.
+            ScoreError: the shapes do not fit, the runtime failed, or an output is not a finite number.
         """
         if ids.ndim != 2 or not ids.size or not ids.shape == types.shape == mask.shape:
             raise ScoreError(
@@ -69,14 +73,15 @@ class Session:
             )
         given = dict(zip(INPUTS, (ids, types, mask), strict=True))
         try:
-            (logits,) = self._session.run(None, {name: np.ascontiguousarray(given[name], np.int64) for name in self._inputs})
+            (outputs,) = self._session.run(None, {name: np.ascontiguousarray(given[name], np.int64) for name in self._inputs})
         except Exception as error:  # ONNX Runtime raises a class of its own for each status code
-            raise ScoreError(f"scoring a batch of shape {ids.shape} on {self.choice.provider} failed: {_line(error)}") from None
-        if logits.shape != (len(ids),) or not np.isfinite(logits).all():
+            raise ScoreError(f"scoring a batch of shape {ids.shape} on {self.choice.provider} failed: {one_line(error)}") from None
+        expected = (len(ids),) if self.width is None else (len(ids), self.width)
+        if outputs.shape != expected or not np.isfinite(outputs).all():
             raise ScoreError(
-                f"the graph gave logits of shape {logits.shape} for a batch of {len(ids)}, or some that are not finite"
+                f"the graph gave outputs of shape {outputs.shape} where {expected} was due, or some that are not finite"
             )
-        return np.asarray(logits, dtype=np.float32)
+        return np.asarray(outputs, dtype=np.float32)
 
     def warm_up(self, shapes: Sequence[tuple[int, int]]) -> None:
         """Run every (rows, length) once, so that no request pays for a first time. Raises ScoreError."""
@@ -84,7 +89,8 @@ class Session:
             self.score(np.zeros(shape, np.int64), np.zeros(shape, np.int64), np.ones(shape, np.int64))
 
 
-def _open(graph_path: Path, choice: Choice, threads: int) -> Any:
+def open_graph(graph_path: Path, choice: Choice, threads: int) -> Any:
+    """An ONNX Runtime session. Raises ProviderError and SessionError; see Session."""
     if not graph_path.is_file():
         raise SessionError(f"{graph_path}: no such graph")
     if choice.provider in (Provider.CUDA, Provider.TENSORRT) and hasattr(onnxruntime, "preload_dlls"):
@@ -95,7 +101,7 @@ def _open(graph_path: Path, choice: Choice, threads: int) -> Any:
             str(graph_path), _options(choice, threads), providers=names, provider_options=[o for _, o in choice.ort_providers]
         )
     except Exception as error:  # see score
-        raise SessionError(f"{graph_path}: ONNX Runtime cannot load it on {choice.provider}: {_line(error)}") from None
+        raise SessionError(f"{graph_path}: ONNX Runtime cannot load it on {choice.provider}: {one_line(error)}") from None
     _check_provider(choice.provider, session.get_providers())
     return session
 
@@ -136,5 +142,19 @@ def _check_inputs(graph_path: Path, session: Any) -> list[str]:
     return names
 
 
-def _line(error: Exception) -> str:
+def _width(graph_path: Path, session: Any) -> int | None:
+    """Columns of the output; None for logits of shape (batch,)."""
+    output = session.get_outputs()[0]
+    width = output.shape[1] if len(output.shape) == 2 else None
+    fits = len(output.shape) == 1 or (isinstance(width, int) and width > 1)
+    if output.type != "tensor(float)" or not fits:
+        raise SessionError(
+            f"{graph_path}: output {output.name} is {output.type} {output.shape}; a ranker's is float: logits of shape (batch,), "
+            "or (batch, 1 + hidden) with a fixed width"
+        )
+    return width
+
+
+def one_line(error: Exception) -> str:
+    """What an exception says, in one line of bounded length."""
     return " ".join(str(error).split())[:600]

@@ -1,0 +1,120 @@
+"""From what the model says of a document's sequences to one score of the document.
+
+``joint`` reads all chosen blocks as one sequence (KeyB(vBERT)). The others read each chosen block for itself and combine: the scores
+(``max``: MaxP and BeST, ``mean``: AvgP, ``sum``: SumP), or, through a learned module, the [CLS] states (``states``: PARADE).
+"""
+
+from collections.abc import Callable
+from typing import ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import Field
+
+from keyblock.registry import Component, Registry
+
+Combine = Callable[[NDArray[np.float32], NDArray[np.bool_]], NDArray[np.float32]]
+"""A learned module: states of shape (documents, passages, hidden) and a mask of the real ones to logits of shape (documents,)."""
+
+
+class Aggregator(Component):
+    """How the sequences of a document become its logit."""
+
+    joint: ClassVar[bool] = False
+    learned: ClassVar[bool] = False
+
+    def combine(self, logits: NDArray[np.float32], mask: NDArray[np.bool_]) -> NDArray[np.float32]:
+        """Document logits of shape (documents,) from those of its sequences and a mask of the real ones, (documents, passages).
+
+        Every document has a sequence.
+        """
+        raise TypeError(f"{type(self).__name__} does not combine scores")
+
+
+AGGREGATORS: Registry[Aggregator] = Registry("aggregator")
+
+
+@AGGREGATORS.register("joint")
+class Joint(Aggregator):
+    """All chosen blocks in one sequence, as many as its budget holds."""
+
+    joint: ClassVar[bool] = True
+
+    def combine(self, logits: NDArray[np.float32], mask: NDArray[np.bool_]) -> NDArray[np.float32]:
+        """The one sequence's logit."""
+        return logits[:, 0]
+
+
+class PassageAggregator(Aggregator):
+    """Each chosen block is a sequence of its own."""
+
+    passages: int = Field(0, ge=0, description="blocks of a document that are read, the best ones; 0 for all of them")
+
+
+@AGGREGATORS.register("max")
+class Max(PassageAggregator):
+    """The best sequence's score (MaxP, Dai and Callan 2019)."""
+
+    def combine(self, logits: NDArray[np.float32], mask: NDArray[np.bool_]) -> NDArray[np.float32]:
+        """See Aggregator."""
+        return np.asarray(np.where(mask, logits, -np.inf).max(axis=1), dtype=np.float32)
+
+
+@AGGREGATORS.register("mean")
+class Mean(PassageAggregator):
+    """The mean of the sequences' scores (AvgP)."""
+
+    def combine(self, logits: NDArray[np.float32], mask: NDArray[np.bool_]) -> NDArray[np.float32]:
+        """See Aggregator."""
+        return np.asarray(np.where(mask, logits, 0).sum(axis=1) / mask.sum(axis=1), dtype=np.float32)
+
+
+@AGGREGATORS.register("sum")
+class Sum(PassageAggregator):
+    """The sum of the sequences' scores (SumP): long documents gain or lose by their length."""
+
+    def combine(self, logits: NDArray[np.float32], mask: NDArray[np.bool_]) -> NDArray[np.float32]:
+        """See Aggregator."""
+        return np.asarray(np.where(mask, logits, 0).sum(axis=1), dtype=np.float32)
+
+
+@AGGREGATORS.register("states")
+class States(PassageAggregator):
+    """A learned module over the sequences' [CLS] states (PARADE); the module travels with the model."""
+
+    learned: ClassVar[bool] = True
+
+
+def aggregate(
+    aggregator: Aggregator, outputs: NDArray[np.float32], counts: NDArray[np.intp], combine: Combine | None = None
+) -> NDArray[np.float32]:
+    """Document logits of shape (documents,).
+
+    Args:
+        aggregator: says how.
+        outputs: the model's, document by document: logits of shape (sequences,), or (sequences, 1 + hidden), the logit of the
+            sequence alone in front of its [CLS] state.
+        counts: shape (documents,), sequences of each; a document without any gets -inf.
+        combine: the learned module, for ``states``.
+
+    Raises ValueError where the aggregator needs a learned module and there is none.
+    """
+    logits = np.full(len(counts), -np.inf, dtype=np.float32)
+    some = np.flatnonzero(counts)
+    if not len(some):
+        return logits
+    mask = np.arange(counts.max()) < counts[some, None]
+    if not aggregator.learned:
+        logits[some] = aggregator.combine(_padded(outputs.reshape(len(outputs), -1)[:, 0], mask), mask)
+    elif combine is None or outputs.ndim < 2:
+        raise ValueError("the aggregator combines [CLS] states, but the model has no module for it")
+    else:
+        logits[some] = combine(_padded(outputs[:, 1:], mask), mask)
+    return logits
+
+
+def _padded(values: NDArray[np.float32], mask: NDArray[np.bool_]) -> NDArray[np.float32]:
+    """Values of shape (sequences, ...), dealt out to the mask's places row by row; zeros elsewhere."""
+    padded = np.zeros((*mask.shape, *values.shape[1:]), dtype=np.float32)
+    padded[mask] = values
+    return padded

@@ -1,0 +1,97 @@
+"""A bundle's graphs as the model of `keyblock.scoring`: it scores sequences, chooses blocks and combines states."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from keyblock.bundle import Bundle
+from keyblock.packing import Packed
+from keyblock.runtime.aggregator import AggregatorSession
+from keyblock.runtime.batching import TOKEN_CAP, score_all
+from keyblock.runtime.providers import Precision, Provider
+from keyblock.runtime.session import Session, SessionError
+from keyblock.tokenization import Tokenizer
+
+
+class GraphModel:
+    """Implements `keyblock.scoring.Model` with ONNX Runtime sessions.
+
+    Args:
+        tokenizer: the bundle's.
+        session: the ranker's.
+        aggregator: combines states, where the ranker's graph gives them.
+        selector: chooses blocks; none: the ranker itself.
+        token_cap: tokens of a batch.
+
+    Raises:
+        SessionError: the ranker's states are not of the aggregator's size, or one of both is missing.
+    """
+
+    def __init__(
+        self,
+        tokenizer: Tokenizer,
+        session: Session,
+        aggregator: AggregatorSession | None = None,
+        selector: Session | None = None,
+        token_cap: int = TOKEN_CAP,
+    ) -> None:
+        due = None if aggregator is None else 1 + aggregator.hidden
+        if session.width != due:
+            raise SessionError(
+                f"the ranker's graph gives {session.width} columns where its aggregator needs {due}; export it again"
+            )
+        self.tokenizer, self.session, self.aggregator, self.selector = tokenizer, session, aggregator, selector
+        self.token_cap = token_cap
+
+    @classmethod
+    def open(
+        cls,
+        bundle: Bundle,
+        asked: Provider | str = Provider.AUTO,
+        threads: int | None = None,
+        precision: Precision | str = Precision.AUTO,
+    ) -> "GraphModel":
+        """Open a session for each graph of the bundle. Raises ProviderError and SessionError."""
+        paths = bundle.graph_path, bundle.aggregator_path, bundle.selector_path
+        return cls.open_files(bundle.tokenizer, *paths, asked=asked, threads=threads, precision=precision)
+
+    @classmethod
+    def open_files(
+        cls,
+        tokenizer: Tokenizer,
+        graph: Path,
+        aggregator: Path | None,
+        selector: Path | None,
+        asked: Provider | str = Provider.AUTO,
+        threads: int | None = None,
+        precision: Precision | str = Precision.AUTO,
+    ) -> "GraphModel":
+        """Open a session for each ONNX file. Raises ProviderError and SessionError."""
+        session = Session(graph, asked, threads, precision)
+        return cls(
+            tokenizer,
+            session,
+            None if aggregator is None else AggregatorSession(aggregator, session.choice.provider, threads),
+            None if selector is None else Session(selector, asked, threads, precision),
+        )
+
+    def outputs(self, sequences: Sequence[Packed]) -> NDArray[np.float32]:
+        """See `keyblock.scoring.Model`. Raises ScoreError."""
+        return self._run(self.session, sequences)
+
+    def choose(self, sequences: Sequence[Packed]) -> NDArray[np.float32]:
+        """See `keyblock.scoring.Model`. Raises ScoreError."""
+        outputs = self._run(self.selector or self.session, sequences)
+        return outputs if outputs.ndim == 1 else outputs[:, 0]
+
+    def combine(self, states: NDArray[np.float32], mask: NDArray[np.bool_]) -> NDArray[np.float32]:
+        """See `keyblock.scoring.Model`. Raises ScoreError, and ValueError for a ranker without an aggregator."""
+        if self.aggregator is None:
+            raise ValueError("this bundle has no aggregator: its ranker scores sequences, not their states")
+        return self.aggregator.combine(states, mask)
+
+    def _run(self, session: Session, sequences: Sequence[Packed]) -> NDArray[np.float32]:
+        document_type = self.tokenizer.template.document_type
+        return score_all(session, sequences, self.tokenizer.pad_id, document_type, self.token_cap)
