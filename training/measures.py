@@ -4,17 +4,25 @@ from collections.abc import Iterable, Mapping
 
 import ir_measures
 import numpy as np
-from ir_measures import RR, Measure, nDCG
+from ir_measures import AP, RR, Measure, P, R, nDCG
 
 from training.runs import Run
 
 DEFAULT_MEASURES: tuple[Measure, ...] = (RR @ 10, nDCG @ 10)
+
+# what the papers report: MRR (BeST, Table 1), and P, MAP and nDCG at several ranks (KeyB, Tables 4 to 7); recall beside them
+REPORTED: tuple[Measure, ...] = (
+    *(RR @ 10, nDCG @ 1, nDCG @ 5, nDCG @ 10, nDCG @ 20, AP),
+    *(P @ 1, P @ 5, P @ 10, P @ 20, R @ 10, R @ 100),
+)
+MEASURE_SETS: dict[str, tuple[Measure, ...]] = {"default": DEFAULT_MEASURES, "reported": REPORTED}
+
 Grades = Mapping[str, Mapping[str, int]]
+Values = dict[str, dict[str, float]]
+"""A measure's value by query, by measure."""
 
 
-def per_query(
-    qrels: Grades, run: Run, queries: Iterable[str], measures: Iterable[Measure] = DEFAULT_MEASURES
-) -> dict[str, dict[str, float]]:
+def per_query(qrels: Grades, run: Run, queries: Iterable[str], measures: Iterable[Measure] = DEFAULT_MEASURES) -> Values:
     """Each measure's value for each query; 0 where the run lacks the query."""
     wanted, names = list(queries), list(measures)
     judged = {query: dict(qrels[query]) for query in wanted if query in qrels}
@@ -27,8 +35,11 @@ def per_query(
 
 
 def parse_measures(names: Iterable[str]) -> list[Measure]:
-    """Measures by their names in `ir_measures`. Raises ValueError for one that it does not know or cannot compute here."""
-    return [_parse(name) for name in names]
+    """Measures by their names in `ir_measures`, each once; the name of a set of MEASURE_SETS stands for its members.
+
+    Raises ValueError for one that ir_measures does not know or cannot compute here.
+    """
+    return list(dict.fromkeys(measure for name in names for measure in MEASURE_SETS.get(name) or [_parse(name)]))
 
 
 def _parse(name: str) -> Measure:

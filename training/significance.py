@@ -1,11 +1,13 @@
-"""Paired two-sided t-tests per query: whether the difference of two systems is more than luck."""
+"""Paired two-sided t-tests per query, corrected for several comparisons: whether a difference of two systems is more than luck."""
 
 import math
 import warnings
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 from scipy.stats import ttest_rel
+
+SMALLEST = 1e-300  # p-values below are said to be below: floating point has little left to tell them apart
 
 
 def paired_t_test(first: Mapping[str, float], second: Mapping[str, float]) -> float:
@@ -23,3 +25,44 @@ def paired_t_test(first: Mapping[str, float], second: Mapping[str, float]) -> fl
         warnings.simplefilter("ignore", RuntimeWarning)
         p = float(ttest_rel(a, b).pvalue)
     return 1.0 if math.isnan(p) else p  # differences so small that their mean and variance are both 0 in floating point
+
+
+def bonferroni(p_values: Sequence[float]) -> list[float]:
+    """Each p-value times their number, 1 at most: bounds the chance of any false discovery (Dunn 1961)."""
+    return [min(1.0, len(p_values) * p) for p in p_values]
+
+
+def holm(p_values: Sequence[float]) -> list[float]:
+    """The i-th smallest of n p-values times n - i + 1, and no smaller than the one before it (Holm 1979).
+
+    Bounds the chance of any false discovery as `bonferroni` does, and never gives a larger p-value.
+    """
+    corrected, reached = [0.0] * len(p_values), 0.0
+    for done, index in enumerate(sorted(range(len(p_values)), key=p_values.__getitem__)):
+        reached = max(reached, min(1.0, (len(p_values) - done) * p_values[index]))
+        corrected[index] = reached
+    return corrected
+
+
+CORRECTIONS: dict[str, Callable[[Sequence[float]], list[float]]] = {"holm": holm, "bonferroni": bonferroni, "none": list}
+
+
+def correct(p_values: Sequence[float], correction: str = "holm") -> list[float]:
+    """The p-values of one family of comparisons, corrected. Raises ValueError for an unknown correction."""
+    if correction not in CORRECTIONS:
+        raise ValueError(f"unknown correction {correction!r}; there are {', '.join(CORRECTIONS)}")
+    return CORRECTIONS[correction](p_values)
+
+
+def corrected_tests(
+    systems: Mapping[str, Mapping[str, float]], reference: Mapping[str, float], correction: str = "holm"
+) -> dict[str, float]:
+    """The corrected p-value of each system's difference from the reference: one family; empty with fewer than two queries."""
+    tested = {name: values for name, values in systems.items() if len(values) > 1}
+    p_values = [paired_t_test(values, reference) for values in tested.values()]
+    return dict(zip(tested, correct(p_values, correction), strict=True))
+
+
+def p_text(p: float) -> str:
+    """A p-value as tables print it."""
+    return f"{p:.2g}" if p >= SMALLEST else f"< {SMALLEST:g}"

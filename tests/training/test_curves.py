@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from training.curves import draw_curves, read_log
+from training.curves import dev_curves, draw_curves, read_log, smoothed_loss
 
 
 def write(run: Path, records: list[dict[str, Any]], tail: str = "") -> None:
@@ -34,3 +34,23 @@ def test_curves_of_any_length(tmp_path: Path, steps: int, measured: int) -> None
     records += [{"step": s, "dev": {"a": {"RR@10": 0.5}, "b": {"RR@10": 0.6}}} for s in range(measured)]
     write(tmp_path, records)
     assert draw_curves(tmp_path).read_bytes().startswith(b"\x89PNG")
+
+
+def test_the_smoothed_loss_by_hand() -> None:
+    """The mean of the 50 steps up to each; of all where there are fewer."""
+    records = [{"step": step, "loss": float(step)} for step in range(1, 53)] + [{"step": 52, "dev": {}}]
+    steps, values = smoothed_loss(records)
+    assert steps.tolist() == [50, 51, 52]
+    assert values == pytest.approx([25.5, 26.5, 27.5])
+    assert [array.tolist() for array in smoothed_loss(records[:3])] == [[3], pytest.approx([2.0])]
+    assert [array.tolist() for array in smoothed_loss([])] == [[], []]
+
+
+def test_dev_curves_by_hand() -> None:
+    records = [
+        {"step": 1, "loss": 0.5},
+        {"step": 1, "dev": {"a": {"RR@10": 0.1, "AP": 0.2}}},
+        {"step": 2, "dev": {"a": {"RR@10": 0.3}, "b": {"RR@10": 0.4}}},
+    ]
+    assert dev_curves(records) == {"a": [(1, 0.1), (2, 0.3)], "b": [(2, 0.4)]}
+    assert dev_curves(records, "AP") == {"a": [(1, 0.2)]}

@@ -1,13 +1,15 @@
 """Paired t-tests on numbers worked by hand; Student's distribution has closed forms for 1 and 3 degrees of freedom."""
 
 import math
+from itertools import combinations
 
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from training.significance import paired_t_test
+from training.significance import CORRECTIONS, bonferroni, correct, corrected_tests, holm, p_text, paired_t_test
 
+P_VALUES = st.lists(st.floats(0, 1), max_size=6)
 VALUES = st.dictionaries(st.sampled_from("abcdefgh"), st.floats(0, 1), min_size=2)
 
 
@@ -54,3 +56,56 @@ def test_a_p_value_it_is_whichever_comes_first(first: dict[str, float], second: 
 def test_too_few_queries(queries: dict[str, float]) -> None:
     with pytest.raises(ValueError, match=f"at least two queries, not {len(queries)}"):
         paired_t_test(queries, queries)
+
+
+def test_holm_by_hand() -> None:
+    """Sorted .005, .01, .03, .04 times 4, 3, 2, 1 are .02, .03, .06, .04; the last may not fall below the one before it."""
+    assert holm([0.01, 0.04, 0.03, 0.005]) == pytest.approx([0.03, 0.06, 0.06, 0.02])
+    assert holm([0.5, 0.9]) == [1.0, 1.0]
+    assert holm([0.2]) == [0.2]
+
+
+def test_bonferroni_by_hand() -> None:
+    assert bonferroni([0.01, 0.04, 0.3, 0.005]) == pytest.approx([0.04, 0.16, 1.0, 0.02])
+
+
+def closed_testing(p_values: list[float]) -> list[float]:
+    """Holm's correction as it is derived: the largest Bonferroni p-value of all the subsets that hold the hypothesis."""
+    every = range(len(p_values))
+    subsets = [subset for size in range(1, len(p_values) + 1) for subset in combinations(every, size)]
+    return [max(min(1.0, len(s) * min(p_values[j] for j in s)) for s in subsets if i in s) for i in every]
+
+
+@given(P_VALUES)
+def test_holm_is_the_closed_test_and_never_above_bonferroni(p_values: list[float]) -> None:
+    corrected = holm(p_values)
+    assert corrected == pytest.approx(closed_testing(p_values))
+    assert all(p <= c <= b for p, c, b in zip(p_values, corrected, bonferroni(p_values), strict=True))
+
+
+@given(P_VALUES)
+def test_corrections_keep_order_and_length(p_values: list[float]) -> None:
+    order = sorted(range(len(p_values)), key=p_values.__getitem__)
+    for name in CORRECTIONS:
+        corrected = correct(p_values, name)
+        assert [corrected[i] for i in order] == sorted(corrected)
+    assert correct(p_values, "none") == p_values
+
+
+def test_a_family_by_hand() -> None:
+    """A t of 3 with one degree of freedom for `half`, and no difference for `same`: Holm doubles the smaller p only."""
+    reference = {"a": 1.0, "b": 0.5}
+    systems = {"half": {"a": 2.0, "b": 1.0}, "same": dict(reference)}
+    p = 1 - 2 / math.pi * math.atan(3)
+    assert corrected_tests(systems, reference) == {"half": pytest.approx(2 * p), "same": 1.0}
+    assert corrected_tests(systems, reference, "none") == {"half": pytest.approx(p), "same": 1.0}
+    assert corrected_tests({"half": {"a": 2.0}}, {"a": 1.0}) == {}
+
+
+def test_an_unknown_correction() -> None:
+    with pytest.raises(ValueError, match="unknown correction 'best'; there are holm, bonferroni, none"):
+        correct([0.1], "best")
+
+
+def test_p_values_as_printed() -> None:
+    assert [p_text(p) for p in (1.0, 0.0512, 1.9e-48, 0.0)] == ["1", "0.051", "1.9e-48", "< 1e-300"]
