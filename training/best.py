@@ -1,0 +1,162 @@
+"""BeST's iterations (Kim et al. 2021, section 3): each a complete training of a fresh ranker, on the segments that the one before it
+finds best in every document.
+
+In the first, theta 0 learns from all segments and chooses for theta 1 while both train (equations 1 to 3); from the second on the
+ranker of the iteration before chooses (equation 4). Iterations stop when the measure on dev does, and the best one is the run's.
+
+RUN holds iteration-1, iteration-2 ..., each a run directory with an iteration.json once it is finished, best/ (the model that
+counts) and iterations.json (the paper's Table 2).
+"""
+
+import json
+import random
+import shutil
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from accelerate import Accelerator
+
+from training.checkpoints import chosen, save_best
+from training.collection import Collection
+from training.data import Data
+from training.early_stopping import EarlyStopping, dev_quality
+from training.intrinsic import Segmented, random_precision, segment_precision, segmented
+from training.loop import Trainer, make_accelerator
+from training.model import CrossEncoder
+from training.objectives import Objective, RankingObjective
+from training.ranking import load_run_pipeline
+from training.recipe import Recipe
+from training.sampling import Preparation
+from training.scoring import TorchModel
+from training.train import begin, check_mixture, make_model, provenance, write_json
+from training.twins import TwinObjective, Twins
+
+PARTS = ("pipeline.json", "tokenizer.json", "frequencies.tsv")
+RESULT, TABLE = "iteration.json", "iterations.json"
+Judged = Mapping[str, Mapping[str, Sequence[Segmented]]]
+"""By collection and split, the pairs whose segments are judged."""
+
+
+def train_best(
+    recipe: Recipe, collections: Sequence[Collection], run: Path, tensorboard: bool = False, cache: Path | None = None
+) -> None:
+    """Train all iterations, or go on where a stopped run left off, within one or between two.
+
+    Raises RecipeError when `run` holds a run of another recipe, or the recipe does not fit collections or backbone.
+    """
+    check_mixture(recipe, collections)
+    accelerator = make_accelerator()
+    _, backbone = make_model(recipe, accelerator.device)
+    if accelerator.is_main_process:
+        begin(recipe, collections, backbone, run)
+    accelerator.wait_for_everyone()
+    data = Data.build(recipe, collections, load_run_pipeline(run), run / "tokenizer.json", cache)
+    if accelerator.is_main_process:
+        write_json(run / "provenance.json", provenance(recipe, data.sources))
+    data.prepare()
+    Iterations(recipe, data, run, tensorboard, accelerator).train()
+    data.close()
+
+
+@dataclass
+class Iterations:
+    """The iterations of one run."""
+
+    recipe: Recipe
+    data: Data
+    run: Path
+    tensorboard: bool
+    accelerator: Accelerator
+
+    def train(self) -> None:
+        """Train them one after the other; what is finished is read."""
+        assert self.recipe.best is not None  # noqa: S101  # for the type checker: the caller chose this procedure for it
+        stopping, judged = EarlyStopping(self.recipe.best.patience), self._judged(self.recipe.best.judged)
+        rows: list[dict[str, Any]] = [{"iteration": "random", "P@1": _random(judged)}]
+        for number in range(1, self.recipe.best.iterations + 1):
+            rows.append(self._iteration(number, judged))
+            better = stopping.improves(dev_quality(rows[-1]["dev"]))
+            if self.accelerator.is_main_process:
+                if better:
+                    save_best(self.run, CrossEncoder.load(chosen(self._directory(number))))
+                write_json(self.run / TABLE, rows)
+            if stopping.exhausted:
+                return
+
+    def _directory(self, number: int) -> Path:
+        return self.run / f"iteration-{number}"
+
+    def _iteration(self, number: int, judged: Judged) -> dict[str, Any]:
+        """Its measures, once it is finished."""
+        directory = self._directory(number)
+        if not (directory / RESULT).exists():
+            if self.accelerator.is_main_process:
+                directory.mkdir(exist_ok=True)
+                for name in PARTS:
+                    shutil.copy(self.run / name, directory / name)
+            self.accelerator.wait_for_everyone()
+            self._train(number, directory)
+            if self.accelerator.is_main_process:
+                write_json(directory / RESULT, {"iteration": number} | self._measure(directory, judged))
+            self.accelerator.wait_for_everyone()
+        row: dict[str, Any] = json.loads((directory / RESULT).read_text(encoding="utf-8"))
+        return row
+
+    def _train(self, number: int, directory: Path) -> None:
+        """A complete training of a fresh ranker: another seed, so other draws and another head."""
+        recipe = self.recipe.model_copy(
+            update={"best": None, "seed": self.recipe.seed + number - 1, "name": f"{self.recipe.name} {number}"}
+        )
+        torch.manual_seed(recipe.seed)
+        data = replace(self.data, recipe=recipe)
+        model, objective = self._model(number, recipe, data)
+        Trainer(recipe, model, objective, data.draw, data.dev, directory, self.tensorboard, self.accelerator).train()
+
+    def _model(self, number: int, recipe: Recipe, data: Data) -> tuple[CrossEncoder | Twins, Objective]:
+        device = self.accelerator.device
+        model, _ = make_model(recipe, device)
+        if number == 1:
+            return Twins(model, make_model(recipe, device)[0]), TwinObjective(recipe, data.pipeline)
+        before = CrossEncoder.load(chosen(self._directory(number - 1))).to(device)
+        return model, RankingObjective(recipe, data.pipeline, data.examples, before)
+
+    def _measure(self, directory: Path, judged: Judged) -> dict[str, Any]:
+        """Segment P@1 by collection and split, and the dev measures of the model that counts."""
+        model = CrossEncoder.load(chosen(directory)).to(self.accelerator.device)
+        return {"P@1": precision(model, self._served(), judged), "dev": self.data.dev.measure(model)}
+
+    def _served(self) -> Mapping[str, Preparation]:
+        return self.data.dev.preparations
+
+    def _judged(self, count: int) -> Judged:
+        return judged_pairs(self._served(), {"train": self.recipe.split, "dev": "dev"}, count)
+
+
+def judged_pairs(preparations: Mapping[str, Preparation], splits: Mapping[str, str], count: int) -> Judged:
+    """A fixed sample of `count` queries of each collection and split, those with a block that holds the gold passage."""
+    pairs: dict[str, dict[str, list[Segmented]]] = {}
+    for name, preparation in preparations.items():
+        for told, split in splits.items():
+            queries = [query for query in preparation.collection.split(split) if preparation.collection.spans.get(query)]
+            chosen_queries = random.Random(0).sample(queries, min(count, len(queries)))
+            pairs.setdefault(name, {})[told] = segmented(preparation, chosen_queries)
+    return pairs
+
+
+def precision(model: CrossEncoder, preparations: Mapping[str, Preparation], judged: Judged) -> dict[str, dict[str, float]]:
+    """Segment P@1 of a ranker by collection and split; what has no judged pair is left out."""
+    return {
+        name: {
+            split: segment_precision(preparations[name], TorchModel(model, preparations[name].pipeline.tokenizer), pairs)
+            for split, pairs in of_collection.items()
+            if pairs
+        }
+        for name, of_collection in judged.items()
+    }
+
+
+def _random(judged: Judged) -> dict[str, dict[str, float]]:
+    return {name: {split: random_precision(pairs) for split, pairs in of.items() if pairs} for name, of in judged.items()}

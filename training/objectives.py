@@ -1,0 +1,71 @@
+"""From groups to a loss: what a step optimises, one process or several, one model or, in BeST's first iteration, two."""
+
+from collections.abc import Sequence
+from typing import Protocol
+
+import torch
+from torch import Tensor, nn
+
+from keyblock.pipeline import Pipeline
+from keyblock.scoring import Score
+from training.batching import pad
+from training.examples import Examples, Row
+from training.losses import LOSSES
+from training.model import CrossEncoder
+from training.recipe import Recipe
+from training.sampling import Group
+from training.scoring import TorchModel
+
+
+class Objective(Protocol):
+    """What the loop minimises."""
+
+    def __call__(self, model: nn.Module, groups: Sequence[Group]) -> Tensor:
+        """The mean loss of the groups, a scalar; `model` is the trained one, wrapped for several processes or not."""
+
+    def cost(self, group: Group) -> int:
+        """Tokens that a group sends through the model with gradients, at most: what micro batches are cut by."""
+
+
+class RankingObjective:
+    """The recipe's loss over rows of documents.
+
+    Args:
+        recipe: names loss and precision.
+        pipeline: of the training examples.
+        examples: make the rows.
+        chooser: scores single blocks for a learned selector; none: the model being trained.
+    """
+
+    def __init__(self, recipe: Recipe, pipeline: Pipeline, examples: Examples, chooser: CrossEncoder | None = None) -> None:
+        self.loss = LOSSES[recipe.loss]
+        self.bf16 = recipe.precision == "bf16"
+        self.pipeline = pipeline
+        self.examples = examples
+        self.chooser = chooser
+
+    def __call__(self, model: nn.Module, groups: Sequence[Group]) -> Tensor:
+        """See Objective."""
+        choose = self._choose(model)
+        rows = [self.examples.rows(group.prepared, choose) for group in groups]
+        scores = self._scores(model, [row for of_group in rows for row in of_group])
+        return torch.stack([self.loss(of_group) for of_group in scores.split([len(of_group) for of_group in rows])]).mean()
+
+    def cost(self, group: Group) -> int:
+        """See Objective."""
+        return group.tokens
+
+    def _choose(self, model: nn.Module) -> Score:
+        trained = model.module if hasattr(model, "module") else model
+        return TorchModel(trained, self.pipeline.tokenizer, self.bf16, self.chooser).choose
+
+    def _scores(self, model: nn.Module, rows: list[Row]) -> Tensor:
+        """Document scores of shape (rows, documents of a row)."""
+        documents = [document for row in rows for document in row]
+        tokenizer, device = self.pipeline.tokenizer, next(model.parameters()).device
+        sequences = [packed for document in documents for packed in document]
+        inputs = pad(sequences, tokenizer.pad_id, tokenizer.template.document_type).to(device)
+        counts = torch.tensor([len(document) for document in documents], device=device)
+        with torch.autocast(device.type, torch.bfloat16, enabled=self.bf16):
+            scores = model(*inputs, counts=counts, reduction=self.pipeline.aggregator.name)
+        return scores.float().view(len(rows), -1)

@@ -1,0 +1,70 @@
+"""BeST's first iteration: theta 0 learns from every segment while theta 1 learns from those that theta 0 finds best (section 3)."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from torch import Tensor, nn
+
+from keyblock.pipeline import Pipeline
+from training.examples import Segments, Selected
+from training.model import CrossEncoder
+from training.objectives import RankingObjective
+from training.recipe import Recipe
+from training.sampling import Group
+
+SELECTOR = "selector"  # of a checkpoint: theta 0's directory
+
+
+class Twins(nn.Module):
+    """Two rankers trained at once: to whoever scores with it, it is theta 1.
+
+    Args:
+        ranker: theta 1.
+        selector: theta 0.
+    """
+
+    def __init__(self, ranker: CrossEncoder, selector: CrossEncoder) -> None:
+        super().__init__()
+        self.ranker = ranker
+        self.selector = selector
+        self.encoder = nn.ModuleList([ranker.encoder, selector.encoder])  # the optimizer gives encoders a rate of their own
+
+    def forward(self, *inputs: Tensor, **options: object) -> Tensor:
+        """Theta 1's logits: see CrossEncoder."""
+        logits: Tensor = self.ranker(*inputs, **options)
+        return logits
+
+    def outputs(self, *inputs: Tensor) -> Tensor:
+        """Theta 1's: see CrossEncoder."""
+        return self.ranker.outputs(*inputs)
+
+    def save(self, directory: str | Path) -> None:
+        """Write theta 1 as CrossEncoder does, and theta 0 into a directory of its own beside it."""
+        self.ranker.save(directory)
+        (Path(directory) / SELECTOR).mkdir(exist_ok=True)
+        self.selector.save(Path(directory) / SELECTOR)
+
+    def load_weights(self, directory: str | Path) -> None:
+        """Load what `save` wrote."""
+        self.ranker.load_weights(directory)
+        self.selector.load_weights(Path(directory) / SELECTOR)
+
+
+class TwinObjective:
+    """The sum of theta 0's loss over all segments and theta 1's over those that theta 0 chooses (BeST, equations 2 and 3).
+
+    They share no weight, so minimising the sum minimises each.
+    """
+
+    def __init__(self, recipe: Recipe, pipeline: Pipeline) -> None:
+        self.every = RankingObjective(recipe, pipeline, Segments(pipeline))
+        self.pipeline, self.recipe = pipeline, recipe
+
+    def __call__(self, model: Twins, groups: Sequence[Group]) -> Tensor:
+        """See Objective."""
+        chosen = RankingObjective(self.recipe, self.pipeline, Selected(self.pipeline), chooser=model.selector)
+        return chosen(model.ranker, groups) + self.every(model.selector, groups)
+
+    def cost(self, group: Group) -> int:
+        """See Objective."""
+        return group.tokens
