@@ -1,4 +1,4 @@
-"""One table of every system of the papers: trains each recipe, measures it, and writes the table. Stop it and start it again at will.
+"""One table of every system of the papers: trains each recipe, measures it, writes the table. Stop it and start it again.
 
     python benchmarks/systems.py --data DATA [--only keyb-bm25 cascade ...]
 
@@ -110,7 +110,8 @@ def main(options: argparse.Namespace) -> None:
     train(SHARED, options)
     for system in SYSTEMS:
         if system.recipe in names:
-            train(system.recipe, options, () if system.from_backbone else (f"init={options.runs / SHARED}",))
+            start = f"best.judged={options.judged}" if system.from_backbone else f"init={options.runs / SHARED}"
+            train(system.recipe, options, [start])
             for collection in options.collections:
                 measure(system, collection, options)
     write_table(options)
@@ -146,7 +147,9 @@ def run_command(command: Sequence[str]) -> None:
     program = Path(sys.executable).parent / command[0]
     started = time.perf_counter()
     print("+", *command, flush=True)
-    subprocess.run([str(program) if program.exists() else command[0], *command[1:]], check=True)
+    ended = subprocess.run([str(program) if program.exists() else command[0], *command[1:]], check=False)
+    if ended.returncode:
+        sys.exit(f"systems.py: {command[0]} ended with {ended.returncode}; mend it and start again: what was done is kept")
     print(f"  {time.perf_counter() - started:.0f} s", flush=True)
 
 
@@ -270,7 +273,7 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="change a key of every recipe")
     made.add_argument("--queries", type=int, default=200, help="test queries of a collection, a fixed sample")
     made.add_argument("--costly-queries", type=int, default=40, help="of qmsum for systems that score every block")
-    made.add_argument("--judged", type=int, default=100, help="queries whose segment P@1 is measured, as in best.yaml")
+    made.add_argument("--judged", type=int, default=100, help="queries of a collection and split whose segment P@1 is measured")
     made.add_argument("--table", action="store_true", help="only write the table of what is measured")
     made.add_argument("--measure", help=argparse.SUPPRESS)
     return made

@@ -1,5 +1,4 @@
-"""BeST's iterations (Kim et al. 2021, section 3): each a complete training of a fresh ranker, on the segments that the one before it
-finds best in every document.
+"""BeST (Kim et al. 2021, section 3): complete trainings of fresh rankers, each on the segments that the one before finds best.
 
 In the first, theta 0 learns from all segments and chooses for theta 1 while both train (equations 1 to 3); from the second on the
 ranker of the iteration before chooses (equation 4). Iterations stop when the measure on dev does, and the best one is the run's.
@@ -28,7 +27,7 @@ from training.loop import Trainer, make_accelerator
 from training.model import CrossEncoder
 from training.objectives import Objective, RankingObjective
 from training.ranking import load_run_pipeline
-from training.recipe import Recipe
+from training.recipe import Best, Recipe, RecipeError
 from training.sampling import Preparation
 from training.scoring import TorchModel
 from training.train import begin, check_mixture, make_model, provenance, write_json
@@ -73,10 +72,9 @@ class Iterations:
 
     def train(self) -> None:
         """Train them one after the other; what is finished is read."""
-        assert self.recipe.best is not None  # noqa: S101  # for the type checker: the caller chose this procedure for it
-        stopping, judged = EarlyStopping(self.recipe.best.patience), self._judged(self.recipe.best.judged)
+        stopping, judged = EarlyStopping(self.best.patience), self._judged(self.best.judged)
         rows: list[dict[str, Any]] = [{"iteration": "random", "P@1": _random(judged)}]
-        for number in range(1, self.recipe.best.iterations + 1):
+        for number in range(1, self.best.iterations + 1):
             rows.append(self._iteration(number, judged))
             better = stopping.improves(dev_quality(rows[-1]["dev"]))
             if self.accelerator.is_main_process:
@@ -85,6 +83,13 @@ class Iterations:
                 write_json(self.run / TABLE, rows)
             if stopping.exhausted:
                 return
+
+    @property
+    def best(self) -> Best:
+        """The recipe's settings of the procedure. Raises RecipeError when it has none."""
+        if self.recipe.best is None:
+            raise RecipeError(f"recipe {self.recipe.name!r} has no `best`: it is no recipe for BeST")
+        return self.recipe.best
 
     def _directory(self, number: int) -> Path:
         return self.run / f"iteration-{number}"
@@ -115,11 +120,11 @@ class Iterations:
         model, objective = self._model(number, recipe, data)
         Trainer(recipe, model, objective, data.draw, data.dev, directory, self.tensorboard, self.accelerator).train()
 
-    def _model(self, number: int, recipe: Recipe, data: Data) -> tuple[CrossEncoder | Twins, Objective]:
+    def _model(self, number: int, recipe: Recipe, data: Data) -> tuple[CrossEncoder, Objective]:
         device = self.accelerator.device
         model, _ = make_model(recipe, device)
         if number == 1:
-            return Twins(model, make_model(recipe, device)[0]), TwinObjective(recipe, data.pipeline)
+            return Twins(model, make_model(recipe, device)[0]), TwinObjective(recipe, data.pipeline, self.best.segments)
         before = CrossEncoder.load(chosen(self._directory(number - 1))).to(device)
         return model, RankingObjective(recipe, data.pipeline, data.examples, before)
 

@@ -18,6 +18,7 @@ from keyblock.scoring import Score, select_documents
 from training.collection import Span
 
 Row = list[list[Packed]]
+SEEDS = 1 << 32
 MANY = 16  # sequences of a document where nothing bounds them
 
 
@@ -29,11 +30,12 @@ class Pair(NamedTuple):
 
 
 class Waiting(NamedTuple):
-    """Documents whose blocks the model has yet to choose."""
+    """Documents whose blocks the model has yet to choose; `seed` decides what is still to be drawn."""
 
     query: PreparedQuery
     documents: list[PreparedDocument]
     budget: int
+    seed: int = 0
 
 
 Prepared = list[Row] | Waiting
@@ -68,14 +70,14 @@ class Selected:
         """See Examples."""
         documents = [pair.document for pair in pairs]
         if self.pipeline.learned is not None:
-            return Waiting(query, documents, budget)
+            return Waiting(query, documents, budget, int(rng.integers(SEEDS)))
         return [[_some(self.pipeline.select(query, d, budget).sequences, query, d, self.pipeline, budget) for d in documents]]
 
     def rows(self, prepared: Prepared, choose: Score) -> list[Row]:
         """See Examples."""
         if not isinstance(prepared, Waiting):
             return prepared
-        query, documents, budget = prepared
+        query, documents, budget, _ = prepared
         selections = select_documents(self.pipeline, query, documents, choose, budget)
         return [[_some(s.sequences, query, d, self.pipeline, budget) for s, d in zip(selections, documents, strict=True)]]
 
@@ -109,29 +111,32 @@ class Gold:
 class Segments:
     """The shortlisted blocks, each for itself: row j compares the documents' j-th blocks (BeST's loss of theta 0).
 
-    A document with fewer blocks gives its last one again.
+    A document with fewer blocks gives its last one again. With `drawn`, so many rows are drawn: an unbiased part of the loss.
     """
 
     pipeline: Pipeline
+    drawn: int | None = None
 
     @property
     def sequences(self) -> int:
         """See Examples."""
-        return (self.pipeline.learned.keep if self.pipeline.learned else 0) or MANY
+        return self.drawn or (self.pipeline.learned.keep if self.pipeline.learned else 0) or MANY
 
     def prepare(self, query: PreparedQuery, pairs: Sequence[Pair], budget: int, rng: np.random.Generator) -> Prepared:
         """See Examples."""
-        return Waiting(query, [pair.document for pair in pairs], budget)
+        return Waiting(query, [pair.document for pair in pairs], budget, int(rng.integers(SEEDS)))
 
     def rows(self, prepared: Prepared, choose: Score) -> list[Row]:
         """See Examples."""
         if not isinstance(prepared, Waiting):
             return prepared
-        query, documents, budget = prepared
+        query, documents, budget, seed = prepared
         blocks = [
             self.pipeline.shortlist(query, d, budget).sequences or [_block(query, d, 0, self.pipeline, budget)] for d in documents
         ]
-        return [[[of[min(j, len(of) - 1)]] for of in blocks] for j in range(max(map(len, blocks)))]
+        most = max(map(len, blocks))
+        places = np.random.default_rng(seed).permutation(most)[: self.drawn]
+        return [[[of[min(j, len(of) - 1)]] for of in blocks] for j in sorted(places.tolist())]
 
 
 EXAMPLES: dict[str, Callable[[Pipeline], Examples]] = {"selected": Selected, "gold": Gold, "segments": Segments}

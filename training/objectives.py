@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Protocol
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from keyblock.pipeline import Pipeline
 from keyblock.scoring import Score
@@ -20,8 +20,8 @@ from training.scoring import TorchModel
 class Objective(Protocol):
     """What the loop minimises."""
 
-    def __call__(self, model: nn.Module, groups: Sequence[Group]) -> Tensor:
-        """The mean loss of the groups, a scalar; `model` is the trained one, wrapped for several processes or not."""
+    def __call__(self, model: CrossEncoder, groups: Sequence[Group]) -> Tensor:
+        """The mean loss of the groups, a scalar."""
 
     def cost(self, group: Group) -> int:
         """Tokens that a group sends through the model with gradients, at most: what micro batches are cut by."""
@@ -44,7 +44,7 @@ class RankingObjective:
         self.examples = examples
         self.chooser = chooser
 
-    def __call__(self, model: nn.Module, groups: Sequence[Group]) -> Tensor:
+    def __call__(self, model: CrossEncoder, groups: Sequence[Group]) -> Tensor:
         """See Objective."""
         choose = self._choose(model)
         rows = [self.examples.rows(group.prepared, choose) for group in groups]
@@ -55,11 +55,10 @@ class RankingObjective:
         """See Objective."""
         return group.tokens
 
-    def _choose(self, model: nn.Module) -> Score:
-        trained = model.module if hasattr(model, "module") else model
-        return TorchModel(trained, self.pipeline.tokenizer, self.bf16, self.chooser).choose
+    def _choose(self, model: CrossEncoder) -> Score:
+        return TorchModel(model, self.pipeline.tokenizer, self.bf16, self.chooser).choose
 
-    def _scores(self, model: nn.Module, rows: list[Row]) -> Tensor:
+    def _scores(self, model: CrossEncoder, rows: list[Row]) -> Tensor:
         """Document scores of shape (rows, documents of a row)."""
         documents = [document for row in rows for document in row]
         tokenizer, device = self.pipeline.tokenizer, next(model.parameters()).device

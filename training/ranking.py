@@ -1,7 +1,7 @@
 """Rankers that re-rank a query's candidates: a training run (PyTorch), a bundle (ONNX), or a service over HTTP."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -15,6 +15,7 @@ from keyblock.frequencies import DocumentFrequencies
 from keyblock.fusion import Fusion
 from keyblock.pipeline import Pipeline, PipelineConfig, Selection
 from keyblock.scoring import Model, Scored, score_documents
+from keyblock.selection import SELECTORS
 from keyblock.tokenization import Tokenizer
 from training.checkpoints import chosen
 from training.collection import Collection
@@ -112,8 +113,8 @@ class HttpRanker(Ranker):
             raise ValueError(f"{answer.url} does not answer as POST /rerank does ({what})") from None
 
 
-def load_run_pipeline(run: Path, selector: str | None = None) -> Pipeline:
-    """The pipeline that a run directory describes; with another selector, and the model's logit alone, when one is named.
+def load_run_pipeline(run: Path, selector: Mapping[str, Any] | str | None = None) -> Pipeline:
+    """The pipeline that a run directory describes; with another selector, and the model's logit alone, when one is described.
 
     The fusion's weights were learned on the scores of the run's own selector and mean nothing for another's.
     Raises ValueError or OSError when the directory holds no run, or a damaged one.
@@ -122,14 +123,19 @@ def load_run_pipeline(run: Path, selector: str | None = None) -> Pipeline:
     try:
         config = PipelineConfig.model_validate_json(path.read_text(encoding="utf-8"))
         if selector:
-            config = PipelineConfig.model_validate(config.model_dump() | {"selector": {"name": selector}, "fusion": Fusion()})
+            other = {"selector": SELECTORS.create(selector).describe(), "fusion": Fusion()}
+            config = PipelineConfig.model_validate(config.model_dump() | other)
     except ValidationError as error:
         raise ValueError(f"{path}: {problems(error)}") from None
     return Pipeline(config, Tokenizer(run / "tokenizer.json"), DocumentFrequencies.read(run / "frequencies.tsv"))
 
 
 def run_ranker(
-    run: Path, collection: Collection, budget: int | None = None, bf16: bool = True, selector: str | None = None
+    run: Path,
+    collection: Collection,
+    budget: int | None = None,
+    bf16: bool = True,
+    selector: Mapping[str, Any] | str | None = None,
 ) -> LocalRanker:
     """A training run's last checkpoint; with another selector, the same model is fed other blocks.
 
@@ -140,8 +146,12 @@ def run_ranker(
     if budget and budget > model.max_length:
         raise ValueError(f"{run}: a budget of {budget} tokens exceeds the {model.max_length} that its model reads")
     scorer = TorchModel(model, pipeline.tokenizer, bf16, load_chooser(run))
-    name = f"{run.name} fed {selector} blocks" if selector else run.name
+    name = f"{run.name} fed {_in_words(selector)} blocks" if selector else run.name
     return LocalRanker(name, Preparation(collection, pipeline), scorer, budget)
+
+
+def _in_words(selector: Mapping[str, Any] | str) -> str:
+    return selector if isinstance(selector, str) else " ".join(map(str, selector.values()))
 
 
 def load_chooser(run: Path) -> CrossEncoder | None:

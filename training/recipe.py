@@ -57,6 +57,9 @@ class Best(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
     iterations: int = Field(4, ge=1, description="trainings at most; the paper's third was its best")
     patience: int = Field(1, ge=1, description="iterations without a better dev measure after which no other follows")
+    segments: int | None = Field(
+        None, ge=1, description="segments of a document that theta 0 learns from in a step, drawn anew; none: all"
+    )
     judged: int = Field(200, ge=1, description="queries of each collection and split whose segment P@1 is measured")
 
 
@@ -215,8 +218,10 @@ def overlaid(under: dict[str, Any], over: dict[str, Any]) -> dict[str, Any]:
 
 
 def problems(error: ValidationError) -> str:
-    """What was wrong, in one line: each key with what it should be and what it was."""
-    return "; ".join(f"{'.'.join(map(str, e['loc']))}: {e['msg']} ({e['input']!r})" for e in error.errors())
+    """What was wrong, in one line: each key, what it should be and what it was; of keys that do not fit together, their names."""
+    return "; ".join(
+        f"{'.'.join(map(str, e['loc']))}: {e['msg']} ({e['input']!r})" if e["loc"] else e["msg"] for e in error.errors()
+    )
 
 
 def _override(tree: dict[str, Any], override: str) -> None:

@@ -1,0 +1,83 @@
+"""Recipe to run to bundle to service: the small recipes on a small encoder, each kind of ranker once."""
+
+import json
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from starlette.testclient import TestClient
+
+from export.cli import main as export_main
+from keyblock.bundle import load_bundle
+from keyblock.runtime.model import GraphModel
+from keyblock.runtime.providers import Provider
+from service.app import create_app
+from service.settings import Settings
+from training.cli import train_main
+from training.collection import Collection
+from training.ranking import bundle_ranker, run_ranker
+
+RECIPES = Path(__file__).parents[2] / "training" / "recipes" / "small"
+KINDS = ("keyb-bm25", "cascade", "best", "avgp", "parade5-cnn", "parade5-pretrained", "parade5-binb2")
+
+
+@pytest.fixture(scope="module")
+def encoder(tmp_path_factory: pytest.TempPathFactory, backbone: Path) -> Path:
+    """Two layers of width 48, which the transformer aggregator's twelve heads divide."""
+    from transformers import BertConfig, BertModel
+
+    path = tmp_path_factory.mktemp("encoder")
+    torch.manual_seed(0)
+    sizes = {"hidden_size": 48, "num_hidden_layers": 2, "num_attention_heads": 12, "intermediate_size": 64}
+    BertModel(BertConfig(**sizes)).save_pretrained(path)
+    shutil.copy(backbone / "tokenizer.json", path)
+    return path
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("runs")
+
+
+def train(name: str, encoder: Path, collection: Collection, runs: Path) -> Path:
+    """The recipe's run, of a few steps; trained once."""
+    run = runs / name
+    settings = {"backbone": encoder, "mixture": "{}", "steps": 3, "precision": "fp32", "dev_queries": 2, "evaluate_every": 3}
+    settings |= {"optimizer.encoder_lr": 2e-3, "optimizer.head_lr": 2e-2, "negatives.hard": 0}
+    if name == "parade5-pretrained":
+        settings["aggregator.pretrained"] = encoder
+    if name == "parade5-binb2":
+        settings["selector_run"] = train("keyb-bm25", encoder, collection, runs)
+    if name == "best":
+        settings |= {"best.iterations": 2, "best.judged": 4}
+    if not run.exists():
+        sets = [f"--set={key}={value}" for key, value in settings.items()]
+        assert train_main([str(RECIPES / f"{name}.yaml"), f"--collection={collection.path}", f"--out={run}", *sets]) == 0
+    return run
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_a_small_recipe_trains_exports_and_serves(name: str, encoder: Path, toy: Collection, runs: Path, tmp_path: Path) -> None:
+    run = train(name, encoder, toy, runs)
+    bundle = tmp_path / "bundle"
+    exported = [str(run), f"--out={bundle}", f"--collection={toy.path}", "--precision=fp32", "--provider=cpu"]
+    assert export_main(exported) == 0
+
+    loaded = load_bundle(bundle)
+    query, candidates = next(iter(toy.run("dev").items()))
+    trainer = run_ranker(run, toy, bf16=False).score(query, list(candidates))
+    model = GraphModel.open(loaded, Provider.CPU)
+    served = bundle_ranker(loaded, model, toy).score(query, list(candidates))
+    np.testing.assert_allclose(served.logits, trainer.logits, atol=1e-3)
+    assert [s.taken.tolist() for s in served.selections] == [s.taken.tolist() for s in trainer.selections]
+
+    documents = [toy.document(d)._asdict() for d in candidates]
+    body = {"query": toy.query(query), "raw_scores": True, "return_blocks": True}
+    body["documents"] = [{"id": d["doc_id"], "title": d["title"], "text": d["text"]} for d in documents]
+    with TestClient(create_app(Settings(bundle=bundle, provider=Provider.CPU))) as client:
+        answer = client.post("/rerank", content=json.dumps(body))
+    assert answer.status_code == 200, answer.text
+    scores = {result["id"]: result["relevance_score"] for result in answer.json()["results"]}
+    np.testing.assert_allclose([scores[d] for d in candidates], trainer.logits, atol=1e-3)
