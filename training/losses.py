@@ -39,3 +39,11 @@ def logistic(scores: Tensor) -> Tensor:
 def listwise(scores: Tensor) -> Tensor:
     """Cross-entropy of the relevant document among its group (localized contrastive estimation, Gao et al. 2021)."""
     return F.cross_entropy(scores, torch.zeros(len(scores), dtype=torch.long, device=scores.device))
+
+
+@register("pointwise")
+def pointwise(scores: Tensor) -> Tensor:
+    """Mean over documents of the cross-entropy of relevant or not (BeST section 4, for collections of few queries)."""
+    labels = torch.zeros_like(scores)
+    labels[:, 0] = 1
+    return F.binary_cross_entropy_with_logits(scores, labels)

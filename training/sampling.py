@@ -76,12 +76,12 @@ class Source:
         relevant, negatives = {}, {}
         for query in collection.split(split):
             grades = collection.qrels.get(query, {})
-            positive = [d for d, grade in grades.items() if grade > 0 and d in collection.documents]
+            positive = collection.present([d for d, grade in grades.items() if grade > 0])
             others = [d for d in list(run.get(query, ()))[:depth] if grades.get(d, 0) <= 0]
             if positive and others:
                 collection.query(query)  # what is not there is said now, not after an hour of steps
                 relevant[query] = positive
-                negatives[query] = [collection.document(d).doc_id for d in others]  # shares one string a document
+                negatives[query] = collection.require(others)
         if not relevant:
             raise CollectionError(f"{collection.path}: no query of split {split} has a relevant document and a negative")
         return cls(preparation, list(relevant), relevant, negatives)

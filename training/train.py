@@ -1,7 +1,8 @@
 """From a recipe and collections to a run directory.
 
 RUN holds: recipe.yaml, pipeline.json, tokenizer.json, frequencies.tsv, provenance.json, log.jsonl, curves.png and checkpoint/
-(config.json, model.safetensors, head.safetensors, tokenizer.json, optimizer state).
+(config.json, model.safetensors, head.safetensors, tokenizer.json, optimizer state); where the recipe asks for them also best/ (the
+model that was best on dev), chooser/ (the model that selects blocks, where it is another) and tensorboard/.
 """
 
 import json
@@ -21,53 +22,86 @@ from keyblock.pipeline import Pipeline
 from keyblock.text import Analyzer
 from keyblock.tokenization import Tokenizer
 from training import attention
+from training.checkpoints import STATE_FILE, chosen, has_checkpoint
 from training.collection import Collection, distinct_names
-from training.dev import DevSet
-from training.first_stage import candidate_pool, complete_run
-from training.loop import Trainer
+from training.data import Data
+from training.first_stage import candidate_pool
+from training.loop import Trainer, make_accelerator
 from training.model import CrossEncoder
+from training.objectives import RankingObjective
+from training.ranking import CHOOSER, load_chooser, load_run_pipeline
 from training.recipe import Recipe, RecipeError, backbone_path, load_recipe
-from training.sampling import Preparation, Source
+from training.sampling import Source
 
 
-def train(recipe: Recipe, collections: Sequence[Collection], run: Path) -> None:
-    """Train, or continue the run that `run` holds.
+def train(
+    recipe: Recipe, collections: Sequence[Collection], run: Path, tensorboard: bool = False, cache: Path | None = None
+) -> None:
+    """Train, or continue the run that `run` holds; several processes together where they were started so.
+
+    Args:
+        recipe: what to train.
+        collections: on what; their order decides what is drawn.
+        run: the run directory.
+        tensorboard: whether RUN/tensorboard is written.
+        cache: where prepared documents are kept between runs; nowhere when left out.
 
     Raises RecipeError when `run` holds a run of another recipe, or the recipe does not fit the collections or the backbone.
     """
     torch.manual_seed(recipe.seed)
-    _check_mixture(recipe, distinct_names(collections))
-    backbone, device = backbone_path(recipe.backbone), best_device()
-    model = CrossEncoder.from_backbone(backbone, recipe.dropout, attention=fastest_attention(device)).to(device)
-    if recipe.longest > model.max_length:
-        raise RecipeError(f"budgets or budget_range reach {recipe.longest} tokens, {backbone} reads {model.max_length} at most")
+    check_mixture(recipe, collections)
+    accelerator = make_accelerator()
+    model, backbone = make_model(recipe, accelerator.device)
+    if accelerator.is_main_process:
+        begin(recipe, collections, backbone, run)
+    accelerator.wait_for_everyone()
+    if recipe.init and not has_checkpoint(run):
+        model.start_from(chosen(Path(recipe.init)))
+    if (chooser := load_chooser(run)) is not None:
+        chooser.to(accelerator.device)
+    data = Data.build(recipe, collections, load_run_pipeline(run), run / "tokenizer.json", cache, chooser)
+    if accelerator.is_main_process:
+        write_json(run / "provenance.json", provenance(recipe, data.sources))
+    with accelerator.main_process_first():  # the others find what it prepared
+        data.prepare()
+    objective = RankingObjective(recipe, data.pipeline, data.examples, chooser)
+    Trainer(recipe, model, objective, data.draw, data.dev, run, tensorboard, accelerator).train()
+    data.close()
+
+
+def begin(recipe: Recipe, collections: Sequence[Collection], backbone: str, run: Path) -> None:
+    """Make the run directory: recipe, pipeline with its parts, and the model that selects where another one does.
+
+    Raises RecipeError when it holds a run of another recipe.
+    """
     run.mkdir(parents=True, exist_ok=True)
     _claim(run, recipe, collections)
-    pipeline = make_pipeline(recipe, collections, backbone, run)
-    preparations = {c.name: Preparation(c, pipeline) for c in collections}
-    dev = DevSet.build(preparations, recipe)
-    sources = {name: make_source(preparation, recipe) for name, preparation in preparations.items()}
-    write_json(run / "provenance.json", provenance(recipe, sources))
-    Trainer(recipe, model, pipeline, sources, dev, run).train()
+    make_pipeline(recipe, collections, backbone, run)
+    if recipe.selector_run is not None and not (run / CHOOSER).is_dir():
+        partial = run / f"{CHOOSER}.partial"
+        shutil.copytree(chosen(Path(recipe.selector_run)), partial, ignore=shutil.ignore_patterns(STATE_FILE), dirs_exist_ok=True)
+        os.replace(partial, run / CHOOSER)
 
 
-def _check_mixture(recipe: Recipe, names: Sequence[str]) -> None:
+def make_model(recipe: Recipe, device: torch.device) -> tuple[CrossEncoder, str]:
+    """The recipe's model on a device, and where its backbone is. Raises RecipeError when it reads too few tokens."""
+    backbone = backbone_path(recipe.backbone)
+    model = CrossEncoder.from_backbone(backbone, recipe.dropout, fastest_attention(device), recipe.aggregator).to(device)
+    if recipe.gradient_checkpointing:
+        model.encoder.activation_checkpointing_enable({"use_reentrant": False})
+    if recipe.longest > model.max_length:
+        raise RecipeError(f"budgets or budget_range reach {recipe.longest} tokens, {backbone} reads {model.max_length} at most")
+    return model, backbone
+
+
+def check_mixture(recipe: Recipe, collections: Sequence[Collection]) -> None:
+    """Raise RecipeError unless the recipe's mixture is of these collections."""
+    names = distinct_names(collections)
     if recipe.mixture and set(recipe.mixture) != set(names):
         raise RecipeError(
             f"mixture names {', '.join(sorted(recipe.mixture))}, but the collections are {', '.join(sorted(names))}; "
             "give each a share, or --set mixture={} for equal ones"
         )
-
-
-def make_source(preparation: Preparation, recipe: Recipe) -> Source:
-    """The training queries of one collection, with a first-stage list for each."""
-    depth = recipe.negatives.depth
-    return Source.build(preparation, recipe.split, complete_run(preparation.collection, recipe.split, depth), depth)
-
-
-def best_device() -> torch.device:
-    """CUDA when there is one, else the CPU."""
-    return torch.device("cuda" if torch.cuda.is_available() else "cpu")
 
 
 def fastest_attention(device: torch.device) -> str:
@@ -78,7 +112,7 @@ def fastest_attention(device: torch.device) -> str:
 def _claim(run: Path, recipe: Recipe, collections: Sequence[Collection]) -> None:
     """Write the recipe into RUN, or make sure that what began there is of the same one, on the same collections."""
     path, names = run / "recipe.yaml", [c.name for c in collections]
-    if (run / "log.jsonl").exists() or (run / "checkpoint").exists():
+    if any((run / begun).exists() for begun in ("log.jsonl", "checkpoint", "iteration-1")):
         if load_recipe(path) != recipe:
             raise RecipeError(f"{run}: holds a run of another recipe; choose another --out, or the recipe in {path}")
         begun = list(json.loads((run / "provenance.json").read_text(encoding="utf-8")).get("collections", {}))

@@ -7,9 +7,11 @@ can learn to rank it first. Eight topics are train's, four are dev's.
 
 import json
 import random
+import resource
 import shutil
+import signal
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -40,6 +42,24 @@ TRAIN_TOPICS = 8
 def one_thread() -> None:
     """So small a model gains nothing from threads, and loses much where they wait for each other on a busy machine."""
     torch.set_num_threads(1)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def own_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """No test reads or leaves prepared documents where the user's are."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("KEYBLOCK_CACHE", str(tmp_path_factory.mktemp("cache")))
+        yield
+
+
+@pytest.fixture
+def small_disk() -> Iterator[Callable[[int | None], None]]:
+    """Lets the system refuse to write files beyond a size, as it does on a full disk; None: no longer."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    ignored = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    yield lambda size: resource.setrlimit(resource.RLIMIT_FSIZE, (before[0] if size is None else size, before[1]))
+    resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    signal.signal(signal.SIGXFSZ, ignored)
 
 
 def sentence(rng: random.Random, *words: str) -> str:

@@ -1,8 +1,10 @@
-"""The training loop: it learns, accumulates, stops at nonsense, and logs."""
+"""The training loop: it learns, accumulates, stops in time and at nonsense, logs, and is one loop for several processes."""
 
 import json
 import math
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -10,55 +12,44 @@ import pytest
 import torch
 from torch import Tensor
 
-from keyblock.pipeline import Pipeline
-from training.checkpoints import latest
+from training.checkpoints import chosen, latest
 from training.collection import Collection
 from training.curves import read_log
-from training.dev import DevSet
-from training.first_stage import complete_run
-from training.loop import Trainer, TrainingError, learning_rate_factor, make_optimizer
+from training.data import Data
+from training.loop import Trainer, TrainingError, learning_rate_factor, make_optimizer, micro_batches
 from training.losses import LOSSES
 from training.model import CrossEncoder
+from training.objectives import RankingObjective
+from training.ranking import load_run_pipeline
 from training.recipe import Optimizer, Recipe
-from training.sampling import Preparation, Source
+from training.sampling import Group, StepBatch
+from training.train import make_model
 
 Make = Callable[..., Trainer]
 
 
-@pytest.fixture(scope="module")
-def preparation(toy: Collection, toy_pipeline: Pipeline) -> Preparation:
-    return Preparation(toy, toy_pipeline)
-
-
-@pytest.fixture(scope="module")
-def source(preparation: Preparation, toy: Collection) -> Source:
-    return Source.build(preparation, "train", complete_run(toy, "train", 4), 4)
-
-
 @pytest.fixture
-def trainer(
-    tmp_path_factory: pytest.TempPathFactory,
-    make_recipe: Callable[..., Recipe],
-    preparation: Preparation,
-    source: Source,
-    toy_run: Path,
-) -> Make:
-    """Makes a trainer in a directory of its own, from the same random weights each time."""
+def trainer(tmp_path_factory: pytest.TempPathFactory, make_recipe: Callable[..., Recipe], toy: Collection, toy_run: Path) -> Make:
+    """Makes a trainer in a directory of its own, or in `run`, from the same random weights each time."""
 
-    def make(**changes: Any) -> Trainer:
+    def make(run: Path | None = None, **changes: Any) -> Trainer:
         recipe = make_recipe(**{"steps": 2, "evaluate_every": 100, "checkpoint_every": 100} | changes)
-        run = tmp_path_factory.mktemp("run")
+        run = run or tmp_path_factory.mktemp("run")
         (run / "tokenizer.json").write_bytes((toy_run / "tokenizer.json").read_bytes())
         torch.manual_seed(0)
-        model = CrossEncoder.from_backbone(recipe.backbone)
-        dev = DevSet.build({"toy": preparation}, recipe)
-        return Trainer(recipe, model, preparation.pipeline, {"toy": source}, dev, run)
+        model, _ = make_model(recipe, torch.device("cpu"))
+        data = Data.build(recipe, [toy], load_run_pipeline(toy_run), run / "tokenizer.json")
+        return Trainer(recipe, model, RankingObjective(recipe, data.pipeline, data.examples), data.draw, data.dev, run)
 
     return make
 
 
+def weights_of(model: CrossEncoder) -> Tensor:
+    return torch.cat([p.detach().flatten() for p in model.parameters()])
+
+
 def weights(trainer: Trainer) -> Tensor:
-    return torch.cat([p.detach().flatten() for p in trainer.model.parameters()])
+    return weights_of(trainer.model)
 
 
 def moments(trainer: Trainer) -> Tensor:
@@ -80,7 +71,15 @@ def test_what_is_logged(toy_run: Path) -> None:
     assert [r["step"] for r in lines if "loss" in r] == list(range(1, 41))
     assert [r["step"] for r in lines if "dev" in r] == [20, 40]
     assert {r["budget"] for r in lines if "loss" in r} == {80, 96}
-    assert all(r["sequences"] == 4 * (1024 // (r["budget"] * 4)) and r["seconds"] > 0 for r in lines if "loss" in r)
+    assert all(r["pairs"] == 4 * (1024 // (r["budget"] * 4)) for r in lines if "loss" in r)
+    assert all(r["tokens"] == r["pairs"] * r["budget"] and r["seconds"] > 0 for r in lines if "loss" in r)
+    assert all(r["pairs_per_second"] > 0 and r["tokens_per_second"] > 0 and r["peak_memory_mb"] > 50 for r in lines if "dev" in r)
+
+
+def test_what_is_said_at_the_end(trainer: Make, capsys: pytest.CaptureFixture[str]) -> None:
+    trainer().train()
+    *_, last = capsys.readouterr().err.splitlines()
+    assert re.fullmatch(r"toy: 2 steps in \d+ s: [\d,.]+ pairs/s, [\d,]+ tokens/s, peak memory [\d,]+ MB", last)
 
 
 @pytest.mark.parametrize("loss", ["listwise", "hinge"])
@@ -129,8 +128,9 @@ def test_a_gradient_that_is_not_a_number_stops_too(trainer: Make, monkeypatch: p
 
 def test_what_goes_wrong_while_drawing_reaches_the_caller(trainer: Make, monkeypatch: pytest.MonkeyPatch) -> None:
     broken = trainer()
-    for query in broken.sources["toy"].queries:
-        monkeypatch.setitem(broken.sources["toy"].relevant, query, ["sea-0"])
+    source = broken.draw.__self__.sources["toy"]
+    for query in source.queries:
+        monkeypatch.setitem(source.relevant, query, ["sea-0"])
     with pytest.raises(ValueError, match="names document 'sea-0'"):
         broken.train()
 
@@ -138,7 +138,7 @@ def test_what_goes_wrong_while_drawing_reaches_the_caller(trainer: Make, monkeyp
 def test_a_finished_run_stays_as_it_is(trainer: Make) -> None:
     done = trainer()
     done.train()
-    again = Trainer(done.recipe, done.model, done.pipeline, done.sources, done.dev, done.run)
+    again = trainer(done.run)
     log, saved = (done.run / "log.jsonl").read_bytes(), (latest(done.run) / "model.safetensors").stat().st_mtime_ns
     assert again.step == done.recipe.steps
     again.train()
@@ -146,10 +146,107 @@ def test_a_finished_run_stays_as_it_is(trainer: Make) -> None:
     assert (latest(done.run) / "model.safetensors").stat().st_mtime_ns == saved
 
 
+def test_recomputed_activations_give_the_same_update(trainer: Make) -> None:
+    plain, checkpointed = trainer(steps=1), trainer(steps=1, gradient_checkpointing=True)
+    calls = []
+    for each in (plain, checkpointed):
+        each.model.encoder.encoder.layer[0].attention.register_forward_hook(lambda *_, who=each.run: calls.append(who))
+        each.train()
+    assert calls.count(checkpointed.run) > calls.count(plain.run) > 0
+    assert torch.equal(moments(checkpointed), moments(plain))
+    assert torch.equal(weights(checkpointed), weights(plain))
+
+
+def test_dropout_goes_on_where_it_stopped(trainer: Make) -> None:
+    """The masks of a step are those of a run that was not interrupted, whatever was measured between."""
+    whole, stopped = (trainer(steps=4, dropout=0.2, checkpoint_every=2, evaluate_every=every) for every in (100, 1))
+    whole.train()
+    draw = stopped.draw
+
+    def die(step: int) -> StepBatch:
+        if step == 3:
+            raise KeyboardInterrupt
+        return draw(step)
+
+    stopped.draw = die
+    with pytest.raises(KeyboardInterrupt):
+        stopped.train()
+    resumed = trainer(stopped.run, steps=4, dropout=0.2)
+    assert (stopped.step, resumed.step) == (3, 2)
+    resumed.train()
+    assert torch.equal(weights(resumed), weights(whole))
+    undropped = trainer(steps=4)
+    undropped.train()
+    assert not torch.equal(weights(undropped), weights(whole))
+
+
+@dataclass
+class Grader:
+    """A dev set whose measurements are given."""
+
+    values: Sequence[float]
+    taken: int = 0
+
+    def measure(self, model: CrossEncoder) -> Mapping[str, Mapping[str, float]]:
+        self.taken += 1
+        value = self.values[self.taken - 1]
+        return {"toy": {"RR@10": value}, "other": {"RR@10": 0.5}}
+
+
+def graded(trainer: Trainer, values: Sequence[float]) -> Trainer:
+    trainer.dev = Grader(values)  # type: ignore[assignment]
+    return trainer
+
+
+def test_it_stops_early_and_keeps_the_best(trainer: Make) -> None:
+    """Measured each step; the second is the best, and two without a better one follow, one of them equal."""
+    settings = {"steps": 9, "evaluate_every": 1, "checkpoint_every": 1, "patience": 2}
+    stopped = graded(trainer(**settings), [0.3, 0.6, 0.6, 0.4, 0.9])
+    stopped.train()
+    assert stopped.step == 4
+    two = graded(trainer(steps=9, evaluate_every=2), [])
+    with pytest.raises(IndexError):  # dies when it is measured, after two steps
+        two.train()
+    assert chosen(stopped.run) == stopped.run / "best"
+    assert torch.equal(weights_of(CrossEncoder.load(chosen(stopped.run))), weights(two))
+    again = graded(trainer(stopped.run, **settings), [1.0])
+    again.train()  # stopped is stopped, also for the same command
+    assert (again.step, again.dev.taken) == (4, 0)
+
+
+def test_a_resumed_run_remembers_its_best(trainer: Make) -> None:
+    settings = {"steps": 9, "evaluate_every": 1, "checkpoint_every": 1, "patience": 2}
+    first = graded(trainer(**settings), [0.6, 0.5])
+    with pytest.raises(IndexError):  # dies while it measures the third time
+        first.train()
+    second = graded(trainer(first.run, **settings), [0.55, 0.9])
+    assert (second.step, second.stopping.best, second.stopping.stale) == (2, pytest.approx(0.55), 1)
+    second.train()
+    assert second.step == 3
+
+
+def test_without_patience_nothing_stops_and_no_best_is_kept(trainer: Make) -> None:
+    run = graded(trainer(steps=5, evaluate_every=1), [0.6, 0.5, 0.4, 0.3, 0.2])
+    run.train()
+    assert run.step == 5
+    assert chosen(run.run) == run.run / "checkpoint"
+
+
+@pytest.mark.parametrize(
+    ("tokens", "expected"),
+    [(1, [[3], [5], [2], [9], [1]]), (8, [[3, 5], [2], [9], [1]]), (10, [[3, 5, 2], [9, 1]]), (99, [[3, 5, 2, 9, 1]])],
+)
+def test_micro_batches(tokens: int, expected: list[list[int]]) -> None:
+    groups = [Group("q", ("d",), [], cost) for cost in (3, 5, 2, 9, 1)]
+    assert [[g.tokens for g in part] for part in micro_batches(groups, lambda g: g.tokens, tokens)] == expected
+    assert list(micro_batches([], lambda g: g.tokens, tokens)) == []
+
+
 def test_the_learning_rate_by_hand() -> None:
     """Ten steps, a fifth of them warm-up: up in two, then down in eight to zero."""
     factors = [learning_rate_factor(step, 10, 0.2) for step in range(11)]
     assert factors == pytest.approx([0.5, 1, 1, 7 / 8, 6 / 8, 5 / 8, 4 / 8, 3 / 8, 2 / 8, 1 / 8, 0])
+    assert [learning_rate_factor(step, 10, 0.2, "none") for step in range(11)] == [0.5, *[1.0] * 10]
 
 
 @pytest.mark.parametrize("steps", [1, 2, 7, 100])

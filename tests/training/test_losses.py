@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 
-from training.losses import LOSSES, hinge, listwise, logistic
+from training.losses import LOSSES, hinge, listwise, logistic, pointwise
 
 SCORES = torch.tensor([[2.0, 1.5, 0.0], [0.0, 3.0, -2.0]])
 
@@ -37,7 +37,13 @@ def test_listwise_over_one_negative_is_logistic() -> None:
     assert listwise(scores).item() == pytest.approx(logistic(scores).item())
 
 
-@pytest.mark.parametrize("name", LOSSES)
+def test_pointwise_by_hand() -> None:
+    """Minus ln p of the relevant documents and minus ln (1 - p) of the others, p the sigmoid: softplus(-s+) and softplus(s-)."""
+    terms = [math.log(1 + math.exp(score)) for score in (-2, 1.5, 0, 0, 3, -2)]
+    assert pointwise(SCORES).item() == pytest.approx(sum(terms) / 6)
+
+
+@pytest.mark.parametrize("name", [name for name in LOSSES if name != "pointwise"])
 def test_the_gradient_lifts_the_relevant_document_and_ignores_a_shift(name: str) -> None:
     scores = torch.zeros(3, 4, requires_grad=True)
     LOSSES[name](scores).backward()
@@ -49,4 +55,4 @@ def test_the_gradient_lifts_the_relevant_document_and_ignores_a_shift(name: str)
 
 
 def test_the_names_are_those_of_the_recipes() -> None:
-    assert sorted(LOSSES) == ["hinge", "listwise", "logistic"]
+    assert sorted(LOSSES) == ["hinge", "listwise", "logistic", "pointwise"]

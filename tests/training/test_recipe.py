@@ -15,7 +15,7 @@ from training.recipe import DEFAULT_BACKBONE, Recipe, RecipeError, backbone_path
 RECIPES = Path(__file__).resolve().parents[2] / "training" / "recipes"
 
 
-@pytest.mark.parametrize("path", sorted(RECIPES.rglob("*.yaml")), ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", sorted(RECIPES.glob("*/*.yaml")), ids=lambda path: path.stem)
 def test_the_recipes_that_come_along_read_and_dump_to_themselves(path: Path) -> None:
     recipe = load_recipe(path)
     assert recipe.name == path.stem
@@ -111,3 +111,47 @@ def test_every_loss_can_be_named(make_recipe: Callable[..., Recipe]) -> None:
 def test_backbones() -> None:
     assert backbone_path("some/model") == "some/model"
     assert backbone_path(DEFAULT_BACKBONE) == str(get_model_path())
+
+
+@pytest.fixture
+def write(tmp_path: Path) -> Callable[..., Path]:
+    """Writes a recipe of these keys."""
+
+    def recipe(file: str, **tree: Any) -> Path:
+        path = tmp_path / f"{file}.yaml"
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(yaml.safe_dump(tree), encoding="utf-8")
+        return path
+
+    return recipe
+
+
+def test_a_recipe_over_its_bases(write: Callable[..., Path]) -> None:
+    """Key by key; a component is replaced whole; of several bases the later wins; --set wins over all."""
+    write("root", name="root", steps=5, seed=1, pipeline={"selector": {"name": "bm25", "k1": 2.0}, "packing": {"query_tokens": 9}})
+    write("middle", base="root.yaml", seed=2, pipeline={"packing": {"title_tokens": 3}})
+    write("below/other", base="../root.yaml", seed=3, dropout=0.5)
+    top = write("top", base=["middle.yaml", "below/other.yaml"], name="top", pipeline={"selector": {"name": "tfidf"}})
+    recipe = load_recipe(top, ["steps=6"])
+    assert (recipe.name, recipe.steps, recipe.seed, recipe.dropout) == ("top", 6, 3, 0.5)
+    assert recipe.pipeline.selector == {"name": "tfidf"}
+    assert (recipe.pipeline.packing.query_tokens, recipe.pipeline.packing.title_tokens) == (9, 3)
+
+
+def test_a_recipe_over_another(write: Callable[..., Path]) -> None:
+    first = write("first", name="first", negatives={"per_query": 2, "depth": 7})
+    second = write("second", negatives={"depth": 8}, aggregator=None)
+    recipe = load_recipe([first, second])
+    assert (recipe.name, recipe.negatives.per_query, recipe.negatives.depth) == ("first", 2, 8)
+
+
+def test_bases_that_are_none(write: Callable[..., Path]) -> None:
+    with pytest.raises(RecipeError, match=r"nowhere\.yaml: cannot be read as YAML"):
+        load_recipe(write("a", name="a", base="nowhere.yaml"))
+    write("one", base="two.yaml")
+    with pytest.raises(RecipeError, match=r"one\.yaml: is its own base, by way of one\.yaml, two\.yaml"):
+        load_recipe(write("two", base="one.yaml").with_name("one.yaml"))
+    wrong = write("wrong", base=["plain.yaml"], steps=0)
+    write("plain", name="plain")
+    with pytest.raises(RecipeError, match=r"plain\.yaml \+ .*wrong\.yaml: steps: "):
+        load_recipe([wrong.with_name("plain.yaml"), wrong])

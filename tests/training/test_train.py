@@ -8,6 +8,7 @@ import subprocess
 import sys
 from collections import Counter
 from collections.abc import Callable
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -16,16 +17,19 @@ import pytest
 import torch
 import yaml
 from safetensors.torch import load_file
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from keyblock.frequencies import DocumentFrequencies
+from keyblock.pipeline import Pipeline
 from keyblock.text import Analyzer, AnalyzerConfig
 from keyblock.tokenization import Tokenizer
+from training.checkpoints import CheckpointError
 from training.cli import train_main
 from training.collection import Collection, CollectionError
 from training.curves import read_log
 from training.first_stage import candidate_pool
 from training.recipe import Recipe, RecipeError, load_recipe
-from training.train import best_device, fastest_attention, make_pipeline, train
+from training.train import fastest_attention, make_pipeline, train
 
 ROOT = Path(__file__).resolve().parents[2]
 KILLED_AT = 27  # the recipe's checkpoints are of steps 20 and 40
@@ -43,6 +47,37 @@ def last_words(trainer, **what):
 
 Trainer._log = last_words
 sys.exit(train_main(sys.argv[1:]))
+"""
+KILLED_OFTEN = """
+import os, random, signal, sys, time
+from pathlib import Path
+from transformers import BertModel  # imported once, for every fork
+from training.cli import train_main
+
+log, chance = Path(sys.argv[sys.argv.index("--out") + 1]) / "log.jsonl", random.Random(3)
+
+def train():
+    child = os.fork()
+    if not child:
+        os._exit(train_main(sys.argv[1:]))
+    return child
+
+def lines():
+    return log.read_bytes().count(b"\\n") if log.exists() else 0
+
+for more in (0, 5, 1, 8, 0, 3, 9):
+    child, before, ended = train(), lines(), 0
+    while lines() < before + more and not ended:
+        time.sleep(0.002)
+        ended, status = os.waitpid(child, os.WNOHANG)
+    if ended:
+        sys.exit(f"ended by itself with status {status}")
+    time.sleep(chance.uniform(0, 0.02 if more else 0.5))
+    os.kill(child, signal.SIGKILL)
+    os.waitpid(child, 0)
+    print(lines(), flush=True)
+
+sys.exit(os.waitstatus_to_exitcode(os.waitpid(train(), 0)[1]))
 """
 Make = Callable[..., Recipe]
 
@@ -70,6 +105,123 @@ def test_a_killed_run_ends_in_the_same_weights(toy_run: Path, toy_path: Path, re
     resumed, whole = weights(tmp_path / "run"), weights(toy_run)
     assert resumed.keys() == whole.keys()
     assert [name for name in whole if not torch.equal(resumed[name], whole[name])] == []
+
+
+@pytest.mark.timeout(400)
+def test_killed_at_any_moment_again_and_again(toy_run: Path, toy_path: Path, recipe_file: Path, tmp_path: Path) -> None:
+    """SIGKILL whenever it falls: while it prepares, steps, measures or saves; it still ends in the weights of a run left alone."""
+    run, every = tmp_path / "run", 2
+    arguments = [str(recipe_file), "--collection", str(toy_path), "--out", str(run), "--set", f"checkpoint_every={every}"]
+    environment = os.environ | {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", "KEYBLOCK_CACHE": str(tmp_path / "cache")}
+    done = subprocess.run([sys.executable, "-c", KILLED_OFTEN, *arguments], env=environment, capture_output=True, check=False)
+    assert done.returncode == 0, done.stderr.decode()[-2000:]
+    assert len(done.stdout.split()) == 7
+    lines = (run / "log.jsonl").read_text(encoding="utf-8").splitlines()
+    steps = [record["step"] for record in map(json.loads, lines) if "loss" in record]
+    again = [before - step + 1 for before, step in pairwise(steps) if step <= before]
+    assert again
+    assert max(again) <= every  # steps that a kill costs
+    resumed, whole = weights(run), weights(toy_run)
+    assert [name for name in whole if not torch.equal(resumed[name], whole[name])] == []
+    assert losses(run) == losses(toy_run)
+
+
+def test_a_full_disk_ends_in_one_line_and_with_room_it_goes_on(
+    toy_run: Path,
+    toy_path: Path,
+    recipe_file: Path,
+    tmp_path: Path,
+    small_disk: Callable[[int | None], None],
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """No file of a megabyte can be written: checkpoints are larger."""
+    arguments = [str(recipe_file), "--collection", str(toy_path), "--out", str(tmp_path / "run")]
+    small_disk(1_000_000)
+    assert train_main(arguments) == 2
+    small_disk(None)
+    said = capsys.readouterr().err
+    assert "Traceback" not in said
+    assert "checkpoint: could not be written, what was there stays; is the disk full?" in said.splitlines()[-1]
+    assert not [path for path in (tmp_path / "run").iterdir() if path.name.startswith("checkpoint")]
+    assert train_main(arguments) == 0
+    resumed, whole = weights(tmp_path / "run"), weights(toy_run)
+    assert [name for name in whole if not torch.equal(resumed[name], whole[name])] == []
+
+
+SMALL = {"steps": 2, "budgets": {80: 1.0}, "tokens_per_step": 640}
+
+
+def test_a_run_that_starts_from_another(toy: Collection, toy_run: Path, tmp_path: Path, make_recipe: Make) -> None:
+    """With a rate of almost nothing it stays what the other was; with another seed its own head would be another."""
+    still = {"encoder_lr": 1e-12, "head_lr": 1e-12, "weight_decay": 0.0}
+    recipe = make_recipe(init=str(toy_run), seed=5, optimizer=still, **SMALL)
+    train(recipe, [toy], tmp_path / "run")
+    mine, start = weights(tmp_path / "run"), weights(toy_run)
+    for name, tensor in start.items():
+        torch.testing.assert_close(mine[name], tensor, rtol=0, atol=1e-9)
+    assert [r["dev"]["toy"]["RR@10"] for r in read_log(tmp_path / "run") if "dev" in r] == [1.0]
+
+
+def test_it_starts_from_the_other_runs_best(toy: Collection, run_copy: Path, tmp_path: Path, make_recipe: Make) -> None:
+    shutil.copytree(run_copy / "checkpoint", run_copy / "best")
+    (run_copy / "checkpoint" / "model.safetensors").unlink()
+    train(make_recipe(init=str(run_copy), **SMALL), [toy], tmp_path / "run")
+    assert len(losses(tmp_path / "run")) == 2
+
+
+def test_a_resumed_run_no_longer_needs_what_it_started_from(
+    toy: Collection, run_copy: Path, tmp_path: Path, make_recipe: Make
+) -> None:
+    recipe = make_recipe(init=str(run_copy), **SMALL)
+    train(recipe, [toy], tmp_path / "run")
+    shutil.rmtree(run_copy)
+    train(recipe, [toy], tmp_path / "run")
+    assert len(losses(tmp_path / "run")) == 2
+
+
+def test_a_start_that_is_none(toy: Collection, backbone: Path, tmp_path: Path, make_recipe: Make, toy_run: Path) -> None:
+    with pytest.raises(CheckpointError, match="nowhere: has no checkpoint"):
+        train(make_recipe(init=str(tmp_path / "nowhere")), [toy], tmp_path / "run")
+    with pytest.raises(ValueError, match="checkpoint: cannot be read as an encoder"):
+        train(make_recipe(init=str(toy_run), backbone=str(backbone)), [toy], tmp_path / "other")
+
+
+def test_another_model_selects(toy: Collection, toy_run: Path, run_copy: Path, tmp_path: Path, make_recipe: Make) -> None:
+    """It is copied into the run, which then stands by itself."""
+    pipeline = make_recipe().pipeline.model_dump() | {"selector": {"name": "learned"}}
+    recipe = make_recipe(pipeline=pipeline, selector_run=str(run_copy), **SMALL)
+    train(recipe, [toy], tmp_path / "run")
+    shutil.rmtree(run_copy)
+    train(recipe, [toy], tmp_path / "run")
+    assert {path.name for path in (tmp_path / "run" / "chooser").iterdir()} == {
+        path.name for path in (toy_run / "checkpoint").iterdir() if path.name != "state.pt"
+    }
+    train(make_recipe(pipeline=pipeline, **SMALL), [toy], tmp_path / "alone")
+    assert losses(tmp_path / "alone") != losses(tmp_path / "run")
+
+
+def test_tensorboard_is_written_when_asked_for(toy_path: Path, recipe_file: Path, tmp_path: Path) -> None:
+    command = f"{recipe_file} --collection {toy_path} --set steps=2 --set evaluate_every=1 --tensorboard --out {tmp_path}/run"
+    assert train_main(command.split()) == 0
+    events = EventAccumulator(str(tmp_path / "run" / "tensorboard"))
+    events.Reload()
+    assert [event.value for event in events.Scalars("loss")] == pytest.approx(losses(tmp_path / "run"))
+    assert [event.step for event in events.Scalars("dev/toy/RR@10")] == [1, 2]
+
+
+def test_prepared_documents_are_found_again(
+    toy: Collection, tmp_path: Path, make_recipe: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A second run prepares none, and draws the same."""
+    recipe = make_recipe(**SMALL)
+    train(recipe, [toy], tmp_path / "first", cache=tmp_path / "cache")
+
+    def refuse(pipeline: Pipeline, texts: list[str], titles: object = None) -> None:
+        raise AssertionError(f"prepared again: {texts}")
+
+    monkeypatch.setattr(Pipeline, "prepare_documents", refuse)
+    train(recipe, [toy], tmp_path / "second", cache=tmp_path / "cache")
+    assert losses(tmp_path / "second") == losses(tmp_path / "first")
 
 
 def test_what_a_run_holds(toy_run: Path, recipe_tree: dict[str, Any], tiny_backbone: Path) -> None:
@@ -212,4 +364,3 @@ def test_budgets_beyond_the_backbones_positions(
 def test_the_attention_of_a_device() -> None:
     assert fastest_attention(torch.device("cpu")) == "keyblock_cpu"
     assert fastest_attention(torch.device("cuda")) == "sdpa"
-    assert best_device().type == ("cuda" if torch.cuda.is_available() else "cpu")

@@ -1,0 +1,82 @@
+"""Two processes that train together over gloo, against one that trains alone."""
+
+import os
+import socket
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from training.cli import train_main
+from training.curves import read_log
+
+ROOT = Path(__file__).resolve().parents[2]
+SEVERAL = "import sys; from training.cli import train_main; sys.exit(max(train_main(given.split()) for given in sys.argv[1:]))"
+SHIFTS = {"bias", "encoder.layer.1.output.LayerNorm.bias"}  # move all scores alike: their gradient is rounding, Adam's step is not
+WEIGHT = "encoder.layer.0.intermediate.dense.weight"
+PATIENCE = 100  # seconds until a process that waits for the other one is given up
+
+
+def together(commands: Sequence[str], processes: int = 2) -> list[tuple[int, str]]:
+    """Run keyblock-train commands, one after the other, in so many processes at once, as torchrun does; exit codes and stderr."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    shared = {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
+    shared |= {"WORLD_SIZE": str(processes), "LOCAL_WORLD_SIZE": str(processes), "CUDA_VISIBLE_DEVICES": ""}
+    started = [
+        subprocess.Popen(
+            [sys.executable, "-c", SEVERAL, *commands],
+            env=os.environ | shared | {"RANK": str(rank), "LOCAL_RANK": str(rank)},
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        for rank in range(processes)
+    ]
+    try:
+        return [(process.wait(PATIENCE), process.communicate()[1]) for process in started]
+    finally:
+        for process in started:
+            process.kill()
+
+
+def weights(run: Path) -> dict[str, torch.Tensor]:
+    return load_file(run / "checkpoint" / "model.safetensors") | load_file(run / "checkpoint" / "head.safetensors")
+
+
+@pytest.mark.timeout(300)  # two processes import PyTorch; on a busy machine that takes its time
+def test_two_processes_update_like_one(toy_path: Path, recipe_file: Path, tiny_backbone: Path, tmp_path: Path) -> None:
+    """Three groups or two a step, so that shares are uneven; and one group a step, so that the second process has none."""
+    rates = "--set optimizer.encoder_lr=1e-4 --set optimizer.head_lr=1e-4"
+    common = f"{recipe_file} --collection {toy_path} {rates} --set steps=5 --set evaluate_every=1 --set patience=1"
+    several = f"{common} --set tokens_per_step=1024 --out {tmp_path}/NAME-several"
+    single = f"{common} --set tokens_per_step=320 --out {tmp_path}/NAME-single"
+    for code, said in together([several.replace("NAME", "two"), single.replace("NAME", "two")]):
+        assert code == 0, said[-2000:]
+    for which, command in (("several", several), ("single", single)):
+        assert train_main(command.replace("NAME", "one").split()) == 0
+        one, two = (tmp_path / f"{how}-{which}" for how in ("one", "two"))
+        mine, theirs, start = weights(one), weights(two), load_file(tiny_backbone / "model.safetensors")
+        assert mine.keys() == theirs.keys()
+        far = {name: float((mine[name] - theirs[name]).abs().max()) for name in mine.keys() - SHIFTS}
+        assert max(far.values()) < 1e-5, far
+        assert float((mine[WEIGHT] - start[WEIGHT]).abs().median()) > 5e-5
+        told, theirs_told = read_log(one), read_log(two)
+        assert len(told) == len(theirs_told) < 2 * 5  # stopped before the five steps were done, all processes alike
+        assert [r["loss"] for r in told if "loss" in r] == pytest.approx([r["loss"] for r in theirs_told if "loss" in r], abs=1e-5)
+        assert [r["dev"] for r in told if "dev" in r] == [r["dev"] for r in theirs_told if "dev" in r]
+
+
+@pytest.mark.timeout(300)
+def test_what_goes_wrong_in_several_processes_is_said(toy_path: Path, recipe_file: Path, tmp_path: Path) -> None:
+    """By each of them: what they compute is the same."""
+    broken = "--set optimizer.encoder_lr=1e38 --set optimizer.head_lr=1e38 --set optimizer.warmup=0 --set steps=3"
+    for code, said in together([f"{recipe_file} --collection {toy_path} {broken} --out {tmp_path}/run"]):
+        assert code == 2
+        assert "Traceback" not in said
+        assert "keyblock-train: step 1: the loss is " in said
+    assert not (tmp_path / "run" / "checkpoint").exists()
