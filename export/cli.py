@@ -12,8 +12,8 @@ import transformers
 from export.exporter import Options, export_run
 from export.precision import WeightPrecision
 from keyblock.bundle import Bundle
+from keyblock.runtime.model import GraphModel
 from keyblock.runtime.providers import Provider
-from keyblock.runtime.session import Session
 from training.collection import Collection
 
 
@@ -57,12 +57,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def summary(bundle: Bundle, provider: Provider) -> str:
-    """What was written, what was measured, and how long a session takes to load."""
+    """What was written, what was measured, and how long its sessions take to load."""
     started = time.perf_counter()
-    session = Session(bundle.graph_path, provider)
+    choice = GraphModel.open(bundle, provider).session.choice
     seconds = time.perf_counter() - started
     megabytes = sum(entry.bytes for entry in bundle.manifest.files.values()) / 1e6
-    head = (
-        f"{bundle.path}: {megabytes:.1f} MB, fused {bundle.manifest.graph.fused}, loads in {seconds:.1f} s ({session.choice.why})"
-    )
+    head = f"{bundle.path}: {megabytes:.1f} MB, fused {bundle.manifest.graph.fused}, loads in {seconds:.1f} s ({choice.why})"
     return f"{head}\n{json.dumps(bundle.manifest.quality['export'], indent=2)}"

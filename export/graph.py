@@ -22,7 +22,7 @@ from keyblock.runtime.session import INPUTS
 from training.model import CrossEncoder
 
 OPSET = 17
-OUTPUT = "logits"
+LOGITS, OUTPUTS = "logits", "outputs"
 
 
 class Traceable(nn.Module):
@@ -33,15 +33,20 @@ class Traceable(nn.Module):
         self.model = model
 
     def forward(self, input_ids: Tensor, token_type_ids: Tensor, attention_mask: Tensor) -> Tensor:
-        """Logits of shape (batch,) from three (batch, length) integer tensors."""
+        """See CrossEncoder.outputs; three (batch, length) integer tensors."""
         batch, length = input_ids.shape
         hidden = 1.0 - attention_mask[:, None, None, :].expand(batch, 1, length, length).to(torch.float32)
         mask = hidden.masked_fill(hidden.to(torch.bool), torch.finfo(torch.float32).min)  # (B, 1, L, L), added to the scores
-        return self.model(input_ids, token_type_ids, mask)
+        return self.model.outputs(input_ids, token_type_ids, mask)
+
+
+def output_name(model: CrossEncoder) -> str:
+    """What a model's graph calls its output: a logit alone, or with the state behind it that an aggregator reads."""
+    return LOGITS if model.aggregator is None else OUTPUTS
 
 
 def export_graph(model: CrossEncoder, path: Path) -> dict[str, int]:
-    """Write the fused fp32 graph to `path`.
+    """Write the fused fp32 graph of what the model says of sequences to `path`; its aggregator is another (export.aggregation).
 
     Args:
         model: loaded with ``attention="eager"``; left in eval mode.
@@ -63,7 +68,7 @@ def export_graph(model: CrossEncoder, path: Path) -> dict[str, int]:
     fused = {name: count for name, count in optimized.get_fused_operator_statistics().items() if count}
     check_fused(fused, config.num_hidden_layers)
     narrow_last_layer(optimized.model)
-    check_inputs(optimized.model)
+    check_inputs(optimized.model, None if model.aggregator is None else 1 + config.hidden_size)
     onnx.save(optimized.model, str(path))
     return fused
 
@@ -73,17 +78,33 @@ def _trace(model: CrossEncoder, path: Path) -> None:
     ids = torch.arange(2 * 16).reshape(2, 16) % model.encoder.config.vocab_size
     mask = torch.ones_like(ids)
     mask[1, 12:] = 0
-    free = {name: {0: "batch", 1: "length"} for name in INPUTS} | {OUTPUT: {0: "batch"}}
+    free = {name: {0: "batch", 1: "length"} for name in INPUTS}
+    # the exporter restores the mode of the module it is given, and with it the model's
+    trace(Traceable(model).eval(), (ids, torch.zeros_like(ids), mask), path, output_name(model), free)
+
+
+def trace(module: nn.Module, example: tuple[Tensor, ...], path: Path, output: str, free: dict[str, dict[int, str]]) -> None:
+    """Write a module as an ONNX graph.
+
+    Args:
+        module: in eval mode.
+        example: what it is traced with; no free dimension may be 1 in it.
+        path: where the ONNX file goes.
+        output: the name of its one output.
+        free: names of the free dimensions, by input, in the inputs' order; the output's first one is the inputs'.
+    """
+    first = next(iter(free.values()))[0]
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)  # the exporter itself is deprecated; see above for why it is used
         warnings.simplefilter("ignore", TracerWarning)
+        warnings.filterwarnings("ignore", "Constant folding")  # of what is folded when the graph is loaded
         torch.onnx.export(
-            Traceable(model).eval(),  # the exporter restores this module's mode, and with it the model's
-            (ids, torch.zeros_like(ids), mask),
+            module,
+            example,
             str(path),
-            input_names=list(INPUTS),
-            output_names=[OUTPUT],
-            dynamic_axes=free,
+            input_names=list(free),
+            output_names=[output],
+            dynamic_axes=free | {output: {0: first}},
             opset_version=OPSET,
             dynamo=False,
         )
@@ -136,13 +157,29 @@ def check_fused(fused: dict[str, int], n_layers: int) -> None:
         )
 
 
-def check_inputs(model: ModelProto) -> None:
-    """Raise ExportError unless the inputs are INPUTS and the output OUTPUT, with batch and length free."""
-    inputs, outputs = model.graph.input, model.graph.output
-    names = [given.name for given in inputs], [given.name for given in outputs]
-    if names != (list(INPUTS), [OUTPUT]):
-        raise ExportError(f"the graph maps {names[0]} to {names[1]}, not {list(INPUTS)} to {[OUTPUT]}")
-    for given in [*inputs, *outputs]:
-        sizes = [dim.dim_param or dim.dim_value for dim in given.type.tensor_type.shape.dim]
-        if sizes != (["batch", "length"] if given.name in INPUTS else ["batch"]):
-            raise ExportError(f"{given.name} has shape {sizes}: batch and length must be free")
+def check_inputs(model: ModelProto, width: int | None = None) -> None:
+    """Raise ExportError unless an encoder's inputs and output are as a session wants them, with batch and length free.
+
+    Args:
+        model: the graph.
+        width: columns of the output; None: logits alone.
+    """
+    due: dict[str, list[str | int]] = {name: ["batch", "length"] for name in INPUTS}
+    check_shapes(model, due, {LOGITS: ["batch"]} if width is None else {OUTPUTS: ["batch", width]})
+
+
+def check_shapes(model: ModelProto, inputs: dict[str, list[str | int]], outputs: dict[str, list[str | int]]) -> None:
+    """Raise ExportError unless the graph maps these inputs, in order, to these outputs; a name stands for a free dimension."""
+    found = [{given.name: _sizes(given) for given in part} for part in (model.graph.input, model.graph.output)]
+    names = [list(part) for part in found]
+    if names != [list(inputs), list(outputs)]:
+        raise ExportError(f"the graph maps {names[0]} to {names[1]}, not {list(inputs)} to {list(outputs)}")
+    for name, sizes in (inputs | outputs).items():
+        given = (found[0] | found[1])[name]
+        if given != sizes:
+            free = " and ".join(size for size in inputs[names[0][0]] if isinstance(size, str))
+            raise ExportError(f"{name} has shape {given}, not {sizes}: {free} must be free")
+
+
+def _sizes(given: onnx.ValueInfoProto) -> list[str | int]:
+    return [dim.dim_param or dim.dim_value for dim in given.type.tensor_type.shape.dim]

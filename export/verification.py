@@ -1,5 +1,6 @@
-"""What an exported graph must pass: fp32 parity with PyTorch on real packed inputs, and its ranking at the served precision."""
+"""What exported graphs must pass: fp32 parity with PyTorch on real packed inputs, and their ranking at the served precision."""
 
+import random
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -9,27 +10,26 @@ from numpy.typing import NDArray
 from tqdm import tqdm
 
 from export import ExportError
+from keyblock.aggregation import aggregate
 from keyblock.packing import Packed
-from keyblock.pipeline import Pipeline
-from keyblock.runtime.batching import score_all
-from keyblock.runtime.session import Session
+from keyblock.pipeline import Pipeline, Selection
+from keyblock.runtime.model import GraphModel
+from keyblock.scoring import Model, Scored, select_documents
 from training.collection import Collection
 from training.evaluation import sample
 from training.measures import DEFAULT_MEASURES, means, per_query
-from training.model import CrossEncoder
 from training.ranking import LocalRanker
 from training.runs import Run
 from training.sampling import Preparation
-from training.scoring import score
 
 PARITY = 1e-3  # largest difference of a logit, fp32 graph against fp32 PyTorch
 RANKING_LOSS = 0.002  # of nDCG@10 on dev, served precision against fp32
-PARITY_PAIRS = 128  # a budget
+PARITY_SEQUENCES = 128  # a budget
 
 
 @dataclass
 class Dev:
-    """Dev queries of a collection with their candidates, packed by the pipeline that is exported."""
+    """Dev queries of a collection with their candidates, for the pipeline that is exported."""
 
     preparation: Preparation
     candidates: Run
@@ -41,39 +41,58 @@ class Dev:
         chosen = sample(sorted(run), queries)
         return cls(Preparation(collection, pipeline), {q: dict(list(run[q].items())[:depth]) for q in chosen})
 
-    def packed(self, budget: int, count: int) -> list[Packed]:
-        """`count` pairs at most, spread over the queries."""
+    def selections(self, model: Model, budget: int, sequences: int) -> tuple[list[Selection], list[Packed]]:
+        """Pairs in a fixed random order, until so many sequences are reached.
+
+        Returns:
+            What was selected of each, and what a learned selector asked the model for it.
+        """
         pairs = [(q, d) for q, documents in self.candidates.items() for d in documents]
-        step = max(1, len(pairs) // count)
-        return [self.preparation.pack(q, d, budget) for q, d in pairs[::step][:count]]
+        selections: list[Selection] = []
+        asked: list[Packed] = []
+
+        def choose(given: Sequence[Packed]) -> NDArray[np.float32]:
+            asked.extend(given)
+            return model.choose(given)
+
+        for query_id, doc_id in random.Random(0).sample(pairs, len(pairs)):
+            query, document = self.preparation.query(query_id), self.preparation.document(doc_id)
+            selections += select_documents(self.preparation.pipeline, query, [document], choose, budget)
+            if len(asked) + sum(len(selection.sequences) for selection in selections) >= sequences:
+                break
+        return selections, asked
 
 
 @dataclass
-class Scorer:
-    """Scores through a session and keeps the logits of each call, which a ranker makes once a query."""
+class RecordingRanker(LocalRanker):
+    """Keeps the logits of each query's documents."""
 
-    session: Session
-    pad_id: int
     logits: list[NDArray[np.float32]] = field(default_factory=list)
 
-    def __call__(self, packed: Sequence[Packed]) -> NDArray[np.float32]:
-        """Logits of shape (n_sequences,)."""
-        self.logits.append(score_all(self.session, packed, self.pad_id))
-        return self.logits[-1]
+    def score(self, query_id: str, candidates: Sequence[str], budget: int | None = None) -> Scored:
+        """See LocalRanker."""
+        scored = super().score(query_id, candidates, budget)
+        self.logits.append(scored.logits)
+        return scored
 
 
-def check_parity(model: CrossEncoder, session: Session, dev: Dev) -> dict[str, float]:
-    """The largest and mean difference of a logit between the fp32 graph and PyTorch, over the pipeline's budgets.
+def check_parity(reference: Model, graphs: Model, dev: Dev) -> dict[str, float]:
+    """The largest and mean difference of a logit between the fp32 graphs and PyTorch, over the pipeline's budgets.
+
+    Compared are the logits of documents, of each sequence alone, and those that a learned selector goes by; both sides score the
+    blocks that PyTorch chose. `pairs` counts what was compared.
 
     Raises ExportError beyond PARITY.
     """
-    packing, pad_id = dev.preparation.pipeline.config.packing, dev.preparation.pipeline.tokenizer.pad_id
-    differences = []
+    packing = dev.preparation.pipeline.config.packing
+    expected: list[NDArray[np.float32]] = []
+    found: list[NDArray[np.float32]] = []
     for budget in sorted({*packing.budget_range, packing.budget}):
-        packed = dev.packed(budget, PARITY_PAIRS)
-        differences.append(np.abs(score_all(session, packed, pad_id) - score(model, packed, pad_id, bf16=False)))
-    every = np.concatenate(differences)
-    if not every.max() <= PARITY:
+        selections, asked = dev.selections(reference, budget, PARITY_SEQUENCES)
+        for model, logits in ((reference, expected), (graphs, found)):
+            logits.append(_every_logit(dev.preparation.pipeline, model, selections, asked))
+    every = np.abs(np.concatenate(expected) - np.concatenate(found))
+    if not every.max(initial=0.0) <= PARITY:
         raise ExportError(
             f"the fp32 graph's logits differ from PyTorch's by up to {every.max():.2g} on {dev.preparation.collection.name} "
             f"({PARITY:g} is allowed); the export is wrong: use the locked versions of torch, transformers and onnxruntime"
@@ -81,10 +100,19 @@ def check_parity(model: CrossEncoder, session: Session, dev: Dev) -> dict[str, f
     return {"max": float(every.max()), "mean": float(every.mean()), "pairs": len(every)}
 
 
-def compare(reference: Session, served: Session, dev: Dev) -> dict[str, Any]:
-    """How far the served session moves logits and dev measures away from the fp32 reference, at the default budget."""
+def _every_logit(pipeline: Pipeline, model: Model, selections: Sequence[Selection], asked: Sequence[Packed]) -> NDArray[np.float32]:
+    """Logits of the documents that have blocks, of their sequences where these are others, and of what a selector asked."""
+    outputs = model.outputs([packed for selection in selections for packed in selection.sequences])
+    counts = np.asarray([len(selection.sequences) for selection in selections])
+    alone = outputs if outputs.ndim == 1 else outputs[:, 0]
+    documents = aggregate(pipeline.aggregator, outputs, counts, model.combine)[counts > 0]
+    return np.concatenate([documents, alone[:0] if pipeline.aggregator.joint else alone, model.choose(asked)])
+
+
+def compare(reference: GraphModel, served: GraphModel, dev: Dev) -> dict[str, Any]:
+    """How far the served graphs move documents' logits and dev measures away from the fp32 ones, at the default budget."""
     before, before_logits = _rank(reference, dev, "fp32")
-    after, after_logits = _rank(served, dev, f"{served.choice.provider} {served.choice.precision}")
+    after, after_logits = _rank(served, dev, f"{served.session.choice.provider} {served.session.choice.precision}")
     collection, queries = dev.preparation.collection, list(dev.candidates)
     measures = [means(per_query(collection.qrels, run, queries, DEFAULT_MEASURES)) for run in (before, after)]
     return {
@@ -96,16 +124,20 @@ def compare(reference: Session, served: Session, dev: Dev) -> dict[str, Any]:
     }
 
 
-def _rank(session: Session, dev: Dev, name: str) -> tuple[Run, list[NDArray[np.float32]]]:
-    scorer = Scorer(session, dev.preparation.pipeline.tokenizer.pad_id)
-    ranker = LocalRanker(name, dev.preparation, scorer)
+def _rank(model: Model, dev: Dev, name: str) -> tuple[Run, list[NDArray[np.float32]]]:
+    ranker = RecordingRanker(name, dev.preparation, model)
     progress = tqdm(dev.candidates.items(), desc=f"{dev.preparation.collection.name}, {name}", disable=None)
-    return {query: ranker.rerank(query, list(documents)).scores for query, documents in progress}, scorer.logits
+    return {query: ranker.rerank(query, list(documents)).scores for query, documents in progress}, ranker.logits
 
 
 def logit_differences(before: Sequence[NDArray[np.float32]], after: Sequence[NDArray[np.float32]]) -> dict[str, float]:
-    """Mean, 99th percentile and maximum of the absolute differences; the arrays' shapes agree pair by pair."""
-    moved = np.abs(np.concatenate(before) - np.concatenate(after))
+    """Mean, 99th percentile and maximum of the absolute differences; the arrays' shapes agree pair by pair.
+
+    A document without blocks has no logit (-inf) and is left out.
+    """
+    old, new = np.concatenate(before), np.concatenate(after)
+    scored = np.isfinite(old)
+    moved = np.abs(old[scored] - new[scored])
     return {"mean": float(moved.mean()), "p99": float(np.quantile(moved, 0.99)), "max": float(moved.max()), "pairs": len(moved)}
 
 

@@ -159,13 +159,14 @@ class SentenceSegmenter(Segmenter):
 
     def ranges(self, costs: NDArray[np.int64]) -> NDArray[np.int32]:
         """As many sentences a segment as its limit allows, shape (n_blocks, 2)."""
-        ends = np.flatnonzero(costs == SENTENCE_COST) + 1
+        ends = np.append(0, np.flatnonzero(costs == SENTENCE_COST) + 1)
         limits = self._limits(costs)
         bounds = [0]
         while bounds[-1] < len(costs):
             furthest = bounds[-1] + next(limits)
-            whole = ends[np.searchsorted(ends, furthest, side="right") - 1] if len(ends) else 0
-            bounds.append(min(furthest, len(costs)) if furthest >= len(costs) or whole <= bounds[-1] else int(whole))
+            whole = int(ends[np.searchsorted(ends, furthest, side="right") - 1])
+            inside = whole if whole > bounds[-1] else furthest  # no sentence ends within reach: this one is cut
+            bounds.append(len(costs) if furthest >= len(costs) else inside)
         return between(np.asarray(bounds, dtype=np.int32))
 
     def _limits(self, costs: NDArray[np.int64]) -> Iterator[int]:

@@ -1,6 +1,7 @@
 import shutil
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -8,11 +9,12 @@ from transformers import BertConfig, BertModel
 
 from keyblock.frequencies import DocumentFrequencies
 from keyblock.pipeline import Pipeline, PipelineConfig
+from training.aggregators import AGGREGATORS
 from training.model import CrossEncoder
 from training.train import write_json
 
 
-def _tiny(**changes: object) -> CrossEncoder:
+def _tiny(aggregator: dict[str, Any] | None = None, **changes: object) -> CrossEncoder:
     """A random two-layer encoder that reads the backbone's vocabulary; its logits spread over several units."""
     torch.manual_seed(0)
     sizes = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 64}
@@ -22,18 +24,27 @@ def _tiny(**changes: object) -> CrossEncoder:
             torch.nn.init.normal_(parameter, std=0.2)
         elif name.endswith("bias"):
             torch.nn.init.normal_(parameter, std=0.05)
-    model = CrossEncoder(encoder)
+    model = CrossEncoder(encoder, AGGREGATORS.create(aggregator).build(encoder.config.hidden_size) if aggregator else None)
     torch.nn.init.normal_(model.head.weight, std=0.5)
     return model.eval()
 
 
-def _save_run(run: Path, model: CrossEncoder, backbone: Path, frequencies: DocumentFrequencies) -> Path:
-    """A run directory as keyblock-train leaves it, but for its log."""
-    (run / "checkpoint").mkdir(parents=True)
-    model.save(run / "checkpoint")
+def _save_run(
+    run: Path,
+    model: CrossEncoder,
+    backbone: Path,
+    frequencies: DocumentFrequencies,
+    chooser: CrossEncoder | None = None,
+    **parts: Any,
+) -> Path:
+    """A run directory as keyblock-train leaves it, but for its log; `parts` are the pipeline's, where it is not the default one."""
+    for name, saved in (("checkpoint", model), ("chooser", chooser)):
+        if saved is not None:
+            (run / name).mkdir(parents=True)
+            saved.save(run / name)
     shutil.copy(backbone / "tokenizer.json", run)
     frequencies.write(run / "frequencies.tsv")
-    write_json(run / "pipeline.json", PipelineConfig().model_dump(mode="json"))
+    write_json(run / "pipeline.json", PipelineConfig.model_validate(parts).model_dump(mode="json"))
     write_json(run / "provenance.json", {"recipe": {"seed": 7}})
     write_json(run / "quality.json", {"dev": {"any": {"128": {"nDCG@10": 0.5}}}})
     return run
@@ -46,13 +57,13 @@ def tiny() -> Callable[..., CrossEncoder]:
 
 
 @pytest.fixture(scope="session")
-def save_run(backbone: Path, frequencies: DocumentFrequencies) -> Callable[[Path, CrossEncoder], Path]:
+def save_run(backbone: Path, frequencies: DocumentFrequencies) -> Callable[..., Path]:
     """Writes a run directory; see `_save_run`."""
-    return lambda run, model: _save_run(run, model, backbone, frequencies)
+    return lambda run, model, **parts: _save_run(run, model, backbone, frequencies, **parts)
 
 
 @pytest.fixture(scope="session")
-def run(tmp_path_factory: pytest.TempPathFactory, save_run: Callable[[Path, CrossEncoder], Path]) -> Path:
+def run(tmp_path_factory: pytest.TempPathFactory, save_run: Callable[..., Path]) -> Path:
     return save_run(tmp_path_factory.mktemp("runs") / "tiny", _tiny())
 
 

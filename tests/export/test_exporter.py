@@ -2,23 +2,41 @@ import json
 import shutil
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+import onnx
 import pytest
 
 from export import ExportError
 from export.exporter import SAMPLE, Options, export_run
 from export.precision import WeightPrecision
-from keyblock.bundle import BundleError, load_bundle
+from keyblock.bundle import AggregatorEntry, Bundle, BundleError, load_bundle
 from keyblock.runtime.batching import score_all
+from keyblock.runtime.model import GraphModel
 from keyblock.runtime.providers import Provider
 from keyblock.runtime.session import Session
 from training.collection import Collection
 from training.model import CrossEncoder
+from training.ranking import bundle_ranker, run_ranker
 from training.scoring import score
 
-SaveRun = Callable[[Path, CrossEncoder], Path]
+SaveRun = Callable[..., Path]
+Tiny = Callable[..., CrossEncoder]
 FEW = {"queries": 3, "depth": 3}
+SMALL = {"segmenter": {"name": "cogltx", "block_tokens": 30}, "packing": {"budget": 64, "budget_range": (64, 128)}}
+BINB, CASCADE = {"name": "learned"}, {"name": "learned", "keep": 3}
+PARADE = {"aggregator": {"name": "states", "passages": 3}}
+SYSTEMS: dict[str, tuple[dict[str, Any], dict[str, Any] | None]] = {  # parts of the pipeline, and the learned aggregator
+    "KeyB(vBERT)_TF-IDF": ({"selector": {"name": "tfidf"}}, None),
+    "KeyB(vBERT)_BinB": ({"selector": BINB}, None),
+    "cascade": ({"selector": CASCADE}, None),
+    "MaxP": ({"selector": {"name": "first"}, "aggregator": {"name": "max"}}, None),
+    "BeST": ({"segmenter": {"name": "sentences", "block_tokens": 30}, "aggregator": {"name": "max"}}, None),
+    "PARADE": (PARADE | {"selector": {"name": "spread"}}, {"name": "transformer", "heads": 4}),
+    "KeyB(PARADE3)_BM25": (PARADE, {"name": "cnn"}),
+    "KeyB(PARADE3)_BinB": (PARADE | {"selector": BINB}, {"name": "attention"}),
+}
 
 
 @pytest.fixture
@@ -41,6 +59,74 @@ def test_a_run_becomes_a_bundle_that_scores_alike(run: Path, tmp_path: Path) -> 
     served = score_all(Session(bundle.graph_path, "cpu"), packed, bundle.tokenizer.pad_id)
     trained = score(CrossEncoder.load(run / "checkpoint"), packed, bundle.tokenizer.pad_id, bf16=False)
     np.testing.assert_allclose(served, trained, atol=0.05)
+
+
+@pytest.mark.parametrize("system", SYSTEMS)
+def test_each_system_ranks_as_it_was_trained(tmp_path: Path, save_run: SaveRun, tiny: Tiny, system: str) -> None:
+    """The final scores of documents, by the fp32 graphs and by PyTorch."""
+    parts, aggregator = SYSTEMS[system]
+    run = save_run(tmp_path / "run", tiny(aggregator=aggregator), **SMALL | parts)
+    assert_alike(run, export_run(run, tmp_path / "bundle", Options(precision=WeightPrecision.FP32, provider=Provider.CPU, **FEW)))
+
+
+def assert_alike(run: Path, bundle: Bundle) -> None:
+    sample = Collection(SAMPLE)
+    served = bundle_ranker(bundle, GraphModel.open(bundle, Provider.CPU), sample)
+    trained = run_ranker(run, sample, bf16=False)
+    for query in list(sample.queries)[:4]:
+        found, expected = (ranker.rerank(query, list(sample.documents)) for ranker in (served, trained))
+        assert found.blocks == expected.blocks
+        for document, score_of in expected.scores.items():
+            assert found.scores[document] == pytest.approx(score_of, abs=1e-3)
+    assert len({round(score_of, 2) for score_of in expected.scores.values()}) > 2
+
+
+def test_a_second_model_that_selects_is_a_graph_of_its_own(tmp_path: Path, save_run: SaveRun, tiny: Tiny) -> None:
+    """BinB2; the chooser prefers what the ranker would not."""
+    chooser = tiny()
+    chooser.head.weight.data *= -1
+    model = tiny(aggregator={"name": "transformer", "heads": 4})
+    run = save_run(tmp_path / "run", model, chooser=chooser, **SMALL | PARADE | {"selector": BINB})
+    bundle = export_run(run, tmp_path / "bundle", Options(precision=WeightPrecision.FP32, provider=Provider.CPU, **FEW))
+    assert sorted(bundle.manifest.files) == ["aggregator.onnx", "frequencies.tsv", "model.onnx", "selector.onnx", "tokenizer.json"]
+    assert bundle.manifest.selector_graph is not None
+    assert (bundle.manifest.selector_graph.output, bundle.manifest.graph.output) == ("logits", "outputs")
+    assert_alike(run, bundle)
+
+
+def test_half_weights_of_every_graph(tmp_path: Path, save_run: SaveRun, tiny: Tiny) -> None:
+    run = save_run(tmp_path / "run", tiny(aggregator={"name": "cnn"}), **SMALL | PARADE)
+    options = Options(collections=[Collection(SAMPLE)], provider=Provider.CPU, **FEW)
+    bundle = export_run(run, tmp_path / "bundle", options)
+    assert bundle.manifest.aggregator == AggregatorEntry(precision="fp16-weights", hidden=32, kind={"name": "cnn", "layers": 4})
+    stored = onnx.load(str(bundle.aggregator_path)).graph.initializer
+    assert {tensor.data_type for tensor in stored if len(tensor.dims) > 1} == {onnx.TensorProto.FLOAT16}
+    measured = bundle.manifest.quality["export"]
+    assert measured["parity"]["max"] <= 1e-3
+    assert 0 < measured["collections"]["sample"]["logits"]["max"] < 0.05
+
+
+@pytest.mark.parametrize(
+    ("aggregator", "parts", "told"),
+    [
+        (None, PARADE, "its pipeline's aggregator is 'states', but its model has no aggregator"),
+        ({"name": "max"}, {}, "its pipeline's aggregator is 'joint', but its model has an aggregator"),
+    ],
+)
+def test_a_pipeline_of_another_model(
+    tmp_path: Path, save_run: SaveRun, tiny: Tiny, aggregator: dict[str, Any] | None, parts: dict[str, Any], told: str
+) -> None:
+    run = save_run(tmp_path / "run", tiny(aggregator=aggregator), **parts)
+    with pytest.raises(ExportError, match=told):
+        export_run(run, tmp_path / "bundle", Options())
+
+
+def test_the_best_model_on_dev_is_exported(tmp_path: Path, save_run: SaveRun, tiny: Tiny) -> None:
+    last, best = tiny(), tiny()
+    best.head.bias.data += 5
+    run = save_run(tmp_path / "run", last, **SMALL)
+    best.save(run / "best")
+    assert_alike(run, export_run(run, tmp_path / "bundle", Options(precision=WeightPrecision.FP32, provider=Provider.CPU, **FEW)))
 
 
 def test_what_was_measured_is_in_the_bundle(run: Path, tmp_path: Path) -> None:

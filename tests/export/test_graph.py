@@ -47,6 +47,21 @@ def test_batch_and_length_are_free_and_logits_are_pytorchs(model: CrossEncoder, 
     np.testing.assert_allclose(session.score(ids, types, mask), expected, atol=1e-4)
 
 
+def test_a_model_with_an_aggregator_gives_states_beside_logits(tmp_path: Path, tiny: Callable[..., CrossEncoder]) -> None:
+    model = tiny(aggregator={"name": "attention"}, attn_implementation="eager")
+    assert export_graph(model, tmp_path / "fp32.onnx") == FUSED
+    graph = onnx.load(str(tmp_path / "fp32.onnx"))
+    assert [given.name for given in graph.graph.output] == ["outputs"]
+    assert sum("cls_position" in node.input for node in graph.graph.node) == 2, "the last layer computes [CLS] alone"
+    session = Session(tmp_path / "fp32.onnx", "cpu", threads=1)
+    assert session.width == 33
+    for rows, length in ((1, 1), (3, 17), (2, 128)):
+        given = batch(rows, length)
+        with torch.inference_mode():
+            expected = model.outputs(*map(torch.from_numpy, given)).numpy()
+        np.testing.assert_allclose(session.score(*given), expected, atol=1e-4)
+
+
 def test_dropout_is_neither_exported_nor_left_on(tmp_path: Path, tiny: Callable[..., CrossEncoder]) -> None:
     model = tiny(hidden_dropout_prob=0.5, attn_implementation="eager").train()
     export_graph(model, tmp_path / "fp32.onnx")
@@ -82,6 +97,16 @@ def test_a_frozen_dimension_is_refused(exported: tuple[Path, dict[str, int]], pu
     getattr(graph.graph, put)[0].type.tensor_type.shape.dim[dim].dim_value = size
     with pytest.raises(ExportError, match="batch and length must be free"):
         check_inputs(graph)
+
+
+def test_a_wrong_width_is_refused(exported: tuple[Path, dict[str, int]]) -> None:
+    graph = onnx.load(str(exported[0]))
+    with pytest.raises(ExportError, match=r"to \['logits'\], not .* to \['outputs'\]"):
+        check_inputs(graph, 33)
+    graph.graph.output[0].name = "outputs"
+    graph.graph.output[0].type.tensor_type.shape.dim.add().dim_value = 32
+    with pytest.raises(ExportError, match=r"outputs has shape \['batch', 32\], not \['batch', 33\]"):
+        check_inputs(graph, 33)
 
 
 def test_other_inputs_are_refused(exported: tuple[Path, dict[str, int]]) -> None:

@@ -9,17 +9,29 @@ from export import ExportError
 from export.exporter import SAMPLE
 from export.graph import export_graph
 from export.verification import Dev, check_parity, check_ranking, compare, logit_differences
-from keyblock.pipeline import Pipeline
+from keyblock.pipeline import Pipeline, PipelineConfig
+from keyblock.runtime.model import GraphModel
 from keyblock.runtime.session import Session
+from keyblock.tokenization import Tokenizer
 from training.collection import Collection
 from training.model import CrossEncoder
+from training.scoring import TorchModel
+
+
+def graphs_of(model: CrossEncoder, path: Path, tokenizer: Tokenizer) -> GraphModel:
+    export_graph(model, path)
+    return GraphModel(tokenizer, Session(path, "cpu", threads=1))
 
 
 @pytest.fixture(scope="module")
-def session(model: CrossEncoder, tmp_path_factory: pytest.TempPathFactory) -> Session:
-    path: Path = tmp_path_factory.mktemp("graph") / "fp32.onnx"
-    export_graph(model, path)
-    return Session(path, "cpu", threads=1)
+def graphs(model: CrossEncoder, tokenizer: Tokenizer, tmp_path_factory: pytest.TempPathFactory) -> GraphModel:
+    return graphs_of(model, tmp_path_factory.mktemp("graph") / "fp32.onnx", tokenizer)
+
+
+@pytest.fixture
+def torch_model(model: CrossEncoder, tokenizer: Tokenizer) -> TorchModel:
+    """In fp32; a test may change its weights."""
+    return TorchModel(copy.deepcopy(model), tokenizer, bf16=False)
 
 
 @pytest.fixture
@@ -27,13 +39,28 @@ def dev(narrow_pipeline: Pipeline) -> Dev:
     return Dev.build(Collection(SAMPLE), narrow_pipeline, queries=5, depth=4)
 
 
-def test_dev_takes_a_sample_of_queries_and_their_first_candidates(dev: Dev) -> None:
+def test_dev_takes_a_sample_of_queries_and_their_first_candidates(dev: Dev, torch_model: TorchModel) -> None:
     assert [len(documents) for documents in dev.candidates.values()] == [4] * 5
-    assert len(dev.packed(64, 1000)) == 20
-    few = dev.packed(64, 5)
+    every, asked = dev.selections(torch_model, 64, 1000)
+    assert (len(every), asked) == (20, [])
+    few, _ = dev.selections(torch_model, 64, 5)
     assert len(few) == 5
-    assert len({tuple(packed.ids[: packed.split]) for packed in few}) == 5, "one pair of each query"
-    assert all(len(packed.ids) <= 64 for packed in few)
+    assert len({tuple(selection.packed.ids[: selection.packed.split]) for selection in few}) > 1, "of several queries"
+    assert all(len(selection.packed.ids) <= 64 for selection in few)
+
+
+def test_dev_counts_what_a_selector_asks(dev: Dev, torch_model: TorchModel) -> None:
+    parts = {"selector": {"name": "learned"}, "aggregator": {"name": "max", "passages": 2}}
+    plain = dev.preparation.pipeline
+    config = PipelineConfig.model_validate(
+        plain.config.model_dump() | parts | {"segmenter": {"name": "cogltx", "block_tokens": 20}}
+    )
+    binb = Dev.build(Collection(SAMPLE), Pipeline(config, plain.tokenizer, plain.frequencies), queries=5, depth=4)
+    every, asked = binb.selections(torch_model, 64, 1000)
+    assert len(every) == 20
+    assert len(asked) == sum(len(selection.scores) for selection in every)
+    few, asked = binb.selections(torch_model, 64, 10)
+    assert len(asked) + sum(len(selection.sequences) for selection in few) >= 10 > len(few)
 
 
 def test_the_sample_lists_every_document_for_every_query(pipeline: Pipeline) -> None:
@@ -42,49 +69,48 @@ def test_the_sample_lists_every_document_for_every_query(pipeline: Pipeline) -> 
     assert all(set(documents) == set(dev.preparation.collection.documents) for documents in dev.candidates.values())
 
 
-def test_parity_holds_for_the_model_that_was_exported(model: CrossEncoder, session: Session, dev: Dev) -> None:
-    parity = check_parity(model, session, dev)
+def test_parity_holds_for_the_model_that_was_exported(torch_model: TorchModel, graphs: GraphModel, dev: Dev) -> None:
+    parity = check_parity(torch_model, graphs, dev)
     assert parity["pairs"] == 20
     assert 0 < parity["max"] < 1e-4
 
 
-def test_parity_fails_for_another_model(model: CrossEncoder, session: Session, dev: Dev) -> None:
-    moved = copy.deepcopy(model)
+def test_parity_fails_for_another_model(torch_model: TorchModel, graphs: GraphModel, dev: Dev) -> None:
     with torch.no_grad():
-        moved.head.bias += 0.002
+        torch_model.model.head.bias += 0.002
     with pytest.raises(ExportError, match=r"differ from PyTorch's by up to 0\.002 on sample \(0\.001 is allowed\)"):
-        check_parity(moved, session, dev)
+        check_parity(torch_model, graphs, dev)
 
 
-def test_a_graph_that_gives_no_number_has_no_parity(model: CrossEncoder, session: Session, dev: Dev) -> None:
-    broken = copy.deepcopy(model)
+def test_a_graph_that_gives_no_number_has_no_parity(torch_model: TorchModel, graphs: GraphModel, dev: Dev) -> None:
     with torch.no_grad():
-        broken.head.bias += float("nan")
+        torch_model.model.head.bias += float("nan")
     with pytest.raises(ExportError, match="up to nan"):
-        check_parity(broken, session, dev)
+        check_parity(torch_model, graphs, dev)
 
 
-def test_a_session_compared_with_itself_moves_nothing(session: Session, dev: Dev) -> None:
-    found = compare(session, session, dev)
+def test_graphs_compared_with_themselves_move_nothing(graphs: GraphModel, dev: Dev) -> None:
+    found = compare(graphs, graphs, dev)
     assert found["logits"] == {"mean": 0, "p99": 0, "max": 0, "pairs": 20}
     assert (found["queries"], found["top1_kept"]) == (5, 1)
     assert found["fp32"] == found["served"]
     assert set(found["fp32"]) == {"RR@10", "nDCG@10"}
 
 
-def test_another_model_is_seen_to_rank_otherwise(model: CrossEncoder, session: Session, dev: Dev, tmp_path: Path) -> None:
+def test_another_model_is_seen_to_rank_otherwise(
+    model: CrossEncoder, graphs: GraphModel, dev: Dev, tokenizer: Tokenizer, tmp_path: Path
+) -> None:
     other = copy.deepcopy(model)
     with torch.no_grad():
         other.head.weight *= -1
-    export_graph(other, tmp_path / "other.onnx")
-    found = compare(session, Session(tmp_path / "other.onnx", "cpu", threads=1), dev)
+    found = compare(graphs, graphs_of(other, tmp_path / "other.onnx", tokenizer), dev)
     assert found["top1_kept"] < 1
     assert found["logits"]["max"] > 0.1
 
 
 def test_logit_differences() -> None:
-    before = [np.zeros(60, np.float32), np.zeros(40, np.float32)]
-    after = [np.zeros(60, np.float32), np.asarray([-2.0] + [1.0] * 39, np.float32)]
+    before = [np.zeros(60, np.float32), np.asarray([0.0] * 40 + [-np.inf], np.float32)]
+    after = [np.zeros(60, np.float32), np.asarray([-2.0] + [1.0] * 39 + [-np.inf], np.float32)]
     found = logit_differences(before, after)
     assert found == {"mean": pytest.approx(0.41), "p99": pytest.approx(1.01), "max": 2, "pairs": 100}
 

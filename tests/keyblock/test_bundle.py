@@ -11,6 +11,7 @@ from tokenizers import Tokenizer, models, pre_tokenizers, processors
 
 from keyblock.bundle import (
     FORMAT_VERSION,
+    AggregatorEntry,
     BundleError,
     FileEntry,
     GraphEntry,
@@ -88,6 +89,83 @@ def test_what_is_written_reads_back(tmp_path: Path, files: dict[str, Path]) -> N
     assert selection.packed.ids.tolist() == [2, 4, 3, 5, 8, 4, 6, 7, 3]
 
 
+def with_all_graphs(**changes: Any) -> Manifest:
+    """A ranker that combines the states of passages which a second model chooses."""
+    config = PipelineConfig(selector={"name": "learned"}, aggregator={"name": "states", "passages": 5})
+    selector = GraphEntry(file="selector.onnx", inputs={"input_ids": "int64"}, vocabulary_size=len(WORDS), max_length=256)
+    return manifest(**{"pipeline": config, "aggregator": AggregatorEntry(hidden=32), "selector_graph": selector, **changes})
+
+
+@pytest.fixture
+def all_files(files: dict[str, Path]) -> dict[str, Path]:
+    return files | {"aggregator.onnx": files["model.onnx"], "selector.onnx": files["model.onnx"]}
+
+
+def test_aggregator_and_selector_read_back(tmp_path: Path, all_files: dict[str, Path]) -> None:
+    loaded = load_bundle(write_bundle(tmp_path / "bundle", with_all_graphs(), all_files).path)
+    assert loaded.manifest.model_copy(update={"files": {}}) == with_all_graphs()
+    assert loaded.aggregator_path == tmp_path / "bundle" / "aggregator.onnx"
+    assert loaded.selector_path == tmp_path / "bundle" / "selector.onnx"
+    (tmp_path / "bundle" / "aggregator.onnx").unlink()
+    assert refusal(tmp_path / "bundle").startswith("/aggregator.onnx: is missing")
+
+
+def test_a_bundle_has_neither_by_default(bundle: Path) -> None:
+    loaded = load_bundle(bundle)
+    assert (loaded.aggregator_path, loaded.selector_path) == (None, None)
+
+
+@pytest.mark.parametrize("name", ["aggregator.onnx", "selector.onnx"])
+def test_a_graph_that_is_not_listed(tmp_path: Path, all_files: dict[str, Path], name: str) -> None:
+    with pytest.raises(BundleError, match=f"'files' does not list {name}, which this bundle needs"):
+        write_bundle(tmp_path / "bundle", with_all_graphs(), {k: v for k, v in all_files.items() if k != name})
+
+
+@pytest.mark.parametrize(
+    ("changes", "told"),
+    [
+        ({"aggregator": None}, "pipeline.aggregator 'states' combines states, but there is no entry 'aggregator'"),
+        (
+            {"pipeline": PipelineConfig(selector={"name": "learned"})},
+            "'aggregator', but pipeline.aggregator 'joint' combines no states",
+        ),
+        (
+            {"pipeline": PipelineConfig(selector={"name": "learned"}, aggregator={"name": "max"})},
+            "'aggregator', but pipeline.aggregator 'max' combines no states",
+        ),
+        ({"pipeline": PipelineConfig(aggregator={"name": "states"})}, "'selector_graph', but pipeline.selector 'bm25' asks none"),
+    ],
+)
+def test_graphs_that_are_not_the_pipelines(changes: dict[str, Any], told: str) -> None:
+    with pytest.raises(ValueError, match=told):
+        with_all_graphs(**changes)
+
+
+def test_a_selector_of_another_size(tmp_path: Path, all_files: dict[str, Path]) -> None:
+    entry = GraphEntry(file="selector.onnx", inputs={"input_ids": "int64"}, vocabulary_size=len(WORDS), max_length=128)
+    with pytest.raises(BundleError, match="budget_range ends at 256 tokens, but the graph takes 128 at most"):
+        write_bundle(tmp_path / "bundle", with_all_graphs(selector_graph=entry), all_files)
+    entry = GraphEntry(file="selector.onnx", inputs={"input_ids": "int64"}, vocabulary_size=3, max_length=256)
+    with pytest.raises(BundleError, match="belongs to another model"):
+        write_bundle(tmp_path / "bundle", with_all_graphs(selector_graph=entry), all_files)
+
+
+def test_version_1_reads_unchanged(bundle: Path) -> None:
+    def before(content: dict[str, Any]) -> None:
+        content["format_version"] = 1
+        del content["aggregator"], content["selector_graph"], content["pipeline"]["aggregator"]
+
+    edit_manifest(bundle, before)
+    loaded = load_bundle(bundle)
+    assert loaded.manifest.format_version == 1
+    assert loaded.pipeline.config == PipelineConfig()
+
+
+def test_the_embedded_bundle_loads() -> None:
+    default = load_bundle(Path(__file__).parents[2] / "models" / "default")
+    assert default.pipeline.config.aggregator == {"name": "joint"}
+
+
 def test_others_may_read_what_was_written(bundle: Path) -> None:
     mask = os.umask(0)
     os.umask(mask)
@@ -136,7 +214,7 @@ def test_a_damaged_file(bundle: Path, name: str) -> None:
         (b'{"format_version": "1"}', "format_version must be a whole number from 1, not '1'"),
         (b'{"format_version": true}', "not True"),
         (b'{"format_version": 0}', "not 0"),
-        (b'{"format_version": 2, "new": 1}', "format 2 is newer than this KeyBlock reads (1); update KeyBlock"),
+        (b'{"format_version": 3, "new": 1}', "format 3 is newer than this KeyBlock reads (2); update KeyBlock"),
         (b'{"format_version": 1}', "name: Field required"),
         (b" " * (17 << 20), "larger than 16 MiB"),
     ],
@@ -164,6 +242,10 @@ def test_a_manifest_that_is_none(bundle: Path, content: bytes, told: str) -> Non
         (lambda m: m["files"].update({"/etc/passwd": m["files"]["model.onnx"]}), "'/etc/passwd' is no plain file name"),
         (lambda m: m["files"].update({"..": m["files"]["model.onnx"]}), "'..' is no plain file name"),
         (lambda m: m["graph"].update(file="../model.onnx"), "'files' does not list ../model.onnx"),
+        (
+            lambda m: m["pipeline"].update(aggregator={"name": "states"}),
+            "/bundle.json: Value error, pipeline.aggregator 'states' combines states, but there is no entry 'aggregator'; copy",
+        ),
         (lambda m: m["graph"].update(vocabulary_size=4), "/tokenizer.json: has 9 tokens, but the graph knows 4"),
     ],
 )

@@ -1,11 +1,14 @@
 """Packing against a slow, obvious version: one token at a time."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
+from keyblock.blocks import between
 from keyblock.packing import Packed, pack, take_blocks
 from keyblock.prepared import PreparedDocument, PreparedQuery
 from keyblock.tokenization import PairTemplate
@@ -26,7 +29,7 @@ def document_of(lengths: list[int], n_title: int = 0) -> PreparedDocument:
     tokens = np.arange(1000, 1000 + sum(lengths), dtype=np.int32)
     no_terms = np.zeros(n + 1, dtype=np.int32)
     return PreparedDocument(
-        tokens, bounds, bounds[:-1], bounds[1:], NO_TERMS, no_terms, np.arange(900, 900 + n_title, dtype=np.int32)
+        tokens, between(bounds), bounds[:-1], bounds[1:], NO_TERMS, no_terms, np.arange(900, 900 + n_title, dtype=np.int32)
     )
 
 
@@ -38,7 +41,7 @@ def slow_pack(query: PreparedQuery, document: PreparedDocument, order: list[int]
     room -= len(title)
     kept: dict[int, list[int]] = {}
     for block in order:
-        for token in document.token_ids[document.bounds[block] : document.bounds[block + 1]].tolist():
+        for token in document.token_ids[slice(*document.bounds[block])].tolist():
             if room:
                 kept.setdefault(block, []).append(token)
                 room -= 1
@@ -128,3 +131,14 @@ def test_a_budget_without_room_is_an_error() -> None:
     with pytest.raises(ValueError, match="a budget of 5 tokens has no room beside 2 query and 3 special tokens"):
         packed_of([3], [0], budget=5)
     assert packed_of([3], [0], budget=6, n_title=9).ids.tolist() == [CLS, 500, 501, SEP, 1000, SEP]
+
+
+def test_blocks_that_overlap_are_each_packed_whole() -> None:
+    """Windows 0:4, 2:6 and 4:8 of eight tokens; what two of them share stands in the sequence twice."""
+    bounds = np.asarray([[0, 4], [2, 6], [4, 8]], dtype=np.int32)
+    document = replace(document_of([4, 4, 4]), token_ids=np.arange(1000, 1008, dtype=np.int32), bounds=bounds)
+    packed = pack(query_of(2), document, np.asarray([1, 0, 2]), TEMPLATE, 5 + 8)
+    assert packed.ids.tolist() == [CLS, 500, 501, SEP, *range(1000, 1004), *range(1002, 1006), SEP]
+    assert packed.taken.tolist() == [1, 0]
+    tight = pack(query_of(2), document, np.asarray([2, 0, 1]), TEMPLATE, 5 + 6)
+    assert tight.ids.tolist() == [CLS, 500, 501, SEP, 1000, 1001, *range(1004, 1008), SEP]

@@ -47,3 +47,64 @@ def make_graph(tmp_path_factory: pytest.TempPathFactory) -> MakeGraph:
 @pytest.fixture(scope="session")
 def graph(make_graph: MakeGraph) -> Path:
     return make_graph()
+
+
+@pytest.fixture(scope="session")
+def wide_graph(graph: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The graph of `graph` with two columns more: the logit, its half, and its third."""
+    model = onnx.load(str(graph))
+    constants = [
+        helper.make_tensor("shares", TensorProto.FLOAT, [1, 3], [1, 1 / 2, 1 / 3]),
+        helper.make_tensor("last", TensorProto.INT64, [1], [1]),
+    ]
+    model.graph.initializer.extend(constants)
+    model.graph.node.append(helper.make_node("Unsqueeze", ["logits", "last"], ["column"]))
+    model.graph.node.append(helper.make_node("Mul", ["column", "shares"], ["outputs"]))
+    model.graph.output[0].CopyFrom(helper.make_tensor_value_info("outputs", TensorProto.FLOAT, ["batch", 3]))
+    path = tmp_path_factory.mktemp("graph") / "wide.onnx"
+    onnx.save(model, path)
+    return path
+
+
+@pytest.fixture(scope="session")
+def make_aggregator(tmp_path_factory: pytest.TempPathFactory) -> MakeGraph:
+    """Writes an aggregator graph: logit = factor * the sum of the real passages' states."""
+
+    def make(
+        name: str = "sum",
+        states: tuple[str | int, ...] = ("docs", "passages", 2),
+        inputs: tuple[str, str] = ("states", "mask"),
+        factor: float = 0.5,
+    ) -> Path:
+        nodes = [
+            helper.make_node("Cast", [inputs[1]], ["real"], to=TensorProto.FLOAT),
+            helper.make_node("Unsqueeze", ["real", "last"], ["column"]),
+            helper.make_node("Mul", [inputs[0], "column"], ["masked"]),
+            helper.make_node("ReduceSum", ["masked", "both"], ["sums"], keepdims=0),
+            helper.make_node("Mul", ["sums", "factor"], ["logits"]),
+        ]
+        constants = [
+            helper.make_tensor("last", TensorProto.INT64, [1], [2]),
+            helper.make_tensor("both", TensorProto.INT64, [2], [1, 2]),
+            helper.make_tensor("factor", TensorProto.FLOAT, [], [factor]),
+        ]
+        graph = helper.make_graph(
+            nodes,
+            name,
+            [
+                helper.make_tensor_value_info(inputs[0], TensorProto.FLOAT, states),
+                helper.make_tensor_value_info(inputs[1], TensorProto.BOOL, states[:2]),
+            ],
+            [helper.make_tensor_value_info("logits", TensorProto.FLOAT, states[:1])],
+            constants,
+        )
+        path = tmp_path_factory.mktemp("aggregator") / f"{name}.onnx"
+        onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), path)
+        return path
+
+    return make
+
+
+@pytest.fixture(scope="session")
+def aggregator_graph(make_aggregator: MakeGraph) -> Path:
+    return make_aggregator()

@@ -69,6 +69,17 @@ def test_a_rest_that_would_pad_many_rows_is_cut_again() -> None:
     assert [(len(b.positions), b.rows) for b in plan([256] * 7)] == [(7, 8)]
 
 
+def test_outputs_of_several_columns_keep_their_order() -> None:
+    class Wide(Summing):
+        def score(self, ids: np.ndarray, types: np.ndarray, mask: np.ndarray) -> np.ndarray:
+            logits = super().score(ids, types, mask)
+            return np.stack([logits, -logits], axis=1)
+
+    packed = [sequence(n) for n in (100, 9, 300, 31, 9, 64)]
+    logits = score_all(Summing(), packed)
+    np.testing.assert_array_equal(score_all(Wide(), packed), np.stack([logits, -logits], axis=1))
+
+
 def test_nothing_to_score() -> None:
     assert plan([]) == []
     assert score_all(Summing(), []).shape == (0,)

@@ -3,8 +3,10 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
+import onnx
 import onnxruntime
 import pytest
+from onnx import TensorProto, helper
 
 from keyblock.runtime.providers import Precision, Provider, ProviderError
 from keyblock.runtime.session import ScoreError, Session, SessionError, _check_provider
@@ -114,6 +116,30 @@ def test_a_frozen_dimension_is_refused(make_graph: MakeGraph, shape: tuple[str |
 def test_another_models_inputs_are_refused(make_graph: MakeGraph) -> None:
     with pytest.raises(SessionError, match="a ranker's graph has"):
         Session(make_graph("other", inputs=("pixels", "token_type_ids", "attention_mask")), Provider.CPU, threads=1)
+
+
+@pytest.mark.parametrize("provider", ["cpu", OPENVINO])
+def test_outputs_beside_the_logit(graph: Path, wide_graph: Path, provider: str) -> None:
+    session = Session(wide_graph, provider, threads=1, precision=Precision.F32)
+    assert (session.width, Session(graph, provider, threads=1).width) == (3, None)
+    for shape in ((3, 8), (1, 5)):
+        ids, types, mask = batch(*shape)
+        logits = (mask * (0.5 * ids + types)).sum(1)
+        np.testing.assert_allclose(session.score(ids, types, mask), np.outer(logits, [1, 1 / 2, 1 / 3]), rtol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("operator", "given", "shape"), [("Unsqueeze", ["logits", "axis"], ["batch", 1]), ("Identity", ["masked"], ["batch", "length"])]
+)
+def test_an_output_that_is_no_rankers(graph: Path, tmp_path: Path, operator: str, given: list[str], shape: list[str | int]) -> None:
+    model = onnx.load(str(graph))
+    model.graph.node.append(helper.make_node(operator, given, ["outputs"]))
+    model.graph.output[0].CopyFrom(helper.make_tensor_value_info("outputs", TensorProto.FLOAT, shape))
+    onnx.save(model, tmp_path / "other.onnx")
+    with pytest.raises(
+        SessionError, match=r"output outputs is tensor\(float\) .*; a ranker's is float: logits of shape \(batch,\)"
+    ):
+        Session(tmp_path / "other.onnx", Provider.CPU, threads=1)
 
 
 def test_a_provider_that_fell_back_is_an_error() -> None:

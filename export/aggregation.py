@@ -1,0 +1,41 @@
+"""The learned aggregator, with the head behind it, as an ONNX graph with free numbers of documents and passages."""
+
+from pathlib import Path
+
+import onnx
+import torch
+from torch import Tensor, nn
+
+from export.graph import LOGITS, check_shapes, trace
+from keyblock.runtime.aggregator import INPUTS
+from training.model import CrossEncoder
+
+
+class TraceableAggregator(nn.Module):
+    """What of the model makes a document's logit of its passages' states."""
+
+    def __init__(self, model: CrossEncoder) -> None:
+        super().__init__()
+        self.model = model
+
+    def forward(self, states: Tensor, mask: Tensor) -> Tensor:
+        """See CrossEncoder.combine."""
+        return self.model.combine(states, mask)
+
+
+def export_aggregator(model: CrossEncoder, path: Path) -> None:
+    """Write the fp32 graph: states (docs, passages, hidden) and mask (docs, passages) to logits (docs,).
+
+    Args:
+        model: with an aggregator; left in eval mode.
+        path: where the ONNX file goes.
+
+    Raises:
+        ExportError: a dimension of the graph is frozen.
+    """
+    hidden = model.encoder.config.hidden_size
+    mask = torch.tensor([[True, True, True], [True, True, False]])
+    states = torch.linspace(-1, 1, mask.numel() * hidden).view(*mask.shape, hidden)
+    free = {name: {0: "docs", 1: "passages"} for name in INPUTS}
+    trace(TraceableAggregator(model).eval(), (states, mask), path, LOGITS, free)
+    check_shapes(onnx.load(str(path)), {"states": ["docs", "passages", hidden], "mask": ["docs", "passages"]}, {LOGITS: ["docs"]})

@@ -1,0 +1,100 @@
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from keyblock.bundle import AggregatorEntry, GraphEntry, Manifest, write_bundle
+from keyblock.frequencies import DocumentFrequencies
+from keyblock.packing import Packed
+from keyblock.pipeline import PipelineConfig
+from keyblock.runtime.aggregator import AggregatorSession
+from keyblock.runtime.model import GraphModel
+from keyblock.runtime.session import Session, SessionError
+from keyblock.scoring import score_documents
+from keyblock.tokenization import Tokenizer
+
+MakeGraph = Callable[..., Path]
+DOCUMENT = "The river rose. The bridge fell. A stone stood. The city slept. Years went by."
+
+
+@pytest.fixture
+def sequences() -> list[Packed]:
+    """Of 3, 6 and 4 tokens 10; the graph's logit is half of their sum, and 1 for each token of the document."""
+    return [Packed(np.full(n, 10, np.int32), 2, np.arange(1)) for n in (3, 6, 4)]
+
+
+def logit(packed: Packed, factor: float = 0.5) -> float:
+    """What the graph does, in numpy."""
+    return float(factor * packed.ids.sum() + len(packed.ids) - packed.split)
+
+
+def test_a_ranker_alone_scores_and_chooses(tokenizer: Tokenizer, graph: Path, sequences: list[Packed]) -> None:
+    model = GraphModel(tokenizer, Session(graph, "cpu", threads=1))
+    assert model.outputs(sequences).tolist() == model.choose(sequences).tolist() == [16, 34, 22]
+    with pytest.raises(ValueError, match="has no aggregator"):
+        model.combine(np.ones((1, 1, 2), np.float32), np.ones((1, 1), bool))
+
+
+def test_a_ranker_with_an_aggregator_gives_states_beside_logits(
+    tokenizer: Tokenizer, wide_graph: Path, aggregator_graph: Path, sequences: list[Packed]
+) -> None:
+    model = GraphModel(tokenizer, Session(wide_graph, "cpu", threads=1), AggregatorSession(aggregator_graph))
+    np.testing.assert_allclose(model.outputs(sequences), np.outer([16, 34, 22], [1, 1 / 2, 1 / 3]), rtol=1e-6)
+    assert model.choose(sequences).tolist() == [16, 34, 22]
+    assert model.combine(np.ones((2, 3, 2), np.float32), np.ones((2, 3), bool)).tolist() == [3, 3]
+
+
+def test_graphs_that_do_not_belong_together(
+    tokenizer: Tokenizer, graph: Path, wide_graph: Path, make_aggregator: MakeGraph
+) -> None:
+    plain, wide = Session(graph, "cpu", threads=1), Session(wide_graph, "cpu", threads=1)
+    with pytest.raises(SessionError, match="gives None columns where its aggregator needs 3"):
+        GraphModel(tokenizer, plain, AggregatorSession(make_aggregator()))
+    with pytest.raises(SessionError, match="gives 3 columns where its aggregator needs None"):
+        GraphModel(tokenizer, wide)
+    with pytest.raises(SessionError, match="gives 3 columns where its aggregator needs 6"):
+        GraphModel(tokenizer, wide, AggregatorSession(make_aggregator(states=("docs", "passages", 5))))
+
+
+def test_a_bundle_of_three_graphs_is_scored_as_its_pipeline_says(
+    tmp_path: Path,
+    backbone: Path,
+    frequencies: DocumentFrequencies,
+    wide_graph: Path,
+    aggregator_graph: Path,
+    make_graph: MakeGraph,
+) -> None:
+    """The selector's graph prefers small token ids, the ranker's large ones: who chooses is visible."""
+    entry: dict[str, Any] = {"inputs": {"input_ids": "int64"}, "vocabulary_size": 30522}
+    config = PipelineConfig.model_validate(
+        {
+            "segmenter": {"name": "cogltx", "block_tokens": 5},
+            "selector": {"name": "learned"},
+            "aggregator": {"name": "states", "passages": 2},
+        }
+    )
+    manifest = Manifest(
+        name="three",
+        pipeline=config,
+        graph=GraphEntry(**entry),
+        aggregator=AggregatorEntry(hidden=2),
+        selector_graph=GraphEntry(**entry, file="selector.onnx"),
+    )
+    frequencies.write(tmp_path / "frequencies.tsv")
+    files = {"model.onnx": wide_graph, "aggregator.onnx": aggregator_graph, "selector.onnx": make_graph("less", factor=-0.5)}
+    files |= {"tokenizer.json": backbone / "tokenizer.json", "frequencies.tsv": tmp_path / "frequencies.tsv"}
+    bundle = write_bundle(tmp_path / "bundle", manifest, files)
+    model = GraphModel.open(bundle, "cpu", threads=1)
+    pipeline = bundle.pipeline
+    query, documents = pipeline.prepare_query("river"), pipeline.prepare_documents([DOCUMENT, "", "The river rose."])
+
+    scored = score_documents(pipeline, query, documents, model)
+
+    single = pipeline.shortlist(query, documents[0]).sequences
+    chosen = np.argsort([-logit(packed, -0.5) for packed in single])[:2]
+    assert scored.selections[0].taken.tolist() == chosen.tolist()
+    assert len(single) > 2
+    expected = [sum(logit(single[block]) for block in chosen), -np.inf, logit(pipeline.shortlist(query, documents[2]).sequences[0])]
+    np.testing.assert_allclose(scored.logits, 0.5 * 5 / 6 * np.asarray(expected), rtol=1e-5)
