@@ -41,7 +41,7 @@ def segmented(preparation: Preparation, queries: Sequence[str]) -> list[Segmente
 
 
 def holds(preparation: Preparation, doc_id: str, gold: Sequence[Span]) -> NDArray[np.bool_]:
-    """Which blocks hold a gold passage: those that share half of it, or half of themselves, whichever is less; shape (n_blocks,)."""
+    """Which blocks hold a gold passage: those that share half of it, or half of themselves if that is less; shape (n_blocks,)."""
     document = preparation.document(doc_id)
     right = np.zeros(document.n_blocks, dtype=np.bool_)
     for span in gold:

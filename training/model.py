@@ -1,5 +1,6 @@
-"""The ranker: a Hugging Face encoder and one linear layer on [CLS] (KeyB section 4.1, step 4), with, for PARADE, a learned module
-between them that makes one state of a document's passages (KeyB section 4.2).
+"""The ranker: a Hugging Face encoder and one linear layer on [CLS] (KeyB section 4.1, step 4).
+
+For PARADE a learned module between them makes one state of a document's passages (KeyB section 4.2).
 """
 
 import inspect
@@ -93,18 +94,18 @@ class CrossEncoder(nn.Module):
             self.aggregator.load_state_dict(load_file(directory / AGGREGATOR_WEIGHTS))
 
     def start_from(self, directory: str | Path) -> None:
-        """Take over another checkpoint's encoder and head, and its aggregator where both have the same one; else this one's stays fresh.
+        """Take over another checkpoint's encoder and head, and its aggregator where both have the same one.
 
-        Raises ValueError when the encoders differ.
+        An aggregator of another kind stays fresh. Raises ValueError when the encoders differ.
         """
         directory = Path(directory)
         with _one_clear_error(directory):
             self.encoder.load_state_dict(load_file(directory / "model.safetensors"))
             self.head.load_state_dict(load_file(directory / HEAD_FILE))
             described = directory / AGGREGATOR_FILE
-            if self.aggregator is not None and described.exists():
-                if json.loads(described.read_text(encoding="utf-8")) == self.aggregator.description:
-                    self.aggregator.load_state_dict(load_file(directory / AGGREGATOR_WEIGHTS))
+            description = json.loads(described.read_text(encoding="utf-8")) if described.exists() else None
+            if self.aggregator is not None and description == self.aggregator.description:
+                self.aggregator.load_state_dict(load_file(directory / AGGREGATOR_WEIGHTS))
 
     @property
     def max_length(self) -> int:
@@ -122,7 +123,7 @@ class CrossEncoder(nn.Module):
         return states
 
     def outputs(self, input_ids: Tensor, token_type_ids: Tensor, attention_mask: Tensor) -> Tensor:
-        """What a served graph gives: logits of shape (batch,); with an aggregator (batch, 1 + hidden), each logit before its state."""
+        """What a served graph gives: logits of shape (batch,); with an aggregator (batch, 1 + hidden), a logit before each state."""
         states = self.states(input_ids, token_type_ids, attention_mask)
         logits = self.head(states)
         return logits.squeeze(-1) if self.aggregator is None else torch.cat([logits, states], dim=1)
@@ -149,8 +150,10 @@ class CrossEncoder(nn.Module):
             reduction: the pipeline's aggregator, where the model has no learned one.
         """
         states = self.states(input_ids, token_type_ids, attention_mask)
-        if counts is None:
-            return self.head(states).squeeze(-1)
+        return self.head(states).squeeze(-1) if counts is None else self.documents(states, counts, reduction)
+
+    def documents(self, states: Tensor, counts: Tensor, reduction: str) -> Tensor:
+        """Document logits of shape (docs,) from the states (sequences, hidden) of their sequences; for the rest see `forward`."""
         mask = torch.arange(int(counts.max()), device=counts.device) < counts[:, None]
         if self.aggregator is not None:
             return self.combine(padded(states, mask), mask)

@@ -6,6 +6,7 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
+from keyblock.packing import Packed
 from keyblock.pipeline import Pipeline
 from keyblock.scoring import Score
 from training.batching import pad
@@ -14,7 +15,9 @@ from training.losses import LOSSES
 from training.model import CrossEncoder
 from training.recipe import Recipe
 from training.sampling import Group
-from training.scoring import TorchModel
+from training.scoring import TorchModel, length_batches
+
+AT_ONCE = {"cpu": 2048, "cuda": 32768}  # tokens: where more would be no faster, a batch has less padding
 
 
 class Objective(Protocol):
@@ -61,10 +64,18 @@ class RankingObjective:
     def _scores(self, model: CrossEncoder, rows: list[Row]) -> Tensor:
         """Document scores of shape (rows, documents of a row)."""
         documents = [document for row in rows for document in row]
-        tokenizer, device = self.pipeline.tokenizer, next(model.parameters()).device
-        sequences = [packed for document in documents for packed in document]
-        inputs = pad(sequences, tokenizer.pad_id, tokenizer.template.document_type).to(device)
+        device = next(model.parameters()).device
         counts = torch.tensor([len(document) for document in documents], device=device)
         with torch.autocast(device.type, torch.bfloat16, enabled=self.bf16):
-            scores = model(*inputs, counts=counts, reduction=self.pipeline.aggregator.name)
+            states = self._states(model, [packed for document in documents for packed in document], device)
+            scores = model.documents(states, counts, self.pipeline.aggregator.name)
         return scores.float().view(len(rows), -1)
+
+    def _states(self, model: CrossEncoder, sequences: list[Packed], device: torch.device) -> Tensor:
+        """[CLS] states (sequences, hidden), computed among sequences of like length: padding costs as much as tokens."""
+        tokenizer, order, parts = self.pipeline.tokenizer, [], []
+        for rows in length_batches([len(packed.ids) for packed in sequences], AT_ONCE[device.type]):
+            inputs = pad([sequences[row] for row in rows], tokenizer.pad_id, tokenizer.template.document_type)
+            parts.append(model.states(*inputs.to(device)))
+            order += rows
+        return torch.cat(parts)[torch.tensor(order, device=device).argsort()]

@@ -101,8 +101,8 @@ class PreparedCache:
         self._fresh: dict[bytes, PreparedDocument] = {}
         self._lock = threading.RLock()
         self._written = time.monotonic()
-        for path in sorted(self.store.glob("shard-*")):
-            self._open(path)
+        self._opened: set[Path] = set()
+        self._open_shards()
 
     def prepare(self, document: Document) -> PreparedDocument:
         """The prepared document: from the store, or made now and kept. Raises OSError when the store cannot be written."""
@@ -110,6 +110,7 @@ class PreparedCache:
 
     def fill(self, documents: Sequence[Document]) -> None:
         """Prepare and keep those that the store lacks, several at once, with a progress bar. Raises OSError like `prepare`."""
+        self._open_shards()  # another process may have filled it meanwhile
         known = self._places.keys() | self._fresh.keys()
         missing = {digest: d for d in documents if (digest := content_digest(d)) not in known}
         with tqdm(total=len(missing), desc="prepare", unit="doc", dynamic_ncols=True, disable=not missing) as bar:
@@ -147,6 +148,11 @@ class PreparedCache:
             if len(self._fresh) >= SHARD or time.monotonic() - self._written > KEPT_FOR:
                 self.flush()
 
+    def _open_shards(self) -> None:
+        with self._lock:
+            for path in sorted(set(self.store.glob("shard-*")) - self._opened):
+                self._open(path)
+
     def _open(self, path: Path) -> None:
         try:
             shard = Shard(path)
@@ -155,6 +161,7 @@ class PreparedCache:
             return
         self._places |= {digest: (len(self._shards), row) for row, digest in enumerate(shard.digests)}
         self._shards.append(shard)
+        self._opened.add(path)
 
 
 def _rename(fresh: Path, final: Path) -> None:

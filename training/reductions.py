@@ -8,7 +8,7 @@ from torch import Tensor
 _LOWEST = -1e9  # below any logit, and finite: -inf times a gradient of 0 is not a number
 
 REDUCTIONS: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
-    "joint": lambda logits, mask: logits[:, 0],
+    "joint": lambda logits, _mask: logits[:, 0],
     "max": lambda logits, mask: logits.masked_fill(~mask, _LOWEST).amax(1),
     "mean": lambda logits, mask: logits.masked_fill(~mask, 0.0).sum(1) / mask.sum(1),
     "sum": lambda logits, mask: logits.masked_fill(~mask, 0.0).sum(1),
