@@ -3,9 +3,9 @@
     python benchmarks/systems.py --data DATA [--only keyb-bm25 cascade ...]
 
 DATA holds the collections squad-far and qmsum. What is done is not done again: a finished training stands in RUNS, a measurement in
-RECORDS (one small file a system and collection). Each system goes on from RUNS/shared (recipe shared.yaml) with the same draws for
-the same number of steps, but for BeST, whose iterations start from the backbone as the paper says. Each training and each
-measurement has a process of its own, so that memory is its own too.
+RECORDS (one small file a system and collection), which may come from another day. Each system goes on from the embedded model, with
+the same draws, for the same number of steps, but for BeST, whose iterations start from the backbone as the paper says. Trainings and
+measurements have a process each, so that their memory is their own.
 """
 
 import argparse
@@ -16,6 +16,7 @@ import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import transformers
 
@@ -34,8 +35,9 @@ from training.tables import compare_pairs, comparisons_table, markdown, systems_
 
 ROOT = Path(__file__).resolve().parent.parent
 RECIPES = ROOT / "training" / "recipes" / "small"
-SHARED, FIRST_STAGE, REFERENCE = "shared", "BM25", "keyb-bm25"
-DEPTH = {"squad-far": 20, "qmsum": 10}
+FIRST_STAGE, REFERENCE = "BM25", "keyb-bm25"
+SEGMENTS = "segments.json"
+DEPTH = {"squad-far": 10, "qmsum": 10}
 MEASURES = ("RR@10", "nDCG@10", "nDCG@20")
 
 
@@ -46,12 +48,10 @@ class System:
     Attributes:
         recipe: its name in recipes/small.
         reads_all: whether it scores every block of a document, so that a long collection is measured on fewer queries.
-        from_backbone: whether it starts from the backbone instead of the shared checkpoint.
     """
 
     recipe: str
     reads_all: bool = False
-    from_backbone: bool = False
 
 
 SYSTEMS = (
@@ -62,7 +62,7 @@ SYSTEMS = (
     System("parade5-bm25"),
     System("keyb-binb", reads_all=True),
     System("maxp", reads_all=True),
-    System("best", reads_all=True, from_backbone=True),
+    System("best", reads_all=True),
     System("parade16"),
     System("keyb-tfidf"),
     System("goldp", reads_all=True),
@@ -107,14 +107,14 @@ class HeadRanker(Ranker):
 def main(options: argparse.Namespace) -> None:
     """Do what is left to do, then write the table."""
     names = options.only or [system.recipe for system in SYSTEMS]
-    train(SHARED, options)
     for system in SYSTEMS:
-        if system.recipe in names:
-            start = f"best.judged={options.judged}" if system.from_backbone else f"init={options.runs / SHARED}"
-            train(system.recipe, options, [start])
-            for collection in options.collections:
+        missing = [c for c in options.collections if not record_path(options.records, c, system.recipe).exists()]
+        if system.recipe in names and missing:
+            train(system.recipe, options, [f"best.judged={options.judged}"] if system.recipe == "best" else [])
+            for collection in missing:
                 measure(system, collection, options)
-    write_table(options)
+            keep_segments(system.recipe, options)
+            write_table(options)
 
 
 def train(recipe: str, options: argparse.Namespace, settings: Sequence[str] = ()) -> None:
@@ -122,8 +122,6 @@ def train(recipe: str, options: argparse.Namespace, settings: Sequence[str] = ()
     run = options.runs / recipe
     if (run / "finished").exists():
         return
-    if recipe.endswith("binb2"):
-        settings = (*settings, f"selector_run={options.runs / REFERENCE}")
     collections = [f"--collection={options.data / name}" for name in DEPTH]
     sets = [f"--set={setting}" for setting in (*settings, *options.set)]
     command = ["keyblock-train", str(RECIPES / f"{recipe}.yaml"), *collections, *sets, f"--out={run}"]
@@ -132,10 +130,9 @@ def train(recipe: str, options: argparse.Namespace, settings: Sequence[str] = ()
 
 
 def measure(system: System, collection: str, options: argparse.Namespace) -> None:
-    """Measure a trained system on a collection, unless its record is there."""
-    if not record_path(options.records, collection, system.recipe).exists():
-        flags = [f"--measure={system.recipe}", f"--collections={collection}"]
-        run_command([sys.executable, __file__, f"--data={options.data}", f"--runs={options.runs}", *_told(options), *flags])
+    """Measure a trained system on a collection."""
+    flags = [f"--measure={system.recipe}", f"--collections={collection}"]
+    run_command([sys.executable, __file__, f"--data={options.data}", f"--runs={options.runs}", *_told(options), *flags])
 
 
 def _told(options: argparse.Namespace) -> list[str]:
@@ -203,8 +200,8 @@ def write_table(options: argparse.Namespace) -> None:
         told = {record.system for record in records}
         if claims := [claim for claim in CLAIMS if set(claim) <= told]:
             parts.append(comparisons_table(compare_pairs(records, claims, "RR@10")))
-    if (options.runs / "best" / TABLE).exists():
-        parts.append(segment_table(options))
+    if (options.records / SEGMENTS).exists():
+        parts.append(segment_table(json.loads((options.records / SEGMENTS).read_text(encoding="utf-8"))))
     text = "\n\n".join(parts)
     (options.records / "table.md").write_text(text + "\n", encoding="utf-8")
     print(text)
@@ -227,39 +224,42 @@ def sections(record: Record, options: argparse.Namespace) -> Iterator[Record]:
         yield record.model_copy(update={"collection": told, "queries": record.queries[:few], "values": values})
 
 
-def segment_table(options: argparse.Namespace) -> str:
+def keep_segments(recipe: str, options: argparse.Namespace) -> None:
+    """Add to RECORDS/segments.json what a system says of the segments it chooses: BeST's iterations, and MaxP."""
+    path = options.records / SEGMENTS
+    found = json.loads(path.read_text(encoding="utf-8")) if path.exists() else []
+    if recipe == "best":
+        rows = json.loads((options.runs / recipe / TABLE).read_text(encoding="utf-8"))
+    elif recipe == "maxp":
+        rows = [{"iteration": "MaxP", "P@1": segment_precision(options.runs / recipe, options)}]
+    else:
+        return
+    told = {row["iteration"] for row in rows}
+    write_json(path, [row for row in found if row["iteration"] not in told] + rows)
+
+
+def segment_precision(run: Path, options: argparse.Namespace) -> dict[str, dict[str, float]]:
+    """Segment P@1 of a run's ranker by collection and split, on the queries that BeST's iterations are measured on."""
+    pipeline = load_run_pipeline(run)
+    preparations = {name: Preparation(Collection(options.data / name), pipeline) for name in DEPTH}
+    judged = judged_pairs(preparations, {"train": "train", "dev": "dev"}, options.judged)
+    return precision(CrossEncoder.load(chosen(run)), preparations, judged)
+
+
+def segment_table(rows: Sequence[dict[str, Any]]) -> str:
     """BeST's Table 2: segment P@1 by iteration on train and dev, beside random and MaxP, and the document ranking on dev."""
-    rows = json.loads((options.runs / "best" / TABLE).read_text(encoding="utf-8"))
-    if (options.runs / "maxp" / "finished").exists():
-        rows.insert(1, {"iteration": "MaxP", "P@1": of_maxp(options)})
     names = list(rows[0]["P@1"])
-    head = [
-        "segments chosen by",
-        *(f"{n}, P@1 {split}" for n in names for split in ("train", "dev")),
-        *(f"{n}, RR@10 dev" for n in names),
-    ]
+    splits = [(name, split) for name in names for split in ("train", "dev")]
+    head = ["segments chosen by", *(f"{n}, P@1 {split}" for n, split in splits), *(f"{n}, RR@10 dev" for n in names)]
     cells = [
         [
             str(row["iteration"]),
-            *(f"{row['P@1'][n][split]:.3f}" if split in row["P@1"][n] else "" for n in names for split in ("train", "dev")),
+            *(f"{row['P@1'][n][split]:.3f}" for n, split in splits),
             *(f"{row['dev'][n]['RR@10']:.3f}" if "dev" in row else "" for n in names),
         ]
-        for row in rows
+        for row in sorted(rows, key=lambda row: str(row["iteration"]).isdigit())
     ]
     return markdown([head, *cells])
-
-
-def of_maxp(options: argparse.Namespace) -> dict[str, dict[str, float]]:
-    """Segment P@1 of the MaxP ranker, kept beside its run."""
-    kept = options.runs / "maxp" / "segments.json"
-    if not kept.exists():
-        pipeline = load_run_pipeline(options.runs / "maxp")
-        preparations = {name: Preparation(Collection(options.data / name), pipeline) for name in DEPTH}
-        judged = judged_pairs(preparations, {"train": "train", "dev": "dev"}, options.judged)
-        model = CrossEncoder.load(chosen(options.runs / "maxp"))
-        kept.write_text(json.dumps(precision(model, preparations, judged)), encoding="utf-8")
-    found: dict[str, dict[str, float]] = json.loads(kept.read_text(encoding="utf-8"))
-    return found
 
 
 def parser() -> argparse.ArgumentParser:

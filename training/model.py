@@ -123,7 +123,7 @@ class CrossEncoder(nn.Module):
         return states
 
     def outputs(self, input_ids: Tensor, token_type_ids: Tensor, attention_mask: Tensor) -> Tensor:
-        """What a served graph gives: logits of shape (batch,); with an aggregator (batch, 1 + hidden), a logit before each state."""
+        """What a served graph gives: logits of shape (batch,); with an aggregator (batch, 1 + hidden), the logit first."""
         states = self.states(input_ids, token_type_ids, attention_mask)
         logits = self.head(states)
         return logits.squeeze(-1) if self.aggregator is None else torch.cat([logits, states], dim=1)

@@ -77,9 +77,9 @@ class Recipe(BaseModel):
     aggregator: dict[str, Any] | None = Field(
         None, description="the learned module of an aggregator `states`; see training.aggregators"
     )
-    init: str | None = Field(None, description="a run whose weights this one starts from, instead of the backbone's")
+    init: str | None = Field(None, description="a run or bundle whose weights this one starts from, instead of the backbone's")
     selector_run: str | None = Field(
-        None, description="a run whose model a learned selector uses (BinB2), instead of the one trained"
+        None, description="a run or bundle whose model a learned selector uses (BinB2), instead of the one trained"
     )
     best: Best | None = Field(None, description="train in BeST's iterations; see training.best")
     loss: str = Field("hinge", description=f"one of {', '.join(sorted(LOSSES))}")
@@ -208,11 +208,11 @@ def _laid(trees: Iterable[dict[str, Any]]) -> dict[str, Any]:
 
 
 def overlaid(under: dict[str, Any], over: dict[str, Any]) -> dict[str, Any]:
-    """`over` on top of `under`, key by key; what has a name of its own (a selector, say) is replaced as a whole."""
+    """`over` on top of `under`, key by key; what has a name of its own (a selector, say), and what is empty, replaces."""
     merged = dict(under)
     for key, value in over.items():
         below = merged.get(key)
-        nested = isinstance(below, dict) and isinstance(value, dict) and "name" not in value
+        nested = isinstance(below, dict) and isinstance(value, dict) and value and "name" not in value
         merged[key] = overlaid(below, value) if nested and isinstance(below, dict) else value
     return merged
 

@@ -22,7 +22,6 @@ from keyblock.pipeline import Pipeline
 from keyblock.text import Analyzer
 from keyblock.tokenization import Tokenizer
 from training import attention
-from training.checkpoints import STATE_FILE, chosen, has_checkpoint
 from training.collection import Collection, distinct_names
 from training.data import Data
 from training.first_stage import candidate_pool
@@ -32,6 +31,7 @@ from training.objectives import RankingObjective
 from training.ranking import CHOOSER, load_chooser, load_run_pipeline
 from training.recipe import Recipe, RecipeError, backbone_path, load_recipe
 from training.sampling import Source
+from training.starting import read_ranker, start_from
 
 
 def train(
@@ -55,8 +55,6 @@ def train(
     if accelerator.is_main_process:
         begin(recipe, collections, backbone, run)
     accelerator.wait_for_everyone()
-    if recipe.init and not has_checkpoint(run):
-        model.start_from(chosen(Path(recipe.init)))
     if (chooser := load_chooser(run)) is not None:
         chooser.to(accelerator.device)
     data = Data.build(recipe, collections, load_run_pipeline(run), run / "tokenizer.json", cache, chooser)
@@ -79,14 +77,18 @@ def begin(recipe: Recipe, collections: Sequence[Collection], backbone: str, run:
     make_pipeline(recipe, collections, backbone, run)
     if recipe.selector_run is not None and not (run / CHOOSER).is_dir():
         partial = run / f"{CHOOSER}.partial"
-        shutil.copytree(chosen(Path(recipe.selector_run)), partial, ignore=shutil.ignore_patterns(STATE_FILE), dirs_exist_ok=True)
+        partial.mkdir(exist_ok=True)
+        read_ranker(Path(recipe.selector_run), backbone).save(partial)
         os.replace(partial, run / CHOOSER)
 
 
 def make_model(recipe: Recipe, device: torch.device) -> tuple[CrossEncoder, str]:
-    """The recipe's model on a device, and where its backbone is. Raises RecipeError when it reads too few tokens."""
+    """The recipe's model as training begins, and where its backbone is. Raises RecipeError when it reads too few tokens."""
     backbone = backbone_path(recipe.backbone)
-    model = CrossEncoder.from_backbone(backbone, recipe.dropout, fastest_attention(device), recipe.aggregator).to(device)
+    model = CrossEncoder.from_backbone(backbone, recipe.dropout, fastest_attention(device), recipe.aggregator)
+    if recipe.init:
+        start_from(model, Path(recipe.init))
+    model.to(device)
     if recipe.gradient_checkpointing:
         model.encoder.activation_checkpointing_enable({"use_reentrant": False})
     if recipe.longest > model.max_length:

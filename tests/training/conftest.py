@@ -5,6 +5,7 @@ has one sentence about it, behind its first block, and that one holds the answer
 can learn to rank it first. Eight topics are train's, four are dev's.
 """
 
+import functools
 import json
 import random
 import resource
@@ -183,6 +184,18 @@ def toy_pipeline(toy: Collection, tokenizer: Tokenizer, recipe_tree: dict[str, A
     config = PipelineConfig.model_validate(recipe_tree["pipeline"])
     frequencies = DocumentFrequencies.count((f"{d.title} {d.text}" for d in toy.documents.values()), Analyzer(config.analyzer))
     return Pipeline(config, tokenizer, frequencies)
+
+
+@pytest.fixture(scope="session")
+def change_pipeline(toy_pipeline: Pipeline) -> Callable[..., Pipeline]:
+    """The recipe's pipeline with some parts replaced; each made once."""
+
+    @functools.cache
+    def changed(parts: str) -> Pipeline:
+        config = PipelineConfig.model_validate(toy_pipeline.config.model_dump() | json.loads(parts))
+        return Pipeline(config, toy_pipeline.tokenizer, toy_pipeline.frequencies)
+
+    return lambda **parts: changed(json.dumps(parts))
 
 
 @pytest.fixture(scope="session")

@@ -159,7 +159,7 @@ def test_dev_scores_of_a_real_run(toy_run: Path, toy: Collection) -> None:
     selection = pipeline.select(
         ranker.preparation.query("teacher?"), ranker.preparation.document(scores.documents["teacher?"][0]), 80
     )
-    assert scores.features["teacher?"][0, 0] == pytest.approx(float(ranker.score([selection.packed])[0]), abs=1e-4)
+    assert scores.features["teacher?"][0, 0] == pytest.approx(float(ranker.model.outputs([selection.packed])[0]), abs=1e-4)
     np.testing.assert_array_equal(scores.features["teacher?"][0, 1:], selection.evidence)
 
 

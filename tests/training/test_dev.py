@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -24,6 +25,8 @@ class Counts(nn.Module):
     def forward(self, input_ids: Tensor, token_type_ids: Tensor, attention_mask: Tensor) -> Tensor:
         return self.sign * (input_ids == self.token).sum(1)
 
+    outputs = forward
+
 
 @pytest.fixture(scope="module")
 def answer(toy_pipeline: Pipeline) -> int:
@@ -43,9 +46,48 @@ def test_measures_by_hand(preparations: dict[str, Preparation], make_recipe: Cal
     assert dev.measure(Counts(answer, 0.0))["toy"]["RR@10"] == 0.25  # ties stay in the first stage's order
 
 
+@pytest.mark.parametrize("aggregator", ["joint", "max", "sum"])
+@pytest.mark.parametrize("selector", [{"name": "bm25"}, {"name": "learned", "keep": 2}, {"name": "learned"}], ids=["bm25", "cascade", "binb"])
+def test_every_kind_of_pipeline_is_measured(
+    toy: Collection,
+    change_pipeline: Callable[..., Pipeline],
+    make_recipe: Callable[..., Recipe],
+    answer: int,
+    aggregator: str,
+    selector: dict[str, Any],
+) -> None:
+    """The word stands behind a document's first block: only who selects it, or reads all blocks, finds it."""
+    preparations = {"toy": Preparation(toy, change_pipeline(aggregator={"name": aggregator}, selector=selector))}
+    assert DevSet.build(preparations, make_recipe()).measure(Counts(answer, 1.0))["toy"]["RR@10"] == 1.0
+
+
+def test_a_learned_selection_follows_the_model_or_its_chooser(
+    toy: Collection, change_pipeline: Callable[..., Pipeline], make_recipe: Callable[..., Recipe], answer: int
+) -> None:
+    """With one passage read, the answer is found by a selector that looks for it, and by no other."""
+    one = change_pipeline(aggregator={"name": "max", "passages": 1}, selector={"name": "learned", "by": {"name": "first"}})
+    preparations = {"toy": Preparation(toy, one)}
+    dev = DevSet.build(preparations, make_recipe())
+    for _ in range(2):  # what the model selects is not kept for the next one
+        assert dev.measure(Counts(answer, 1.0))["toy"]["RR@10"] == 1.0
+        assert dev.measure(Counts(answer, -1.0))["toy"]["RR@10"] == 0.25
+    blind = DevSet.build(preparations, make_recipe(), chooser=Counts(answer, -1.0))
+    assert blind.measure(Counts(answer, 1.0))["toy"]["RR@10"] < 1.0
+    assert DevSet.build(preparations, make_recipe(), chooser=Counts(answer, 1.0)).measure(Counts(answer, 1.0))["toy"]["RR@10"] == 1.0
+
+
+def test_the_models_mode_is_given_back(preparations: dict[str, Preparation], make_recipe: Callable[..., Recipe], answer: int) -> None:
+    dev = DevSet.build(preparations, make_recipe())
+    for training in (True, False):
+        model = Counts(answer, 1.0).train(training)
+        dev.measure(model)
+        assert model.training is training
+
+
 def test_the_sample_is_fixed(preparations: dict[str, Preparation], make_recipe: Callable[..., Recipe]) -> None:
     def pairs(**changes: object) -> list[tuple[str, str]]:
-        return [(q, d) for q, d, _ in DevSet.build(preparations, make_recipe(**changes)).pairs["toy"]]
+        candidates = DevSet.build(preparations, make_recipe(**changes)).candidates["toy"]
+        return [(q, d) for q, documents in candidates.items() for d in documents]
 
     assert pairs(seed=1) == pairs(seed=2)
     assert len(pairs(dev_queries=3)) == 3 * 4
@@ -53,8 +95,18 @@ def test_the_sample_is_fixed(preparations: dict[str, Preparation], make_recipe: 
 
 
 def test_sequences_keep_the_pipelines_budget(preparations: dict[str, Preparation], make_recipe: Callable[..., Recipe]) -> None:
-    longest = max(len(packed.ids) for _, _, packed in DevSet.build(preparations, make_recipe()).pairs["toy"])
-    assert longest == preparations["toy"].pipeline.config.packing.budget
+    class Longest(Counts):
+        """Keeps the longest sequence it was fed."""
+
+        length = 0
+
+        def outputs(self, input_ids: Tensor, token_type_ids: Tensor, attention_mask: Tensor) -> Tensor:
+            self.length = max(self.length, input_ids.shape[1])
+            return super().outputs(input_ids, token_type_ids, attention_mask)
+
+    model = Longest(0, 1.0)
+    DevSet.build(preparations, make_recipe()).measure(model)
+    assert model.length == preparations["toy"].pipeline.config.packing.budget
 
 
 def test_a_collection_without_a_dev_run(toy_copy: Path, toy_pipeline: Pipeline, make_recipe: Callable[..., Recipe]) -> None:

@@ -8,7 +8,9 @@ import torch
 from torch import Tensor
 from transformers import AutoConfig, AutoModel
 
-from training.model import HEAD_FILE, RELATIVE, CrossEncoder
+from training.aggregators import AGGREGATORS
+from training.model import AGGREGATOR_FILE, AGGREGATOR_WEIGHTS, HEAD_FILE, RELATIVE, CrossEncoder
+from training.reductions import REDUCTIONS
 
 SIZES = {
     "hidden_size": 32,
@@ -144,3 +146,122 @@ def test_a_backbone_with_an_odd_configuration(tmp_path: Path, config: str) -> No
     (tmp_path / "config.json").write_text(config, encoding="utf-8")
     with pytest.raises(ValueError, match="cannot be read as an encoder"):
         CrossEncoder.from_backbone(str(tmp_path))
+
+
+LEARNED: list[dict[str, Any]] = [{"name": name} | ({"heads": 2} if name == "transformer" else {}) for name in AGGREGATORS.names()]
+COUNTS = [3, 1, 5]
+DOCUMENTS = sum(COUNTS)
+
+
+def names(description: dict[str, Any]) -> str:
+    return str(description["name"])
+
+
+def sequences(n: int = DOCUMENTS) -> tuple[Tensor, Tensor, Tensor]:
+    """So many of 20 tokens."""
+    ids = torch.randint(5, 200, (n, 20), generator=torch.Generator().manual_seed(1))
+    return ids, torch.zeros_like(ids), torch.ones_like(ids)
+
+
+def passage_ranker(backbones: dict[str, Path], aggregator: dict[str, Any] | None, seed: int = 0) -> CrossEncoder:
+    torch.manual_seed(seed)
+    return CrossEncoder.from_backbone(str(backbones["bert"]), aggregator=aggregator)
+
+
+@pytest.mark.parametrize("aggregator", LEARNED, ids=names)
+def test_a_learned_aggregator_is_saved_and_loaded(backbones: dict[str, Path], tmp_path: Path, aggregator: dict[str, Any]) -> None:
+    model = passage_ranker(backbones, aggregator).eval()
+    model.save(tmp_path)
+    loaded, other = CrossEncoder.load(tmp_path), passage_ranker(backbones, aggregator, seed=1).eval()
+    other.load_weights(tmp_path)
+    with torch.inference_mode():
+        logits = model(*sequences(), counts=torch.tensor(COUNTS))
+        for again in (loaded, other):
+            torch.testing.assert_close(again(*sequences(), counts=torch.tensor(COUNTS)), logits)
+            torch.testing.assert_close(again.outputs(*sequences()), model.outputs(*sequences()))
+    assert not loaded.training
+    assert loaded.aggregator is not None
+    assert loaded.aggregator.description == model.aggregator.description  # type: ignore[union-attr]
+
+
+def test_without_an_aggregator_no_file_says_one(backbones: dict[str, Path], tmp_path: Path) -> None:
+    passage_ranker(backbones, None).save(tmp_path)
+    assert not (tmp_path / AGGREGATOR_FILE).exists()
+    assert CrossEncoder.load(tmp_path).aggregator is None
+
+
+@pytest.mark.parametrize("victim", [AGGREGATOR_FILE, AGGREGATOR_WEIGHTS])
+def test_a_damaged_aggregator_is_one_clear_error(backbones: dict[str, Path], tmp_path: Path, victim: str) -> None:
+    passage_ranker(backbones, {"name": "attention"}).save(tmp_path)
+    (tmp_path / victim).write_bytes(b"{}")
+    with pytest.raises(ValueError, match="cannot be read as an encoder"):
+        CrossEncoder.load(tmp_path)
+
+
+def test_starting_from_another_run(backbones: dict[str, Path], tmp_path: Path) -> None:
+    """Encoder and head are taken over; an aggregator where both have the same one, else it stays fresh."""
+    source = passage_ranker(backbones, {"name": "attention"}, seed=1)
+    with torch.no_grad():
+        source.encoder.embeddings.word_embeddings.weight += 1
+    source.save(tmp_path)
+    plain, same, cnn = (passage_ranker(backbones, of) for of in (None, {"name": "attention"}, {"name": "cnn", "layers": 1}))
+    fresh = {name: value.clone() for name, value in cnn.aggregator.state_dict().items()}  # type: ignore[union-attr]
+    for model in (plain, same, cnn):
+        assert not torch.equal(model.head.weight, source.head.weight)
+        model.start_from(tmp_path)
+        torch.testing.assert_close(model.state_dict()["head.weight"], source.head.weight)
+        torch.testing.assert_close(model.encoder.state_dict(), source.encoder.state_dict())
+    torch.testing.assert_close(same.state_dict(), source.state_dict())
+    torch.testing.assert_close(cnn.aggregator.state_dict(), fresh)  # type: ignore[union-attr]
+
+
+def test_starting_from_another_encoder_is_one_clear_error(backbones: dict[str, Path], tmp_path: Path) -> None:
+    CrossEncoder.from_backbone(str(backbones["distilbert"])).save(tmp_path)
+    for where in (tmp_path, tmp_path / "nowhere"):
+        with pytest.raises(ValueError, match="cannot be read as an encoder"):
+            passage_ranker(backbones, None).start_from(where)
+
+
+def test_outputs_are_logits_or_logits_before_states(backbones: dict[str, Path]) -> None:
+    plain, states = passage_ranker(backbones, None).eval(), passage_ranker(backbones, {"name": "max"}).eval()
+    with torch.inference_mode():
+        torch.testing.assert_close(plain.outputs(*sequences()), plain(*sequences()))
+        outputs = states.outputs(*sequences())
+        assert outputs.shape == (DOCUMENTS, 1 + 32)
+        torch.testing.assert_close(outputs[:, 0], states(*sequences()))
+        torch.testing.assert_close(outputs[:, 1:], states.states(*sequences()))
+        torch.testing.assert_close(states.head(outputs[:, 1:]).squeeze(-1), outputs[:, 0])
+
+
+@pytest.mark.parametrize("reduction", REDUCTIONS)
+def test_documents_of_scores_equal_a_loop(backbones: dict[str, Path], reduction: str) -> None:
+    model = passage_ranker(backbones, None).eval()
+    of = {"joint": lambda scores: scores[0], "max": torch.max, "mean": torch.mean, "sum": torch.sum}[reduction]
+    counts = [1] * DOCUMENTS if reduction == "joint" else COUNTS
+    with torch.inference_mode():
+        together = model(*sequences(), counts=torch.tensor(counts), reduction=reduction)
+        slow = [of(scores) for scores in model(*sequences()).split(counts)]
+    torch.testing.assert_close(together, torch.stack(slow))
+
+
+@pytest.mark.parametrize("aggregator", LEARNED, ids=names)
+def test_documents_of_states_equal_a_loop(backbones: dict[str, Path], aggregator: dict[str, Any]) -> None:
+    """One document after the other, so that none is padded."""
+    model = passage_ranker(backbones, aggregator).eval()
+    with torch.inference_mode():
+        together = model(*sequences(), counts=torch.tensor(COUNTS), reduction="states")
+        states = model.states(*sequences()).split(COUNTS)
+        slow = [model.combine(of.unsqueeze(0), torch.ones(1, len(of), dtype=torch.bool)) for of in states]
+    torch.testing.assert_close(together, torch.cat(slow), rtol=1e-4, atol=1e-5)
+
+
+def test_states_of_a_model_without_an_aggregator(backbones: dict[str, Path]) -> None:
+    with pytest.raises(ValueError, match="this model has no aggregator: it scores sequences, not their states"):
+        passage_ranker(backbones, None).combine(torch.zeros(1, 2, 32), torch.ones(1, 2, dtype=torch.bool))
+
+
+@pytest.mark.parametrize("aggregator", [None, *LEARNED], ids=lambda of: of["name"] if of else "mean of scores")
+def test_gradients_reach_every_weight(backbones: dict[str, Path], aggregator: dict[str, Any] | None) -> None:
+    model = passage_ranker(backbones, aggregator).train()
+    model(*sequences(), counts=torch.tensor(COUNTS), reduction="mean").pow(2).sum().backward()
+    assert [name for name, weight in model.named_parameters() if weight.grad is None or not weight.grad.any()] == []

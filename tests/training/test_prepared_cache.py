@@ -157,9 +157,19 @@ def test_two_that_need_the_same_at_once(
 ) -> None:
     one, other = (PreparedCache(tmp_path, pipeline, tokenizer_file) for _ in range(2))
     for cache in (one, other):
-        cache.fill(documents)
-        assert_equal(cache.prepare(documents[0]), prepare(pipeline, documents[0]))
+        for document in documents:
+            assert_equal(cache.prepare(document), prepare(pipeline, document))
+    one.flush()
+    other.flush()
     assert len(list(one.store.iterdir())) == 1
+    assert_equal(other.prepare(documents[0]), prepare(pipeline, documents[0]))
+
+
+def test_one_fills_after_the_other(pipeline: Pipeline, documents: list[Document], tokenizer_file: Path, tmp_path: Path) -> None:
+    one, other = PreparedCache(tmp_path, pipeline, tokenizer_file), PreparedCache(tmp_path, refusing(pipeline), tokenizer_file)
+    one.fill(documents)
+    other.fill(documents)
+    assert_equal(other.prepare(documents[0]), prepare(pipeline, documents[0]))
 
 
 FILL = """

@@ -15,8 +15,8 @@ from keyblock.bundle import Bundle, load_bundle, write_bundle
 from keyblock.fusion import Fusion
 from keyblock.pipeline import Pipeline, PipelineConfig
 from keyblock.runtime.batching import fill, plan
+from keyblock.runtime.model import GraphModel
 from keyblock.runtime.providers import Precision, Provider
-from keyblock.runtime.session import Session
 from service.app import create_app
 from service.settings import Settings
 from training.batching import pad
@@ -54,7 +54,7 @@ def test_a_run_puts_the_answer_first(toy_run: Path, toy: Collection) -> None:
 
 
 def test_run_bundle_and_service_rank_alike(fused_run: LocalRanker, toy_bundle: Bundle, client: TestClient, toy: Collection) -> None:
-    local = bundle_ranker(toy_bundle, Session(toy_bundle.graph_path, Provider.CPU, 1), toy)
+    local = bundle_ranker(toy_bundle, GraphModel.open(toy_bundle, Provider.CPU, 1), toy)
     served = HttpRanker("served", toy, client)
     for query, candidates in toy.run("dev").items():
         expected = fused_run.rerank(query, list(candidates))
@@ -78,7 +78,7 @@ def test_the_fusion_by_hand(fused_run: LocalRanker) -> None:
     preparation = fused_run.preparation
     selection = preparation.pipeline.select(preparation.query("teacher?"), preparation.document("teacher-3"))
     best, _, coverage = selection.evidence
-    logit = float(fused_run.score([selection.packed])[0])
+    logit = float(fused_run.model.outputs([selection.packed])[0])
     score = fused_run.rerank("teacher?", ["teacher-3"]).scores["teacher-3"]
     assert score == pytest.approx(-2 + 0.7 * logit + 0.2 * best + 0.5 * coverage, abs=1e-4)
 
@@ -88,7 +88,7 @@ def test_ties_keep_the_order_given_and_empty_documents_come_last(fused_run: Loca
     text = collection.documents["river-0"].text
     collection.documents.update({name: Document(name, "River", text) for name in ("z", "a")})
     collection.documents["void"] = Document("void", "River", "")
-    ranker = LocalRanker("x", Preparation(collection, fused_run.preparation.pipeline), fused_run.score)
+    ranker = LocalRanker("x", Preparation(collection, fused_run.preparation.pipeline), fused_run.model)
     reranked = ranker.rerank("river?", ["void", "z", "river-0", "a"])
     assert list(reranked.scores) == ["z", "river-0", "a", "void"]
     assert reranked.scores["void"] == -np.inf

@@ -45,6 +45,7 @@ def train(name: str, encoder: Path, collection: Collection, runs: Path) -> Path:
     """The recipe's run, of a few steps; trained once."""
     run = runs / name
     settings = {"backbone": encoder, "mixture": "{}", "steps": 3, "precision": "fp32", "dev_queries": 2, "evaluate_every": 3}
+    settings["init"] = "null"  # the embedded model has another width
     settings |= {"optimizer.encoder_lr": 2e-3, "optimizer.head_lr": 2e-2, "negatives.hard": 0}
     if name == "parade5-pretrained":
         settings["aggregator.pretrained"] = encoder

@@ -10,13 +10,15 @@ import numpy as np
 import pytest
 
 from keyblock.packing import Packed
-from keyblock.pipeline import Pipeline
+from keyblock.pipeline import Pipeline, PipelineConfig
 from keyblock.selection import SELECTORS
+from keyblock.tokenization import Tokenizer
 from training.collection import Collection, CollectionError
+from training.examples import Selected
 from training.first_stage import complete_run
 from training.recipe import Negatives, Recipe
 from training.runs import Run
-from training.sampling import Preparation, Source, draw_step
+from training.sampling import Preparation, Source, StepBatch, draw_step
 
 BM25 = SELECTORS.create("bm25")
 RIVERS = ["river-0", "river-1", "river-2"]
@@ -40,15 +42,52 @@ def one_query(preparation: Preparation, toy: Collection) -> Source:
 
 
 def draws(source: Source, how: Negatives, n: int = 20) -> list[list[str]]:
-    """Which documents are in each of n groups drawn for the query "river?", told by their token ids."""
-    rng = np.random.default_rng(0)
-    names = {source.preparation.pack("river?", d, 96).ids.tobytes(): d for d in source.preparation.collection.documents}
+    """Which documents are in each of n groups drawn for the query "river?"."""
+    rng, examples = np.random.default_rng(0), Selected(source.preparation.pipeline)
     only = replace(source, queries=["river?"])
-    return [[names[packed.ids.tobytes()] for packed in only.draw(rng, how, 96)] for _ in range(n)]
+    return [list(only.draw(rng, how, examples, 96).documents) for _ in range(n)]
 
 
-def same(first: list[Packed], second: list[Packed]) -> bool:
-    return len(first) == len(second) and all(np.array_equal(a.ids, b.ids) for a, b in zip(first, second, strict=True))
+def draw(source: Source, recipe: Recipe, step: int) -> StepBatch:
+    return draw_step({"toy": source}, recipe, Selected(source.preparation.pipeline), step)
+
+
+def sequences_of(batch: StepBatch) -> list[Packed]:
+    """Those of its groups' only rows, one a document."""
+    rows = [group.prepared for group in batch.groups]
+    assert all(isinstance(of_group, list) and len(of_group) == 1 for of_group in rows)
+    return [packed for of_group in rows for (packed,) in of_group[0]]
+
+
+def same(one: StepBatch, other: StepBatch) -> bool:
+    """The same queries, documents and token ids."""
+    first, second = sequences_of(one), sequences_of(other)
+    ids = len(first) == len(second) and all(np.array_equal(a.ids, b.ids) for a, b in zip(first, second, strict=True))
+    return ids and [(g.query, g.documents) for g in one.groups] == [(g.query, g.documents) for g in other.groups]
+
+
+def test_a_group_is_packed_as_it_says(source: Source, make_recipe: Callable[..., Recipe]) -> None:
+    """The rows hold the documents named, in that order, within the step's budget, as a pair alone is packed."""
+    batch = draw(source, make_recipe(), 3)
+    for group in batch.groups:
+        assert group.tokens == batch.budget * 4
+        for packed, doc_id in zip(sequences_of(replace(batch, groups=[group])), group.documents, strict=True):
+            np.testing.assert_array_equal(packed.ids, source.preparation.pack(group.query, doc_id, batch.budget).ids)
+
+
+def test_gold_passages_go_with_their_documents(preparation: Preparation, toy: Collection) -> None:
+    assert preparation.pair("river?", "river-3").gold == toy.spans["river?"]
+    assert preparation.pair("river?", "river-3").document is preparation.document("river-3")
+    assert preparation.pair("river?", "river-0").gold == []
+    assert preparation.pair("river!", "river-3").gold == [], "of another query"
+
+
+def test_a_group_of_passages_costs_more(one_query: Source, tokenizer: Tokenizer) -> None:
+    """Tokens that go through the model with gradients: of each chosen passage."""
+    config = one_query.preparation.pipeline.config.model_dump() | {"aggregator": {"name": "max", "passages": 3}}
+    pipeline = Pipeline(PipelineConfig.model_validate(config), tokenizer, one_query.preparation.pipeline.frequencies)
+    group = one_query.draw(np.random.default_rng(0), Negatives(per_query=2), Selected(pipeline), 50)
+    assert group.tokens == 50 * 3 * 3
 
 
 def test_the_relevant_document_comes_first_and_never_again(one_query: Source) -> None:
@@ -152,41 +191,45 @@ def test_what_is_prepared_is_kept(preparation: Preparation) -> None:
 
 
 def test_a_step_gives_the_same_batch_always_and_another_step_another(source: Source, make_recipe: Callable[..., Recipe]) -> None:
-    recipe, sources = make_recipe(), {"toy": source}
-    first = draw_step(sources, recipe, 5)
-    fresh = {"toy": replace(source, preparation=Preparation(source.preparation.collection, source.preparation.pipeline))}
-    draw_step(fresh, recipe, 4)
-    assert same(first.sequences, draw_step(fresh, recipe, 5).sequences)
-    assert not same(first.sequences, draw_step(sources, recipe, 6).sequences)
-    assert not same(first.sequences, draw_step(sources, make_recipe(seed=1), 5).sequences)
+    recipe = make_recipe()
+    first = draw(source, recipe, 5)
+    fresh = replace(source, preparation=Preparation(source.preparation.collection, source.preparation.pipeline))
+    draw(fresh, recipe, 4)
+    assert same(first, draw(fresh, recipe, 5))
+    assert not same(first, draw(source, recipe, 6))
+    assert not same(first, draw(source, make_recipe(seed=1), 5))
 
 
 @pytest.mark.parametrize("tokens", [64, 2048, 10_000])
 def test_shape_and_budget_of_a_step(source: Source, make_recipe: Callable[..., Recipe], tokens: int) -> None:
     recipe = make_recipe(tokens_per_step=tokens, budgets={48: 1.0, 96: 1.0})
-    batches = [draw_step({"toy": source}, recipe, step) for step in range(12)]
+    batches = [draw(source, recipe, step) for step in range(12)]
     assert {batch.budget for batch in batches} == {48, 96}
     for batch in batches:
-        assert batch.group == 4
-        assert len(batch.sequences) == 4 * max(1, tokens // (batch.budget * 4))
-        assert max(len(packed.ids) for packed in batch.sequences) <= batch.budget
+        assert {len(group.documents) for group in batch.groups} == {4}
+        assert len(batch.groups) == max(1, tokens // (batch.budget * 4))
+        assert max(len(packed.ids) for packed in sequences_of(batch)) <= batch.budget
+
+
+def test_queries_of_a_step_may_be_said_outright(source: Source, make_recipe: Callable[..., Recipe]) -> None:
+    recipe = make_recipe(tokens_per_step=64, queries_per_step=5, budgets={48: 1.0, 96: 1.0})
+    assert {len(draw(source, recipe, step).groups) for step in range(6)} == {5}
 
 
 def test_budgets_are_drawn_by_their_shares(source: Source, make_recipe: Callable[..., Recipe]) -> None:
     recipe = make_recipe(tokens_per_step=64, budgets={48: 1, 64: 3, 96: 0})
-    drawn = Counter(draw_step({"toy": source}, recipe, step).budget for step in range(300))
+    drawn = Counter(draw(source, recipe, step).budget for step in range(300))
     assert drawn[96] == 0
     assert 0.17 < drawn[48] / 300 < 0.33
 
 
 def test_collections_are_drawn_by_their_shares(source: Source, make_recipe: Callable[..., Recipe]) -> None:
     rivers, stones = (replace(source, queries=[query]) for query in ("river?", "stone?"))
-    names = {s.preparation.pack(q, f"{q[:-1]}-3", 96).ids.tobytes(): q for s, q in ((rivers, "river?"), (stones, "stone?"))}
 
     def drawn(mixture: dict[str, float]) -> Counter[str]:
         recipe = make_recipe(mixture=mixture, budgets={96: 1}, tokens_per_step=20_000)
-        batch = draw_step({"a": rivers, "b": stones}, recipe, 0)
-        return Counter(names[packed.ids.tobytes()] for packed in batch.sequences[::4])
+        batch = draw_step({"a": rivers, "b": stones}, recipe, Selected(source.preparation.pipeline), 0)
+        return Counter(group.query for group in batch.groups)
 
     assert drawn({"a": 0, "b": 5}) == {"stone?": 52}
     assert 0.05 < drawn({"a": 1, "b": 4})["river?"] / 52 < 0.4

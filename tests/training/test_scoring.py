@@ -15,7 +15,7 @@ from training.checkpoints import latest
 from training.collection import Collection
 from training.model import CrossEncoder
 from training.sampling import Preparation
-from training.scoring import length_batches, score
+from training.scoring import TorchModel, length_batches, score
 
 
 @pytest.fixture(scope="module")
@@ -46,9 +46,9 @@ def test_padding_never_changes_a_score(model: CrossEncoder, sequences: list[Pack
     padded = pad([shortest, max(sequences, key=lambda packed: len(packed.ids))], 0)
     assert padded.attention_mask[0].sum() < padded.attention_mask[1].sum() / 2
     with torch.inference_mode():
-        assert model(*padded)[0].item() == pytest.approx(score(model, [shortest], 0, bf16=False).item(), abs=1e-6)
+        assert model(*padded)[0].item() == pytest.approx(score(model, [shortest], 0, bf16=False).item(), abs=1e-5)
         other_filling = padded._replace(input_ids=padded.input_ids.where(padded.attention_mask == 1, 4321))
-        torch.testing.assert_close(model(*other_filling), model(*padded))
+        torch.testing.assert_close(model(*other_filling), model(*padded), rtol=1e-5, atol=1e-5)
 
 
 def test_bf16_stays_near(model: CrossEncoder, sequences: list[Packed]) -> None:
@@ -80,3 +80,39 @@ def test_every_row_once_under_the_tokens(lengths: list[int], batch_tokens: int) 
 def test_segment_types_are_the_tokenizers(model: CrossEncoder, sequences: list[Packed]) -> None:
     untyped = score(model, sequences, 0, bf16=False, document_type=0)
     assert not np.allclose(untyped, score(model, sequences, 0, bf16=False))
+
+
+@pytest.fixture(scope="module")
+def passages(tiny_backbone: Path) -> CrossEncoder:
+    """A model for `states`, with dropout."""
+    torch.manual_seed(0)
+    model = CrossEncoder.from_backbone(str(tiny_backbone), dropout=0.5, aggregator={"name": "attention"})
+    torch.nn.init.normal_(model.head.weight)
+    return model
+
+
+def test_outputs_and_choices_are_the_models(passages: CrossEncoder, model: CrossEncoder, sequences: list[Packed], toy_pipeline: Pipeline) -> None:
+    """Outputs have a column for the logit alone in front of the state; what chooses is that logit, or another model's."""
+    scorer = TorchModel(passages.train(), toy_pipeline.tokenizer, bf16=False)
+    outputs, choices = scorer.outputs(sequences), scorer.choose(sequences)
+    assert passages.training
+    assert outputs.shape == (len(sequences), 1 + 32)
+    passages.eval()
+    with torch.inference_mode():
+        alone = np.stack([passages.outputs(*pad([packed], 0))[0].numpy() for packed in sequences])
+    np.testing.assert_allclose(outputs, alone, rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(choices, alone[:, 0], rtol=1e-4, atol=1e-5)
+    chooser = TorchModel(passages, toy_pipeline.tokenizer, False, model)
+    np.testing.assert_array_equal(chooser.outputs(sequences), outputs)
+    np.testing.assert_array_equal(chooser.choose(sequences), score(model, sequences, 0, bf16=False))
+
+
+def test_states_are_combined_without_gradients(passages: CrossEncoder, sequences: list[Packed], toy_pipeline: Pipeline) -> None:
+    scorer = TorchModel(passages.eval(), toy_pipeline.tokenizer, bf16=False)
+    states = scorer.outputs(sequences)[:, 1:].reshape(4, 5, 32)
+    mask = np.arange(5) < np.asarray([[5], [1], [3], [2]])
+    logits = scorer.combine(states, mask)
+    assert (logits.shape, logits.dtype) == ((4,), np.float32)
+    for i, count in enumerate([5, 1, 3, 2]):
+        alone = scorer.combine(states[i : i + 1, :count], mask[i : i + 1, :count])
+        np.testing.assert_allclose(logits[i], alone[0], rtol=1e-4)

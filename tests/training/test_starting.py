@@ -1,0 +1,55 @@
+"""A bundle's graph gives back the PyTorch model that it was made from."""
+
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+import torch
+
+from keyblock.bundle import load_bundle
+from keyblock.runtime.batching import score_all
+from keyblock.runtime.providers import Provider
+from keyblock.runtime.session import Session
+from training.model import CrossEncoder
+from training.sampling import Preparation
+from training.scoring import score
+from training.starting import graph_weights, read_ranker, start_from
+
+DEFAULT = Path(__file__).parents[2] / "models" / "default"
+
+
+def test_the_embedded_bundle_is_the_same_model_in_pytorch(backbone: Path, toy: object) -> None:
+    bundle = load_bundle(DEFAULT)
+    preparation = Preparation(toy, bundle.pipeline)  # type: ignore[arg-type]
+    packed = [preparation.pack("river?", f"{topic}-{n}", 128) for topic in ("river", "stone") for n in range(4)]
+    model = read_ranker(DEFAULT, str(backbone))
+    served = score_all(Session(bundle.graph_path, Provider.CPU), packed, bundle.tokenizer.pad_id)
+    np.testing.assert_allclose(score(model, packed, bundle.tokenizer.pad_id, bf16=False), served, atol=1e-4)
+    assert np.ptp(served) > 0.1
+
+
+def test_every_weight_of_the_encoder_is_found(backbone: Path) -> None:
+    model = CrossEncoder.from_backbone(str(backbone))
+    weights = graph_weights(onnx.load(str(load_bundle(DEFAULT).graph_path)))
+    expected = {*model.encoder.state_dict(), "head.weight", "head.bias"}
+    assert set(weights) == expected
+
+
+def test_a_run_is_started_from_too(backbone: Path, toy_run: Path, tiny_backbone: Path) -> None:
+    fresh = CrossEncoder.from_backbone(str(tiny_backbone))
+    start_from(fresh, toy_run)
+    trained = read_ranker(toy_run, str(backbone))
+    for name, value in trained.state_dict().items():
+        assert torch.equal(fresh.state_dict()[name], value)
+
+
+def test_another_architecture_is_one_clear_error(tiny_backbone: Path) -> None:
+    with pytest.raises(ValueError, match="not of the backbone's architecture"):
+        start_from(CrossEncoder.from_backbone(str(tiny_backbone)), DEFAULT)
+
+
+def test_a_graph_of_others_is_one_clear_error() -> None:
+    graph = onnx.helper.make_graph([], "empty", [], [])
+    with pytest.raises(ValueError, match="not laid out"):
+        graph_weights(onnx.helper.make_model(graph))
