@@ -4,8 +4,8 @@
 
 DATA holds the collections squad-far and qmsum. What is done is not done again: a finished training stands in RUNS, a measurement in
 RECORDS (one small file a system and collection), which may come from another day. Each system goes on from the embedded model, with
-the same draws, for the same number of steps, but for BeST, whose iterations start from the backbone as the paper says. Trainings and
-measurements have a process each, so that their memory is their own.
+the same draws, for the same number of steps, but for BeST, whose iterations start from the backbone as the paper says. Each training
+and measurement is a process, so that its memory is its own.
 """
 
 import argparse
@@ -32,6 +32,7 @@ from training.records import Record, read_records, record_evaluation, record_pat
 from training.runs import Run
 from training.sampling import Preparation
 from training.tables import compare_pairs, comparisons_table, markdown, systems_table
+from training.train import write_json
 
 ROOT = Path(__file__).resolve().parent.parent
 RECIPES = ROOT / "training" / "recipes" / "small"

@@ -44,7 +44,7 @@ def select_documents(
     pipeline: Pipeline, query: PreparedQuery, documents: Sequence[PreparedDocument], choose: Score, budget: int | None = None
 ) -> list[Selection]:
     """Each document's selection; where the model selects, the shortlists of all documents are scored together."""
-    if pipeline.learned is None:
+    if pipeline.learned is None or not documents:
         return [pipeline.select(query, document, budget) for document in documents]
     shortlists = [pipeline.shortlist(query, document, budget) for document in documents]
     sequences = [packed for shortlist in shortlists for packed in shortlist.sequences]
@@ -60,7 +60,7 @@ def score_documents(
     pipeline: Pipeline, query: PreparedQuery, documents: Sequence[PreparedDocument], model: Model, budget: int | None = None
 ) -> Scored:
     """Select, score and aggregate. Raises ValueError for a budget without room beside the query."""
-    selections = select_documents(pipeline, query, documents, model.choose, budget) if documents else []
+    selections = select_documents(pipeline, query, documents, model.choose, budget)
     return Scored(score_selections(pipeline, selections, model), selections)
 
 

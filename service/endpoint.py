@@ -11,8 +11,9 @@ from starlette.responses import Response
 from service.answers import About, disconnected
 from service.call import Call
 from service.dialects import NATIVE, TEI, Dialect, spoken
-from service.engine import EngineDeadError, EngineError, Scored
+from service.engine import EngineDeadError, EngineError
 from service.errors import RequestError
+from service.jobs import Scored
 from service.parsing import PIECEWISE_FROM, parse, read_body
 from service.ranker import Ranker
 from service.ranking import Candidate

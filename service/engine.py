@@ -1,23 +1,29 @@
-"""The model's thread: it alone runs the session, on batches that sequences of concurrent requests share.
+"""The model's thread: it alone runs a bundle's graphs, on batches that sequences of concurrent requests share.
 
 Work is done in rounds. A round takes sequences from every waiting job in turn, up to a few batches' worth of tokens, so a small
-request waits for a round at most, however large the one before it; then it is sorted by length, batched and run.
+request waits for a round at most, however large the one before it; then it is sorted by graph and length, batched and run. A
+learned aggregator takes a part of a request's documents as soon as the last of their sequences is scored, then another each round.
 """
 
 import asyncio
 import logging
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import Future
+from itertools import chain
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from keyblock.aggregation import Combine, PassageAggregator
 from keyblock.packing import Packed
+from keyblock.pipeline import Pipeline
 from keyblock.runtime import batching
-from keyblock.tokenization import Tokenizer
+from service import aggregation
+from service.aggregation import Aggregation
+from service.jobs import Job, Scored, Ticket
 from service.metrics import Metrics
 
 log = logging.getLogger(__name__)
@@ -33,92 +39,41 @@ class EngineDeadError(RuntimeError):
     """The model's thread is not running: nothing is going to be scored."""
 
 
-class Scored(NamedTuple):
-    """A job done.
+class Graphs(NamedTuple):
+    """A bundle's graphs at work; used by the model's thread only.
 
     Attributes:
-        logits: shape (n_sequences,), in the order given.
-        queue_seconds: from handing in to the first batch's start.
-        model_seconds: from there to the last batch's end.
+        ranker: scores sequences.
+        selector: scores single blocks for a learned selector; none: the ranker does.
+        combine: the learned aggregator, where the ranker gives states.
     """
 
-    logits: NDArray[np.float32]
-    queue_seconds: float
-    model_seconds: float
-
-
-class Job:
-    """The sequences of one request; only the model's thread touches it once it is handed in."""
-
-    def __init__(self, packed: Sequence[Packed]) -> None:
-        self.packed = packed
-        self.future: Future[Scored] = Future()
-        self._waiting = sorted(range(len(packed)), key=lambda i: len(packed[i].ids))
-        self._logits = np.full(len(packed), np.nan, dtype=np.float32)
-        self._unscored = len(packed)
-        self._handed_in = time.perf_counter()
-        self._started = 0.0
+    ranker: batching.Scorer
+    selector: batching.Scorer | None = None
+    combine: Combine | None = None
 
     @property
-    def over(self) -> bool:
-        """Whether nobody waits for it any more: answered, failed or cancelled."""
-        return self.future.done()
-
-    @property
-    def n_waiting(self) -> int:
-        """Sequences not yet taken into a round."""
-        return len(self._waiting)
-
-    def take(self) -> int:
-        """The number of the next sequence, the longest first; there must be one."""
-        return self._waiting.pop()
-
-    def begin(self) -> None:
-        """Its first batch starts."""
-        self._started = self._started or time.perf_counter()
-
-    def score(self, number: int, logit: np.float32) -> None:
-        """Enter a logit; the last one resolves the future."""
-        self._logits[number] = logit
-        self._unscored -= 1
-        if not self._unscored and self.future.set_running_or_notify_cancel():
-            now = time.perf_counter()
-            self.future.set_result(Scored(self._logits, self._started - self._handed_in, now - self._started))
-
-    def fail(self, error: Exception) -> None:
-        """Resolve the future with an error, unless it is resolved or cancelled."""
-        if not self.future.done() and self.future.set_running_or_notify_cancel():
-            self.future.set_exception(error)
-
-
-class Ticket(NamedTuple):
-    """One sequence of one job."""
-
-    job: Job
-    number: int
-
-    @property
-    def packed(self) -> Packed:
-        """The model's input."""
-        return self.job.packed[self.number]
+    def encoders(self) -> list[batching.Scorer]:
+        """The graphs that read token ids, the ranker last."""
+        return [self.ranker] if self.selector is None else [self.selector, self.ranker]
 
 
 class Engine:
-    """Owns the session and its thread.
+    """Owns the graphs and their thread.
 
     Args:
-        session: scores a batch; used by the engine's thread only.
-        tokenizer: of the bundle; says what fills a row, and the type of a document's tokens.
-        longest: tokens a sequence may have; every shape up to it is run once before the engine is ready.
-        token_cap: tokens a batch may have, padding included.
+        graphs: the bundle's.
+        pipeline: the bundle's: says how long a sequence may be (every shape up to that is run once before the engine is ready),
+            what fills a row, and what becomes of a document's sequences.
+        token_cap: tokens a batch may have, padding included; also the [CLS] states that are combined at once.
         metrics: counts batches, tokens and padding.
     """
 
-    def __init__(self, session: batching.Scorer, tokenizer: Tokenizer, longest: int, token_cap: int, metrics: Metrics) -> None:
-        self._session = session
-        self._pad_id = tokenizer.pad_id
-        self._document_type = tokenizer.template.document_type
-        self._longest = longest
+    def __init__(self, graphs: Graphs, pipeline: Pipeline, token_cap: int, metrics: Metrics) -> None:
+        self._graphs = graphs
+        self._pipeline = pipeline
+        self._pad_id = pipeline.tokenizer.pad_id
+        self._document_type = pipeline.tokenizer.template.document_type
         self._token_cap = token_cap
         self._metrics = metrics
         self._jobs: list[Job] = []
@@ -149,15 +104,26 @@ class Engine:
         """Whether it is warmed up and runs."""
         return self._warm.is_set() and self.alive
 
-    async def score(self, packed: Sequence[Packed]) -> Scored:
-        """Score sequences. Cancelling the await drops those that wait. Raises EngineError or EngineDeadError."""
+    async def score(self, documents: Sequence[Sequence[Packed]]) -> Scored:
+        """Score documents, each given by its sequences: see Scored. Cancelling the await drops those that wait.
+
+        Raises EngineError or EngineDeadError.
+        """
+        packed = list(chain.from_iterable(documents))
+        if not packed:
+            return Scored(np.full(len(documents), -np.inf, np.float32), 0.0, 0.0)
+        counts = np.fromiter(map(len, documents), np.intp, len(documents))
+        waiting = Aggregation(self._pipeline.aggregator, counts, self._graphs.combine, self._token_cap)
+        return await asyncio.wrap_future(self.submit(Job(packed, self._graphs.ranker, waiting)))
+
+    async def choose(self, packed: Sequence[Packed]) -> Scored:
+        """Score single blocks for a learned selector, each for itself; else as `score`."""
         if not packed:
             return Scored(np.zeros(0, np.float32), 0.0, 0.0)
-        return await asyncio.wrap_future(self.submit(packed))
+        return await asyncio.wrap_future(self.submit(Job(packed, self._graphs.selector or self._graphs.ranker)))
 
-    def submit(self, packed: Sequence[Packed]) -> Future[Scored]:
-        """Hand in at least one sequence. Raises EngineDeadError."""
-        job = Job(packed)
+    def submit(self, job: Job) -> Future[Scored]:
+        """Hand in a job. Raises EngineDeadError."""
         with self._changed:
             if self._closing or not self.alive:
                 raise EngineDeadError("the model's thread is not running")
@@ -168,8 +134,8 @@ class Engine:
     def _run(self) -> None:
         try:
             self._warm_up()
-            while (tickets := self._next_round()) is not None:
-                self._run_round(tickets)
+            while (jobs := self._wait()) is not None:
+                self._run_round(jobs)
         except BaseException:
             log.critical("the model's thread died", exc_info=True)
         finally:
@@ -181,67 +147,105 @@ class Engine:
 
     def _warm_up(self) -> None:
         started = time.perf_counter()
-        for rows, length in batching.shapes(self._longest, self._token_cap):
+        for _ in self._first_runs():
             if self._closing:
                 return
-            ones = np.ones((rows, length), dtype=np.int64)
-            self._session.score(ones, np.zeros_like(ones), ones)
         self._warm.set()
         self._metrics.set("ready", 1)
         log.info("warmed up in %.1f s", time.perf_counter() - started)
 
-    def _next_round(self) -> list[Ticket] | None:
-        """Wait for work and take a round of it; None when closing."""
+    def _first_runs(self) -> Iterator[None]:
+        """Run every graph once in every shape that it may meet."""
+        outputs: NDArray[np.float32] = np.zeros(0, np.float32)
+        for graph in self._graphs.encoders:
+            for shape in batching.shapes(self._pipeline.config.packing.budget_range[1], self._token_cap):
+                ones = np.ones(shape, dtype=np.int64)
+                outputs = graph.score(ones, np.zeros_like(ones), ones)
+                yield
+        aggregator = self._pipeline.aggregator
+        if self._graphs.combine is not None and isinstance(aggregator, PassageAggregator):
+            hidden = outputs.shape[1] - 1  # of the ranker
+            for shape in aggregation.shapes(aggregator.passages, self._token_cap):
+                self._graphs.combine(np.zeros((*shape, hidden), np.float32), np.ones(shape, np.bool_))
+                yield
+
+    def _wait(self) -> list[Job] | None:
+        """Wait for jobs; None when closing."""
         with self._changed:
             self._forget()
             while not self._jobs and not self._closing:
                 self._changed.wait()
                 self._forget()
-            return None if self._closing else self._take()
+            return None if self._closing else list(self._jobs)
 
     def _forget(self) -> None:
         self._jobs = [job for job in self._jobs if not job.over]
         self._metrics.set("queued", sum(job.n_waiting for job in self._jobs))
 
-    def _take(self) -> list[Ticket]:
+    def _run_round(self, jobs: list[Job]) -> None:
+        for job in jobs:
+            if job.complete:  # of more documents than a part has
+                self._step(job)
+        by_graph: dict[batching.Scorer, list[Ticket]] = {}
+        for ticket in self._take(jobs):
+            by_graph.setdefault(ticket.job.graph, []).append(ticket)
+        for graph, tickets in by_graph.items():
+            packed = [ticket.packed for ticket in tickets]
+            for batch in batching.plan([len(p.ids) for p in packed], self._token_cap):
+                members = [tickets[position] for position in batch.positions]
+                if not all(ticket.job.over for ticket in members):
+                    self._run_batch(graph, batch, members, packed)
+
+    def _take(self, jobs: list[Job]) -> list[Ticket]:
         """A sequence from each job in turn, until the round is full."""
         room = ROUND_BATCHES * self._token_cap
         tickets: list[Ticket] = []
-        jobs = self._jobs
-        while jobs and room > 0:
+        while (jobs := [job for job in jobs if job.n_waiting]) and room > 0:
             for job in jobs:
                 if room > 0:
                     tickets.append(Ticket(job, job.take()))
                     room -= batching.bucket(len(tickets[-1].packed.ids))
-            jobs = [job for job in jobs if job.n_waiting]
         return tickets
 
-    def _run_round(self, tickets: list[Ticket]) -> None:
-        packed = [ticket.packed for ticket in tickets]
-        for batch in batching.plan([len(p.ids) for p in packed], self._token_cap):
-            members = [tickets[position] for position in batch.positions]
-            if not all(ticket.job.over for ticket in members):
-                self._run_batch(batch, members, packed)
-
-    def _run_batch(self, batch: batching.Batch, members: list[Ticket], packed: list[Packed]) -> None:
-        for ticket in members:
-            ticket.job.begin()
+    def _run_batch(self, graph: batching.Scorer, batch: batching.Batch, members: list[Ticket], packed: list[Packed]) -> None:
+        jobs = list(dict.fromkeys(ticket.job for ticket in members))
+        for job in jobs:
+            job.begin()
         try:
             ids, types, mask = batching.fill(batch, packed, self._pad_id, self._document_type)
-            logits = self._session.score(ids, types, mask)[: len(members)]
+            outputs = graph.score(ids, types, mask)[: len(members)]
         except Exception as error:
             log.exception("a batch of %d sequences failed", len(members))
             self._metrics.add("batches", outcome="failed")
-            for job in {ticket.job for ticket in members}:
-                job.fail(EngineError(f"the model failed on this request: {error}"))
+            for job in jobs:
+                job.fail(_failed(error))
             return
         self._count(members, mask.size)
-        for ticket, logit in zip(members, logits, strict=True):
+        self._enter(members, outputs)
+        for job in jobs:
+            if job.complete:
+                self._step(job)
+
+    def _enter(self, members: list[Ticket], outputs: NDArray[np.float32]) -> None:
+        for ticket, output in zip(members, outputs, strict=True):
             if not ticket.job.over:
-                ticket.job.score(ticket.number, logit)
+                ticket.job.score(ticket.number, output)
+
+    def _step(self, job: Job) -> None:
+        if job.over:
+            return
+        try:
+            job.step()
+        except Exception as error:
+            log.exception("the documents of a request could not be aggregated")
+            job.fail(_failed(error))
 
     def _count(self, members: list[Ticket], n_fed: int) -> None:
         n_tokens = sum(len(ticket.packed.ids) for ticket in members)
         self._metrics.add("batches", outcome="ok")
         self._metrics.add("tokens", n_tokens)
         self._metrics.add("padding", n_fed - n_tokens)
+
+
+def _failed(error: Exception) -> EngineError:
+    return EngineError(f"the model failed on this request: {error}")

@@ -8,6 +8,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from keyblock import __version__
+from keyblock.bundle import Manifest
 from service.ranker import Ranker
 from service.responses import JSON
 from service.settings import Limits
@@ -30,12 +31,25 @@ def describe(ranker: Ranker) -> dict[str, Any]:
         "precision": manifest.graph.precision,
         "provider": ranker.provider,
         "threads": settings.n_threads,
+        "selector": manifest.pipeline.selector,
+        "aggregator": manifest.pipeline.aggregator,
+        "graphs": _graphs(manifest),
         "pipeline": manifest.pipeline.model_dump(mode="json"),
         "tokens_per_document": {"default": manifest.pipeline.packing.budget, "least": low, "most": high},
         "quality": manifest.quality,
         "provenance": manifest.provenance,
         "limits": {name: getattr(settings, name) for name in Limits.model_fields},
     }
+
+
+def _graphs(manifest: Manifest) -> dict[str, dict[str, Any]]:
+    """What each graph is and how its weights are stored; the ranker selects where a learned selector has no graph of its own."""
+    graphs: dict[str, dict[str, Any]] = {"ranker": {"precision": manifest.graph.precision}}
+    if (selector := manifest.selector_graph) is not None:
+        graphs["selector"] = {"precision": selector.precision}
+    if (aggregator := manifest.aggregator) is not None:
+        graphs["aggregator"] = {"precision": aggregator.precision, "kind": aggregator.kind}
+    return graphs
 
 
 async def info(request: Request) -> Response:

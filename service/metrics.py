@@ -8,7 +8,7 @@ from prometheus_client.platform_collector import PlatformCollector
 from prometheus_client.process_collector import ProcessCollector
 
 BUCKETS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30)  # seconds
-STAGES = ("parse", "prepare", "queue", "model", "respond")
+STAGES = ("parse", "prepare", "select", "queue", "model", "respond")  # select: the whole first round of a learned selector
 OUTCOMES = ("ok", "invalid", "cancelled", "failed")
 
 
@@ -30,10 +30,10 @@ TABLE = {
     "stages": Metric("histogram", "keyblock_stage_seconds", f"Time in a stage: {_list(STAGES)}", ("stage",)),
     "documents": Metric("counter", "keyblock_documents_total", "Documents of answered requests"),
     "unscored": Metric("counter", "keyblock_unscored_documents_total", "Documents without a block, ranked last"),
-    "tokens": Metric("counter", "keyblock_tokens_total", "Tokens fed to the model, padding not counted"),
+    "tokens": Metric("counter", "keyblock_tokens_total", "Tokens fed to the model, to select and to score, padding not counted"),
     "padding": Metric("counter", "keyblock_padding_tokens_total", "Padding tokens fed to the model"),
     "batches": Metric("counter", "keyblock_batches_total", "Batches the model has run; outcome: ok, failed", ("outcome",)),
-    "queued": Metric("gauge", "keyblock_queue_sequences", "Sequences waiting for the model"),
+    "queued": Metric("gauge", "keyblock_queue_sequences", "Sequences waiting for the model, to select or to score"),
     "cache_lookups": Metric("counter", "keyblock_cache_lookups_total", "Documents sought in the cache: hit, miss", ("outcome",)),
     "cache_bytes": Metric("gauge", "keyblock_cache_bytes", "Bytes of prepared documents in the cache"),
     "ready": Metric("gauge", "keyblock_ready", "1 when requests can be served: warmed up, and the model's thread lives"),

@@ -4,19 +4,21 @@ import asyncio
 import logging
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from itertools import chain
 from typing import Self, TypeVar
 
 from keyblock import __version__
 from keyblock.bundle import Bundle, BundleError, load_bundle
 from keyblock.pipeline import QUERY_TERMS
 from keyblock.prepared import PreparedQuery
-from keyblock.runtime.batching import LENGTHS, Scorer
+from keyblock.runtime.batching import LENGTHS
+from keyblock.runtime.model import GraphModel
 from keyblock.runtime.providers import Choice, Provider
-from keyblock.runtime.session import Session
 from service.cache import DocumentCache
-from service.call import Call
-from service.engine import Engine, Scored
+from service.call import Call, Documents
+from service.engine import Engine, Graphs
 from service.errors import some
+from service.jobs import Scored
 from service.metrics import Metrics
 from service.preparation import Preparer
 from service.ranking import Candidate, Ranking, rank
@@ -35,17 +37,16 @@ class Ranker:
     Args:
         settings: threads, caps and sizes.
         bundle: what is served.
-        session: its graph at work.
+        graphs: its graphs at work.
         provider: what runs it, and why that, for /info.
     """
 
-    def __init__(self, settings: Settings, bundle: Bundle, session: Scorer, provider: dict[str, str]) -> None:
+    def __init__(self, settings: Settings, bundle: Bundle, graphs: Graphs, provider: dict[str, str]) -> None:
         self.settings = settings
         self.bundle = bundle
         self.provider = provider
         self.metrics = Metrics()
-        packing = bundle.manifest.pipeline.packing
-        self.engine = Engine(session, bundle.tokenizer, packing.budget_range[1], settings.token_cap, self.metrics)
+        self.engine = Engine(graphs, bundle.pipeline, settings.token_cap, self.metrics)
         self._edge = ThreadPoolExecutor(EDGE_THREADS, "edge")
         self._edge_of_large = ThreadPoolExecutor(EDGE_THREADS, "edge-large")
         self._pool = ThreadPoolExecutor(max(settings.n_threads, 2), "prepare")
@@ -53,15 +54,16 @@ class Ranker:
 
     @classmethod
     def load(cls, settings: Settings) -> Self:
-        """Load the bundle and open its session. Raises BundleError, ProviderError or SessionError, each one clear line."""
+        """Load the bundle and open its graphs. Raises BundleError, ProviderError or SessionError, each one clear line."""
         bundle = load_bundle(settings.bundle)
         longest = bundle.manifest.pipeline.packing.budget_range[1]
         if longest > LENGTHS[-1]:
             raise BundleError(f"{bundle.path}: budget_range ends at {longest} tokens; this version serves up to {LENGTHS[-1]}")
-        session = Session(bundle.graph_path, settings.provider, settings.n_threads, settings.precision)
-        choice = session.choice
+        model = GraphModel.open(bundle, settings.provider, settings.n_threads, settings.precision)
+        choice = model.session.choice
         log.info("%s from %s, on %s: %s", bundle.manifest.name, bundle.path, choice.provider, choice.why)
-        return cls(settings, bundle, session, _told(settings.provider, choice))
+        graphs = Graphs(model.session, model.selector, None if model.aggregator is None else model.combine)
+        return cls(settings, bundle, graphs, _told(settings.provider, choice))
 
     def start(self) -> None:
         """Start the model's thread, which warms up before anything is ready."""
@@ -84,13 +86,26 @@ class Ranker:
         """Prepare and score a call: its candidates in the order given, their logits, and the token budget they had."""
         budget = self._budget(call)
         query = await self._query(call)
-        candidates = await self._preparer.candidates(query, call.documents, budget)
-        stages.end("prepare")
-        scored = await self.engine.score([c.packed for c in candidates if c.packed is not None])
+        candidates = await self._candidates(query, call.documents, budget, stages)
+        scored = await self.engine.score([candidate.sequences for candidate in candidates])
         stages.add("queue", scored.queue_seconds)
         stages.add("model", scored.model_seconds)
         stages.skip()
         return candidates, scored, budget
+
+    async def _candidates(self, query: PreparedQuery, documents: Documents, budget: int, stages: Stages) -> list[Candidate]:
+        """The documents with their chosen blocks; a learned selector asks the model about all their shortlists at once."""
+        if self.bundle.pipeline.learned is None:
+            candidates = await self._preparer.candidates(query, documents, budget)
+            stages.end("prepare")
+            return candidates
+        shortlisted = await self._preparer.shortlists(query, documents, budget)
+        stages.end("prepare")
+        asked = list(chain.from_iterable(shortlist.sequences for _, shortlist in shortlisted))
+        chosen = await self.engine.choose(asked)
+        candidates = await self._preparer.selected(query, shortlisted, chosen.logits, budget)
+        stages.end("select")
+        return candidates
 
     def rank(self, call: Call, candidates: list[Candidate], scored: Scored, budget: int) -> Ranking:
         """Order what was scored, and say what was not."""

@@ -27,23 +27,38 @@ class Candidate(NamedTuple):
     """What is kept of a document once it has met the query.
 
     Attributes:
-        packed: the model's input; None for a document without a block.
+        sequences: the model's inputs; none for a document without a block.
         evidence: shape (3,), see `keyblock.fusion.lexical_evidence`.
-        blocks: the blocks in `packed`, best first.
+        blocks: the blocks in `sequences`, best first.
+        selection_tokens: that a learned selector was fed beside.
     """
 
-    packed: Packed | None
+    sequences: list[Packed]
     evidence: NDArray[np.float64]
     blocks: list[Block]
+    selection_tokens: int = 0
 
 
-def candidate(document: PreparedDocument, selection: Selection) -> Candidate:
+def candidate(document: PreparedDocument, selection: Selection, selection_tokens: int = 0) -> Candidate:
     """Keep what scoring and answering need; the prepared document itself is large."""
     if not document.n_blocks:
-        return Candidate(None, selection.evidence, [])
-    taken = selection.packed.taken
-    places = (document.starts[taken].tolist(), document.ends[taken].tolist(), selection.scores[taken].tolist())
-    return Candidate(selection.packed, selection.evidence, [Block(*place) for place in zip(*places, strict=True)])
+        return Candidate([], selection.evidence, [])
+    taken = selection.taken
+    places = (document.starts[taken].tolist(), document.ends[taken].tolist(), block_scores(selection).tolist())
+    blocks = [Block(*place) for place in zip(*places, strict=True)]
+    return Candidate(selection.sequences, selection.evidence, blocks, selection_tokens)
+
+
+def block_scores(selection: Selection) -> NDArray[np.float64]:
+    """The selector's scores of the chosen blocks, best first, all finite.
+
+    Blocks that a learned selector was not asked about come last and have LOWEST, or its lowest score where that is lower still.
+    """
+    scores = selection.scores[selection.taken]
+    if len(scores) and scores[-1] == -np.inf:
+        asked = scores > -np.inf
+        scores[~asked] = scores[asked].min(initial=LOWEST)
+    return scores
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -56,7 +71,7 @@ class Ranking:
         by_model: shape (n_documents,), False where the model had nothing to score.
         blocks: for each document its selected blocks, best first.
         budget: tokens a sequence could have.
-        n_tokens: tokens fed to the model, padding not counted.
+        n_tokens: tokens fed to the model, to select and to score, padding not counted.
     """
 
     order: list[int]
@@ -74,20 +89,20 @@ def rank(
 
     Args:
         candidates: in the order given.
-        logits: shape (n_scored,), of the candidates that have a sequence, in the same order.
+        logits: shape (n_documents,); what it says of candidates without a sequence is not read.
         fusion: from logit and evidence to the fused logit.
         budget: tokens a sequence could have.
         top_n: how many to return; 0 for all.
         raw: whether scores stay logits.
     """
-    by_model = np.asarray([c.packed is not None for c in candidates], dtype=np.bool_)
+    by_model = np.asarray([bool(c.sequences) for c in candidates], dtype=np.bool_)
     fused = np.full(len(candidates), LOWEST)
     if by_model.any():
-        evidence = np.asarray([c.evidence for c in candidates if c.packed is not None])
-        fused[by_model] = fusion.fuse(logits, evidence)
+        evidence = np.asarray([c.evidence for c in candidates if c.sequences])
+        fused[by_model] = fusion.fuse(logits[by_model], evidence)
         fused[~by_model] = min(LOWEST, fused[by_model].min())
     # what the model has not scored comes last, whatever the numbers; equal scores keep the order given
     order = np.lexsort((-fused, ~by_model))
     scores = fused if raw else np.where(by_model, sigmoid(fused), 0.0)
-    n_tokens = sum(len(c.packed.ids) for c in candidates if c.packed is not None)
+    n_tokens = sum(c.selection_tokens + sum(len(packed.ids) for packed in c.sequences) for c in candidates)
     return Ranking(order[: top_n or None].tolist(), scores, by_model, [c.blocks for c in candidates], budget, n_tokens)

@@ -84,7 +84,13 @@ class BlockAnswer(TypedDict):
 
     start: int
     end: int
-    score: Annotated[float, Field(description="the selector's score of the block")]
+    score: Annotated[
+        float,
+        Field(
+            description="the selector's score of the block: lexical, or the model's logit where it selects; then blocks that the "
+            "cheap selector kept from it come last, with -100, or the lowest logit where that is lower"
+        ),
+    ]
 
 
 class DocumentAnswer(TypedDict):
@@ -111,7 +117,7 @@ class Result(TypedDict):
 
 
 class Usage(TypedDict):
-    """Tokens fed to the model, padding not counted."""
+    """Tokens fed to the model, padding not counted; where the model selects the blocks too, those of both rounds."""
 
     prompt_tokens: int
     total_tokens: int
@@ -122,7 +128,13 @@ class Meta(TypedDict):
 
     degraded: Annotated[bool, Field(description="whether a cheaper ranking than the usual was given")]
     warnings: list[str]
-    timings_ms: Annotated[dict[str, float], Field(description="parse, prepare, queue, model, and their total, in milliseconds")]
+    timings_ms: Annotated[
+        dict[str, float],
+        Field(
+            description="parse, prepare, queue, model, and the total, in milliseconds; where the model selects the blocks too, "
+            "`select` is the whole of that round, waiting included"
+        ),
+    ]
     tokens_per_document: Annotated[int, Field(description="tokens a sequence could have, query and specials included")]
     api_version: dict[str, str]
     billed_units: dict[str, int]

@@ -147,7 +147,7 @@ def test_every_segmenter_on_no_token_and_on_one(description: dict[str, Any]) -> 
 
 
 def test_windows_by_hand() -> None:
-    """PARADE's 225 tokens every 200: of 600 the third reaches the end with 200, of 625 with all of its 225, of 626 a fourth must."""
+    """PARADE's 225 tokens every 200: the third reaches the end of 600 with 200, that of 625 with 225; of 626 a fourth must."""
     windows = {n: ranges_of(np.zeros(n, dtype=np.int64), name="window") for n in (224, 225, 226, 600, 625, 626)}
     assert windows[224] == [(0, 224)]
     assert windows[225] == [(0, 225)]
@@ -183,7 +183,7 @@ def test_windows_that_would_lose_tokens_are_refused() -> None:
 
 
 def test_segments_of_whole_sentences_by_hand() -> None:
-    """Of at most 20 tokens: 8 + 9, not the 7 after them; 7 + 12; then a sentence of 45 is cut at 20 and 40, and its rest takes 10 on."""
+    """Of at most 20 tokens: 8 + 9; 7 + 12; a sentence of 45 is cut after 20 and 40, and its last 5 go with the 10 that follow."""
     assert ranges_of(sentences_of(8, 9, 7, 12, 45, 10), name="sentences", block_tokens=20) == [
         (0, 17),
         (17, 36),

@@ -1,6 +1,7 @@
 """The whole pipeline on text of every kind: offsets, nothing lost, caps, selection."""
 
 import json
+import zlib
 from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
 from typing import Any
@@ -9,10 +10,12 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from numpy.typing import NDArray
 
 from keyblock.frequencies import DocumentFrequencies
-from keyblock.pipeline import QUERY_TERMS, PackingConfig, Pipeline, PipelineConfig
-from keyblock.prepared import PreparedDocument
+from keyblock.packing import pack
+from keyblock.pipeline import QUERY_TERMS, PackingConfig, Pipeline, PipelineConfig, Selection, Shortlist
+from keyblock.prepared import PreparedDocument, PreparedQuery
 from keyblock.selection import rank_blocks
 from keyblock.text import term_key
 from keyblock.tokenization import Tokenizer
@@ -43,8 +46,15 @@ PROSE = st.lists(st.tuples(st.sampled_from(WORDS), MARKS), max_size=250)
 PLAIN_PROSE = st.lists(st.tuples(st.sampled_from(["the", "river", "flooded", "bridge", "running", "stone"]), MARKS), max_size=250)
 
 
+MADE: dict[str, Pipeline] = {}
+
+
 def make(tokenizer: Tokenizer, frequencies: DocumentFrequencies, **parts: Any) -> Pipeline:
-    return Pipeline(PipelineConfig.model_validate(parts), tokenizer, frequencies)
+    """A pipeline of these parts; made once, for it looks through the whole vocabulary."""
+    key = json.dumps(parts)
+    if key not in MADE:
+        MADE[key] = Pipeline(PipelineConfig.model_validate(parts), tokenizer, frequencies)
+    return MADE[key]
 
 
 @pytest.fixture(scope="module")
@@ -58,12 +68,37 @@ def single(tokenizer: Tokenizer, frequencies: DocumentFrequencies) -> Pipeline:
     return make(tokenizer, frequencies, segmenter={"name": "cogltx", "block_tokens": 1})
 
 
+@pytest.fixture(scope="module")
+def others(tokenizer: Tokenizer, frequencies: DocumentFrequencies) -> list[Pipeline]:
+    """Segmenters of small blocks: windows that overlap, windows side by side, sentences, and sentences of drawn lengths."""
+    segmenters: list[dict[str, Any]] = [
+        {"name": "window", "block_tokens": 5, "stride": 2},
+        {"name": "window", "block_tokens": 5, "stride": 5},
+        {"name": "sentences", "block_tokens": 5},
+        {"name": "sentences", "block_tokens": 5, "shortest": 1},
+    ]
+    return [make(tokenizer, frequencies, segmenter=segmenter) for segmenter in segmenters]
+
+
+@pytest.fixture(scope="module")
+def windows(others: list[Pipeline]) -> Pipeline:
+    return others[0]
+
+
+def slices_of(text: str, document: PreparedDocument) -> list[str]:
+    return [text[start:end] for start, end in zip(document.starts.tolist(), document.ends.tolist(), strict=True)]
+
+
 def assert_sound(text: str, document: PreparedDocument, longest: int) -> None:
     """Blocks tile the tokens; offsets are valid, ascending, apart and never empty; terms are divided as the blocks are."""
     n = document.n_blocks
-    assert document.bounds[0] == 0
-    assert document.bounds[-1] == len(document.token_ids)
-    assert ((np.diff(document.bounds) >= 1) & (np.diff(document.bounds) <= longest)).all()
+    starts, ends = document.bounds.T
+    np.testing.assert_array_equal(starts[1:], ends[:-1])
+    assert [*starts[:1], *ends[-1:]] == ([0, len(document.token_ids)] if n else [])
+    assert n or not len(document.token_ids)
+    assert ((ends - starts >= 1) & (ends - starts <= longest)).all()
+    assert document.bounds.shape == (n, 2)
+    assert document.bounds.dtype == document.starts.dtype == document.ends.dtype == np.int32
     assert len(document.starts) == len(document.ends) == n
     assert len(document.term_bounds) == n + 1
     assert document.term_bounds[-1] == len(document.terms)
@@ -95,12 +130,49 @@ def test_a_character_cut_in_two_leaves_no_block_empty(pipeline: Pipeline) -> Non
 
 
 @given(PROSE)
-def test_nothing_is_lost(pipeline: Pipeline, prose: list[tuple[str, str]]) -> None:
+def test_nothing_is_lost(pipeline: Pipeline, others: list[Pipeline], prose: list[tuple[str, str]]) -> None:
     """The blocks' slices are the text but for what stands between them, and that is white space."""
     text = " ".join(word + mark for word, mark in prose)
-    document = pipeline.prepare_document(text)
-    slices = [text[start:end] for start, end in zip(document.starts.tolist(), document.ends.tolist(), strict=True)]
-    assert "".join("".join(slices).split()) == "".join(text.split())
+    for each in (pipeline, *others[1:]):
+        slices = slices_of(text, each.prepare_document(text))
+        assert "".join("".join(slices).split()) == "".join(text.split())
+
+
+@given(TEXT)
+def test_offsets_of_other_segmenters_hold_for_any_text(others: list[Pipeline], text: str) -> None:
+    for each in others[1:]:
+        assert_sound(text, each.prepare_document(text), 5)
+
+
+@given(TEXT)
+def test_overlapping_windows_hold_for_any_text(windows: Pipeline, text: str) -> None:
+    """Each window begins where its first token does and ends where its last does; every token is in one."""
+    document = windows.prepare_document(text)
+    encoding = windows.tokenizer.encode([text])[0]
+    assert document.term_bounds[-1] == len(document.terms)
+    assert {t for first, end in document.bounds.tolist() for t in range(first, end)} == set(range(len(document.token_ids)))
+    for block, (first, end) in enumerate(document.bounds.tolist()):
+        place = document.starts[block], document.ends[block]
+        assert place == (encoding.token_to_chars(first)[0], encoding.token_to_chars(end - 1)[1])
+        assert 0 <= place[0] < place[1] <= len(text)
+        keys = document.terms[document.term_bounds[block] : document.term_bounds[block + 1]]
+        assert keys.tolist() == windows.analyzer.keys(text[place[0] : place[1]])
+
+
+def test_windows_by_hand(windows: Pipeline) -> None:
+    """Five words every two; of nine words three windows."""
+    text = "one two three four five six seven eight nine"
+    document = windows.prepare_document(text)
+    assert slices_of(text, document) == ["one two three four five", "three four five six seven", "five six seven eight nine"]
+    assert document.bounds.tolist() == [[0, 5], [2, 7], [4, 9]]
+
+
+@given(PLAIN_PROSE)
+def test_segments_end_where_sentences_do_unless_one_is_too_long(others: list[Pipeline], prose: list[tuple[str, str]]) -> None:
+    text = " ".join(word + mark for word, mark in prose)
+    for each in others[2:]:
+        for piece in slices_of(text, each.prepare_document(text)):
+            assert piece[-1] in ".?!" or text.endswith(piece) or not any(mark in piece for mark in ".?!")
 
 
 @given(PLAIN_PROSE)
@@ -109,7 +181,7 @@ def test_a_blocks_slice_has_the_blocks_tokens_and_terms(fine: Pipeline, pipeline
     text = " ".join(word + mark for word, mark in prose)
     for each in (fine, pipeline):
         document = each.prepare_document(text)
-        for block, (first, last) in enumerate(pairwise(document.bounds.tolist())):
+        for block, (first, last) in enumerate(document.bounds.tolist()):
             piece = text[document.starts[block] : document.ends[block]]
             assert each.tokenizer.ids(piece).tolist() == document.token_ids[first:last].tolist()
             keys = document.terms[document.term_bounds[block] : document.term_bounds[block + 1]]
@@ -120,9 +192,7 @@ def test_blocks_end_where_sentences_do(pipeline: Pipeline) -> None:
     text = " ".join(f"The river reached the old stone bridge for the {n} time." for n in ("first", "second", "third", "last") * 10)
     document = pipeline.prepare_document(text)
     assert document.n_blocks == 8, "five sentences of 12 tokens each"
-    assert all(
-        text[start:end].endswith("time.") for start, end in zip(document.starts.tolist(), document.ends.tolist(), strict=True)
-    )
+    assert all(piece.endswith("time.") for piece in slices_of(text, document))
 
 
 @pytest.mark.parametrize("text", ["", " \n\t", "\x00\x00", LONE, "\u202e\u202c", "\ufffd"])
@@ -252,7 +322,10 @@ def test_a_description_survives_json() -> None:
         ({"selector": {"name": "splade"}}, "unknown selector 'splade'; known: bm25, first, "),
         ({"selector": {"name": ["bm25"]}}, r"unknown selector \['bm25'\]"),
         ({"selector": {"name": "bm25", "k2": 1}}, r"bm25: k2: .*its parameters are: k1, b"),
-        ({"segmenter": {"name": "lines"}}, "unknown segmenter 'lines'; known: cogltx"),
+        ({"segmenter": {"name": "lines"}}, "unknown segmenter 'lines'; known: cogltx, sentences, window"),
+        ({"aggregator": {"name": "median"}}, "unknown aggregator 'median'; known: joint, max, mean, states, sum"),
+        ({"aggregator": {"name": "max", "passages": -1}}, "max: passages"),
+        ({"aggregator": {"name": "joint", "passages": 4}}, "joint: passages: .*its parameters are: none"),
         ({"segmenter": {"name": "cogltx", "block_tokens": 0}}, "cogltx: block_tokens"),
         ({"packing": {"budget": 300}}, "budget 300 lies outside budget_range 64 to 256"),
         ({"packing": {"query_tokens": 60}}, "budget_range starts at 64: no room for a block beside 60 query tokens"),
@@ -268,3 +341,115 @@ def test_a_wrong_description_is_named(description: dict[str, Any], said: str) ->
 def test_packing_defaults_leave_room() -> None:
     packing = PackingConfig()
     assert packing.budget_range[0] <= packing.budget <= packing.budget_range[1]
+
+
+SENTENCES = ("The river flooded the bridge. ", "A quiet city of stone. ", "Years went by. ", "The old bridge of the city stands. ")
+WORDED = st.lists(st.sampled_from(SENTENCES), max_size=40).map("".join)
+
+
+def scores_of(shortlist: Shortlist) -> NDArray[np.float32]:
+    """Stands for a model's logits: a number of each sequence's tokens that has nothing to do with BM25."""
+    return np.asarray([zlib.crc32(packed.ids.tobytes()) % 1000 / 500 - 1 for packed in shortlist.sequences], dtype=np.float32)
+
+
+def select(pipeline: Pipeline, query: PreparedQuery, document: PreparedDocument) -> Selection:
+    """In two rounds, as a learned selector needs."""
+    shortlist = pipeline.shortlist(query, document)
+    return pipeline.select(query, document, learned=(shortlist, scores_of(shortlist)))
+
+
+SMALL = {"name": "cogltx", "block_tokens": 12}
+
+
+@given(WORDED, st.integers(0, 12))
+def test_a_learned_selectors_order(fine: Pipeline, text: str, keep: int) -> None:
+    """The blocks asked about by the model's logit, then the others by BM25; the evidence is BM25's whatever the model says."""
+    learned = make(fine.tokenizer, fine.frequencies, segmenter=SMALL, selector={"name": "learned", "keep": keep})
+    plain = make(fine.tokenizer, fine.frequencies, segmenter=SMALL)
+    query, document = learned.prepare_query("Did the river flood the city?"), learned.prepare_document(text, "Title")
+    cheap, shortlist = plain.select(query, document), learned.shortlist(query, document)
+    asked = sorted(rank_blocks(cheap.scores)[: keep or None].tolist())
+    logits = dict(zip(asked, scores_of(shortlist).tolist(), strict=True))
+    others = [block for block in rank_blocks(cheap.scores).tolist() if block not in logits]
+    order = [*sorted(asked, key=lambda block: (-logits[block], -cheap.scores[block], block)), *others]
+    selection = select(learned, query, document)
+    assert shortlist.blocks.tolist() == asked
+    assert selection.taken.tolist() == order[: len(selection.taken)]
+    assert selection.scores.tolist() == [logits.get(block, -np.inf) for block in range(document.n_blocks)]
+    np.testing.assert_array_equal(shortlist.scores, cheap.scores)
+    np.testing.assert_array_equal(selection.evidence, cheap.evidence)
+    expected = pack(query, document, np.asarray(order, dtype=np.intp), learned.tokenizer.template, 128)
+    np.testing.assert_array_equal(selection.packed.ids, expected.ids)
+
+
+@given(WORDED)
+def test_a_cascade_that_keeps_all_is_binb(fine: Pipeline, text: str) -> None:
+    binb = make(fine.tokenizer, fine.frequencies, segmenter=SMALL, selector={"name": "learned"})
+    query, document = binb.prepare_query("river"), binb.prepare_document(text)
+    cascade = make(fine.tokenizer, fine.frequencies, segmenter=SMALL, selector={"name": "learned", "keep": document.n_blocks})
+    one, other = select(binb, query, document), select(cascade, query, document)
+    np.testing.assert_array_equal(one.packed.ids, other.packed.ids)
+    assert one.taken.tolist() == other.taken.tolist()
+    np.testing.assert_array_equal(one.scores, other.scores)
+
+
+def test_a_block_is_asked_about_as_if_the_document_were_that_block(pipeline: Pipeline) -> None:
+    """BinB's pairs: the query, the title, and one block."""
+    binb = make(pipeline.tokenizer, pipeline.frequencies, segmenter=SMALL, selector={"name": "learned"})
+    text = "".join(SENTENCES * 2)[:-60]
+    query, document = binb.prepare_query("river"), binb.prepare_document(text, "Floods")
+    sequences = binb.shortlist(query, document).sequences
+    assert len(sequences) == document.n_blocks == 3
+    for piece, packed in zip(slices_of(text, document), sequences, strict=True):
+        alone = pipeline.select(query, pipeline.prepare_document(piece, "Floods")).packed
+        assert packed.ids.tolist() == alone.ids.tolist()
+        assert packed.split == alone.split
+
+
+def test_learned_selectors_are_asked_in_two_rounds(pipeline: Pipeline) -> None:
+    binb = make(pipeline.tokenizer, pipeline.frequencies, selector={"name": "learned"})
+    query, document = pipeline.prepare_query("river"), pipeline.prepare_document("A river.")
+    assert pipeline.learned is None
+    assert binb.learned is not None
+    with pytest.raises(ValueError, match="selector 'bm25' needs no model, so it has no shortlist"):
+        pipeline.shortlist(query, document)
+    with pytest.raises(ValueError, match="a learned selector needs the model's logits of its shortlist"):
+        binb.select(query, document)
+    with pytest.raises(ValueError, match="a budget of 4 tokens has no room"):
+        binb.shortlist(query, document, budget=4)
+
+
+@given(WORDED, st.sampled_from(["max", "mean", "sum", "states"]), st.integers(0, 6))
+def test_passages_are_sequences_of_their_own_in_document_order(fine: Pipeline, text: str, name: str, passages: int) -> None:
+    passage = make(fine.tokenizer, fine.frequencies, segmenter=SMALL, aggregator={"name": name, "passages": passages})
+    query, document = passage.prepare_query("Which river?"), passage.prepare_document(text, "Title")
+    selection = passage.select(query, document, budget=64)
+    assert selection.taken.tolist() == rank_blocks(selection.scores)[: passages or None].tolist()
+    assert len(selection.sequences) == min(passages or document.n_blocks, document.n_blocks)
+    for block, packed in zip(sorted(selection.taken.tolist()), selection.sequences, strict=True):
+        alone = pack(query, document, np.asarray([block]), passage.tokenizer.template, 64)
+        assert packed.ids.tolist() == alone.ids.tolist()
+
+
+def test_a_joint_selection_has_one_sequence_always(pipeline: Pipeline) -> None:
+    query = pipeline.prepare_query("river")
+    for text in ("", "A river. " * 100):
+        selection = pipeline.select(query, pipeline.prepare_document(text))
+        assert selection.sequences == [selection.packed]
+        assert selection.taken is selection.packed.taken
+    passages = make(pipeline.tokenizer, pipeline.frequencies, aggregator={"name": "max"})
+    assert passages.select(query, passages.prepare_document("")).sequences == []
+
+
+@given(TEXT, TEXT)
+def test_learned_selection_and_passages_on_any_text(others: list[Pipeline], query: str, text: str) -> None:
+    for each in others:
+        parts = {"segmenter": each.config.segmenter, "selector": {"name": "learned", "keep": 3}, "aggregator": {"name": "max"}}
+        pipeline = make(each.tokenizer, each.frequencies, **parts)
+        prepared, document = pipeline.prepare_query(query), pipeline.prepare_document(text, text)
+        selection = select(pipeline, prepared, document)
+        assert sorted(selection.taken.tolist()) == list(range(document.n_blocks))
+        assert len(selection.sequences) == document.n_blocks
+        assert np.isfinite(selection.evidence).all()
+        assert np.isfinite(selection.scores).sum() == min(3, document.n_blocks)
+        assert all(packed.ids[-1] == 102 and packed.ids.tolist().count(102) == 2 for packed in selection.sequences)

@@ -177,7 +177,7 @@ def test_a_learned_selector_has_a_cheap_one() -> None:
     cascade = Learned(keep=3, by={"name": "bm25", "k1": 2})
     assert cascade.cheap == Bm25(k1=2.0)
     assert SELECTORS.create(cascade.describe()) == cascade
-    with pytest.raises(ValueError, match="by: .*the cheap selector cannot be learned itself"):
+    with pytest.raises(ValueError, match=r"by: .*the cheap selector cannot be learned itself"):
         SELECTORS.create({"name": "learned", "by": {"name": "learned"}})
     with pytest.raises(ValueError, match="unknown selector 'best'"):
         SELECTORS.create({"name": "learned", "by": {"name": "best"}})

@@ -1,7 +1,7 @@
 """A small real bundle (random weights, the backbone's tokenizer, ONNX) and the application that serves it."""
 
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -10,16 +10,15 @@ from starlette.testclient import TestClient
 
 from keyblock.bundle import FREQUENCIES_FILE, GRAPH_FILE, TOKENIZER_FILE, GraphEntry, Manifest, load_bundle, write_bundle
 from keyblock.frequencies import DocumentFrequencies
-from keyblock.fusion import Fusion
 from keyblock.pipeline import PipelineConfig
 from keyblock.runtime.providers import Precision, Provider
 from keyblock.runtime.session import Session
 from service.app import create_app
+from service.engine import Graphs
 from service.ranker import Ranker
 from service.settings import Settings
 from tests.service.faults import Faulty
-
-FUSION = Fusion(bias=-1.0, logit=1.0, best_block=0.3, coverage=0.5)
+from tests.service.kinds import FUSION
 
 
 @pytest.fixture(scope="session")
@@ -103,3 +102,24 @@ def session(bundle_path: Path) -> Session:
 @pytest.fixture
 def faulty(session: Session) -> Faulty:
     return Faulty(session)
+
+
+@pytest.fixture
+def graphs(faulty: Faulty) -> Graphs:
+    return Graphs(faulty)
+
+
+@pytest.fixture(scope="session")
+def bundle_of(tmp_path_factory: pytest.TempPathFactory, backbone: Path, frequencies: DocumentFrequencies) -> Callable[[str], Path]:
+    """The bundle of a kind, see `tests.service.kinds`; each is written once."""
+    from tests.service.bundles import GraphFiles
+
+    work = tmp_path_factory.mktemp("kinds")
+    frequencies.write(work / FREQUENCIES_FILE)
+    files = GraphFiles(work)
+
+    def write(kind: str) -> Path:
+        path = work / kind
+        return path if path.exists() else files.write(path, kind, backbone, work / FREQUENCIES_FILE)
+
+    return write

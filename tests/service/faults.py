@@ -1,11 +1,15 @@
-"""A real session with a gate and faults put in, shared by the tests of the engine and of the endpoint."""
+"""A real session with a gate and faults put in, and a client that may go: shared by the tests of the engine and of the endpoint."""
 
+import asyncio
+import json
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from starlette.types import Message
 
 from keyblock.runtime.session import Session
 
@@ -38,3 +42,34 @@ class Faulty:
         if self.fault is not None and (self.only_with is None or self.only_with in ids):
             raise self.fault
         return self.session.score(ids, types, mask)
+
+
+class Connection:
+    """A client on the ASGI interface, which may go at any time."""
+
+    def __init__(self, request: dict[str, Any]) -> None:
+        self._body: bytes | None = json.dumps(request).encode()
+        self.gone = asyncio.Event()
+        self.sent: list[Message] = []
+
+    async def receive(self) -> Message:
+        if self._body is not None:
+            body, self._body = self._body, None
+            return {"type": "http.request", "body": body}
+        await self.gone.wait()
+        return {"type": "http.disconnect"}
+
+    async def send(self, message: Message) -> None:
+        self.sent.append(message)
+
+    def scope(self) -> dict[str, Any]:
+        path = {"path": "/rerank", "raw_path": b"/rerank", "root_path": "", "query_string": b""}
+        server = {"server": ("test", 80), "client": ("test", 1), "scheme": "http", "http_version": "1.1"}
+        return {"type": "http", "method": "POST", "headers": [], "asgi": {"version": "3.0"}, **path, **server}
+
+
+async def until(condition: Any) -> AsyncIterator[None]:
+    async with asyncio.timeout(PATIENCE):
+        while not condition():
+            await asyncio.sleep(0.002)
+            yield

@@ -1,30 +1,29 @@
 """What happens to a request when the model fails, dies, or its client goes."""
 
 import asyncio
-import json
 import logging
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
 from prometheus_client import CollectorRegistry
 from starlette.testclient import TestClient
-from starlette.types import Message
 
 from keyblock.bundle import load_bundle
 from service.app import create_app
+from service.engine import Graphs
 from service.metrics import TABLE
 from service.ranker import Ranker
 from service.settings import Settings
-from tests.service.faults import PATIENCE, Faulty, wait_for
+from tests.service.faults import PATIENCE, Connection, Faulty, until, wait_for
 
 GOOD: dict[str, Any] = {"query": "river bridge", "documents": ["the river flooded the bridge", "a city"]}
 PROVIDER = {"asked": "cpu", "chosen": "cpu", "why": "asked for"}
 
 
 @pytest.fixture
-def ranker(settings: Settings, faulty: Faulty) -> Ranker:
-    return Ranker(settings, load_bundle(settings.bundle), faulty, PROVIDER)
+def ranker(settings: Settings, graphs: Graphs) -> Ranker:
+    return Ranker(settings, load_bundle(settings.bundle), graphs, PROVIDER)
 
 
 @pytest.fixture
@@ -88,37 +87,6 @@ def test_a_bug_in_preparation_is_a_500_without_its_words(
     assert "secret" not in response.text
     assert "secret of the inside" in caplog.text
     assert client.post("/rerank", json=GOOD).status_code == 200
-
-
-class Connection:
-    """A client on the ASGI interface, which may go at any time."""
-
-    def __init__(self, request: dict[str, Any]) -> None:
-        self._body: bytes | None = json.dumps(request).encode()
-        self.gone = asyncio.Event()
-        self.sent: list[Message] = []
-
-    async def receive(self) -> Message:
-        if self._body is not None:
-            body, self._body = self._body, None
-            return {"type": "http.request", "body": body}
-        await self.gone.wait()
-        return {"type": "http.disconnect"}
-
-    async def send(self, message: Message) -> None:
-        self.sent.append(message)
-
-    def scope(self) -> dict[str, Any]:
-        path = {"path": "/rerank", "raw_path": b"/rerank", "root_path": "", "query_string": b""}
-        server = {"server": ("test", 80), "client": ("test", 1), "scheme": "http", "http_version": "1.1"}
-        return {"type": "http", "method": "POST", "headers": [], "asgi": {"version": "3.0"}, **path, **server}
-
-
-async def until(condition: Any) -> AsyncIterator[None]:
-    async with asyncio.timeout(PATIENCE):
-        while not condition():
-            await asyncio.sleep(0.002)
-            yield
 
 
 def test_the_sequences_of_a_client_that_has_gone_are_dropped(settings: Settings, ranker: Ranker, faulty: Faulty) -> None:

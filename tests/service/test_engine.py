@@ -2,28 +2,46 @@
 
 import asyncio
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from keyblock.aggregation import AGGREGATORS, aggregate
+from keyblock.bundle import load_bundle
 from keyblock.packing import Packed
-from keyblock.pipeline import Pipeline
+from keyblock.pipeline import Pipeline, PipelineConfig
 from keyblock.runtime import batching
+from keyblock.runtime.model import GraphModel
+from keyblock.runtime.providers import Provider
 from keyblock.runtime.session import Session
-from keyblock.tokenization import Tokenizer
-from service.engine import ROUND_BATCHES, Engine, EngineDeadError, EngineError, Scored
+from service.aggregation import Aggregation, shapes
+from service.engine import ROUND_BATCHES, Engine, EngineDeadError, EngineError, Graphs
+from service.jobs import Job, Scored
 from service.metrics import TABLE, Metrics
 from tests.service.faults import PATIENCE, Faulty, wait_for
 
 CAP = 512
 
 
+def make(graphs: Graphs, pipeline: Pipeline, metrics: Metrics | None = None, **parts: Any) -> Engine:
+    """An engine for sequences of up to 128 tokens; `parts` are the pipeline's where it is not the default one."""
+    config = PipelineConfig.model_validate({"packing": {"budget_range": (64, 128)}, **parts})
+    return Engine(graphs, Pipeline(config, pipeline.tokenizer, pipeline.frequencies), CAP, metrics or Metrics())
+
+
+def submit(engine: Engine, packed: Sequence[Packed]) -> Future[Scored]:
+    """Sequences for the ranker, each for itself."""
+    return engine.submit(Job(packed, engine._graphs.ranker))
+
+
 @pytest.fixture
-def engine(faulty: Faulty, tokenizer: Tokenizer) -> Iterator[Engine]:
-    engine = Engine(faulty, tokenizer, 128, CAP, Metrics())
+def engine(graphs: Graphs, faulty: Faulty, pipeline: Pipeline) -> Iterator[Engine]:
+    engine = make(graphs, pipeline)
     engine.start()
     wait_for(lambda: engine.ready)
     faulty.shapes.clear()
@@ -59,7 +77,7 @@ def count(engine: Engine, key: str, **labels: str) -> float:
 
 
 def test_scores_equal_one_at_a_time(engine: Engine, session: Session, packed: list[Packed]) -> None:
-    (scored,) = done(engine.submit(packed))
+    (scored,) = done(submit(engine, packed))
     assert scored.logits == pytest.approx(alone(session, packed), abs=1e-5)
     assert scored.queue_seconds >= 0
     assert scored.model_seconds > 0
@@ -71,9 +89,9 @@ def test_concurrent_requests_share_batches_and_get_their_own_scores(
     alike = sorted(packed, key=lambda p: len(p.ids))[-8:]  # all in the longest bucket: four fill a batch
     requests = [alike[:2], alike[2:4], alike[4:6], alike[6:]]
     faulty.open.clear()
-    first = engine.submit(packed[:1])  # keeps the thread busy while the others come in
+    first = submit(engine, packed[:1])  # keeps the thread busy while the others come in
     wait_for(lambda: not engine._jobs or not engine._jobs[0].n_waiting)
-    futures = [engine.submit(request) for request in requests]
+    futures = [submit(engine, request) for request in requests]
     faulty.open.set()
     done(first)
     for request, scored in zip(requests, done(*futures), strict=True):
@@ -84,9 +102,9 @@ def test_concurrent_requests_share_batches_and_get_their_own_scores(
 def test_a_small_request_waits_for_a_round_at_most(engine: Engine, faulty: Faulty, packed: list[Packed]) -> None:
     longest = max(packed, key=lambda p: len(p.ids))
     faulty.open.clear()
-    large = engine.submit([longest] * 400)
+    large = submit(engine, [longest] * 400)
     wait_for(lambda: bool(engine._jobs) and engine._jobs[0].n_waiting < 400)
-    small = engine.submit(packed[:2])
+    small = submit(engine, packed[:2])
     batches_before = []
     small.add_done_callback(lambda _: batches_before.append(len(faulty.shapes)))
     faulty.open.set()
@@ -96,17 +114,19 @@ def test_a_small_request_waits_for_a_round_at_most(engine: Engine, faulty: Fault
 
 
 def test_only_known_shapes_are_run(engine: Engine, faulty: Faulty, packed: list[Packed]) -> None:
-    done(*(engine.submit(packed[start:]) for start in range(0, 40, 7)))
+    done(*(submit(engine, packed[start:]) for start in range(0, 40, 7)))
     assert set(faulty.shapes) <= set(batching.shapes(128, CAP))
 
 
-def test_every_shape_is_warmed_up_before_it_is_ready(faulty: Faulty, tokenizer: Tokenizer, packed: list[Packed]) -> None:
+def test_every_shape_is_warmed_up_before_it_is_ready(
+    graphs: Graphs, faulty: Faulty, pipeline: Pipeline, packed: list[Packed]
+) -> None:
     metrics = Metrics()
-    engine = Engine(faulty, tokenizer, 128, CAP, metrics)
+    engine = make(graphs, pipeline, metrics)
     faulty.open.clear()
     engine.start()
     assert (engine.alive, engine.ready) == (True, False)
-    early = engine.submit(packed[:3])  # waits for the warm-up
+    early = submit(engine, packed[:3])  # waits for the warm-up
     faulty.open.set()
     done(early)
     assert engine.ready
@@ -121,22 +141,24 @@ def test_an_exception_fails_its_batch_and_the_engine_goes_on(
     short, long = by_length[:3], by_length[-3:]
     faulty.fault, faulty.only_with = RuntimeError("the device caught fire"), int(long[0].ids[-2])
     faulty.only_with = next(int(token) for token in long[0].ids if all(token not in p.ids for p in short))
-    hit, spared = engine.submit(long), engine.submit(short)
+    hit, spared = submit(engine, long), submit(engine, short)
     with pytest.raises(EngineError, match="caught fire"):
         hit.result(PATIENCE)
     assert done(spared)[0].logits == pytest.approx(alone(session, short), abs=1e-5)
     faulty.fault = None
-    assert done(engine.submit(long))[0].logits == pytest.approx(alone(session, long), abs=1e-5)
+    assert done(submit(engine, long))[0].logits == pytest.approx(alone(session, long), abs=1e-5)
     assert engine.ready
     assert count(engine, "batches", outcome="failed") == 1
 
 
-def test_a_dead_thread_fails_what_waits_and_is_not_ready(faulty: Faulty, tokenizer: Tokenizer, packed: list[Packed]) -> None:
-    engine = Engine(faulty, tokenizer, 128, CAP, Metrics())
+def test_a_dead_thread_fails_what_waits_and_is_not_ready(
+    graphs: Graphs, faulty: Faulty, pipeline: Pipeline, packed: list[Packed]
+) -> None:
+    engine = make(graphs, pipeline)
     engine.start()
     wait_for(lambda: engine.ready)
     faulty.open.clear()
-    pending = [engine.submit(packed), engine.submit(packed[:3])]
+    pending = [submit(engine, packed), submit(engine, packed[:3])]
     faulty.fault = SystemExit("the thread is ended")
     faulty.open.set()
     for future in pending:
@@ -145,13 +167,13 @@ def test_a_dead_thread_fails_what_waits_and_is_not_ready(faulty: Faulty, tokeniz
     wait_for(lambda: not engine.alive)
     assert not engine.ready
     with pytest.raises(EngineDeadError, match="not running"):
-        engine.submit(packed)
+        submit(engine, packed)
     engine.close()
 
 
-def test_a_failing_warm_up_leaves_it_dead_not_hanging(faulty: Faulty, tokenizer: Tokenizer) -> None:
+def test_a_failing_warm_up_leaves_it_dead_not_hanging(graphs: Graphs, faulty: Faulty, pipeline: Pipeline) -> None:
     faulty.fault = RuntimeError("no memory")
-    engine = Engine(faulty, tokenizer, 128, CAP, Metrics())
+    engine = make(graphs, pipeline)
     engine.start()
     wait_for(lambda: not engine.alive)
     assert not engine.ready
@@ -161,11 +183,11 @@ def test_a_failing_warm_up_leaves_it_dead_not_hanging(faulty: Faulty, tokenizer:
 def test_cancelled_sequences_are_dropped_before_the_next_round(engine: Engine, faulty: Faulty, packed: list[Packed]) -> None:
     longest = max(packed, key=lambda p: len(p.ids))
     faulty.open.clear()
-    large = engine.submit([longest] * 400)
+    large = submit(engine, [longest] * 400)
     wait_for(lambda: bool(engine._jobs) and engine._jobs[0].n_waiting < 400)
     assert large.cancel()
     faulty.open.set()
-    done(engine.submit(packed[:2]))
+    done(submit(engine, packed[:2]))
     assert len(faulty.shapes) <= ROUND_BATCHES + 2
     assert count(engine, "queued") == 0
 
@@ -173,7 +195,7 @@ def test_cancelled_sequences_are_dropped_before_the_next_round(engine: Engine, f
 def test_cancelling_the_await_cancels_the_job(engine: Engine, faulty: Faulty, packed: list[Packed]) -> None:
     async def work() -> None:
         faulty.open.clear()
-        task = asyncio.create_task(engine.score(packed))
+        task = asyncio.create_task(engine.choose(packed))
         await asyncio.sleep(0.01)
         (job,) = engine._jobs
         task.cancel()
@@ -181,20 +203,22 @@ def test_cancelling_the_await_cancels_the_job(engine: Engine, faulty: Faulty, pa
             await task
         assert job.over
         faulty.open.set()
-        assert len((await engine.score(packed[:4])).logits) == 4
+        assert len((await engine.choose(packed[:4])).logits) == 4
 
     asyncio.run(work())
 
 
-def test_nothing_to_score_needs_no_thread(faulty: Faulty, tokenizer: Tokenizer) -> None:
-    engine = Engine(faulty, tokenizer, 128, CAP, Metrics())
+def test_nothing_to_score_needs_no_thread(graphs: Graphs, faulty: Faulty, pipeline: Pipeline) -> None:
+    engine = make(graphs, pipeline)
+    assert len(asyncio.run(engine.choose([])).logits) == 0
     assert len(asyncio.run(engine.score([])).logits) == 0
+    assert asyncio.run(engine.score([[], []])).logits.tolist() == [-np.inf, -np.inf]
 
 
 def test_closing_fails_what_waits(engine: Engine, faulty: Faulty, packed: list[Packed]) -> None:
     longest = max(packed, key=lambda p: len(p.ids))
     faulty.open.clear()
-    future = engine.submit([longest] * 400)
+    future = submit(engine, [longest] * 400)
     wait_for(lambda: bool(engine._jobs) and engine._jobs[0].n_waiting < 400)
     closing = threading.Thread(target=engine.close)
     closing.start()
@@ -207,8 +231,125 @@ def test_closing_fails_what_waits(engine: Engine, faulty: Faulty, packed: list[P
 
 
 def test_tokens_and_padding_are_counted(engine: Engine, faulty: Faulty, packed: list[Packed]) -> None:
-    done(engine.submit(packed))
+    done(submit(engine, packed))
     n_tokens = sum(len(p.ids) for p in packed)
     assert count(engine, "tokens") == n_tokens
     assert count(engine, "padding") == sum(rows * length for rows, length in faulty.shapes) - n_tokens
     assert count(engine, "batches", outcome="ok") == len(faulty.shapes)
+
+
+class Parade:
+    """An engine for passages' states, with a selector of its own and a learned aggregator that can be stopped and broken."""
+
+    def __init__(self, path: Path, pipeline: Pipeline) -> None:
+        self.model = GraphModel.open(load_bundle(path), Provider.CPU, 1)
+        self.selector_session = self.model.selector or self.model.session
+        self.ranker, self.selector = Faulty(self.model.session), Faulty(self.selector_session)
+        self.combined: list[tuple[int, ...]] = []
+        self.open = threading.Event()
+        self.open.set()
+        self.fault: Exception | None = None
+        aggregator = {"name": "states", "passages": 5}
+        self.engine = make(Graphs(self.ranker, self.selector, self.combine), pipeline, aggregator=aggregator)
+
+    def combine(self, states: NDArray[np.float32], mask: NDArray[np.bool_]) -> NDArray[np.float32]:
+        self.combined.append(mask.shape)
+        assert self.open.wait(PATIENCE)
+        if self.fault is not None:
+            raise self.fault
+        return self.model.combine(states, mask)
+
+    def score(self, documents: list[list[Packed]]) -> Scored:
+        return asyncio.run(self.engine.score(documents))
+
+    def expected(self, documents: list[list[Packed]]) -> NDArray[np.float32]:
+        counts = np.asarray([len(sequences) for sequences in documents])
+        outputs = self.model.outputs([packed for sequences in documents for packed in sequences])
+        return aggregate(AGGREGATORS.create({"name": "states"}), outputs, counts, self.model.combine)
+
+
+@pytest.fixture
+def parade(bundle_of: Callable[[str], Path], pipeline: Pipeline) -> Iterator[Parade]:
+    parade = Parade(bundle_of("parade by binb2"), pipeline)
+    parade.engine.start()
+    wait_for(lambda: parade.engine.ready)
+    yield parade
+    parade.open.set()
+    parade.engine.close()
+
+
+def test_documents_of_several_sequences(parade: Parade, packed: list[Packed]) -> None:
+    documents = [packed[:5], [], packed[5:6], packed[6:9], []]
+    assert parade.score(documents).logits == pytest.approx(parade.expected(documents), abs=1e-5)
+
+
+def test_choosing_takes_the_selectors_logits_or_the_first_column_of_the_rankers(parade: Parade, packed: list[Packed]) -> None:
+    chosen = asyncio.run(parade.engine.choose(packed)).logits
+    assert chosen == pytest.approx(alone(parade.selector_session, packed), abs=1e-4)
+    (scored,) = done(submit(parade.engine, packed))  # the ranker, as a bundle without a selector of its own is asked
+    assert scored.logits == pytest.approx(parade.model.outputs(packed)[:, 0], abs=1e-5)
+    assert scored.logits.shape == (len(packed),)
+
+
+def test_rounds_of_both_kinds_share_the_thread_and_no_batch(parade: Parade, packed: list[Packed]) -> None:
+    documents = [packed[:3], packed[3:8], packed[8:9]]
+
+    async def work() -> list[Scored]:
+        rounds = [parade.engine.score(documents), parade.engine.choose(packed), parade.engine.score(documents[:1])]
+        return list(await asyncio.gather(*rounds))
+
+    first, chosen, second = asyncio.run(work())
+    assert first.logits == pytest.approx(parade.expected(documents), abs=1e-5)
+    assert second.logits == pytest.approx(parade.expected(documents[:1]), abs=1e-5)
+    assert chosen.logits == pytest.approx(alone(parade.selector_session, packed), abs=1e-4)
+
+
+def test_every_graph_is_warmed_up(parade: Parade) -> None:
+    assert parade.ranker.shapes == parade.selector.shapes == batching.shapes(128, CAP)
+    assert parade.combined == shapes(5, CAP)
+
+
+def test_a_failing_aggregator_fails_its_request_alone(parade: Parade, packed: list[Packed]) -> None:
+    parade.fault = RuntimeError("out of memory")
+    with pytest.raises(EngineError, match="out of memory"):
+        parade.score([packed[:2]])
+    assert len(asyncio.run(parade.engine.choose(packed)).logits) == len(packed)
+    parade.fault = None
+    assert parade.score([packed[:2]]).logits == pytest.approx(parade.expected([packed[:2]]), abs=1e-5)
+    assert parade.engine.ready
+
+
+def test_many_documents_are_combined_a_part_a_round(parade: Parade, packed: list[Packed]) -> None:
+    """A request that comes while the first of five parts is combined waits for the second at most."""
+    shortest = min(packed, key=lambda p: len(p.ids))
+    documents = [[shortest] * 16] * 160
+    parade.combined.clear()
+    parade.open.clear()
+    counts = np.full(160, 16, dtype=np.intp)
+    aggregation = Aggregation(AGGREGATORS.create({"name": "states"}), counts, parade.combine, CAP)
+    large = parade.engine.submit(Job([shortest] * counts.sum(), parade.ranker, aggregation))
+    wait_for(lambda: bool(parade.combined))
+    small = submit(parade.engine, packed[:1])
+    served_after: list[int] = []
+    small.add_done_callback(lambda _: served_after.append(len(parade.combined)))
+    parade.open.set()
+    done(small)
+    assert done(large)[0].logits == pytest.approx(parade.expected(documents), abs=1e-5)
+    assert parade.combined == [(32, 16)] * 5
+    assert served_after == [2]
+
+
+def test_a_request_that_is_cancelled_between_its_parts_ends_there(parade: Parade, packed: list[Packed]) -> None:
+    parade.combined.clear()
+
+    def cancelling(states: NDArray[np.float32], mask: NDArray[np.bool_]) -> NDArray[np.float32]:
+        job.future.cancel()
+        return parade.combine(states, mask)
+
+    aggregation = Aggregation(AGGREGATORS.create({"name": "states"}), np.ones(4, np.intp), cancelling, 1)
+    job = Job(packed[:4], parade.ranker, aggregation)
+    parade.engine.submit(job)
+    done(submit(parade.engine, packed[:1]))
+    wait_for(lambda: not parade.engine._jobs)
+    assert job.future.cancelled()
+    assert parade.combined == [(1, 1)]

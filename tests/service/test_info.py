@@ -1,6 +1,7 @@
 from starlette.testclient import TestClient
 
 from keyblock import __version__
+from keyblock.bundle import FORMAT_VERSION
 from keyblock.pipeline import PipelineConfig
 from service.ranker import Ranker
 from service.settings import Limits
@@ -8,9 +9,19 @@ from service.settings import Limits
 
 def test_info_says_what_is_served(client: TestClient, ranker: Ranker) -> None:
     told = client.get("/info").json()
-    assert (told["version"], told["model"], told["format_version"], told["precision"]) == (__version__, "tiny", 1, "fp32")
+    assert (told["version"], told["model"], told["format_version"], told["precision"]) == (
+        __version__,
+        "tiny",
+        FORMAT_VERSION,
+        "fp32",
+    )
     assert told["provider"]["asked"] == told["provider"]["chosen"] == "cpu"
     assert "asked for" in told["provider"]["why"]
+    assert (told["selector"]["name"], told["aggregator"], told["graphs"]) == (
+        "bm25",
+        {"name": "joint"},
+        {"ranker": {"precision": "fp32"}},
+    )
     assert PipelineConfig.model_validate(told["pipeline"]) == ranker.bundle.manifest.pipeline
     assert told["tokens_per_document"] == {"default": 128, "least": 64, "most": 256}
     assert told["quality"] == {"dev": {"nDCG@10": 0.5}}

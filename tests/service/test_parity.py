@@ -12,6 +12,7 @@ from starlette.testclient import TestClient
 from keyblock.bundle import load_bundle
 from keyblock.runtime.session import Session
 from service.app import create_app
+from service.engine import Graphs
 from service.ranker import Ranker
 from service.settings import Settings
 from tests.service.faults import Ints, wait_for
@@ -45,7 +46,7 @@ def recorder(session: Session) -> Recorder:
 
 @pytest.fixture(scope="module")
 def client(settings: Settings, recorder: Recorder) -> Iterator[TestClient]:
-    ranker = Ranker(settings, load_bundle(settings.bundle), recorder, {"asked": "cpu", "chosen": "cpu", "why": "asked for"})
+    ranker = Ranker(settings, load_bundle(settings.bundle), Graphs(recorder), {"asked": "cpu", "chosen": "cpu", "why": "asked for"})
     with TestClient(create_app(settings, ranker)) as client:
         wait_for(lambda: ranker.engine.ready)
         yield client

@@ -7,11 +7,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from keyblock.pipeline import Pipeline
+from keyblock.pipeline import Pipeline, PipelineConfig
 from service.cache import DocumentCache
 from service.call import Documents
 from service.metrics import TABLE, Metrics
-from service.preparation import SLICE_CHARS, SLICE_DOCUMENTS, Preparer, slices
+from service.preparation import SLICE_CHARS, SLICE_DOCUMENTS, Preparer, Shortlisted, slices
 from service.ranking import Candidate, candidate
 
 TEXTS = [f"The river flooded bridge {number}. " * (number % 7) for number in range(100)]
@@ -56,11 +56,11 @@ def test_equals_the_pipeline_document_by_document(pipeline: Pipeline, pool: Thre
         for text, title, got in zip(TEXTS, TITLES, found, strict=True):
             document = pipeline.prepare_document(text, title)
             expected = candidate(document, pipeline.select(query, document, 64))
-            assert (got.packed is None) == (expected.packed is None) == (text == "")
+            assert len(got.sequences) == len(expected.sequences) == (text != "")
             assert got.blocks == expected.blocks
             assert np.array_equal(got.evidence, expected.evidence)
-            if got.packed is not None and expected.packed is not None:
-                assert np.array_equal(got.packed.ids, expected.packed.ids)
+            for packed, alone in zip(got.sequences, expected.sequences, strict=True):
+                assert np.array_equal(packed.ids, alone.ids)
 
 
 def test_documents_seen_before_are_found(pipeline: Pipeline, pool: ThreadPoolExecutor) -> None:
@@ -96,3 +96,33 @@ def test_a_cancelled_request_stops_at_the_next_slice(pipeline: Pipeline, pool: T
     asyncio.run(work())
     pool.shutdown()
     assert lookups(metrics, "miss") < 200
+
+
+@pytest.mark.parametrize("capacity", [0, 1 << 24])
+@pytest.mark.parametrize("keep", [0, 2])
+def test_the_two_rounds_of_a_learned_selector(pipeline: Pipeline, pool: ThreadPoolExecutor, keep: int, capacity: int) -> None:
+    """Each document gets its own logits back, whatever slice it was in."""
+    config = PipelineConfig.model_validate({"selector": {"name": "learned", "keep": keep}})
+    learned = Pipeline(config, pipeline.tokenizer, pipeline.frequencies)
+    preparer = Preparer(learned, DocumentCache(capacity), pool, Metrics())
+    query = learned.prepare_query("river bridge")
+    texts = [f"The river flooded bridge {number}. " * (7 * (number % 9)) for number in range(100)]
+
+    async def work() -> tuple[list[Shortlisted], list[Candidate]]:
+        shortlisted = await preparer.shortlists(query, Documents(texts, TITLES, [None] * 100), 96)
+        logits = np.random.default_rng(0).normal(size=sum(len(s.shortlist.sequences) for s in shortlisted)).astype(np.float32)
+        return shortlisted, await preparer.selected(query, shortlisted, logits, 96)
+
+    shortlisted, found = asyncio.run(work())
+    rest = np.random.default_rng(0).normal(size=sum(len(s.shortlist.sequences) for s in shortlisted)).astype(np.float32)
+    for text, title, (_, asked), got in zip(texts, TITLES, shortlisted, found, strict=True):
+        document = learned.prepare_document(text, title)
+        shortlist = learned.shortlist(query, document, 96)
+        logits, rest = np.split(rest, [len(shortlist.blocks)])
+        expected = learned.select(query, document, 96, (shortlist, logits))
+        assert [p.ids.tolist() for p in asked.sequences] == [p.ids.tolist() for p in shortlist.sequences]
+        assert got.selection_tokens == sum(len(p.ids) for p in shortlist.sequences)
+        assert [p.ids.tolist() for p in got.sequences] == [p.ids.tolist() for p in expected.sequences if document.n_blocks]
+        assert [block.start for block in got.blocks] == document.starts[expected.taken].tolist()
+        assert np.array_equal(got.evidence, expected.evidence)
+    assert not len(rest)

@@ -5,8 +5,8 @@ from hypothesis import strategies as st
 
 from keyblock.fusion import Fusion
 from keyblock.packing import Packed
-from keyblock.pipeline import Pipeline
-from service.ranking import LOWEST, Block, Candidate, Ranking, candidate, rank
+from keyblock.pipeline import Pipeline, Selection
+from service.ranking import LOWEST, Block, Candidate, Ranking, block_scores, candidate, rank
 
 FUSION = Fusion(bias=-1.0, logit=2.0, best_block=0.5)
 PACKED = Packed(np.arange(10, dtype=np.int32), 3, np.zeros(1, np.intp))
@@ -14,8 +14,8 @@ PACKED = Packed(np.arange(10, dtype=np.int32), 3, np.zeros(1, np.intp))
 
 def run(features: list[tuple[float, float] | None], **options: int | bool) -> Ranking:
     """Rank documents given as (logit, best block's score), None for one without a block."""
-    candidates = [Candidate(PACKED if f else None, np.asarray([f[1] if f else 0.0, 0, 0]), []) for f in features]
-    logits = np.asarray([f[0] for f in features if f], dtype=np.float32)
+    candidates = [Candidate([PACKED] if f else [], np.asarray([f[1] if f else 0.0, 0, 0]), []) for f in features]
+    logits = np.asarray([f[0] if f else -np.inf for f in features], dtype=np.float32)
     return rank(candidates, logits, FUSION, 128, top_n=int(options.get("top_n", 0)), raw=bool(options.get("raw")))
 
 
@@ -60,12 +60,30 @@ def test_candidate_keeps_blocks_best_first(pipeline: Pipeline) -> None:
     document = pipeline.prepare_document(text)
     selection = pipeline.select(pipeline.prepare_query("river bridge"), document)
     kept = candidate(document, selection)
-    assert kept.packed is selection.packed
+    assert kept.sequences == [selection.packed]
     assert kept.blocks[0] == Block(*kept.blocks[0])
     assert text[kept.blocks[0].start : kept.blocks[0].end].endswith("The river flooded the bridge.")
     assert len(kept.blocks) == len(selection.packed.taken)
 
 
+def test_blocks_that_a_learned_selector_was_not_asked_about_come_last_with_finite_scores(pipeline: Pipeline) -> None:
+    document = pipeline.prepare_document("The river flooded the bridge. " * 40)
+    sequence = Packed(np.arange(10, dtype=np.int32), 3, np.zeros(1, np.intp))
+    scores = np.asarray([-np.inf, 2.5, -np.inf, -1.5])
+    selection = Selection([sequence], np.asarray([1, 3, 0, 2]), scores, np.zeros(3))
+    kept = candidate(document, selection, selection_tokens=20)
+    assert [block.score for block in kept.blocks] == [2.5, -1.5, LOWEST, LOWEST]
+    assert [block.start for block in kept.blocks] == document.starts[[1, 3, 0, 2]].tolist()
+    assert scores.tolist() == [-np.inf, 2.5, -np.inf, -1.5]
+    ranking = rank([kept], np.zeros(1, np.float32), FUSION, 128, top_n=0, raw=False)
+    assert ranking.n_tokens == 30
+
+
+def test_a_block_that_was_asked_about_is_never_below_one_that_was_not() -> None:
+    selection = Selection([], np.asarray([0, 1, 2]), np.asarray([3.0, -400.0, -np.inf]), np.zeros(3))
+    assert block_scores(selection).tolist() == [3.0, -400.0, -400.0]
+
+
 def test_candidate_without_a_block(pipeline: Pipeline) -> None:
     document = pipeline.prepare_document("\x00")
-    assert candidate(document, pipeline.select(pipeline.prepare_query("river"), document)).packed is None
+    assert candidate(document, pipeline.select(pipeline.prepare_query("river"), document)).sequences == []

@@ -50,10 +50,10 @@ def preparation(toy_copy: Path, change_pipeline: Callable[..., Pipeline]) -> Pre
     [
         ((15, 36), [1]),  # a whole block
         ((20, 30), [1]),  # inside one
-        ((0, 40), [0, 1]),  # over two, and 3 characters of a third's ten
+        ((0, 40), [0, 1]),  # over two, and 3 of the ten characters of a third
         ((0, 42), [0, 1, 2]),  # half of the third
-        ((30, 42), [1, 2]),  # half of it here, 5 of its 12 there, but those are half of that block
-        ((33, 60), [2]),  # 3 characters, all ten, 12 of 27: only the middle one has half of itself
+        ((30, 42), [1, 2]),  # 6 of its 12 here, and there 5, which are half of that block
+        ((33, 60), [2]),  # 3 of 21, all of ten, 12 of 32 that could be 27: only the middle one
         ((14, 15), []),  # white space
         ((46, 49), []),  # a character of each, of three
     ],
