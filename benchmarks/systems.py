@@ -2,10 +2,10 @@
 
     python benchmarks/systems.py --data DATA [--only keyb-bm25 cascade ...]
 
-DATA holds the collections squad-far and qmsum. What is done is not done again: a finished training stands in RUNS, a measurement in
-RECORDS (one small file a system and collection), which may come from another day. Each system goes on from the embedded model, with
-the same draws, for the same number of steps, but for BeST, whose iterations start from the backbone as the paper says. A training or
-measurement is a process, so that its memory is its own.
+DATA holds the collections squad-far and qmsum. What is done is not done again: a finished training stands in RUNS, a
+measurement in RECORDS (one small file a system and collection), which may come from another day. Each system goes on from the
+embedded model, with the same draws, for the same number of steps, but for BeST, whose iterations start from the backbone as the
+paper says. A training or measurement is a process, so that its memory is its own.
 """
 
 import argparse

@@ -260,9 +260,16 @@ def table(taken: Mapping[str, list[Turn]], options: argparse.Namespace) -> str:
         statistics.median(getattr(theirs, clock) / getattr(ours, clock) for ours, theirs in rounds) for clock in Turn._fields
     )
     load = f"load {os.getloadavg()[0]:.1f} on {os.cpu_count()} CPUs" if hasattr(os, "getloadavg") else ""
-    batch = f"{options.pairs} pairs of {options.budget} tokens, {options.precision}, {options.device}"
+    batch = f"{options.pairs} pairs of {options.budget} tokens, {options.precision}, {options.device}, {threads()} threads"
     said = f"A step of theirs takes {wall:.2f} times as long as ours, and {cpu:.2f} times the CPU seconds"
     return "\n".join([*lines, "", f"{said} (median of {options.turns} turns of {options.steps} steps; {batch}; {load})."])
+
+
+def threads() -> int:
+    """Of PyTorch on the CPU; OMP_NUM_THREADS=1 measures best what other work on the machine would disturb."""
+    import torch
+
+    return torch.get_num_threads()
 
 
 def main() -> None:
