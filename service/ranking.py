@@ -104,5 +104,5 @@ def rank(
     # what the model has not scored comes last, whatever the numbers; equal scores keep the order given
     order = np.lexsort((-fused, ~by_model))
     scores = fused if raw else np.where(by_model, sigmoid(fused), 0.0)
-    n_tokens = sum(sum(len(packed.ids) for packed in c.sequences) for c in candidates)
+    n_tokens = sum(c.selection_tokens + sum(len(packed.ids) for packed in c.sequences) for c in candidates)
     return Ranking(order[: top_n or None].tolist(), scores, by_model, [c.blocks for c in candidates], budget, n_tokens)

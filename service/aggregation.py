@@ -1,0 +1,114 @@
+"""A request's documents on their way from what the model says of their sequences to their logits, a part at a time.
+
+A learned aggregator runs on the model's thread, between batches: in parts of at most a batch's size, so that no request holds up
+the others for long, and in a few fixed shapes, as batches have them.
+"""
+
+import numpy as np
+from numpy.typing import NDArray
+
+from keyblock.aggregation import Aggregator, Combine, aggregate
+
+EXPECTED_PASSAGES = 16  # of a document where the pipeline sets no number; more are combined as well, but not warmed up
+
+
+class Aggregation:
+    """The documents of one job; used by the model's thread only.
+
+    Args:
+        aggregator: of the pipeline.
+        counts: shape (n_documents,), sequences of each.
+        combine: the learned module, for ``states``.
+        cap: sequences in a part, padding included.
+
+    Attributes:
+        logits: shape (n_documents,), -inf for a document without a sequence, and as long as it is not `done`.
+    """
+
+    def __init__(self, aggregator: Aggregator, counts: NDArray[np.intp], combine: Combine | None, cap: int) -> None:
+        self.logits = np.full(len(counts), -np.inf, dtype=np.float32)
+        self._aggregator = aggregator
+        self._combine = None if combine is None else in_fixed_shapes(combine)
+        self._counts = counts
+        self._parts = parts(counts, cap)
+        self._whole = len(self._parts) == 1
+
+    @property
+    def done(self) -> bool:
+        """Whether every document has its logit."""
+        return not self._parts
+
+    def step(self, outputs: NDArray[np.float32]) -> None:
+        """Aggregate the next part; every part where nothing is learned, which is next to no work.
+
+        Args:
+            outputs: the model's of all sequences, document by document; see `keyblock.aggregation.aggregate`.
+
+        Raises what the learned module raises.
+        """
+        for _ in range(1 if self._aggregator.learned else len(self._parts)):
+            documents = self._parts.pop()
+            if self._whole:
+                self.logits = aggregate(self._aggregator, outputs, self._counts, self._combine)
+            else:
+                rows, counts = self._rows(documents), self._counts[documents]
+                self.logits[documents] = aggregate(self._aggregator, outputs[rows], counts, self._combine)
+
+    def _rows(self, documents: NDArray[np.intp]) -> NDArray[np.intp]:
+        """Where the outputs of these documents stand, shape (their sequences,)."""
+        counts = self._counts[documents]
+        behind = np.cumsum(self._counts)[documents] - np.cumsum(counts)  # of all sequences, less those of the part
+        return np.repeat(behind, counts) + np.arange(counts.sum())
+
+
+def fixed(count: int) -> int:
+    """The power of two that `count`, at least 1, is padded to."""
+    return 1 << (count - 1).bit_length()
+
+
+def parts(counts: NDArray[np.intp], cap: int) -> list[NDArray[np.intp]]:
+    """Document numbers, those with sequences, so that a part padded to a fixed shape has at most `cap` places (or one document).
+
+    Args:
+        counts: shape (n_documents,), sequences of each; where one part does not do, documents of like counts come together.
+        cap: places of a part.
+    """
+    if fixed(len(counts)) * fixed(int(counts.max())) <= cap:
+        return [np.flatnonzero(counts)] if counts.any() else []
+    order = np.argsort(counts, kind="stable")
+    order = order[counts[order] > 0]
+    cut: list[NDArray[np.intp]] = []
+    while len(order):
+        most = largest_part(int(counts[order[-1]]), cap)
+        cut.append(order[-most:])
+        order = order[:-most]
+    return cut
+
+
+def largest_part(passages: int, cap: int) -> int:
+    """How many documents of at most so many passages a part may have: a power of two."""
+    return 1 << (max(cap // fixed(passages), 1).bit_length() - 1)
+
+
+def in_fixed_shapes(combine: Combine) -> Combine:
+    """The same, but run in shapes of powers of two: padding passages are masked, spare documents repeat the last."""
+
+    def run(states: NDArray[np.float32], mask: NDArray[np.bool_]) -> NDArray[np.float32]:
+        documents, passages = mask.shape
+        repeated = np.minimum(np.arange(fixed(documents)), documents - 1)
+        wider = (0, 0), (0, fixed(passages) - passages)
+        return combine(np.pad(states[repeated], (*wider, (0, 0))), np.pad(mask[repeated], wider))[:documents]
+
+    return run
+
+
+def shapes(passages: int, cap: int) -> list[tuple[int, int]]:
+    """The smallest and the largest (documents, passages) of each number of passages that a part may have.
+
+    Args:
+        passages: that a document has at most; 0 where nothing bounds it.
+        cap: places of a part.
+    """
+    widest = fixed(passages or EXPECTED_PASSAGES)
+    widths = [1 << power for power in range(widest.bit_length())]
+    return sorted({(rows, width) for width in widths for rows in (1, largest_part(width, cap))})

@@ -1,0 +1,112 @@
+"""What a request hands in to the model's thread: sequences for one of its graphs, and what becomes of their outputs."""
+
+import time
+from collections.abc import Sequence
+from concurrent.futures import Future
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from keyblock.packing import Packed
+from keyblock.runtime.batching import Scorer
+from service.aggregation import Aggregation
+
+
+class Scored(NamedTuple):
+    """A job done.
+
+    Attributes:
+        logits: of the documents where the job aggregates, shape (n_documents,), -inf for one without a sequence; else of the
+            sequences, shape (n_sequences,), in the order given.
+        queue_seconds: from handing in to the first batch's start.
+        model_seconds: from there to the last batch's end, aggregation included.
+    """
+
+    logits: NDArray[np.float32]
+    queue_seconds: float
+    model_seconds: float
+
+
+class Job:
+    """The sequences of one round of one request; only the model's thread touches it once it is handed in.
+
+    Args:
+        packed: at least one sequence.
+        graph: what scores them.
+        aggregation: of the documents that they are, in order; none: each sequence's own logit is wanted.
+    """
+
+    def __init__(self, packed: Sequence[Packed], graph: Scorer, aggregation: Aggregation | None = None) -> None:
+        self.packed = packed
+        self.graph = graph
+        self.future: Future[Scored] = Future()
+        self._aggregation = aggregation
+        self._waiting: list[int] | None = None  # sorted when the first is taken: that is no work for the event loop
+        self._outputs = np.zeros(0, np.float32)  # of as many columns as the first output has
+        self._unscored = len(packed)
+        self._handed_in = time.perf_counter()
+        self._started = 0.0
+
+    @property
+    def over(self) -> bool:
+        """Whether nobody waits for it any more: answered, failed or cancelled."""
+        return self.future.done()
+
+    @property
+    def n_waiting(self) -> int:
+        """Sequences not yet taken into a round."""
+        return len(self.packed) if self._waiting is None else len(self._waiting)
+
+    @property
+    def complete(self) -> bool:
+        """Whether every sequence is scored, so that `step` can go on."""
+        return not self._unscored
+
+    def take(self) -> int:
+        """The number of the next sequence, the longest first; there must be one."""
+        if self._waiting is None:
+            self._waiting = sorted(range(len(self.packed)), key=lambda i: len(self.packed[i].ids))
+        return self._waiting.pop()
+
+    def begin(self) -> None:
+        """Its first batch starts."""
+        self._started = self._started or time.perf_counter()
+
+    def score(self, number: int, output: NDArray[np.float32]) -> None:
+        """Enter what the graph says of a sequence: a logit, shape (), or a row of shape (1 + hidden,), the logit first."""
+        if self._aggregation is None and output.ndim:
+            output = output[0]
+        if not len(self._outputs):
+            self._outputs = np.full((len(self.packed), *output.shape), np.nan, dtype=np.float32)
+        self._outputs[number] = output
+        self._unscored -= 1
+
+    def step(self) -> None:
+        """Go on with a complete job: aggregate the next documents; the last of them resolve the future. Raises what they raise."""
+        logits = self._outputs
+        if self._aggregation is not None:
+            self._aggregation.step(self._outputs)
+            if not self._aggregation.done:
+                return
+            logits = self._aggregation.logits
+        if self.future.set_running_or_notify_cancel():
+            now = time.perf_counter()
+            self.future.set_result(Scored(logits, self._started - self._handed_in, now - self._started))
+
+    def fail(self, error: Exception) -> None:
+        """Resolve the future with an error, unless it is resolved or cancelled."""
+        if not self.future.done() and self.future.set_running_or_notify_cancel():
+            self.future.set_exception(error)
+
+
+class Ticket(NamedTuple):
+    """One sequence of one job."""
+
+    job: Job
+    number: int
+
+    @property
+    def packed(self) -> Packed:
+        """The model's input."""
+        return self.job.packed[self.number]

@@ -1,0 +1,76 @@
+from collections.abc import Iterable
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from keyblock.aggregation import AGGREGATORS
+from keyblock.packing import Packed
+from service.aggregation import Aggregation
+from service.jobs import Job, Ticket
+from tests.service.faults import Faulty
+
+LENGTHS = [10, 30, 20]
+
+
+@pytest.fixture
+def packed() -> list[Packed]:
+    return [Packed(np.arange(length, dtype=np.int32), 3, np.zeros(1, np.intp)) for length in LENGTHS]
+
+
+def run(job: Job, outputs: Iterable[NDArray[np.float32]]) -> None:
+    job.begin()
+    for number, output in enumerate(outputs):
+        assert not job.complete
+        job.score(number, output)
+    assert job.complete
+
+
+def test_sequences_are_taken_longest_first(packed: list[Packed], faulty: Faulty) -> None:
+    job = Job(packed, faulty)
+    tickets = []
+    while job.n_waiting:
+        assert job.n_waiting == len(LENGTHS) - len(tickets)
+        tickets.append(Ticket(job, job.take()))
+    assert [len(ticket.packed.ids) for ticket in tickets] == [30, 20, 10]
+    assert [ticket.number for ticket in tickets] == [1, 2, 0]
+
+
+def test_of_rows_a_sequence_keeps_its_logit(packed: list[Packed], faulty: Faulty) -> None:
+    rows = np.asarray([[1, 9, 9], [2, 9, 9], [3, 9, 9]], dtype=np.float32)
+    for outputs in (rows, rows[:, 0]):
+        job = Job(packed, faulty)
+        run(job, outputs)
+        job.step()
+        assert job.over
+        scored = job.future.result(0)
+        assert scored.logits.tolist() == [1, 2, 3]
+        assert scored.queue_seconds >= 0
+        assert scored.model_seconds >= 0
+
+
+def test_documents_are_done_with_their_last_part(packed: list[Packed], faulty: Faulty) -> None:
+    def combine(states: NDArray[np.float32], mask: NDArray[np.bool_]) -> NDArray[np.float32]:
+        return (states.sum(axis=2) * mask).sum(axis=1)
+
+    aggregation = Aggregation(AGGREGATORS.create({"name": "states"}), np.asarray([2, 0, 1]), combine, 2)
+    job = Job(packed, faulty, aggregation)
+    run(job, np.asarray([[1, 10], [2, 20], [3, 30]], dtype=np.float32))
+    job.step()
+    assert not job.over
+    job.step()
+    assert job.future.result(0).logits.tolist() == [30, -np.inf, 30]
+
+
+def test_a_job_is_resolved_once(packed: list[Packed], faulty: Faulty) -> None:
+    job = Job(packed, faulty)
+    assert job.future.cancel()
+    job.fail(RuntimeError("too late"))
+    run(job, np.zeros(3, np.float32))
+    job.step()
+    assert job.future.cancelled()
+    job = Job(packed, faulty)
+    job.fail(RuntimeError("first"))
+    job.fail(RuntimeError("second"))
+    with pytest.raises(RuntimeError, match="first"):
+        job.future.result(0)

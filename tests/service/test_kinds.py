@@ -1,0 +1,337 @@
+"""Every kind of bundle, over HTTP: the answer is what `keyblock.scoring` and the fusion give with the bundle's graphs."""
+
+import asyncio
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from starlette.testclient import TestClient
+
+from keyblock.bundle import load_bundle
+from keyblock.fusion import sigmoid
+from keyblock.pipeline import Pipeline, Selection
+from keyblock.prepared import PreparedDocument
+from keyblock.runtime.model import GraphModel
+from keyblock.runtime.providers import Provider
+from keyblock.scoring import score_documents
+from service.app import create_app
+from service.engine import Graphs
+from service.metrics import TABLE
+from service.ranker import Ranker
+from service.ranking import LOWEST
+from service.settings import Settings
+from tests.service.faults import PATIENCE, Connection, Faulty, until, wait_for
+from tests.service.kinds import CHOOSERS, KINDS
+
+QUERY = "which river flooded the old stone bridge"
+WORDS = "river bridge stone city flood year winter garden teacher letter forest window market engine island harbour".split()
+LEARNED = [kind for kind, parts in KINDS.items() if parts.get("selector", {}).get("name") == "learned"]
+CLOSE = 1e-4  # of a logit, whatever batch it was in
+PROVIDER = {"asked": "cpu", "chosen": "cpu", "why": "asked for"}
+
+
+def document(seed: int) -> dict[str, str]:
+    """Up to a dozen blocks, no two alike; every fourth has nothing to score, every third has a title."""
+    rng = np.random.default_rng(seed)
+    sentences = [
+        " ".join(rng.choice(WORDS, 12)).capitalize() + "." for _ in range(0 if seed % 4 == 3 else int(rng.integers(1, 60)))
+    ]
+    return {"text": " ".join(sentences), "title": f"Number {seed}" if seed % 3 == 0 else ""}
+
+
+DOCUMENTS = [document(seed) for seed in range(24)]
+
+
+@pytest.fixture(scope="module", params=KINDS)
+def served(
+    request: pytest.FixtureRequest, settings: Settings, bundle_of: Callable[[str], Path]
+) -> Iterator[tuple[TestClient, Ranker]]:
+    """A service of the kind, with the cache, as it is started."""
+    app = create_app(settings.model_copy(update={"bundle": bundle_of(request.param)}))
+    with TestClient(app) as client:
+        wait_for(lambda: bool(app.state.ranker.engine.ready))
+        yield client, app.state.ranker
+
+
+class Reference:
+    """What the answer must be, by the plain composition of the bundle's parts."""
+
+    def __init__(self, path: Path, documents: list[dict[str, str]], budget: int | None = None, query: str = QUERY) -> None:
+        bundle = load_bundle(path)
+        self.pipeline = bundle.pipeline
+        self.prepared = [bundle.pipeline.prepare_document(d["text"], d["title"]) for d in documents]
+        self.query = bundle.pipeline.prepare_query(query)
+        self.budget = budget
+        model = GraphModel.open(bundle, Provider.CPU, 1)
+        self.scored = score_documents(bundle.pipeline, self.query, self.prepared, model, budget)
+        evidence = np.asarray([selection.evidence for selection in self.scored.selections])
+        self.fused = bundle.pipeline.config.fusion.fuse(self.scored.logits, evidence)
+        self.some = [number for number, prepared in enumerate(self.prepared) if prepared.n_blocks]
+
+    def blocks(self, number: int) -> list[tuple[int, int]]:
+        """Places of a document's chosen blocks, best first."""
+        taken, prepared = self.scored.selections[number].taken, self.prepared[number]
+        return list(zip(prepared.starts[taken].tolist(), prepared.ends[taken].tolist(), strict=True))
+
+    def block_scores(self, number: int) -> list[float]:
+        """The selector's, -inf for those it was not asked about."""
+        selection = self.scored.selections[number]
+        return list(selection.scores[selection.taken].tolist())
+
+    @property
+    def n_tokens(self) -> int:
+        """Of both rounds, over the documents that have blocks."""
+        sequences = [packed for number in self.some for packed in self.scored.selections[number].sequences]
+        if self.pipeline.learned is not None:
+            asked = (self.pipeline.shortlist(self.query, self.prepared[number], self.budget) for number in self.some)
+            sequences += [packed for shortlist in asked for packed in shortlist.sequences]
+        return sum(len(packed.ids) for packed in sequences)
+
+
+@pytest.mark.parametrize("budget", [None, 64, 200])
+def test_the_answer_is_that_of_the_plain_composition(served: tuple[TestClient, Ranker], budget: int | None) -> None:
+    client, ranker = served
+    reference = Reference(ranker.bundle.path, DOCUMENTS, budget)
+    request = {"query": QUERY, "documents": DOCUMENTS, "max_tokens_per_doc": budget, "return_blocks": True, "raw_scores": True}
+    for _ in range(2):  # the second time from the cache
+        answer = client.post("/rerank", json=request).json()
+        results = {result["index"]: result for result in answer["results"]}
+        scored = list(results)[: len(reference.some)]
+        assert sorted(scored) == reference.some
+        assert (np.diff(reference.fused[scored]) < CLOSE).all()  # best first, but for what rounding may swap
+        assert list(results)[len(reference.some) :] == [n for n in range(len(DOCUMENTS)) if n not in reference.some]
+        assert answer["usage"]["total_tokens"] == answer["meta"]["tokens"]["input_tokens"] == reference.n_tokens
+        for number, result in results.items():
+            assert ("scored_by" in result) == (number not in reference.some)
+            assert [(block["start"], block["end"]) for block in result["blocks"]] == reference.blocks(number)
+        for number in reference.some:
+            assert results[number]["relevance_score"] == pytest.approx(reference.fused[number], abs=CLOSE)
+            blocks = [block["score"] for block in results[number]["blocks"]]
+            assert blocks == pytest.approx(np.maximum(reference.block_scores(number), LOWEST), abs=CLOSE)
+            assert blocks == sorted(blocks, reverse=True)
+
+
+def test_kinds_differ_in_what_they_say(served: tuple[TestClient, Ranker]) -> None:
+    """The comparison above would be worth little if all documents scored alike."""
+    client, ranker = served
+    scores = Reference(ranker.bundle.path, DOCUMENTS).scored.logits
+    assert np.std(scores[np.isfinite(scores)]) > 300 * CLOSE
+    assert {"parse", "prepare", "queue", "model", "total"} | ({"select"} if ranker.bundle.pipeline.learned else set()) == set(
+        client.post("/rerank", json={"query": QUERY, "documents": DOCUMENTS}).json()["meta"]["timings_ms"]
+    )
+
+
+def test_nothing_to_score_and_a_few_of_many(served: tuple[TestClient, Ranker]) -> None:
+    client, ranker = served
+    answer = client.post("/rerank", json={"query": QUERY, "documents": ["", "\x00", {"text": " ", "title": "T"}]}).json()
+    assert [(r["index"], r["relevance_score"], r["scored_by"]) for r in answer["results"]] == [(n, 0.0, "order") for n in range(3)]
+    assert answer["usage"]["total_tokens"] == 0
+    reference = Reference(ranker.bundle.path, DOCUMENTS)
+    answer = client.post("/rerank", json={"query": QUERY, "documents": DOCUMENTS, "top_n": 2}).json()
+    best = sorted(reference.some, key=lambda n: -reference.fused[n])[:2]
+    assert [result["index"] for result in answer["results"]] == best
+    scores = [result["relevance_score"] for result in answer["results"]]
+    assert scores == pytest.approx(sigmoid(reference.fused[best]), abs=CLOSE)
+
+
+def test_teis_shape_scores_alike_and_counts_alike(served: tuple[TestClient, Ranker]) -> None:
+    client, _ = served
+    texts = [d["text"] for d in DOCUMENTS]
+    native = client.post("/rerank", json={"query": QUERY, "documents": texts}).json()
+    response = client.post("/rerank", json={"query": QUERY, "texts": texts})
+    assert [r["index"] for r in response.json()] == [r["index"] for r in native["results"]]
+    assert int(response.headers["x-compute-tokens"]) == native["usage"]["total_tokens"]
+
+
+def test_concurrent_requests_of_all_sizes_get_what_each_would_get_alone(served: tuple[TestClient, Ranker]) -> None:
+    client, _ = served
+    requests: list[dict[str, Any]] = [
+        {
+            "query": f"{QUERY} {WORDS[n]}",
+            "documents": [document(100 * n + m) for m in range(1 + (5 * n) % 12)],
+            "max_tokens_per_doc": (64, 128, 256)[n % 3],
+            "raw_scores": True,
+            "return_blocks": n % 2 == 0,
+        }
+        for n in range(12)
+    ]
+
+    def scores(request: dict[str, Any]) -> dict[int, float]:
+        return {r["index"]: r["relevance_score"] for r in client.post("/rerank", json=request).json()["results"]}
+
+    alone = [scores(request) for request in requests]
+    with ThreadPoolExecutor(6) as pool:
+        together = list(pool.map(scores, requests))
+    for one, other in zip(alone, together, strict=True):
+        assert one == pytest.approx(other, abs=CLOSE)
+
+
+def test_info_tells_selector_aggregator_and_graphs(served: tuple[TestClient, Ranker]) -> None:
+    client, ranker = served
+    told = client.get("/info").json()
+    parts = KINDS[ranker.bundle.manifest.name]
+    assert told["selector"]["name"] == parts.get("selector", {"name": "bm25"})["name"]
+    assert told["aggregator"]["name"] == parts.get("aggregator", {"name": "joint"})["name"]
+    aggregated = told["aggregator"]["name"] == "states"
+    chooser = ranker.bundle.manifest.name in CHOOSERS
+    assert set(told["graphs"]) == {"ranker"} | ({"aggregator"} if aggregated else set()) | ({"selector"} if chooser else set())
+    assert str(ranker.bundle.path) not in client.get("/info").text
+
+
+class Parts:
+    """A ranker whose graphs can be stopped and broken, each for itself."""
+
+    def __init__(self, settings: Settings, path: Path) -> None:
+        bundle = load_bundle(path)
+        model = GraphModel.open(bundle, Provider.CPU, 1)
+        self.ranker_graph = Faulty(model.session)
+        self.selector_graph = Faulty(model.selector or model.session)
+        self.combine_fault: Exception | None = None
+
+        def combine(states: Any, mask: Any) -> Any:
+            if self.combine_fault is not None:
+                raise self.combine_fault
+            return model.combine(states, mask)
+
+        graphs = Graphs(self.ranker_graph, self.selector_graph, combine)
+        self.ranker = Ranker(settings.model_copy(update={"bundle": path}), bundle, graphs, PROVIDER)
+
+
+@pytest.fixture
+def parts(settings: Settings, bundle_of: Callable[[str], Path]) -> Parts:
+    return Parts(settings, bundle_of("parade by binb2"))
+
+
+def test_a_failure_in_any_round_fails_that_request_and_no_other(settings: Settings, parts: Parts) -> None:
+    request = {"query": QUERY, "documents": DOCUMENTS}
+
+    def outcomes() -> list[int]:
+        return [client.post("/rerank", json=request).status_code]
+
+    with TestClient(create_app(settings, parts.ranker)) as client:
+        wait_for(lambda: parts.ranker.engine.ready)
+        parts.ranker_graph.shapes.clear()
+        parts.selector_graph.fault = RuntimeError("the selector caught fire")
+        assert outcomes() == [500]
+        assert not parts.ranker_graph.shapes  # there was no second round
+        parts.selector_graph.fault = None
+        parts.ranker_graph.fault = RuntimeError("the ranker caught fire")
+        assert outcomes() == [500]
+        parts.ranker_graph.fault = None
+        parts.combine_fault = RuntimeError("the aggregator caught fire")
+        response = client.post("/rerank", json=request)
+        assert (response.status_code, "the aggregator caught fire" in response.json()["message"]) == (500, True)
+        parts.combine_fault = None
+        assert outcomes() == [200]
+        assert client.get("/health/ready").status_code == 200
+
+
+def test_a_batch_that_fails_one_request_spares_the_others_of_its_round(settings: Settings, parts: Parts) -> None:
+    """Both requests wait while the selector stands; only one holds the word at which it then fails."""
+    tokenizer = parts.ranker.bundle.tokenizer
+    (parts.selector_graph.only_with,) = tokenizer.ids("zebra").tolist()
+    hit = {"query": QUERY, "documents": ["The zebra crossed the river. " * 40]}
+    spared = {"query": QUERY, "documents": ["The river."]}  # far shorter: never in a batch with the other
+    with TestClient(create_app(settings, parts.ranker)) as client, ThreadPoolExecutor(2) as pool:
+        wait_for(lambda: parts.ranker.engine.ready)
+        parts.selector_graph.fault = RuntimeError("zebra")
+        parts.selector_graph.open.clear()
+        answers = [pool.submit(client.post, "/rerank", json=request) for request in (hit, spared)]
+        wait_for(lambda: len(parts.ranker.engine._jobs) == 2)
+        parts.selector_graph.open.set()
+        assert [answer.result(PATIENCE).status_code for answer in answers] == [500, 200]
+
+
+def requests(ranker: Ranker, outcome: str) -> float:
+    labels = {"dialect": "native", "outcome": outcome}
+    return ranker.metrics.registry.get_sample_value(TABLE["requests"].name, labels) or 0.0
+
+
+def test_a_client_that_goes_in_the_first_round_has_no_second(settings: Settings, parts: Parts) -> None:
+    app, ranker = create_app(settings, parts.ranker), parts.ranker
+    connection = Connection({"query": QUERY, "documents": DOCUMENTS})
+
+    async def work() -> None:
+        async with app.router.lifespan_context(app):
+            async for _ in until(lambda: ranker.engine.ready):
+                pass
+            parts.ranker_graph.shapes.clear()
+            parts.selector_graph.open.clear()
+            task = asyncio.create_task(app(connection.scope(), connection.receive, connection.send))
+            async for _ in until(lambda: ranker.engine._jobs):
+                pass
+            connection.gone.set()
+            async with asyncio.timeout(PATIENCE):
+                await task
+            parts.selector_graph.open.set()
+            async for _ in until(lambda: not ranker.engine._jobs):
+                pass
+
+    asyncio.run(work())
+    assert not parts.ranker_graph.shapes
+    assert (requests(ranker, "cancelled"), requests(ranker, "ok")) == (1, 0)
+
+
+def test_a_client_that_goes_between_the_rounds_costs_no_more(
+    settings: Settings, parts: Parts, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It leaves while blocks are selected: the slices in hand are finished, and nothing is scored."""
+    app, ranker = create_app(settings, parts.ranker), parts.ranker
+    text = " ".join(document(4 * n)["text"] for n in range(40))  # about a dozen make a slice
+    connection = Connection({"query": QUERY, "documents": [text] * 64})
+    begun, go_on = threading.Event(), threading.Event()
+    selected: list[PreparedDocument] = []
+    select = Pipeline.select
+
+    def slowly(self: Pipeline, query: Any, prepared: PreparedDocument, *rest: Any) -> Selection:
+        selected.append(prepared)
+        begun.set()
+        assert go_on.wait(PATIENCE)
+        return select(self, query, prepared, *rest)
+
+    async def work() -> None:
+        async with app.router.lifespan_context(app):
+            async for _ in until(lambda: ranker.engine.ready):
+                pass
+            parts.ranker_graph.shapes.clear()
+            monkeypatch.setattr(Pipeline, "select", slowly)
+            task = asyncio.create_task(app(connection.scope(), connection.receive, connection.send))
+            async for _ in until(begun.is_set):
+                pass
+            connection.gone.set()
+            async with asyncio.timeout(PATIENCE):
+                await task
+            go_on.set()
+
+    asyncio.run(work())
+    assert not parts.ranker_graph.shapes
+    assert len(selected) < 40  # of 64: the slices that were in hand
+    assert requests(ranker, "cancelled") == 1
+
+
+@pytest.mark.parametrize("kind", LEARNED)
+def test_rounds_of_many_requests_do_not_wait_for_each_other(
+    settings: Settings, bundle_of: Callable[[str], Path], kind: str
+) -> None:
+    """A small request is answered while a large one is still in its first round."""
+    path = bundle_of(kind)
+    large = {"query": QUERY, "documents": [document(4 * n) for n in range(60)] * 4}
+    small = {"query": QUERY, "documents": DOCUMENTS[:2], "raw_scores": True}
+    settings = settings.model_copy(update={"bundle": path, "max_documents": 1000, "token_cap": 512})
+    parts = Parts(settings, path) if kind in CHOOSERS else None
+    with TestClient(create_app(settings, parts and parts.ranker)) as client, ThreadPoolExecutor(2) as pool:
+        ranker = client.app.state.ranker  # type: ignore[attr-defined]
+        wait_for(lambda: bool(ranker.engine.ready))
+        slow = pool.submit(client.post, "/rerank", json=large)
+        wait_for(lambda: bool(ranker.engine._jobs))
+        quick = client.post("/rerank", json=small)
+        assert quick.status_code == 200
+        assert not slow.done()
+        assert slow.result(PATIENCE).status_code == 200
+    reference = Reference(path, DOCUMENTS[:2])
+    scores = {result["index"]: result["relevance_score"] for result in quick.json()["results"]}
+    assert scores == pytest.approx(dict(enumerate(reference.fused)), abs=CLOSE)
