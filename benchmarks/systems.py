@@ -10,10 +10,11 @@ paper says. A training or measurement is a process, so that its memory is its ow
 
 import argparse
 import json
+import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -37,7 +38,7 @@ from training.train import write_json
 ROOT = Path(__file__).resolve().parent.parent
 RECIPES = ROOT / "training" / "recipes" / "small"
 FIRST_STAGE, REFERENCE = "BM25", "keyb-bm25"
-SEGMENTS = "segments.json"
+SEGMENTS, LATENCY = "segments.json", "latency.json"
 DEPTH = {"squad-far": 10, "qmsum": 10}
 MEASURES = ("RR@10", "nDCG@10", "nDCG@20")
 
@@ -163,17 +164,9 @@ def measured(name: str, collection_name: str, options: argparse.Namespace) -> No
     evaluation = evaluate(HeadRanker(name, run_ranker(run, collection), depth), collection, queries, candidates, measures=REPORTED)
     steps, seconds = cost(run)
     details = {"depth": depth, "gold_share": evaluation.gold_share}
-    ms = evaluation.ms_per_document
-    per_document = None if ms is None else ms * mean_candidates(candidates, queries) / depth  # what was scored is the head
     record = record_evaluation(evaluation, collection_name, "test", steps=steps, training_seconds=seconds, details=details)
-    write_record(record.model_copy(update={"ms_per_document": per_document}), options.records)
+    write_record(record.model_copy(update={"ms_per_document": None}), options.records)  # see `latency`
     write_first_stage(collection, queries, candidates, options)
-
-
-def mean_candidates(candidates: Run, queries: Sequence[str]) -> float:
-    """How many candidates a query has."""
-    counts = [len(candidates[query]) for query in queries if candidates.get(query)]
-    return sum(counts) / len(counts)
 
 
 def write_first_stage(collection: Collection, queries: Sequence[str], candidates: Run, options: argparse.Namespace) -> None:
@@ -192,14 +185,56 @@ def cost(run: Path) -> tuple[int, float]:
     return len(steps), sum(r["seconds"] for r in steps)
 
 
+def latency(options: argparse.Namespace) -> None:
+    """Milliseconds a document of every system, measured in turns in one process: RECORDS/latency.json.
+
+    A system that is not trained here is timed with the weights it starts from: latency does not depend on them.
+    """
+    runs = [timed_run(system.recipe, options) for system in SYSTEMS]
+    found: dict[str, dict[str, float]] = {}
+    for name in options.collections:
+        collection = Collection(options.data / name)
+        candidates, queries = collection.run("test"), sample(collection.split("test"), options.timed_queries)
+        rankers = [run_ranker(run, collection) for run in runs]
+        times: dict[str, list[float]] = {}
+        for query in queries:
+            documents = list(candidates[query])[: DEPTH[name]]
+            for system, ranker in zip(SYSTEMS, rankers, strict=True):
+                for document in documents:
+                    ranker.preparation.document(document)
+                started = time.perf_counter()
+                ranker.rerank(query, documents)
+                times.setdefault(system.recipe, []).append((time.perf_counter() - started) / len(documents) * 1000)
+        found[name] = {recipe: statistics.median(of_query) for recipe, of_query in times.items()}
+        write_json(options.records / LATENCY, found)
+
+
+def timed_run(recipe: str, options: argparse.Namespace) -> Path:
+    """The system's run, or one of a single step."""
+    if (options.runs / recipe / "finished").exists():
+        return Path(options.runs / recipe)
+    untrained = argparse.Namespace(**vars(options) | {"runs": options.runs / "untrained"})
+    settings = ["steps=1", "dev_queries=1", "dev_depth=2", *(["best.iterations=1", "best.judged=1"] if recipe == "best" else [])]
+    train(recipe, untrained, settings)
+    return Path(untrained.runs / recipe)
+
+
+def with_latency(record: Record, latencies: Mapping[str, Mapping[str, float]]) -> Record:
+    """The record with what `latency` measured, or none: milliseconds of different days do not compare."""
+    return record.model_copy(update={"ms_per_document": latencies.get(record.collection, {}).get(record.system)})
+
+
 def write_table(options: argparse.Namespace) -> None:
     """Print the tables of what has been measured so far, and write them to RECORDS/table.md."""
-    records = [narrowed for record in ordered(read_records(options.records)) for narrowed in sections(record, options)]
+    path = options.records / LATENCY
+    latencies = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+    told = [with_latency(record, latencies) for record in ordered(read_records(options.records))]
+    records = [narrowed for record in told for narrowed in sections(record, options)]
     parts = []
     if any(record.system == REFERENCE for record in records):
         parts = [systems_table(records, REFERENCE, MEASURES)]
-        told = {record.system for record in records}
-        if claims := [claim for claim in CLAIMS if set(claim) <= told]:
+        names = {record.system for record in records}
+        if claims := [claim for claim in CLAIMS if set(claim) <= names]:
             parts.append(comparisons_table(compare_pairs(records, claims, "RR@10")))
     if (options.records / SEGMENTS).exists():
         parts.append(segment_table(json.loads((options.records / SEGMENTS).read_text(encoding="utf-8"))))
@@ -275,6 +310,8 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument("--queries", type=int, default=200, help="test queries of a collection, a fixed sample")
     made.add_argument("--costly-queries", type=int, default=40, help="of qmsum for systems that score every block")
     made.add_argument("--judged", type=int, default=100, help="queries of a collection and split whose segment P@1 is measured")
+    made.add_argument("--latency", action="store_true", help="only time every system, in turns")
+    made.add_argument("--timed-queries", type=int, default=10, help="test queries of a collection that are timed")
     made.add_argument("--table", action="store_true", help="only write the table of what is measured")
     made.add_argument("--measure", help=argparse.SUPPRESS)
     return made
@@ -287,6 +324,9 @@ if __name__ == "__main__":
     given.records.mkdir(parents=True, exist_ok=True)
     if given.measure:
         measured(given.measure, given.collections[0], given)
+    elif given.latency:
+        latency(given)
+        write_table(given)
     elif given.table:
         write_table(given)
     else:

@@ -126,6 +126,17 @@ class Recipe(BaseModel):
             raise ValueError("pipeline.aggregator 'states' needs a learned module: name one in the recipe's aggregator")
         if self.aggregator and not learned:
             raise ValueError(f"aggregator {self.aggregator['name']!r} is learned: it needs pipeline.aggregator 'states'")
+        if learned != (self.training_pipeline.aggregator["name"] == "states"):
+            raise ValueError("pipeline.aggregator and training.aggregator must both be 'states', or neither: one model does both")
+        return self
+
+    @model_validator(mode="after")
+    def _selector_for_what_it_chooses(self) -> Self:
+        trained, served = (of.selector["name"] == "learned" for of in (self.training_pipeline, self.pipeline))
+        if self.examples == "segments" and not trained:
+            raise ValueError("examples 'segments' are those of a learned selector's shortlist: training.selector must be learned")
+        if self.selector_run and not (trained or served):
+            raise ValueError(f"selector_run {self.selector_run!r} has nothing to select: no selector is learned")
         return self
 
     @model_validator(mode="after")
@@ -133,6 +144,12 @@ class Recipe(BaseModel):
         chosen = self.training_pipeline
         if self.best and not (chosen.selector["name"] == "learned" and chosen.aggregator == {"name": "max", "passages": 1}):
             raise ValueError("best trains on the segment a ranker chooses: training.selector learned, training.aggregator max of 1")
+        if self.best and self.examples != "selected":
+            raise ValueError(f"best chooses what is trained on itself: leave examples {self.examples!r} out")
+        if self.best and (self.init or self.selector_run):
+            raise ValueError(
+                "best starts each iteration from the backbone, and selects by the one before: no init, no selector_run"
+            )
         return self
 
     @field_validator("loss")

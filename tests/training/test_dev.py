@@ -47,7 +47,9 @@ def test_measures_by_hand(preparations: dict[str, Preparation], make_recipe: Cal
 
 
 @pytest.mark.parametrize("aggregator", ["joint", "max", "sum"])
-@pytest.mark.parametrize("selector", [{"name": "bm25"}, {"name": "learned", "keep": 2}, {"name": "learned"}], ids=["bm25", "cascade", "binb"])
+@pytest.mark.parametrize(
+    "selector", [{"name": "bm25"}, {"name": "learned", "keep": 2}, {"name": "learned"}], ids=["bm25", "cascade", "binb"]
+)
 def test_every_kind_of_pipeline_is_measured(
     toy: Collection,
     change_pipeline: Callable[..., Pipeline],
@@ -73,10 +75,14 @@ def test_a_learned_selection_follows_the_model_or_its_chooser(
         assert dev.measure(Counts(answer, -1.0))["toy"]["RR@10"] == 0.25
     blind = DevSet.build(preparations, make_recipe(), chooser=Counts(answer, -1.0))
     assert blind.measure(Counts(answer, 1.0))["toy"]["RR@10"] < 1.0
-    assert DevSet.build(preparations, make_recipe(), chooser=Counts(answer, 1.0)).measure(Counts(answer, 1.0))["toy"]["RR@10"] == 1.0
+    assert (
+        DevSet.build(preparations, make_recipe(), chooser=Counts(answer, 1.0)).measure(Counts(answer, 1.0))["toy"]["RR@10"] == 1.0
+    )
 
 
-def test_the_models_mode_is_given_back(preparations: dict[str, Preparation], make_recipe: Callable[..., Recipe], answer: int) -> None:
+def test_the_models_mode_is_given_back(
+    preparations: dict[str, Preparation], make_recipe: Callable[..., Recipe], answer: int
+) -> None:
     dev = DevSet.build(preparations, make_recipe())
     for training in (True, False):
         model = Counts(answer, 1.0).train(training)

@@ -16,7 +16,7 @@ from keyblock.packing import Packed, pack
 from keyblock.pipeline import Pipeline
 from keyblock.prepared import PreparedDocument, PreparedQuery
 from training.collection import Collection, Span
-from training.examples import EXAMPLES, Gold, Pair, Row, Segments, Selected, Waiting, gold_overlaps
+from training.examples import EXAMPLES, Gold, Pair, Row, Segments, Selected, gold_overlaps
 from training.sampling import Preparation
 
 NOTHING = np.zeros(0, dtype=np.int32)

@@ -63,7 +63,9 @@ def test_which_blocks_hold_a_passage_by_hand(preparation: Preparation, span: tup
 
 
 @given(st.lists(st.tuples(st.integers(0, 79), st.integers(0, 60)), max_size=3))
-def test_holding_equals_a_slow_count(toy: Collection, change_pipeline: Callable[..., Pipeline], passages: list[tuple[int, int]]) -> None:
+def test_holding_equals_a_slow_count(
+    toy: Collection, change_pipeline: Callable[..., Pipeline], passages: list[tuple[int, int]]
+) -> None:
     preparation = Preparation(toy, change_pipeline(segmenter={"name": "sentences", "block_tokens": 20}))
     text = toy.document("river-3").text
     spans = [Span("river-3", start, min(start + length, len(text))) for start, length in passages]

@@ -9,6 +9,7 @@ from pathlib import Path
 import httpx
 import numpy as np
 import pytest
+import torch
 from starlette.testclient import TestClient
 
 from keyblock.bundle import Bundle, load_bundle, write_bundle
@@ -20,8 +21,10 @@ from keyblock.runtime.providers import Precision, Provider
 from service.app import create_app
 from service.settings import Settings
 from training.batching import pad
+from training.checkpoints import latest
 from training.collection import Collection, CollectionError, Document
-from training.ranking import HttpRanker, LocalRanker, bundle_ranker, load_run_pipeline, run_ranker
+from training.model import CrossEncoder
+from training.ranking import CHOOSER, HttpRanker, LocalRanker, bundle_ranker, load_chooser, load_run_pipeline, run_ranker
 from training.sampling import Preparation
 
 
@@ -109,6 +112,55 @@ def test_other_blocks_for_the_same_model(run_copy: Path, toy_bundle: Bundle, toy
     kept, changed = load_run_pipeline(run_copy).config, ranker.preparation.pipeline.config
     assert (changed.packing, changed.selector, changed.fusion) == (kept.packing, {"name": "first"}, Fusion())
     assert kept.fusion != Fusion()
+
+
+def test_learned_blocks_for_the_same_model(toy_run: Path, toy: Collection) -> None:
+    """A selector may be described: the model chooses among the blocks that BM25 keeps, best first."""
+    ranker = run_ranker(toy_run, toy, bf16=False, selector={"name": "learned", "keep": 2})
+    assert ranker.name == "toy-run fed learned 2 blocks"
+    logits, (selection,) = ranker.score("teacher?", ["teacher-3"])
+    asked = np.flatnonzero(selection.scores > -np.inf)
+    pipeline, document = ranker.preparation.pipeline, ranker.preparation.document("teacher-3")
+    alone = ranker.model.outputs(pipeline.block_sequences(ranker.preparation.query("teacher?"), document, asked))
+    np.testing.assert_allclose(selection.scores[asked], alone, rtol=1e-4, atol=1e-5)
+    assert selection.taken[0] == asked[np.argmax(alone)]
+    np.testing.assert_allclose(logits, ranker.model.outputs([selection.packed]), rtol=1e-4)
+
+
+def test_another_model_selects_where_the_run_keeps_one(run_copy: Path, tiny_backbone: Path, toy: Collection) -> None:
+    """BinB2: its taste turned round, the chooser's worst blocks are taken first."""
+    assert load_chooser(run_copy) is None
+    alone = run_ranker(run_copy, toy, bf16=False, selector="learned")
+    chooser = CrossEncoder.load(latest(run_copy))
+    with torch.no_grad():
+        chooser.head.weight.neg_()
+        chooser.head.bias.neg_()
+    (run_copy / CHOOSER).mkdir()
+    chooser.save(run_copy / CHOOSER)
+    other = run_ranker(run_copy, toy, bf16=False, selector="learned")
+    (own,), (turned,) = (ranker.score("teacher?", ["teacher-3"]).selections for ranker in (alone, other))
+    np.testing.assert_allclose(turned.scores, -own.scores, rtol=1e-4, atol=1e-4)
+    order = np.argsort(own.scores)
+    assert turned.taken.tolist() == order[: len(turned.taken)].tolist()
+
+
+def test_documents_without_passages_come_last(toy_run: Path, toy_copy: Path) -> None:
+    """Read passage by passage, an empty document has none; the others keep their order."""
+    collection = Collection(toy_copy)
+    collection.documents["void"] = Document("void", "River", "")  # type: ignore[index]
+    ranker = run_ranker(toy_run, collection, bf16=False)
+    pipeline = ranker.preparation.pipeline
+    config = pipeline.config.model_copy(update={"aggregator": {"name": "max", "passages": 0}})
+    ranker.preparation = Preparation(collection, Pipeline(config, pipeline.tokenizer, pipeline.frequencies))
+    scores = ranker.rerank("river?", ["void", "river-0", "river-3"]).scores
+    assert list(scores) == ["river-3", "river-0", "void"]
+    assert scores["void"] == -np.inf
+    document = ranker.preparation.document("river-0")
+    sequences = ranker.preparation.pipeline.block_sequences(
+        ranker.preparation.query("river?"), document, np.arange(document.n_blocks)
+    )
+    assert scores["river-0"] == pytest.approx(float(ranker.model.outputs(sequences).max()), rel=1e-4)
+    assert ranker.rerank("river?", []) == ({}, {})
 
 
 def test_unknown_names(toy_run: Path, toy: Collection) -> None:

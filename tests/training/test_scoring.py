@@ -91,7 +91,9 @@ def passages(tiny_backbone: Path) -> CrossEncoder:
     return model
 
 
-def test_outputs_and_choices_are_the_models(passages: CrossEncoder, model: CrossEncoder, sequences: list[Packed], toy_pipeline: Pipeline) -> None:
+def test_outputs_and_choices_are_the_models(
+    passages: CrossEncoder, model: CrossEncoder, sequences: list[Packed], toy_pipeline: Pipeline
+) -> None:
     """Outputs have a column for the logit alone in front of the state; what chooses is that logit, or another model's."""
     scorer = TorchModel(passages.train(), toy_pipeline.tokenizer, bf16=False)
     outputs, choices = scorer.outputs(sequences), scorer.choose(sequences)
