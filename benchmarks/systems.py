@@ -111,7 +111,7 @@ def main(options: argparse.Namespace) -> None:
     names = options.only or [system.recipe for system in SYSTEMS]
     for system in SYSTEMS:
         missing = [c for c in options.collections if not record_path(options.records, c, system.recipe).exists()]
-        if system.recipe in names and missing:
+        if system.recipe in names and (missing or segments_missing(system.recipe, options)):
             train(system.recipe, options, [f"best.judged={options.judged}"] if system.recipe == "best" else [])
             for collection in missing:
                 measure(system, collection, options)
@@ -258,6 +258,14 @@ def sections(record: Record, options: argparse.Namespace) -> Iterator[Record]:
         values = {measure: of_query[:few] for measure, of_query in record.values.items()}
         told = f"qmsum, {few} queries"
         yield record.model_copy(update={"collection": told, "queries": record.queries[:few], "values": values})
+
+
+def segments_missing(recipe: str, options: argparse.Namespace) -> bool:
+    """Whether RECORDS/segments.json lacks what `keep_segments` adds for a system: a stop came after its records."""
+    path = options.records / SEGMENTS
+    told = [row["iteration"] for row in json.loads(path.read_text(encoding="utf-8"))] if path.exists() else []
+    row = {"best": 1, "maxp": "MaxP"}
+    return recipe in row and row[recipe] not in told
 
 
 def keep_segments(recipe: str, options: argparse.Namespace) -> None:

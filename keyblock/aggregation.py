@@ -1,7 +1,7 @@
 """From what the model says of a document's sequences to one score of the document.
 
-``joint`` reads all chosen blocks as one sequence (KeyB(vBERT)). The others read each chosen block for itself and combine
-the scores (``max``: MaxP and BeST, ``mean``: AvgP, ``sum``: SumP), or, through a learned module, the [CLS] states (``states``: PARADE).
+``joint`` reads all chosen blocks as one sequence (KeyB(vBERT)). The others read each chosen block for itself and combine the scores
+(``max``: MaxP and BeST, ``mean``: AvgP, ``sum``: SumP), or, through a learned module, the [CLS] states (``states``: PARADE).
 """
 
 from collections.abc import Callable

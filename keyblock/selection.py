@@ -126,7 +126,7 @@ class Bm25(Selector):
 
 @SELECTORS.register("learned")
 class Learned(Selector):
-    """The model itself scores (query, block) pairs: BinB (KeyB section 5.1); behind a cheap selector that keeps a few, the cascade."""
+    """The model itself scores (query, block) pairs: BinB (KeyB section 5.1); behind a cheap one that keeps few, the cascade."""
 
     keep: int = Field(0, ge=0, description="blocks that the cheap selector leaves to the model; 0 for all of them (BinB)")
     by: dict[str, Any] = Field({"name": "bm25"}, description="the cheap selector", validate_default=True)

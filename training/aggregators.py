@@ -24,11 +24,13 @@ class Aggregation(nn.Module):
 
     Attributes:
         description: what `AGGREGATORS` rebuilds the module from, with no other file; the weights are loaded over it.
+        pretrained: parameters that do not start at random: they learn at the encoder's rate.
     """
 
     def __init__(self, description: dict[str, Any]) -> None:
         super().__init__()
         self.description = description
+        self.pretrained: list[nn.Parameter] = []
 
     def forward(self, states: Tensor, mask: Tensor) -> Tensor:
         """Document states (docs, hidden).
@@ -215,6 +217,7 @@ class Transformer(StateAggregator):
             module = self.model_copy(update={"pretrained": None, **sizes})._random(hidden)
             for own, theirs in zip(module.layers, encoder.encoder.layer, strict=False):
                 own.load_state_dict(theirs.state_dict())
+            module.pretrained = list(module.layers.parameters())
         except (AttributeError, RuntimeError):
             kind = encoder.config.model_type
             raise ValueError(f"pretrained {name}: {kind} layers are not built as BERT's are; take another encoder") from None

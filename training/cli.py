@@ -29,7 +29,7 @@ from training.calibration import (
     score_dev,
     write_scores,
 )
-from training.checkpoints import latest
+from training.checkpoints import chosen
 from training.collection import Collection, distinct_names
 from training.curves import read_log
 from training.dry_run import dry_run
@@ -50,11 +50,10 @@ from training.folds import join_runs, judged_queries, make_folds, read_folds, wr
 from training.lines import FileError, numbered_lines
 from training.loop import TrainingError
 from training.measures import MEASURE_SETS, parse_measures
-from training.model import HEAD_FILE
 from training.pictures import Measured, draw_block_places, draw_learning_curves, draw_quality_latency
 from training.positions import block_places
 from training.prepared_cache import default_directory
-from training.ranking import HttpRanker, LocalRanker, Ranker, bundle_ranker, load_run_pipeline, run_ranker
+from training.ranking import CHOOSER, HttpRanker, LocalRanker, Ranker, bundle_ranker, load_run_pipeline, run_ranker
 from training.recipe import RecipeError, load_recipe, problems
 from training.runs import Run, read_run, write_run
 from training.seeds import seed_runs
@@ -132,7 +131,9 @@ def calibrate_main(arguments: Sequence[str] | None = None) -> int:
     parser = _parser("keyblock-calibrate", "Learn a run's fusion on dev; measure it at several budgets; write both into the run.")
     parser.add_argument("--run", type=Path, required=True, help="a run directory of keyblock-train")
     parser.add_argument("--collection", type=Path, action="append", required=True, help="a collection directory; may be repeated")
-    parser.add_argument("--budgets", type=_count, nargs="+", default=[128], help="budgets to measure; the range written is theirs")
+    parser.add_argument(
+        "--budgets", type=_count, nargs="+", help="budgets to measure: the range written is theirs; the run's own when left out"
+    )
     parser.add_argument("--default", type=_count, help="the budget served by default; the first of --budgets when left out")
     parser.add_argument("--queries", type=_count, default=200, help="dev queries a collection")
     parser.add_argument("--depth", type=_count, default=100, help="candidates a query")
@@ -141,6 +142,7 @@ def calibrate_main(arguments: Sequence[str] | None = None) -> int:
 
 def _calibrate(options: argparse.Namespace) -> None:
     config = load_run_pipeline(options.run).config
+    options.budgets = options.budgets or [config.packing.budget]
     packing = _served(config.packing, options)
     collections = [Collection(path) for path in options.collection]
     distinct_names(collections)
@@ -194,7 +196,8 @@ def _fingerprint(run: Path) -> str:
     config = load_run_pipeline(run).config
     told = config.model_dump_json(exclude={"fusion": True, "packing": {"budget", "budget_range"}})
     digest = hashlib.sha256(told.encode())
-    for path in (latest(run) / "model.safetensors", latest(run) / HEAD_FILE, run / "frequencies.tsv"):
+    weights = [path for directory in (chosen(run), run / CHOOSER) for path in sorted(directory.glob("*.safetensors"))]
+    for path in (*weights, run / "frequencies.tsv"):
         digest.update(path.read_bytes())
     return digest.hexdigest()[:16]
 

@@ -11,7 +11,7 @@ from training.model import CrossEncoder
 from training.recipe import Recipe
 from training.runs import Run, ranked
 from training.sampling import Preparation
-from training.scoring import TorchModel
+from training.scoring import TorchModel, empty_last
 
 
 @dataclass
@@ -48,7 +48,7 @@ class DevSet:
         pipeline = preparation.pipeline
         scorer = TorchModel(model, pipeline.tokenizer, self.bf16, self.chooser)
         selections = [selection for query in candidates for selection in self._select(name, query, scorer)]
-        logits = iter(score_selections(pipeline, selections, scorer).tolist())
+        logits = iter(empty_last(score_selections(pipeline, selections, scorer), selections).tolist())
         run: Run = {query: ranked({d: next(logits) for d in documents}) for query, documents in candidates.items()}
         return means(per_query(preparation.collection.qrels, run, run))
 

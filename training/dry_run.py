@@ -8,7 +8,7 @@ from keyblock.aggregation import AGGREGATORS
 from training.collection import Collection, Plan
 from training.examples import MANY
 from training.recipe import Recipe, RecipeError, backbone_path
-from training.train import check_mixture
+from training.train import check_gold, check_mixture
 
 TESTED = "test"
 
@@ -78,13 +78,6 @@ def check_sizes(recipe: Recipe, backbone: Backbone | None) -> None:
             raise RecipeError(f"aggregator: {module['pretrained']} has width {pretrained.hidden}, the backbone {backbone.hidden}")
     elif backbone.hidden % module.get("heads", 1):
         raise RecipeError(f"aggregator: {module['heads']} heads do not divide the backbone's width of {backbone.hidden}")
-
-
-def check_gold(recipe: Recipe, collections: Sequence[Collection]) -> None:
-    """Raise RecipeError where gold passages are trained on that nothing says."""
-    without = [collection.name for collection in collections if not collection.parts.has_spans]
-    if recipe.examples == "gold" and without:
-        raise RecipeError(f"examples gold: {', '.join(without)} has no gold passages (spans.jsonl, or passages in its description)")
 
 
 def plan_collection(collection: Collection, trained_on: str) -> Plan:

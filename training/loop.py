@@ -45,8 +45,9 @@ def learning_rate_factor(step: int, steps: int, warmup: float, decay: str = "lin
 
 def make_optimizer(model: CrossEncoder, how: Optimizer) -> torch.optim.AdamW:
     """AdamW with a learning rate of its own for what starts at random: head and aggregator; norms and biases are not decayed."""
-    encoder = [p for p in model.encoder.parameters() if p.requires_grad]
-    inside = {id(p) for p in model.encoder.parameters()}
+    layers = [] if model.aggregator is None else model.aggregator.pretrained
+    encoder = [p for p in (*model.encoder.parameters(), *layers) if p.requires_grad]
+    inside = {id(p) for p in encoder}
     fresh = [p for p in model.parameters() if p.requires_grad and id(p) not in inside]
     groups = [
         {"params": [p for p in encoder if p.ndim > 1], "lr": how.encoder_lr, "weight_decay": how.weight_decay},

@@ -23,7 +23,7 @@ from training.model import CrossEncoder
 from training.recipe import problems
 from training.runs import ranked
 from training.sampling import Preparation
-from training.scoring import TorchModel
+from training.scoring import TorchModel, empty_last
 
 CHOOSER = "chooser"  # of a run: the directory of the model that selects for it
 
@@ -64,8 +64,7 @@ class LocalRanker(Ranker):
         documents = [self.preparation.document(d) for d in candidates]
         query, pipeline = self.preparation.query(query_id), self.preparation.pipeline
         scored = score_documents(pipeline, query, documents, self.model, budget or self.budget)
-        empty = np.asarray([not document.n_blocks for document in documents], dtype=np.bool_)
-        return scored._replace(logits=np.where(empty, -np.inf, scored.logits).astype(np.float32))
+        return scored._replace(logits=empty_last(scored.logits, scored.selections))
 
     def rerank(self, query_id: str, candidates: Sequence[str]) -> Reranked:
         """See Ranker."""

@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from keyblock.packing import Packed
+from keyblock.pipeline import Selection
 from keyblock.tokenization import Tokenizer
 from training.batching import pad
 from training.model import CrossEncoder
@@ -91,6 +92,12 @@ class TorchModel:
     def _run(self, model: CrossEncoder, forward: Callable[..., Tensor], sequences: Sequence[Packed]) -> NDArray[np.float32]:
         document_type = self.tokenizer.template.document_type
         return _batched(model, forward, sequences, self.tokenizer.pad_id, self.bf16, BATCH_TOKENS, document_type)
+
+
+def empty_last(logits: NDArray[np.float32], selections: Sequence[Selection]) -> NDArray[np.float32]:
+    """The logits, shape (documents,), with -inf for a document without a block, as the service ranks it last."""
+    empty = np.asarray([not len(selection.scores) for selection in selections], dtype=np.bool_)
+    return np.where(empty, np.float32(-np.inf), logits)
 
 
 def length_batches(lengths: Sequence[int], batch_tokens: int) -> Iterator[list[int]]:

@@ -22,6 +22,7 @@ from keyblock.pipeline import Pipeline
 from keyblock.text import Analyzer
 from keyblock.tokenization import Tokenizer
 from training import attention
+from training.checkpoints import has_checkpoint
 from training.collection import Collection, distinct_names
 from training.data import Data
 from training.first_stage import candidate_pool
@@ -50,8 +51,9 @@ def train(
     """
     torch.manual_seed(recipe.seed)
     check_mixture(recipe, collections)
+    check_gold(recipe, collections)
     accelerator = make_accelerator()
-    model, backbone = make_model(recipe, accelerator.device)
+    model, backbone = make_model(recipe, accelerator.device, resumed=has_checkpoint(run))
     if accelerator.is_main_process:
         begin(recipe, collections, backbone, run)
     accelerator.wait_for_everyone()
@@ -82,11 +84,14 @@ def begin(recipe: Recipe, collections: Sequence[Collection], backbone: str, run:
         os.replace(partial, run / CHOOSER)
 
 
-def make_model(recipe: Recipe, device: torch.device) -> tuple[CrossEncoder, str]:
-    """The recipe's model as training begins, and where its backbone is. Raises RecipeError when it reads too few tokens."""
+def make_model(recipe: Recipe, device: torch.device, resumed: bool = False) -> tuple[CrossEncoder, str]:
+    """The recipe's model as training begins, and where its backbone is; a resumed run no longer needs what it started from.
+
+    Raises RecipeError when it reads too few tokens.
+    """
     backbone = backbone_path(recipe.backbone)
     model = CrossEncoder.from_backbone(backbone, recipe.dropout, fastest_attention(device), recipe.aggregator)
-    if recipe.init:
+    if recipe.init and not resumed:
         start_from(model, Path(recipe.init))
     model.to(device)
     if recipe.gradient_checkpointing:
@@ -106,6 +111,13 @@ def check_mixture(recipe: Recipe, collections: Sequence[Collection]) -> None:
         )
 
 
+def check_gold(recipe: Recipe, collections: Sequence[Collection]) -> None:
+    """Raise RecipeError where gold passages are trained on that nothing says."""
+    without = [collection.name for collection in collections if not collection.parts.has_spans]
+    if recipe.examples == "gold" and without:
+        raise RecipeError(f"examples gold: {', '.join(without)} has no gold passages (spans.jsonl, or passages in its description)")
+
+
 def fastest_attention(device: torch.device) -> str:
     """The attention implementation to train with on a device."""
     return attention.NAME if device.type == "cpu" else "sdpa"
@@ -122,6 +134,7 @@ def _claim(run: Path, recipe: Recipe, collections: Sequence[Collection]) -> None
             raise RecipeError(f"{run}: began on the collections {', '.join(begun)}, in that order, not on {', '.join(names)}")
     else:
         (run / "frequencies.tsv").unlink(missing_ok=True)  # of a try that never began: perhaps of other collections
+        shutil.rmtree(run / CHOOSER, ignore_errors=True)  # or by another recipe
         path.write_text(yaml.safe_dump(recipe.model_dump(mode="json"), sort_keys=False), encoding="utf-8")
 
 

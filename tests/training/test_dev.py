@@ -71,13 +71,25 @@ def test_a_learned_selection_follows_the_model_or_its_chooser(
     preparations = {"toy": Preparation(toy, one)}
     dev = DevSet.build(preparations, make_recipe())
     for _ in range(2):  # what the model selects is not kept for the next one
-        assert dev.measure(Counts(answer, 1.0))["toy"]["RR@10"] == 1.0
         assert dev.measure(Counts(answer, -1.0))["toy"]["RR@10"] == 0.25
+        assert dev.measure(Counts(answer, 1.0))["toy"]["RR@10"] == 1.0
     blind = DevSet.build(preparations, make_recipe(), chooser=Counts(answer, -1.0))
     assert blind.measure(Counts(answer, 1.0))["toy"]["RR@10"] < 1.0
     assert (
         DevSet.build(preparations, make_recipe(), chooser=Counts(answer, 1.0)).measure(Counts(answer, 1.0))["toy"]["RR@10"] == 1.0
     )
+
+
+def test_documents_without_a_block_come_last(
+    toy_copy: Path, change_pipeline: Callable[..., Pipeline], make_recipe: Callable[..., Recipe], answer: int
+) -> None:
+    """As they are served: the three others are emptied, so even who would rank the answer last ranks it first."""
+    collection = Collection(toy_copy)
+    for name in [name for name in collection.documents if not name.endswith("-3")]:
+        collection.documents[name] = collection.documents[name]._replace(text="")  # type: ignore[index]
+    for aggregator in ("joint", "max"):
+        preparations = {"toy": Preparation(collection, change_pipeline(aggregator={"name": aggregator}))}
+        assert DevSet.build(preparations, make_recipe()).measure(Counts(answer, -1.0))["toy"]["RR@10"] == 1.0
 
 
 def test_the_models_mode_is_given_back(

@@ -87,6 +87,7 @@ def test_what_is_said_of_a_run(make_recipe: Callable[..., Recipe], toy: Collecti
 
 def test_passages_and_runs_are_counted(make_recipe: Callable[..., Recipe], toy: Collection) -> None:
     pipeline = {
+        "selector": {"name": "learned", "keep": 9},
         "aggregator": {"name": "states", "passages": 5},
         "packing": {"query_tokens": 8, "budget_range": [64, 96], "budget": 96},
     }

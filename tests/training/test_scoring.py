@@ -15,7 +15,7 @@ from training.checkpoints import latest
 from training.collection import Collection
 from training.model import CrossEncoder
 from training.sampling import Preparation
-from training.scoring import TorchModel, length_batches, score
+from training.scoring import TorchModel, empty_last, length_batches, score
 
 
 @pytest.fixture(scope="module")
@@ -118,3 +118,16 @@ def test_states_are_combined_without_gradients(passages: CrossEncoder, sequences
     for i, count in enumerate([5, 1, 3, 2]):
         alone = scorer.combine(states[i : i + 1, :count], mask[i : i + 1, :count])
         np.testing.assert_allclose(logits[i], alone[0], rtol=1e-4)
+
+
+def test_documents_without_a_block_come_last(model: CrossEncoder, toy_pipeline: Pipeline) -> None:
+    """A joint pipeline feeds the query alone for them, and whatever the model says of that is no score of a document."""
+    query = toy_pipeline.prepare_query("river")
+    documents = toy_pipeline.prepare_documents(["", "The river is wide.", " "])
+    selections = [toy_pipeline.select(query, document) for document in documents]
+    logits = score(model, [selection.packed for selection in selections], 0, bf16=False)
+    assert np.isfinite(logits).all()
+    last = empty_last(logits, selections)
+    assert last.dtype == np.float32
+    assert last.tolist() == [-np.inf, logits[1], -np.inf]
+    assert empty_last(logits[:0], []).shape == (0,)

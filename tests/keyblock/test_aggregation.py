@@ -1,0 +1,140 @@
+"""From sequences to documents, against slow loops; padding never changes a score."""
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+from keyblock.aggregation import AGGREGATORS, Aggregator, Combine, aggregate
+from training.aggregators import AGGREGATORS as MODULES
+
+HIDDEN = 6
+NAMES = ["joint", "max", "mean", "sum"]
+COUNTS = st.lists(st.integers(0, 7), max_size=9).map(lambda counts: np.asarray(counts, dtype=np.intp))
+SEED = st.integers(0, 2**32 - 1)
+SCORES = {
+    "joint": lambda logits: logits[0],
+    "max": max,
+    "mean": lambda logits: sum(logits) / len(logits),
+    "sum": sum,
+}
+
+
+def outputs_of(counts: NDArray[np.intp], seed: int, width: int = 0) -> NDArray[np.float32]:
+    """Logits of both signs, or logits with states behind them."""
+    shape = (int(counts.sum()), 1 + width) if width else (int(counts.sum()),)
+    return np.random.default_rng(seed).normal(-1, 3, shape).astype(np.float32)
+
+
+def slow_aggregate(name: str, outputs: NDArray[np.float32], counts: NDArray[np.intp]) -> list[float]:
+    """Document by document."""
+    scores, place = [], 0
+    for count in counts.tolist():
+        logits = outputs[place : place + count].tolist()
+        scores.append(SCORES[name](logits) if logits else -np.inf)
+        place += count
+    return scores
+
+
+@pytest.mark.parametrize("name", NAMES)
+@given(counts=COUNTS, seed=SEED)
+def test_scores_equal_a_slow_loop(name: str, counts: NDArray[np.intp], seed: int) -> None:
+    aggregator, outputs = AGGREGATORS.create(name), outputs_of(counts, seed)
+    scores = aggregate(aggregator, outputs, counts)
+    assert scores.dtype == np.float32
+    np.testing.assert_allclose(scores, slow_aggregate(name, outputs, counts), rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_models_states_are_no_part_of_a_score(name: str) -> None:
+    counts = np.asarray([2, 0, 3], dtype=np.intp)
+    outputs = outputs_of(counts, 0, HIDDEN)
+    expected = aggregate(AGGREGATORS.create(name), outputs[:, 0], counts)
+    np.testing.assert_array_equal(aggregate(AGGREGATORS.create(name), outputs, counts), expected)
+
+
+@pytest.mark.parametrize("name", NAMES)
+@given(passages=st.integers(1, 6), padding=st.integers(0, 5), seed=SEED)
+def test_padding_never_changes_a_score(name: str, passages: int, padding: int, seed: int) -> None:
+    """Whatever the padding holds; logits are mostly below 0, so that a floor at 0 would show."""
+    rng = np.random.default_rng(seed)
+    logits = rng.normal(-4, 2, (3, passages)).astype(np.float32)
+    alone = AGGREGATORS.create(name).combine(logits, np.ones_like(logits, dtype=np.bool_))
+    filling = rng.choice(np.asarray([0, 1e9, -1e9, np.nan, np.inf], dtype=np.float32), (3, padding))
+    mask = np.arange(passages + padding) < np.full((3, 1), passages)
+    padded = AGGREGATORS.create(name).combine(np.hstack([logits, filling]), mask)
+    np.testing.assert_allclose(padded, alone, rtol=1e-5)
+
+
+def module_of(name: str) -> Combine:
+    """A learned module and a linear layer, as a model has them."""
+    torch.manual_seed(0)
+    module = MODULES.create({"name": name} | ({"heads": 2} if name == "transformer" else {})).build(HIDDEN).eval()
+    layer = torch.linspace(-1, 1, HIDDEN)
+
+    def combine(states: NDArray[np.float32], mask: NDArray[np.bool_]) -> NDArray[np.float32]:
+        with torch.inference_mode():
+            return np.asarray((module(torch.from_numpy(states), torch.from_numpy(mask)) @ layer).numpy())
+
+    return combine
+
+
+@pytest.mark.parametrize("name", MODULES.names())
+def test_documents_never_change_each_others_scores(name: str) -> None:
+    """Together each is padded to the longest; alone none is."""
+    combine, aggregator = module_of(name), AGGREGATORS.create("states")
+
+    @given(counts=COUNTS, seed=SEED)
+    def check(counts: NDArray[np.intp], seed: int) -> None:
+        outputs = outputs_of(counts, seed, HIDDEN)
+        together = aggregate(aggregator, outputs, counts, combine)
+        parts = np.split(outputs, np.cumsum(counts)[:-1]) if len(counts) else []
+        alone = [aggregate(aggregator, part, np.asarray([len(part)]), combine).item() for part in parts]
+        np.testing.assert_allclose(together, alone, rtol=1e-4, atol=1e-5)
+        assert np.isneginf(together).tolist() == (counts == 0).tolist()
+
+    check()
+
+
+def test_states_by_hand() -> None:
+    """The mean of two passages' states, their sum as the score; the logits in front take no part."""
+    outputs = np.asarray([[9, 1, 2], [9, 3, 4], [9, -5, 0]], dtype=np.float32)
+
+    def combine(states: NDArray[np.float32], mask: NDArray[np.bool_]) -> NDArray[np.float32]:
+        assert mask.tolist() == [[True, True], [True, False]]
+        assert states[1, 1].tolist() == [0, 0]
+        return np.asarray(states.sum(axis=(1, 2)) / mask.sum(axis=1), dtype=np.float32)
+
+    assert aggregate(AGGREGATORS.create("states"), outputs, np.asarray([2, 0, 1]), combine).tolist() == [5, -np.inf, -5]
+
+
+def test_no_documents_and_no_sequences() -> None:
+    for name in AGGREGATORS.names():
+        nothing = np.zeros(0, dtype=np.float32)
+        assert aggregate(AGGREGATORS.create(name), nothing, np.zeros(0, dtype=np.intp)).shape == (0,)
+        assert aggregate(AGGREGATORS.create(name), nothing, np.zeros(2, dtype=np.intp)).tolist() == [-np.inf, -np.inf]
+
+
+def test_states_need_a_module_and_states() -> None:
+    counts, states = np.asarray([2]), AGGREGATORS.create("states")
+    for outputs, combine in ((outputs_of(counts, 0, HIDDEN), None), (outputs_of(counts, 0), module_of("max"))):
+        with pytest.raises(ValueError, match="combines \\[CLS\\] states, but the model has no module for it"):
+            aggregate(states, outputs, counts, combine)
+
+
+def test_an_unfinished_aggregator_says_so() -> None:
+    with pytest.raises(TypeError, match="Aggregator does not combine scores"):
+        Aggregator().combine(np.zeros((1, 1), dtype=np.float32), np.ones((1, 1), dtype=np.bool_))
+
+
+def test_what_each_is() -> None:
+    kinds = {name: (AGGREGATORS.create(name).joint, AGGREGATORS.create(name).learned) for name in AGGREGATORS.names()}
+    assert kinds == {
+        "joint": (True, False),
+        "max": (False, False),
+        "mean": (False, False),
+        "sum": (False, False),
+        "states": (False, True),
+    }
