@@ -10,12 +10,13 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import torch
 from accelerate import Accelerator
-from accelerate.utils import broadcast_object_list
+from accelerate.utils import InitProcessGroupKwargs, broadcast_object_list
 from torch import Tensor
 from tqdm import tqdm
 
@@ -29,6 +30,8 @@ from training.recipe import Optimizer, Recipe
 from training.sampling import Group, StepBatch
 from training.throughput import Throughput, in_words
 from training.tracking import Tracker
+
+MEASURING = timedelta(hours=12)  # at most, of one measurement on dev
 
 
 class TrainingError(RuntimeError):
@@ -74,7 +77,8 @@ def micro_batches(groups: Sequence[Group], cost: Callable[[Group], int], tokens:
 
 def make_accelerator() -> Accelerator:
     """Where this process stands among those that train together (torchrun, accelerate launch): a GPU of its own, or the CPU."""
-    return Accelerator(cpu=not torch.cuda.is_available())
+    waiting = InitProcessGroupKwargs(timeout=MEASURING)  # the others wait while the main process measures on dev
+    return Accelerator(cpu=not torch.cuda.is_available(), kwargs_handlers=[waiting])
 
 
 @dataclass

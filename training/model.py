@@ -117,22 +117,28 @@ class CrossEncoder(nn.Module):
         return longest if longest and longest > 0 else RELATIVE
 
     def states(self, input_ids: Tensor, token_type_ids: Tensor, attention_mask: Tensor) -> Tensor:
-        """[CLS] states of shape (batch, hidden) from three (batch, length) integer tensors."""
+        """[CLS] states of shape (batch, hidden), in fp32, from three (batch, length) integer tensors."""
         types = {"token_type_ids": token_type_ids} if self.typed else {}
         states: Tensor = self.encoder(input_ids=input_ids, attention_mask=attention_mask, **types).last_hidden_state[:, 0]
-        return states
+        return states.float()
+
+    def scores(self, states: Tensor) -> Tensor:
+        """Logits of shape (...,) from states (..., hidden): in fp32, since eight bits of a logit leave ties that nobody meant."""
+        with torch.autocast(states.device.type, enabled=False):
+            return self.head(states.float()).squeeze(-1)
 
     def outputs(self, input_ids: Tensor, token_type_ids: Tensor, attention_mask: Tensor) -> Tensor:
         """What a served graph gives: logits of shape (batch,); with an aggregator (batch, 1 + hidden), the logit first."""
         states = self.states(input_ids, token_type_ids, attention_mask)
-        logits = self.head(states)
-        return logits.squeeze(-1) if self.aggregator is None else torch.cat([logits, states], dim=1)
+        logits = self.scores(states)
+        return logits if self.aggregator is None else torch.cat([logits.unsqueeze(-1), states], dim=1)
 
     def combine(self, states: Tensor, mask: Tensor) -> Tensor:
         """Document logits of shape (docs,) from states (docs, passages, hidden) and the mask (docs, passages) of the real ones."""
         if self.aggregator is None:
             raise ValueError("this model has no aggregator: it scores sequences, not their states")
-        return self.head(self.aggregator(states, mask)).squeeze(-1)
+        with torch.autocast(states.device.type, enabled=False):
+            return self.scores(self.aggregator(states.float(), mask))
 
     def forward(
         self,
@@ -150,14 +156,14 @@ class CrossEncoder(nn.Module):
             reduction: the pipeline's aggregator, where the model has no learned one.
         """
         states = self.states(input_ids, token_type_ids, attention_mask)
-        return self.head(states).squeeze(-1) if counts is None else self.documents(states, counts, reduction)
+        return self.scores(states) if counts is None else self.documents(states, counts, reduction)
 
     def documents(self, states: Tensor, counts: Tensor, reduction: str) -> Tensor:
         """Document logits of shape (docs,) from the states (sequences, hidden) of their sequences; for the rest see `forward`."""
         mask = torch.arange(int(counts.max()), device=counts.device) < counts[:, None]
         if self.aggregator is not None:
             return self.combine(padded(states, mask), mask)
-        return reduce_scores(reduction, padded(self.head(states).squeeze(-1), mask), mask)
+        return reduce_scores(reduction, padded(self.scores(states), mask), mask)
 
 
 @contextmanager

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from training.measures import Values, means
 from training.records import Record
-from training.significance import correct, corrected_tests, p_text, paired_t_test
+from training.significance import correct, corrected_tests, difference_interval, p_text, paired_t_test
 
 SIGNIFICANT = 0.05
 
@@ -85,6 +85,7 @@ class Comparison:
 
     Attributes:
         difference: mean of the first minus mean of the second.
+        interval: the 95% confidence interval of the difference, not corrected.
         p: two-sided, corrected within the claim's family.
     """
 
@@ -94,6 +95,7 @@ class Comparison:
     measure: str
     queries: int
     difference: float
+    interval: tuple[float, float]
     p: float
 
     @property
@@ -119,8 +121,17 @@ def compare_pairs(
         [paired_t_test(v[a.system][measure], v[b.system][measure]) for v, (a, b) in zip(values, found, strict=True)], correction
     )
     return [
-        Comparison(a.system, b.system, a.collection, measure, len(a.queries), a.means[measure] - b.means[measure], p)
-        for (a, b), p in zip(found, tests, strict=True)
+        Comparison(
+            a.system,
+            b.system,
+            a.collection,
+            measure,
+            len(a.queries),
+            a.means[measure] - b.means[measure],
+            difference_interval(v[a.system][measure], v[b.system][measure]),
+            p,
+        )
+        for (a, b), v, p in zip(found, values, tests, strict=True)
     ]
 
 
@@ -131,9 +142,12 @@ def _both(records: Sequence[Record], names: tuple[str, str], collection: str) ->
 
 def comparisons_table(comparisons: Sequence[Comparison]) -> str:
     """A row a comparison: the difference, its corrected p-value, and whether the first is better."""
-    head = ["first", "second", "collection", "measure", "queries", "difference", "p", "the first is"]
+    head = ["first", "second", "collection", "measure", "queries", "difference", "95% interval", "p", "the first is"]
     rows = [
-        [c.first, c.second, c.collection, c.measure, str(c.queries), f"{c.difference:+.4f}", p_text(c.p), c.verdict]
+        [
+            *(c.first, c.second, c.collection, c.measure, str(c.queries)),
+            *(f"{c.difference:+.4f}", f"{c.interval[0]:+.3f} to {c.interval[1]:+.3f}", p_text(c.p), c.verdict),
+        ]
         for c in comparisons
     ]
     return markdown([head, *rows])

@@ -153,7 +153,7 @@ def test_fp32_weights_on_request(run: Path, tmp_path: Path) -> None:
 def test_an_incomplete_run(copied: Path, tmp_path: Path, name: str) -> None:
     path = copied / name
     shutil.rmtree(path) if path.is_dir() else path.unlink()
-    with pytest.raises(ExportError, match=rf"damaged: has no {name}; give a run directory"):
+    with pytest.raises(ExportError, match=rf"damaged: has no {name}; (give a run directory|keyblock-train writes)"):
         export_run(copied, tmp_path / "bundle", Options())
 
 

@@ -270,7 +270,7 @@ def test_services_that_are_not_there(toy_path: Path, capsys: pytest.CaptureFixtu
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["--default", "64"], "--default 64 is not among --budgets 128"),
+        (["--default", "64"], "--default 64 is not among --budgets 80"),
         ([], "a budget of 129 tokens exceeds the 128"),
         (["--budgets", "12", "80"], "--budgets: "),
         (["--budgets", "80", "--depth", "1"], "no dev query has a relevant document among its candidates"),

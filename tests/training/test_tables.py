@@ -94,10 +94,11 @@ def test_claims_by_hand() -> None:
         ("BinB", "BM25", "sea", 2, -0.75, pytest.approx(3 * P)),
         ("cascade", "BinB", "toy", 2, 0.0, 1.0),
     ]
+    # differences 0.5 and 1: a standard error of 0.25, and t of one degree of freedom is 12.706 at 97.5%
     assert comparisons_table(found).splitlines()[2:] == [
-        f"| BinB | BM25 | toy | RR@10 | 2 | +0.7500 | {3 * P:.2g} | undecided |",
-        f"| BinB | BM25 | sea | RR@10 | 2 | -0.7500 | {3 * P:.2g} | undecided |",
-        "| cascade | BinB | toy | RR@10 | 2 | +0.0000 | 1 | undecided |",
+        f"| BinB | BM25 | toy | RR@10 | 2 | +0.7500 | -2.427 to +3.927 | {3 * P:.2g} | undecided |",
+        f"| BinB | BM25 | sea | RR@10 | 2 | -0.7500 | -3.927 to +2.427 | {3 * P:.2g} | undecided |",
+        "| cascade | BinB | toy | RR@10 | 2 | +0.0000 | +0.000 to +0.000 | 1 | undecided |",
     ]
 
 
