@@ -6,6 +6,9 @@ DATA holds the collections squad-far and qmsum. What is done is not done again: 
 measurement in RECORDS (one small file a system and collection), which may come from another day. Each system goes on from the
 embedded model, with the same draws, for the same number of steps, but for BeST, whose iterations start from the backbone as the
 paper says. A training or measurement is a process, so that its memory is its own.
+
+    python benchmarks/systems.py --data DATA --latency   times every system in turns, to be run when the machine is quiet
+    python benchmarks/systems.py --data DATA --publish   puts the table of all records, and its picture, into docs/results.md
 """
 
 import argparse
@@ -28,6 +31,7 @@ from training.curves import read_log
 from training.evaluation import evaluate, evaluate_run, sample
 from training.measures import REPORTED
 from training.model import CrossEncoder
+from training.pictures import Measured, draw_quality_latency
 from training.ranking import Ranker, Reranked, load_run_pipeline, run_ranker
 from training.records import Record, read_records, record_evaluation, record_path, write_record
 from training.runs import Run
@@ -40,6 +44,8 @@ ROOT = Path(__file__).resolve().parent.parent
 RECIPES = ROOT / "training" / "recipes" / "small"
 FIRST_STAGE, REFERENCE = "BM25", "keyb-bm25"
 SEGMENTS, LATENCY = "segments.json", "latency.json"
+PAGE, PICTURE = ROOT / "docs" / "results.md", "images/quality-latency-{}.png"
+BEGIN, END = "<!-- the table of systems: benchmarks/systems.py --publish writes from here -->", "<!-- to here -->"
 DEPTH = {"squad-far": 10, "qmsum": 10}
 MEASURES = ("RR@10", "nDCG@10", "nDCG@20")
 
@@ -108,7 +114,7 @@ class HeadRanker(Ranker):
 
 
 def main(options: argparse.Namespace) -> None:
-    """Do what is left to do, then write the table."""
+    """Do what is left to do; print the table after each system."""
     names = options.only or [system.recipe for system in SYSTEMS]
     for system in SYSTEMS:
         missing = [c for c in options.collections if not record_path(options.records, c, system.recipe).exists()]
@@ -226,11 +232,41 @@ def with_latency(record: Record, latencies: Mapping[str, Mapping[str, float]]) -
 
 
 def write_table(options: argparse.Namespace) -> None:
-    """Print the tables of what has been measured so far, and write them to RECORDS/table.md."""
+    """Print the tables of what has been measured so far."""
+    print(tables(known_records(options), options))
+
+
+def publish(options: argparse.Namespace) -> None:
+    """Put the tables into the page, between its two marks, and draw its pictures. Exits where the marks are missing."""
+    records, page = known_records(options), options.page.read_text(encoding="utf-8")
+    before, begin, rest = page.partition(BEGIN)
+    _, end, after = rest.partition(END)
+    if not end:
+        sys.exit(f"systems.py: {options.page} has no place for the tables: a line {BEGIN!r} and a line {END!r}")
+    options.page.write_text(f"{before}{begin}\n\n{tables(records, options)}\n\n{end}{after}", encoding="utf-8")
+    for collection in dict.fromkeys(record.collection for record in records):
+        here = [r for r in records if r.collection == collection and r.ms_per_document is not None]
+        points = [Measured(r.system, r.ms_per_document or 0.0, r.means[MEASURES[0]]) for r in here]
+        path = options.page.parent / PICTURE.format(slug(collection))
+        path.parent.mkdir(exist_ok=True)
+        draw_quality_latency(points, f"{MEASURES[0]}, {collection}").savefig(path, dpi=100)
+
+
+def slug(collection: str) -> str:
+    """A collection's name as part of a file's."""
+    return "-".join(collection.replace(",", "").split())
+
+
+def known_records(options: argparse.Namespace) -> list[Record]:
+    """All records in the table's order, with latencies, by the table's sections."""
     path = options.records / LATENCY
     latencies = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
     told = [with_latency(record, latencies) for record in ordered(read_records(options.records))]
-    records = [narrowed for record in told for narrowed in sections(record, options)]
+    return [narrowed for record in told for narrowed in sections(record, options)]
+
+
+def tables(records: Sequence[Record], options: argparse.Namespace) -> str:
+    """In Markdown: the systems, the claims, the segments."""
     parts = []
     if any(record.system == REFERENCE for record in records):
         parts = [systems_table(records, REFERENCE, MEASURES)]
@@ -239,9 +275,7 @@ def write_table(options: argparse.Namespace) -> None:
             parts.append(comparisons_table(tested(records, claims)))
     if (options.records / SEGMENTS).exists():
         parts.append(segment_table(json.loads((options.records / SEGMENTS).read_text(encoding="utf-8"))))
-    text = "\n\n".join(parts)
-    (options.records / "table.md").write_text(text + "\n", encoding="utf-8")
-    print(text)
+    return "\n\n".join(parts)
 
 
 def tested(records: Sequence[Record], claims: Sequence[tuple[str, str]]) -> list[Comparison]:
@@ -329,7 +363,8 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument("--judged", type=int, default=100, help="queries of a collection and split whose segment P@1 is measured")
     made.add_argument("--latency", action="store_true", help="only time every system, in turns")
     made.add_argument("--timed-queries", type=int, default=10, help="test queries of a collection that are timed")
-    made.add_argument("--table", action="store_true", help="only write the table of what is measured")
+    made.add_argument("--publish", action="store_true", help="only write the tables of what is measured into --page")
+    made.add_argument("--page", type=Path, default=PAGE, help="a Markdown page with a marked place for the tables")
     made.add_argument("--measure", help=argparse.SUPPRESS)
     return made
 
@@ -344,7 +379,7 @@ if __name__ == "__main__":
     elif given.latency:
         latency(given)
         write_table(given)
-    elif given.table:
-        write_table(given)
+    elif given.publish:
+        publish(given)
     else:
         main(given)

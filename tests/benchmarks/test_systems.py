@@ -1,0 +1,105 @@
+"""The table of systems: from records to the page, without training anything."""
+
+import argparse
+import importlib.util
+import json
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+from training.records import Record, write_record
+
+FILE = Path(__file__).parents[2] / "benchmarks" / "systems.py"
+RECIPES = Path(__file__).parents[2] / "training" / "recipes" / "small"
+
+
+@pytest.fixture(scope="module")
+def systems() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("systems", FILE)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules["systems"] = module  # dataclasses look their module up
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.fixture
+def options(systems: ModuleType, tmp_path: Path) -> argparse.Namespace:
+    page = tmp_path / "results.md"
+    page.write_text(f"# Results\n\n{systems.BEGIN}\nold\n{systems.END}\nafter\n", encoding="utf-8")
+    known = ["--data", str(tmp_path), "--records", str(tmp_path / "results"), "--page", str(page), "--costly-queries", "3"]
+    made: argparse.Namespace = systems.parser().parse_args(known)
+    made.records.mkdir()
+    for name, qualities in {"BM25": [0, 0, 1, 0, 0], "keyb-bm25": [1, 1, 1, 0.5, 1], "keyb-random": [0.5, 0, 0.5, 0, 0]}.items():
+        for collection in ("squad-far", "qmsum"):
+            write(made, name, collection, qualities)
+    write(made, "keyb-binb", "squad-far", [1, 1, 1, 1, 1])
+    write(made, "keyb-binb", "qmsum", [1, 1, 0])
+    return made
+
+
+def write(options: argparse.Namespace, system: str, collection: str, qualities: list[float]) -> None:
+    queries = [f"q{number}" for number in range(len(qualities))]
+    values = dict.fromkeys(("RR@10", "nDCG@10", "nDCG@20"), qualities)
+    write_record(Record(system=system, collection=collection, split="test", queries=queries, values=values), options.records)
+
+
+def rows(page: str, first: str) -> list[list[str]]:
+    lines = [[cell.strip() for cell in line.strip("|").split("|")] for line in page.splitlines() if line.startswith("|")]
+    return [line for line in lines if line[0] == first]
+
+
+def test_a_row_is_a_recipe(systems: ModuleType) -> None:
+    named = [system.recipe for system in systems.SYSTEMS]
+    assert len(set(named)) == len(named)
+    assert {path.stem for path in RECIPES.glob("*.yaml")} == {*named, "system", "default", "default-firstp", "finetune"}
+    assert {name for claim in systems.CLAIMS for name in claim} <= set(named)
+
+
+def test_the_page_gets_the_tables_and_keeps_the_rest(systems: ModuleType, options: argparse.Namespace) -> None:
+    (options.records / systems.LATENCY).write_text(json.dumps({"squad-far": {"keyb-bm25": 2.5, "keyb-binb": 20}}))
+    systems.publish(options)
+    page = options.page.read_text()
+    assert page.startswith(f"# Results\n\n{systems.BEGIN}\n\n| collection | system |")
+    assert page.endswith(f"\n\n{systems.END}\nafter\n")
+    assert "old" not in page
+    (reference,) = [row for row in rows(page, "squad-far") if row[1] == "**keyb-bm25**"]
+    assert reference[2:4] == ["0.9000", ""]
+    assert "2.50" in reference
+    assert (options.page.parent / "images" / "quality-latency-squad-far.png").exists()
+    systems.publish(options)
+    assert options.page.read_text() == page
+
+
+def test_costly_systems_stand_among_the_first_queries_only(systems: ModuleType, options: argparse.Namespace) -> None:
+    systems.publish(options)
+    page = options.page.read_text()
+    assert [row[1] for row in rows(page, "qmsum")] == ["BM25", "**keyb-bm25**", "keyb-random"]
+    few = {row[1]: row[2] for row in rows(page, "qmsum, 3 queries")}
+    assert few == {
+        "BM25": "0.3333",
+        "**keyb-bm25**": "1.0000",
+        "keyb-random": "0.3333",
+        "keyb-binb": "0.6667",
+    }
+
+
+def test_a_claim_is_tested_once_a_collection_on_the_queries_of_both(systems: ModuleType, options: argparse.Namespace) -> None:
+    systems.publish(options)
+    tested = [row[:5] for first in ("keyb-bm25", "keyb-binb") for row in rows(options.page.read_text(), first)]
+    assert tested == [
+        ["keyb-bm25", "keyb-random", "squad-far", "RR@10", "5"],
+        ["keyb-bm25", "keyb-random", "qmsum", "RR@10", "5"],
+        ["keyb-binb", "keyb-bm25", "squad-far", "RR@10", "5"],
+        ["keyb-binb", "keyb-bm25", "qmsum, 3 queries", "RR@10", "3"],
+    ]
+
+
+def test_a_page_without_a_place_is_left_alone(systems: ModuleType, options: argparse.Namespace) -> None:
+    options.page.write_text("# Results\n")
+    with pytest.raises(SystemExit, match=r"results\.md has no place for the tables"):
+        systems.publish(options)
+    assert options.page.read_text() == "# Results\n"
