@@ -26,11 +26,10 @@ from training.intrinsic import Segmented, random_precision, segment_precision, s
 from training.loop import Trainer, make_accelerator
 from training.model import CrossEncoder
 from training.objectives import Objective, RankingObjective
-from training.ranking import load_run_pipeline
 from training.recipe import Best, Recipe, RecipeError
 from training.sampling import Preparation
 from training.scoring import TorchModel
-from training.train import begin, check_mixture, make_model, provenance, write_json
+from training.train import begin, check_mixture, make_model, prepared_data, write_json
 from training.twins import TwinObjective, Twins
 
 PARTS = ("pipeline.json", "tokenizer.json", "frequencies.tsv")
@@ -52,10 +51,7 @@ def train_best(
     if accelerator.is_main_process:
         begin(recipe, collections, backbone, run)
     accelerator.wait_for_everyone()
-    data = Data.build(recipe, collections, load_run_pipeline(run), run / "tokenizer.json", cache)
-    if accelerator.is_main_process:
-        write_json(run / "provenance.json", provenance(recipe, data.sources))
-    data.prepare()
+    data = prepared_data(recipe, collections, run, accelerator, cache)
     Iterations(recipe, data, run, tensorboard, accelerator).train()
     data.close()
 

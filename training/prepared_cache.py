@@ -156,7 +156,7 @@ class PreparedCache:
     def _open(self, path: Path) -> None:
         try:
             shard = Shard(path)
-        except (OSError, ValueError, EOFError):  # as a power cut leaves it: its documents are prepared again
+        except (FileNotFoundError, ValueError, EOFError):  # as a power cut leaves it: its documents are prepared again
             shutil.rmtree(path, ignore_errors=True)
             return
         self._places |= {digest: (len(self._shards), row) for row, digest in enumerate(shard.digests)}

@@ -16,6 +16,7 @@ from typing import Any
 
 import torch
 import yaml
+from accelerate import Accelerator
 
 from keyblock.frequencies import DocumentFrequencies
 from keyblock.pipeline import Pipeline
@@ -59,14 +60,27 @@ def train(
     accelerator.wait_for_everyone()
     if (chooser := load_chooser(run)) is not None:
         chooser.to(accelerator.device)
+    data = prepared_data(recipe, collections, run, accelerator, cache, chooser)
+    objective = RankingObjective(recipe, data.pipeline, data.examples, chooser)
+    Trainer(recipe, model, objective, data.draw, data.dev, run, tensorboard, accelerator).train()
+    data.close()
+
+
+def prepared_data(
+    recipe: Recipe,
+    collections: Sequence[Collection],
+    run: Path,
+    accelerator: Accelerator,
+    cache: Path | None,
+    chooser: CrossEncoder | None = None,
+) -> Data:
+    """What the run trains on, prepared, with its provenance written; see `train` for the arguments."""
     data = Data.build(recipe, collections, load_run_pipeline(run), run / "tokenizer.json", cache, chooser)
     if accelerator.is_main_process:
         write_json(run / "provenance.json", provenance(recipe, data.sources))
     with accelerator.main_process_first():  # the others find what it prepared
         data.prepare()
-    objective = RankingObjective(recipe, data.pipeline, data.examples, chooser)
-    Trainer(recipe, model, objective, data.draw, data.dev, run, tensorboard, accelerator).train()
-    data.close()
+    return data
 
 
 def begin(recipe: Recipe, collections: Sequence[Collection], backbone: str, run: Path) -> None:

@@ -152,6 +152,18 @@ def test_a_damaged_shard_is_made_again(
         assert_equal(again.prepare(document), prepare(pipeline, document))
 
 
+def test_a_shard_that_cannot_be_read_now_is_kept(
+    pipeline: Pipeline, documents: list[Document], tokenizer_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cache = PreparedCache(tmp_path, pipeline, tokenizer_file)
+    cache.fill(documents)
+    with monkeypatch.context() as broken:
+        broken.setattr(np, "load", lambda *_, **__: (_ for _ in ()).throw(OSError(24, "Too many open files")))
+        with pytest.raises(OSError, match="Too many open files"):
+            PreparedCache(tmp_path, pipeline, tokenizer_file)
+    PreparedCache(tmp_path, refusing(pipeline), tokenizer_file).fill(documents)
+
+
 def test_two_that_need_the_same_at_once(
     pipeline: Pipeline, documents: list[Document], tokenizer_file: Path, tmp_path: Path
 ) -> None:
