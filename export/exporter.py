@@ -177,7 +177,8 @@ def _load(run: Path) -> Trained:
     try:
         pipeline = load_run_pipeline(run)
         model = CrossEncoder.load(checkpoint, attention="eager")
-        chooser = CrossEncoder.load(run / CHOOSER, attention="eager") if (run / CHOOSER).is_dir() else None
+        selects = pipeline.learned is not None and (run / CHOOSER).is_dir()  # one that selected in training alone is not served
+        chooser = CrossEncoder.load(run / CHOOSER, attention="eager") if selects else None
     except (ValueError, OSError, RuntimeError) as error:
         raise ExportError(
             f"{run}: cannot be read ({' '.join(str(error).split())[:300]}); train it again, or copy it again"
@@ -185,10 +186,19 @@ def _load(run: Path) -> Trained:
     if pipeline.aggregator.learned != (model.aggregator is not None):
         has = "has no aggregator" if model.aggregator is None else "has an aggregator"
         raise ExportError(f"{run}: its pipeline's aggregator is {pipeline.aggregator.name!r}, but its model {has}; train it again")
+    if pipeline.learned is not None and chooser is None and (due := _selector_run(run)):
+        raise ExportError(f"{run}: has no {CHOOSER}, the model that selects its blocks ({due}); copy the run again")
     for encoder in (model, chooser):
         if encoder is not None:
             _check_positions(run, pipeline, encoder)
     return Trained(pipeline, model, chooser)
+
+
+def _selector_run(run: Path) -> str | None:
+    """The run or bundle whose model selects for this one, as its recipe names it."""
+    recipe = _read_json(run / "provenance.json").get("recipe") or {}
+    selector: str | None = recipe.get("selector_run")
+    return selector
 
 
 def _check_positions(run: Path, pipeline: Pipeline, model: CrossEncoder) -> None:

@@ -20,7 +20,7 @@ from service.engine import Engine, Graphs
 from service.errors import some
 from service.jobs import Scored
 from service.metrics import Metrics
-from service.preparation import Preparer
+from service.preparation import SLICES_IN_HAND, Preparer
 from service.ranking import Candidate, Ranking, rank
 from service.settings import Settings
 from service.stages import Stages
@@ -49,7 +49,7 @@ class Ranker:
         self.engine = Engine(graphs, bundle.pipeline, settings.token_cap, self.metrics)
         self._edge = ThreadPoolExecutor(EDGE_THREADS, "edge")
         self._edge_of_large = ThreadPoolExecutor(EDGE_THREADS, "edge-large")
-        self._pool = ThreadPoolExecutor(max(settings.n_threads, 2), "prepare")
+        self._pool = ThreadPoolExecutor(max(settings.n_threads, SLICES_IN_HAND + 1), "prepare")  # no request ever has all of it
         self._preparer = Preparer(bundle.pipeline, DocumentCache(settings.cache_bytes), self._pool, self.metrics)
 
     @classmethod

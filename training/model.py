@@ -171,7 +171,8 @@ def _one_clear_error(where: str | Path) -> Iterator[None]:
     try:
         yield
     except Exception as error:  # configuration, weights and architecture each raise kinds of their own
-        raise ValueError(f"{where}: cannot be read as an encoder ({type(error).__name__}: {error})") from None
+        line = " ".join(str(error).split())[:300]  # PyTorch names every weight that differs
+        raise ValueError(f"{where}: cannot be read as an encoder ({type(error).__name__}: {line})") from None
 
 
 def _encoder(name_or_path: str, attention: str, pooler: bool = False, **options: object) -> PreTrainedModel:

@@ -33,13 +33,26 @@ def start_from(model: CrossEncoder, path: Path) -> None:
     if not (path / MANIFEST_FILE).exists():
         model.start_from(chosen(path))
         return
-    weights = graph_weights(onnx.load(str(load_bundle(path).graph_path)))
+    graph = onnx.load(str(load_bundle(path).graph_path))
+    weights = graph_weights(graph)
     head = {name.removeprefix("head."): weights.pop(name) for name in ("head.weight", "head.bias")}
     try:
         model.encoder.load_state_dict(weights)
         model.head.load_state_dict(head)
     except RuntimeError as error:
-        raise ValueError(f"{path}: its ranker is not of the backbone's architecture ({error})") from None
+        raise _another_architecture(path, " ".join(str(error).split())[:300]) from None  # it names every weight
+    found, due = _heads(graph), model.encoder.config.num_attention_heads
+    if found != {due}:  # no weight's shape tells
+        raise _another_architecture(path, f"{', '.join(map(str, sorted(found)))} attention heads where the backbone has {due}")
+
+
+def _another_architecture(path: Path, what: str) -> ValueError:
+    return ValueError(f"{path}: its ranker is not of the backbone's architecture, so nothing can start from it: {what}")
+
+
+def _heads(graph: ModelProto) -> set[int]:
+    attentions = (node for node in graph.graph.node if node.op_type == "Attention")
+    return {attribute.i for node in attentions for attribute in node.attribute if attribute.name == "num_heads"}
 
 
 def read_ranker(path: Path, backbone: str) -> CrossEncoder:

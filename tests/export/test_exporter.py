@@ -94,6 +94,22 @@ def test_a_second_model_that_selects_is_a_graph_of_its_own(tmp_path: Path, save_
     assert_alike(run, bundle)
 
 
+def test_a_model_that_selected_in_training_alone_is_left_out(tmp_path: Path, save_run: SaveRun, tiny: Tiny) -> None:
+    run = save_run(tmp_path / "run", tiny(), chooser=tiny(), **SMALL)
+    bundle = export_run(run, tmp_path / "bundle", Options(precision=WeightPrecision.FP32, provider=Provider.CPU, **FEW))
+    assert bundle.manifest.selector_graph is None
+    assert "selector.onnx" not in bundle.manifest.files
+    assert_alike(run, bundle)
+
+
+def test_a_run_that_lost_the_model_that_selects(tmp_path: Path, save_run: SaveRun, tiny: Tiny) -> None:
+    """Its ranker could select as well, but that would be another system."""
+    run = save_run(tmp_path / "run", tiny(), **SMALL | {"selector": BINB})
+    (run / "provenance.json").write_text(json.dumps({"recipe": {"selector_run": "runs/first"}}))
+    with pytest.raises(ExportError, match=r"run: has no chooser, the model that selects its blocks \(runs/first\); copy the run"):
+        export_run(run, tmp_path / "bundle", Options(provider=Provider.CPU, **FEW))
+
+
 def test_half_weights_of_every_graph(tmp_path: Path, save_run: SaveRun, tiny: Tiny) -> None:
     run = save_run(tmp_path / "run", tiny(aggregator={"name": "cnn"}), **SMALL | PARADE)
     options = Options(collections=[Collection(SAMPLE)], provider=Provider.CPU, **FEW)

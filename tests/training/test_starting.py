@@ -45,8 +45,23 @@ def test_a_run_is_started_from_too(backbone: Path, toy_run: Path, tiny_backbone:
 
 
 def test_another_architecture_is_one_clear_error(tiny_backbone: Path) -> None:
-    with pytest.raises(ValueError, match="not of the backbone's architecture"):
+    with pytest.raises(ValueError, match="not of the backbone's architecture") as caught:
         start_from(CrossEncoder.from_backbone(str(tiny_backbone)), DEFAULT)
+    assert len(str(caught.value)) < 600  # the first weights that differ, not all of them
+
+
+def test_the_same_weights_in_other_heads_are_another_architecture(backbone: Path) -> None:
+    model = CrossEncoder.from_backbone(str(backbone))
+    model.encoder.config.num_attention_heads = 6
+    with pytest.raises(ValueError, match=r"architecture.*: 12 attention heads where the backbone has 6"):
+        start_from(model, DEFAULT)
+
+
+def test_a_run_of_another_architecture_is_one_clear_error(backbone: Path, toy_run: Path) -> None:
+    with pytest.raises(ValueError, match="checkpoint: cannot be read as an encoder") as caught:
+        start_from(CrossEncoder.from_backbone(str(backbone)), toy_run)
+    assert len(str(caught.value).splitlines()) == 1
+    assert len(str(caught.value)) < 600
 
 
 def test_a_graph_of_others_is_one_clear_error() -> None:
