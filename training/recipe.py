@@ -126,6 +126,10 @@ class Recipe(BaseModel):
             raise ValueError("pipeline.aggregator 'states' needs a learned module: name one in the recipe's aggregator")
         if self.aggregator and not learned:
             raise ValueError(f"aggregator {self.aggregator['name']!r} is learned: it needs pipeline.aggregator 'states'")
+        if self.aggregator and self.aggregator["name"] == "transformer" and not self.pipeline.aggregator["passages"]:
+            raise ValueError(
+                "a transformer over all passages takes memory with their square: bound them by pipeline.aggregator's passages"
+            )
         if learned != (self.training_pipeline.aggregator["name"] == "states"):
             raise ValueError("pipeline.aggregator and training.aggregator must both be 'states', or neither: one model does both")
         return self

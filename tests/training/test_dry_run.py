@@ -118,7 +118,7 @@ def test_what_does_not_resolve(make_recipe: Callable[..., Recipe], toy: Collecti
         dry_run(make_recipe(**changes), [toy])
 
 
-STATES = {"aggregator": {"name": "states"}, "packing": {"query_tokens": 8, "budget": 80, "budget_range": [32, 96]}}
+STATES = {"aggregator": {"name": "states", "passages": 4}, "packing": {"query_tokens": 8, "budget": 80, "budget_range": [32, 96]}}
 
 
 @pytest.mark.parametrize(

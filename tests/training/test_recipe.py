@@ -166,6 +166,10 @@ ONE = "training.aggregator={name: max, passages: 1}"
     ("overrides", "said"),
     [
         ([STATES], "pipeline.aggregator 'states' needs a learned module: name one in the recipe's aggregator"),
+        (
+            ["pipeline.aggregator.name=states", "aggregator.name=transformer"],
+            "a transformer over all passages takes memory with their square",
+        ),
         (["aggregator.name=cnn"], "aggregator 'cnn' is learned: it needs pipeline.aggregator 'states'"),
         ([STATES, "aggregator.name=best"], "aggregator: Value error, unknown learned aggregator 'best'"),
         ([STATES, "aggregator={name: cnn, layers: 0}"], "cnn: layers: Input should be greater than or equal to 1"),
