@@ -7,7 +7,6 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
-from tokenizers import Encoding
 
 from keyblock.aggregation import AGGREGATORS, PassageAggregator
 from keyblock.blocks import SEGMENTERS, cut_costs
@@ -15,6 +14,8 @@ from keyblock.frequencies import DocumentFrequencies
 from keyblock.fusion import Fusion, lexical_evidence
 from keyblock.packing import Packed, pack
 from keyblock.prepared import PreparedDocument, PreparedQuery
+from keyblock.reader import Reader
+from keyblock.reading import Reading
 from keyblock.selection import SELECTORS, Learned, idf_weights
 from keyblock.text import Analyzer, AnalyzerConfig, unique_in_order
 from keyblock.tokenization import Tokenizer
@@ -123,6 +124,7 @@ class Pipeline:
         self.selector = SELECTORS.create(config.selector)
         self.aggregator = AGGREGATORS.create(config.aggregator)
         self._costs = cut_costs(tokenizer)
+        self.reader = Reader(tokenizer, self.analyzer)
 
     def prepare_query(self, text: str) -> PreparedQuery:
         """Token ids up to the cap, and the distinct terms up to QUERY_TERMS (terms beyond the token cap still select blocks)."""
@@ -143,27 +145,16 @@ class Pipeline:
             titles: as many, or none.
         """
         titles = titles or [""] * len(texts)
-        encodings = self.tokenizer.encode(texts)
-        return [self._document(*parts) for parts in zip(texts, titles, encodings, strict=True)]
+        return [self._document(*parts) for parts in zip(self.reader.read(texts), titles, strict=True)]
 
-    def _document(self, text: str, title: str, encoding: Encoding) -> PreparedDocument:
-        ids = np.asarray(encoding.ids, dtype=np.int32)
-        bounds = self.segmenter.ranges(self._costs[ids])
-        offsets = [_offsets(encoding, first, last - 1) for first, last in bounds.tolist()]
-        starts, ends = np.asarray(offsets, dtype=np.int32).reshape(-1, 2).T
+    def _document(self, reading: Reading, title: str) -> PreparedDocument:
+        bounds = self.segmenter.ranges(self._costs[reading.ids])
+        starts, ends = reading.offsets(bounds)
         # a character of several tokens (Hangul) may be cut in two: it is the first block's, unless the second has no other
         cut_in_two = (bounds[:-1, 1] <= bounds[1:, 0]) & (ends[:-1] < ends[1:])
         starts[1:] = np.where(cut_in_two, np.maximum(starts[1:], ends[:-1]), starts[1:])
-        per_block = [self.analyzer.keys(text[start:end]) for start, end in zip(starts.tolist(), ends.tolist(), strict=True)]
-        return PreparedDocument(
-            token_ids=ids,
-            bounds=bounds,
-            starts=np.ascontiguousarray(starts),
-            ends=np.ascontiguousarray(ends),
-            terms=np.asarray([key for keys in per_block for key in keys], dtype=np.int64),
-            term_bounds=np.cumsum([0, *map(len, per_block)], dtype=np.int32),
-            title_ids=self._title(title),
-        )
+        terms = reading.terms(starts, ends)
+        return PreparedDocument(reading.ids, bounds, starts, ends, terms.keys, terms.bounds, self._title(title))
 
     def _title(self, title: str) -> NDArray[np.int32]:
         cap = self.config.packing.title_tokens
@@ -233,11 +224,3 @@ class Pipeline:
 
     def _budget(self, budget: int | None) -> int:
         return self.config.packing.budget if budget is None else budget
-
-
-def _offsets(encoding: Encoding, first: int, last: int) -> tuple[int, int]:
-    """Code point offsets of tokens `first` to `last`, both included."""
-    head, tail = encoding.token_to_chars(first), encoding.token_to_chars(last)
-    if head is None or tail is None:
-        raise ValueError("the tokenizer does not say where its tokens stand in the text")
-    return head[0], tail[1]

@@ -56,6 +56,11 @@ class Tokenizer:
         )
 
     @property
+    def backend(self) -> _Tokenizer:
+        """The tokenizer itself; not to be changed."""
+        return self._tokenizer
+
+    @property
     def vocabulary_size(self) -> int:
         """One more than the largest id, added tokens included (a vocabulary may have gaps)."""
         return max(self._tokenizer.get_vocab().values()) + 1

@@ -1,0 +1,97 @@
+"""How long documents take to prepare, beside what the tokenizer alone takes to read them.
+
+    python benchmarks/preparation.py [--data DATA/squad-articles] [--documents 100] [--words 2000] [--turns 5]
+
+In turns, on one thread: the pipeline as it is, the same where the tokenizer reads each text whole, and that tokenizer alone.
+Medians of CPU time, and ratios. The first turn of a new process is told apart: it meets every word for the first time. Without
+--data the documents are of random words, of which a few are frequent and most are rare, as in a language.
+"""
+
+import argparse
+import os
+import statistics
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import numpy as np
+
+from keyblock.bundle import load_bundle
+from keyblock.pipeline import Pipeline
+from keyblock.reading import EncodedText, Reading
+from training.collection import Collection
+
+BUNDLE = Path(__file__).resolve().parent.parent / "models" / "default"
+VOCABULARY = 20_000
+
+
+class WholeTexts:
+    """A reader that leaves every text to the tokenizer."""
+
+    def __init__(self, pipeline: Pipeline) -> None:
+        self._tokenizer, self._analyzer = pipeline.tokenizer, pipeline.analyzer
+
+    def read(self, texts: Sequence[str]) -> list[Reading]:
+        """See keyblock.reader.Reader."""
+        encodings = self._tokenizer.encode(texts)
+        return [EncodedText(text, encoding, self._analyzer) for text, encoding in zip(texts, encodings, strict=True)]
+
+
+def invented(documents: int, words: int) -> list[str]:
+    """Texts of random words by Zipf's law, in sentences."""
+    rng = np.random.default_rng(0)
+    letters = np.array(list("etaoinshrdlucmfwypvbgk"))
+    vocabulary = ["".join(rng.choice(letters, rng.integers(2, 11))) for _ in range(VOCABULARY)]
+    shares = 1 / np.arange(2, VOCABULARY + 2)
+    drawn = rng.choice(VOCABULARY, (documents, words), p=shares / shares.sum())
+    marks = rng.choice(["", "", "", "", "", "", "", "", "", ",", ".", "."], (documents, words))
+    return [" ".join(vocabulary[w] + m for w, m in zip(*row, strict=True)) for row in zip(drawn, marks, strict=True)]
+
+
+def collected(directory: Path, documents: int, words: int) -> list[str]:
+    """The heads of a collection's documents, the longest first."""
+    texts = (document.text.split() for document in Collection(directory).documents.values())
+    return [" ".join(text[:words]) for text in sorted(texts, key=len, reverse=True)[:documents]]
+
+
+def cpu_seconds(work: Callable[[], object]) -> float:
+    """CPU time of a piece of work."""
+    started = time.process_time()
+    work()
+    return time.process_time() - started
+
+
+def main(options: argparse.Namespace) -> None:
+    """Measure and print."""
+    texts = (
+        collected(options.data, options.documents, options.words) if options.data else invented(options.documents, options.words)
+    )
+    pipeline = load_bundle(BUNDLE).pipeline
+    by_words, by_texts = pipeline.reader, WholeTexts(pipeline)
+
+    def prepare(reader: object) -> None:
+        pipeline.reader = reader  # type: ignore[assignment]
+        pipeline.prepare_documents(texts)
+
+    ways = {"word by word": by_words, "text by text": by_texts}
+    first = cpu_seconds(lambda: prepare(by_words))
+    turns = [
+        {way: cpu_seconds(lambda reader=reader: prepare(reader)) for way, reader in ways.items()}
+        | {"tokenizer alone": cpu_seconds(lambda: pipeline.tokenizer.encode(texts))}
+        for _ in range(options.turns)
+    ]
+    medians = {way: statistics.median(turn[way] for turn in turns) for way in turns[0]}
+    print(f"{len(texts)} documents, {sum(len(text.split()) for text in texts):,} words; CPU milliseconds")
+    print(f"{'word by word, a new process':28} {first * 1000:8.0f}")
+    for way, seconds in medians.items():
+        print(f"{way:28} {seconds * 1000:8.0f}  {seconds / medians['word by word']:5.1f} x")
+
+
+if __name__ == "__main__":
+    os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+    parser = argparse.ArgumentParser("preparation.py", description="Time the preparation of documents.")
+    parser.add_argument("--data", type=Path, help="a collection's directory")
+    parser.add_argument("--documents", type=int, default=100)
+    parser.add_argument("--words", type=int, default=2000)
+    parser.add_argument("--turns", type=int, default=5)
+    main(parser.parse_args())

@@ -1,0 +1,86 @@
+"""What a tokenizer does with single characters: which ones it drops, keeps apart, or reads as part of a word.
+
+A tokenizer is asked, not described: each character stands between two letters in one text that it encodes. Words can then be cut
+out of a text by looking their characters up, and what the tokenizer makes of a word does not depend on its neighbours.
+"""
+
+import json
+import re
+import unicodedata
+from collections import defaultdict
+from collections.abc import Iterable
+from enum import IntEnum
+from functools import cache
+
+import numpy as np
+from numpy.typing import NDArray
+from tokenizers import Tokenizer
+
+CODES = 0x110000  # Unicode code points
+ASKED = (  # the blocks of alphabets that put spaces between words, and of punctuation and symbols
+    *(range(0x09, 0x0530), range(0x10D0, 0x1100), range(0x1E00, 0x1F00), range(0x2000, 0x2070), range(0x20A0, 0x20C0)),
+    *(range(0x2100, 0x2400), range(0x2500, 0x2600), range(0x3000, 0x3040), range(0xFF01, 0xFF66)),
+)
+WORD = re.compile(r"\w")
+
+
+class Kind(IntEnum):
+    """What a character is to the tokenizer."""
+
+    ODD = 0  # anything else: what stands with it between two spaces is left to the tokenizer
+    SPACE = 1  # stands between words, and is no token
+    BREAK = 2  # a word of its own
+    LETTER = 3  # a part of a word
+
+
+def character_kinds(tokenizer: Tokenizer) -> NDArray[np.uint8] | None:
+    """The Kind of each code point, shape (CODES,); None for a tokenizer that does not read word by word as BERT's does."""
+    if not reads_words(tokenizer):
+        return None
+    kinds = np.full(CODES, Kind.ODD, dtype=np.uint8)
+    asked = [chr(code) for codes in ASKED for code in codes if _plain(chr(code))]
+    kinds[list(map(ord, asked))] = list(_asked(tokenizer, asked))
+    return kinds
+
+
+@cache
+def word_characters() -> NDArray[np.bool_]:
+    """Whether each code point is a part of a term, as analyzers find them, shape (CODES,)."""
+    words = np.zeros(CODES, dtype=np.bool_)
+    for run in re.finditer(r"\w+", "".join(map(chr, range(CODES)))):
+        words[run.start() : run.end()] = True
+    words.setflags(write=False)  # it is shared
+    return words
+
+
+def reads_words(tokenizer: Tokenizer) -> bool:
+    """Whether words and punctuation are found character by character, and tokens within them (BERT's WordPiece)."""
+    description = json.loads(tokenizer.to_str())
+    parts = [(description[part] or {}).get("type") for part in ("normalizer", "pre_tokenizer", "model")]
+    added = all(token["special"] for token in description["added_tokens"])  # others are found within words, too
+    return parts == ["BertNormalizer", "BertPreTokenizer", "WordPiece"] and added
+
+
+def _plain(character: str) -> bool:
+    """Whether it is lower-cased alone, to one character of the same sort, and is no control or combining mark."""
+    lower = character.lower()
+    alike = len(lower) == 1 and bool(WORD.match(lower)) == bool(WORD.match(character))
+    sigma = character in "Σς"  # what Python makes of it depends on its neighbours
+    return character in "\t\n\r" or (alike and not sigma and unicodedata.category(character)[0] not in "CM")
+
+
+def _asked(tokenizer: Tokenizer, characters: Iterable[str]) -> Iterable[Kind]:
+    """The kinds of characters, by the words that "aCb" becomes."""
+    text = " ".join(f"a{character}b" for character in characters)
+    encoding = tokenizer.encode(text, add_special_tokens=False)
+    words: dict[int, dict[int | None, list[int]]] = defaultdict(lambda: defaultdict(list))
+    for word, (start, end) in zip(encoding.word_ids, encoding.offsets, strict=True):
+        words[start // 4][word] += [start % 4, (end - 1) % 4 + 1]
+    found = {
+        ((0, 1), (2, 3)): Kind.SPACE,
+        ((0, 1), (1, 2), (2, 3)): Kind.BREAK,
+        ((0, 3),): Kind.LETTER,
+    }
+    for number in range((len(text) + 1) // 4):
+        spans = tuple((min(places), max(places)) for places in words[number].values())
+        yield found.get(spans, Kind.ODD)
