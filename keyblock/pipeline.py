@@ -16,7 +16,7 @@ from keyblock.packing import Packed, pack
 from keyblock.prepared import PreparedDocument, PreparedQuery
 from keyblock.reader import Reader
 from keyblock.reading import Reading
-from keyblock.selection import SELECTORS, Learned, idf_weights
+from keyblock.selection import SELECTORS, Learned, idf_weights, term_found
 from keyblock.text import Analyzer, AnalyzerConfig, unique_in_order
 from keyblock.tokenization import Tokenizer
 
@@ -203,8 +203,8 @@ class Pipeline:
             scores[learned[0].blocks] = learned[1]
         order = np.lexsort((-cheap, -scores))  # blocks that the model was not asked about follow by their cheap score
         sequences, taken = self._pack(query, document, order, budget)
-        found = np.isin(query.terms, document.terms)
-        return Selection(sequences, taken, scores, lexical_evidence(cheap, found, idf_weights(query, self.frequencies)))
+        evidence = lexical_evidence(cheap, term_found(query, document), idf_weights(query, self.frequencies))
+        return Selection(sequences, taken, scores, evidence)
 
     def _pack(
         self, query: PreparedQuery, document: PreparedDocument, order: NDArray[np.intp], budget: int | None

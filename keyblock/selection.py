@@ -38,14 +38,27 @@ def term_counts(query: PreparedQuery, document: PreparedDocument) -> NDArray[np.
     shape = len(query.terms), document.n_blocks
     if 0 in shape:
         return np.zeros(shape)
+    rows, hits = _occurrences(query, document)
+    blocks = np.searchsorted(document.term_bounds, hits, side="right") - 1
+    return np.bincount(rows * document.n_blocks + blocks, minlength=shape[0] * shape[1]).reshape(shape).astype(np.float64)
+
+
+def term_found(query: PreparedQuery, document: PreparedDocument) -> NDArray[np.bool_]:
+    """Whether each distinct query term occurs in the document, shape (n_query_terms,)."""
+    found = np.zeros(len(query.terms), dtype=np.bool_)
+    if len(found):
+        found[_occurrences(query, document)[0]] = True
+    return found
+
+
+def _occurrences(query: PreparedQuery, document: PreparedDocument) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+    """Which query term, of at least one, stands where among the document's terms, shape (n,) each."""
     order = np.argsort(query.terms)
     known = query.terms[order]
     rows = np.searchsorted(known, document.terms)
     rows[rows == len(known)] = 0
     hits = np.flatnonzero(known[rows] == document.terms)
-    blocks = np.searchsorted(document.term_bounds, hits, side="right") - 1
-    cells = order[rows[hits]] * document.n_blocks + blocks
-    return np.bincount(cells, minlength=shape[0] * shape[1]).reshape(shape).astype(np.float64)
+    return order[rows[hits]], hits
 
 
 @SELECTORS.register("first")

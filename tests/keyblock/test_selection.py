@@ -10,7 +10,19 @@ from rank_bm25 import BM25Okapi
 
 from keyblock.frequencies import DocumentFrequencies
 from keyblock.prepared import PreparedDocument, PreparedQuery
-from keyblock.selection import SELECTORS, Bm25, Learned, Random, Selector, Spread, TfIdf, idf_weights, rank_blocks, term_counts
+from keyblock.selection import (
+    SELECTORS,
+    Bm25,
+    Learned,
+    Random,
+    Selector,
+    Spread,
+    TfIdf,
+    idf_weights,
+    rank_blocks,
+    term_counts,
+    term_found,
+)
 from keyblock.text import term_key
 
 WORDS = ["river", "bridg", "citi", "stone", "flood", "year", "unseen"]
@@ -53,6 +65,12 @@ def slow_bm25(
             idf = math.log((table.n_documents + 1) / (table.frequencies.get(word, 0) + 0.5))
             total += idf * tf / (k1 * (1 - b + b * len(block) / average) + tf)
     return total
+
+
+@given(BLOCKS, QUERY)
+def test_terms_found_equal_a_slow_loop(blocks: list[list[str]], query: list[str]) -> None:
+    found = term_found(query_of(*query), document_of(blocks))
+    assert found.tolist() == [any(word in block for block in blocks) for word in query]
 
 
 @given(BLOCKS, QUERY)
