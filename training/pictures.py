@@ -7,7 +7,7 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from training.curves import WINDOW, dev_curves, smoothed_loss
-from training.positions import POSITIONS, RANKS, BlockPlace, position_shares, start_shares
+from training.positions import POSITIONS, BlockPlace, position_shares, start_shares, told_ranks
 
 BINS = 40
 
@@ -18,7 +18,7 @@ def draw_block_places(places: Sequence[BlockPlace]) -> Figure:
     Beside them: how many characters stand in front of the blocks.
     """
     kinds = {"relevant documents": [p for p in places if p.relevant], "other documents": [p for p in places if not p.relevant]}
-    ranks = min(RANKS, max((place.rank for place in places), default=1))
+    ranks = told_ranks(places)
     figure = Figure(figsize=(15, 4), layout="constrained")
     *maps, last = figure.subplots(1, 3)
     shares = {kind: position_shares(of_kind, ranks) for kind, of_kind in kinds.items()}

@@ -1,6 +1,7 @@
 """Where selected blocks stand in their documents (KeyB, sections 3.2 and 6.5, Figures 11 and 12)."""
 
 import math
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
@@ -11,6 +12,7 @@ from training.evaluation import Blocks
 from training.measures import Grades
 
 POSITIONS, RANKS = 10, 8  # the paper's: tenths of a document, and its eight best blocks
+RARE = 0.05  # of the documents: a rank that so few reach says nothing of where blocks lie
 SHORTEST = 4000  # characters: about the fifteen blocks below which the paper leaves a document out
 
 
@@ -53,6 +55,12 @@ def block_places(blocks: Blocks, lengths: Mapping[str, int], grades: Grades, sho
         if lengths[document] >= shortest
         for rank, (start, end) in enumerate(offsets, 1)
     ]
+
+
+def told_ranks(places: Iterable[BlockPlace]) -> int:
+    """How many ranks are worth a picture: RANKS at most, and those that more than a RARE share of the documents reach; one at least."""
+    counts = Counter(place.rank for place in places)
+    return max((rank for rank in range(1, RANKS + 1) if counts[rank] > RARE * counts[1]), default=1)
 
 
 def position_shares(places: Iterable[BlockPlace], ranks: int = RANKS, positions: int = POSITIONS) -> NDArray[np.float64]:

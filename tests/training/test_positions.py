@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from training.positions import BlockPlace, block_places, position, position_shares, start_shares
+from training.positions import RANKS, BlockPlace, block_places, position, position_shares, start_shares, told_ranks
 
 
 def test_the_paper_s_example() -> None:
@@ -55,3 +55,12 @@ def test_starts_by_hand() -> None:
     places = [BlockPlace(1, 1, start, False) for start in (0, 5, 10, 25)]
     assert start_shares(places, np.array([0.0, 10.0, 20.0, 30.0])).tolist() == [0.5, 0.25, 0.25]
     assert start_shares([], np.array([0.0, 10.0])).tolist() == [0.0]
+
+
+def test_ranks_that_few_documents_reach_are_left_out() -> None:
+    def of(*counts: int) -> list[BlockPlace]:
+        return [BlockPlace(rank, 1, 0, False) for rank, count in enumerate(counts, 1) for _ in range(count)]
+
+    assert told_ranks(of(100, 60, 6, 5)) == 3
+    assert told_ranks(of(*[10] * 12)) == RANKS
+    assert told_ranks([]) == 1
