@@ -58,7 +58,7 @@ def block_places(blocks: Blocks, lengths: Mapping[str, int], grades: Grades, sho
 
 
 def told_ranks(places: Iterable[BlockPlace]) -> int:
-    """How many ranks are worth a picture: RANKS at most, those that more than a RARE share of the documents reach, and the first."""
+    """How many ranks are worth a picture: RANKS at most, the first and those that more than a RARE share of documents reach."""
     counts = Counter(place.rank for place in places)
     return max((rank for rank in range(1, RANKS + 1) if counts[rank] > RARE * counts[1]), default=1)
 
