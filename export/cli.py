@@ -11,6 +11,7 @@ import transformers
 
 from export.exporter import Options, export_run
 from export.precision import WeightPrecision
+from export.variants import VariantKind
 from keyblock.bundle import Bundle
 from keyblock.runtime.model import GraphModel
 from keyblock.runtime.providers import Provider
@@ -20,7 +21,9 @@ from training.collection import Collection
 def parser() -> argparse.ArgumentParser:
     """The command line."""
     made = argparse.ArgumentParser("keyblock-export", description="Write a training run as a bundle, and verify it.")
-    made.add_argument("run", type=Path, help="a run directory of keyblock-train")
+    made.add_argument(
+        "run", type=Path, help="a run directory of keyblock-train; or a bundle of one graph, to write it with variants"
+    )
     made.add_argument("--out", type=Path, required=True, help="the bundle's directory: new, empty, or see --overwrite")
     made.add_argument(
         "--precision", type=WeightPrecision, choices=list(WeightPrecision), default=WeightPrecision.FP16, help="weights"
@@ -29,7 +32,15 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument("--queries", type=int, default=200, help="dev queries a collection")
     made.add_argument("--depth", type=int, default=100, help="candidates a query")
     made.add_argument("--provider", type=Provider, choices=list(Provider), default=Provider.AUTO, help="where it will be served")
-    made.add_argument("--name", default="", help="the model's name; the run directory's when left out")
+    made.add_argument(
+        "--variant",
+        type=VariantKind,
+        choices=list(VariantKind),
+        action="append",
+        default=[],
+        help="graphs beside the bundle's own: int8 for CPUs without bf16, fp16 for CUDA; repeatable",
+    )
+    made.add_argument("--name", default="", help="the model's name; its run's or bundle's when left out")
     made.add_argument("--overwrite", action="store_true", help="replace the bundle that stands at --out")
     return made
 
@@ -43,6 +54,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         options = Options(
             precision=given.precision,
             provider=given.provider,
+            variants=sorted(set(given.variant)),
             collections=[Collection(path) for path in given.collection],
             queries=given.queries,
             depth=given.depth,
@@ -63,4 +75,5 @@ def summary(bundle: Bundle, provider: Provider) -> str:
     seconds = time.perf_counter() - started
     megabytes = sum(entry.bytes for entry in bundle.manifest.files.values()) / 1e6
     head = f"{bundle.path}: {megabytes:.1f} MB, fused {bundle.manifest.graph.fused}, loads in {seconds:.1f} s ({choice.why})"
-    return f"{head}\n{json.dumps(bundle.manifest.quality['export'], indent=2)}"
+    measured = bundle.manifest.quality["export"] | {name: variant.quality for name, variant in bundle.manifest.variants.items()}
+    return f"{head}\n{json.dumps(measured, indent=2)}"

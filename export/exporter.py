@@ -1,24 +1,20 @@
 """A training run to a bundle, step by step."""
 
-import json
-import shutil
 import tempfile
-from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-import onnx
-
-from export import ExportError
-from export.aggregation import export_aggregator
-from export.graph import OPSET, export_graph, output_name
-from export.precision import WeightPrecision, halve_weights
+from export.graph import OPSET, output_name
+from export.graphs import Graphs, export_graphs
+from export.precision import WeightPrecision
+from export.trained import Trained, load_trained
+from export.variants import VariantKind, variant_name
 from export.verification import Dev, check_parity, check_ranking, compare
 from keyblock import __version__
 from keyblock.bundle import (
-    AGGREGATOR_FILE,
     FREQUENCIES_FILE,
     GRAPH_FILE,
     SELECTOR_FILE,
@@ -27,18 +23,14 @@ from keyblock.bundle import (
     Bundle,
     GraphEntry,
     Manifest,
+    Variant,
     write_bundle,
 )
-from keyblock.pipeline import Pipeline
-from keyblock.runtime.batching import bucket
 from keyblock.runtime.model import GraphModel
-from keyblock.runtime.providers import Provider
+from keyblock.runtime.providers import Provider, ProviderError
 from keyblock.runtime.session import INPUTS
-from training.checkpoints import CheckpointError, chosen
 from training.collection import Collection
 from training.model import CrossEncoder
-from training.ranking import CHOOSER, load_run_pipeline
-from training.scoring import TorchModel
 
 SAMPLE = Path(__file__).parent / "sample"
 VERSIONS = ("torch", "transformers", "onnx")
@@ -54,7 +46,8 @@ class Options:
         collections: dev measurements are taken on these; none: the small sample in this package, without a ranking check.
         queries: of each collection's dev split.
         depth: candidates a query.
-        name: the model's; the run directory's when empty.
+        variants: graphs for another arithmetic that the bundle gets as well.
+        name: the model's; its run's or bundle's when empty.
         overwrite: replace a bundle that stands at the target.
     """
 
@@ -63,181 +56,130 @@ class Options:
     collections: Sequence[Collection] = ()
     queries: int = 200
     depth: int = 100
+    variants: Sequence[VariantKind] = ()
     name: str = ""
     overwrite: bool = False
 
 
-@dataclass(frozen=True)
-class Trained:
-    """What a run gives.
-
-    Attributes:
-        pipeline: the run's.
-        model: the ranker, with the aggregator that its pipeline may need.
-        chooser: the model that selects blocks, where it is another (BinB2).
-    """
-
-    pipeline: Pipeline
-    model: CrossEncoder
-    chooser: CrossEncoder | None = None
-
-    @property
-    def reference(self) -> TorchModel:
-        """PyTorch in fp32: what the graphs are held to."""
-        return TorchModel(self.model, self.pipeline.tokenizer, bf16=False, chooser=self.chooser)
-
-
-@dataclass(frozen=True)
-class Graphs:
-    """The ONNX files of a bundle in one directory; the fused nodes of each encoder by operator."""
-
-    folder: Path
-    aggregated: bool
-    fused: dict[str, dict[str, int]] = field(default_factory=dict)
-
-    def open(self, trained: Trained, provider: Provider) -> GraphModel:
-        """Load them."""
-        aggregator = self.folder / AGGREGATOR_FILE if self.aggregated else None
-        selector = self.folder / SELECTOR_FILE if SELECTOR_FILE in self.fused else None
-        return GraphModel.open_files(trained.pipeline.tokenizer, self.folder / GRAPH_FILE, aggregator, selector, asked=provider)
-
-
-def export_run(run: Path, out: Path, options: Options) -> Bundle:
+def export_run(source: Path, out: Path, options: Options) -> Bundle:
     """Write and verify a bundle.
+
+    Args:
+        source: a training run, or a bundle that is to get variants or another precision.
+        out: where the bundle goes.
+        options: how.
 
     Raises:
         ExportError: the run is incomplete, does not fuse, or fails a check.
-        BundleError: the bundle cannot be written.
+        BundleError: the bundle cannot be written, or the one given is damaged.
         ProviderError: the provider to serve on is not there.
     """
-    trained = _load(run)
+    trained = load_trained(source)
     with tempfile.TemporaryDirectory(prefix="keyblock-export-") as folder:
         plain = export_graphs(trained, Path(folder) / "fp32")
-        served = replace(plain, folder=Path(folder) / "served")
-        shutil.copytree(plain.folder, served.folder)
-        if options.precision is WeightPrecision.FP16:
-            for path in served.folder.iterdir():
-                _halve(path)
-        quality = verify(trained, plain, served, options)
+        served = plain.halved(Path(folder) / "served") if options.precision is WeightPrecision.FP16 else plain
+        variants = {kind: plain.variant(kind, Path(folder) / kind) for kind in options.variants}
+        checks = Checks(trained, plain, options)
+        quality = checks.served(served)
         manifest = Manifest(
-            name=options.name or run.resolve().name,
+            name=options.name or trained.name,
             pipeline=trained.pipeline.config,
-            **_entries(trained, options.precision, plain.fused),
-            provenance=_read_json(run / "provenance.json") | {"export": _software()},
-            quality=_read_json(run / "quality.json") | {"export": quality},
+            **_entries(trained, options.precision.value, served),
+            variants={
+                kind.value: _variant(trained, graphs, kind, checks.variant(kind, graphs)) for kind, graphs in variants.items()
+            },
+            provenance=trained.provenance | {"export": _software()},
+            quality=trained.quality | {"export": quality},
         )
-        files = {path.name: path for path in served.folder.iterdir()}
-        files |= {name: run / name for name in (TOKENIZER_FILE, FREQUENCIES_FILE)}
-        return write_bundle(out, manifest, files, overwrite=options.overwrite)
+        return write_bundle(out, manifest, _files(source, served, variants), overwrite=options.overwrite)
 
 
-def export_graphs(trained: Trained, folder: Path) -> Graphs:
-    """Write the fp32 graphs of a run into a new folder. Raises ExportError when one does not come out as it must."""
-    folder.mkdir()
-    fused = {GRAPH_FILE: export_graph(trained.model, folder / GRAPH_FILE)}
-    if trained.chooser is not None:
-        fused[SELECTOR_FILE] = export_graph(trained.chooser, folder / SELECTOR_FILE)
-    if trained.model.aggregator is not None:
-        export_aggregator(trained.model, folder / AGGREGATOR_FILE)
-    return Graphs(folder, trained.model.aggregator is not None, fused)
+class Checks:
+    """What the graphs must pass, on the dev candidates of the collections, or on the sample.
 
-
-def verify(trained: Trained, plain: Graphs, served: Graphs, options: Options) -> dict[str, Any]:
-    """Check both on the dev candidates of the collections, or on the sample; what was measured, for the manifest.
-
-    Raises ExportError when a check fails.
+    Args:
+        trained: the model in PyTorch.
+        plain: its fp32 graphs; those are held to PyTorch, all others to them.
+        options: what is measured.
     """
-    pipeline = trained.pipeline
-    collections = options.collections or [Collection(SAMPLE)]
-    devs = [Dev.build(collection, pipeline, options.queries, options.depth) for collection in collections]
-    reference, model = plain.open(trained, Provider.CPU), served.open(trained, options.provider)
-    parity = check_parity(trained.reference, reference, devs[0])
-    compared = {dev.preparation.collection.name: compare(reference, model, dev) for dev in devs}
-    quality: dict[str, Any] = {
-        "provider": model.session.choice.provider,
-        "precision": model.session.choice.precision,
-        "parity": parity,
-        "budget": pipeline.config.packing.budget,
-        "depth": options.depth,
-        "collections": compared,
+
+    def __init__(self, trained: Trained, plain: Graphs, options: Options) -> None:
+        collections = options.collections or [Collection(SAMPLE)]
+        self._devs = [Dev.build(collection, trained.pipeline, options.queries, options.depth) for collection in collections]
+        self._reference = plain.open(trained.pipeline.tokenizer, Provider.CPU)
+        self._trained, self._options = trained, options
+
+    def served(self, graphs: Graphs) -> dict[str, Any]:
+        """What was measured of the graphs that the bundle serves, for the manifest. Raises ExportError when a check fails."""
+        model = graphs.open(self._trained.pipeline.tokenizer, self._options.provider)
+        parity = check_parity(self._trained.reference, self._reference, self._devs[0])
+        return self._compared(model) | {"parity": parity}
+
+    def variant(self, kind: VariantKind, graphs: Graphs) -> dict[str, Any]:
+        """The same of a variant, on the provider that it is made for; why not, where that is not here. Raises ExportError."""
+        try:
+            model = graphs.open(self._trained.pipeline.tokenizer, kind.provider, kind.value)
+        except ProviderError as error:
+            return {"unmeasured": str(error)}
+        return self._compared(model)
+
+    def _compared(self, model: GraphModel) -> dict[str, Any]:
+        compared = {dev.preparation.collection.name: compare(self._reference, model, dev) for dev in self._devs}
+        choice = model.session.choice
+        quality: dict[str, Any] = {
+            "provider": choice.provider,
+            "precision": choice.precision,
+            "budget": self._trained.pipeline.config.packing.budget,
+            "depth": self._options.depth,
+            "collections": compared,
+        }
+        if self._options.collections:
+            quality["nDCG@10 lost"] = check_ranking(compared, f"{choice.provider} in {choice.precision}")
+        return quality
+
+
+def _files(source: Path, served: Graphs, variants: Mapping[VariantKind, Graphs]) -> dict[str, Path]:
+    """Where each file of the bundle comes from."""
+    files = {name: source / name for name in (TOKENIZER_FILE, FREQUENCIES_FILE)}
+    files |= {path.name: path for path in served.folder.iterdir()}
+    return files | {variant_name(name, kind): graphs.folder / name for kind, graphs in variants.items() for name in graphs.fused}
+
+
+def _variant(trained: Trained, graphs: Graphs, kind: VariantKind, quality: dict[str, Any]) -> Variant:
+    entries = {
+        field: entry.model_copy(update={"file": variant_name(entry.file, kind)})
+        for field, entry in _encoders(trained, kind.value, graphs).items()
     }
-    if options.collections:
-        quality["nDCG@10 lost"] = check_ranking(compared)
-    return quality
+    return Variant(**entries, quality=quality)
 
 
-def _load(run: Path) -> Trained:
-    for name in ("pipeline.json", TOKENIZER_FILE, FREQUENCIES_FILE):
-        if not (run / name).exists():
-            raise ExportError(f"{run}: has no {name}; give a run directory of keyblock-train")
-    try:
-        checkpoint = chosen(run)
-    except CheckpointError as error:
-        raise ExportError(str(error)) from None
-    try:
-        pipeline = load_run_pipeline(run)
-        model = CrossEncoder.load(checkpoint, attention="eager")
-        selects = pipeline.learned is not None and (run / CHOOSER).is_dir()  # one that selected in training alone is not served
-        chooser = CrossEncoder.load(run / CHOOSER, attention="eager") if selects else None
-    except (ValueError, OSError, RuntimeError) as error:
-        raise ExportError(
-            f"{run}: cannot be read ({' '.join(str(error).split())[:300]}); train it again, or copy it again"
-        ) from None
-    if pipeline.aggregator.learned != (model.aggregator is not None):
-        has = "has no aggregator" if model.aggregator is None else "has an aggregator"
-        raise ExportError(f"{run}: its pipeline's aggregator is {pipeline.aggregator.name!r}, but its model {has}; train it again")
-    if pipeline.learned is not None and chooser is None and (due := _selector_run(run)):
-        raise ExportError(f"{run}: has no {CHOOSER}, the model that selects its blocks ({due}); copy the run again")
-    for encoder in (model, chooser):
-        if encoder is not None:
-            _check_positions(run, pipeline, encoder)
-    return Trained(pipeline, model, chooser)
-
-
-def _selector_run(run: Path) -> str | None:
-    """The run or bundle whose model selects for this one, as its recipe names it."""
-    recipe = _read_json(run / "provenance.json").get("recipe") or {}
-    selector: str | None = recipe.get("selector_run")
-    return selector
-
-
-def _check_positions(run: Path, pipeline: Pipeline, model: CrossEncoder) -> None:
-    longest, positions = pipeline.config.packing.budget_range[1], model.encoder.config.max_position_embeddings
-    if bucket(longest) > positions:
-        raise ExportError(
-            f"{run}: budgets go to {longest} tokens, padded to {bucket(longest)}, but the encoder has {positions} positions; "
-            "lower packing.budget_range in pipeline.json"
-        )
-
-
-def _halve(path: Path) -> None:
-    graph = onnx.load(str(path))
-    halve_weights(graph)
-    onnx.save(graph, str(path))
-
-
-def _entries(trained: Trained, precision: WeightPrecision, fused: dict[str, dict[str, int]]) -> dict[str, Any]:
+def _entries(trained: Trained, precision: str, graphs: Graphs) -> dict[str, Any]:
     """The manifest's entries of the graphs."""
-    entries: dict[str, Any] = {"graph": _entry(trained.model, precision, GRAPH_FILE, fused)}
-    if trained.chooser is not None:
-        entries["selector_graph"] = _entry(trained.chooser, precision, SELECTOR_FILE, fused)
+    entries: dict[str, Any] = {**_encoders(trained, precision, graphs)}
     if (aggregator := trained.model.aggregator) is not None:
         hidden = trained.model.encoder.config.hidden_size
-        entries["aggregator"] = AggregatorEntry(precision=precision.value, opset=OPSET, hidden=hidden, kind=aggregator.description)
+        entries["aggregator"] = AggregatorEntry(precision=precision, opset=OPSET, hidden=hidden, kind=aggregator.description)
     return entries
 
 
-def _entry(model: CrossEncoder, precision: WeightPrecision, file: str, fused: dict[str, dict[str, int]]) -> GraphEntry:
+def _encoders(trained: Trained, precision: str, graphs: Graphs) -> dict[str, GraphEntry]:
+    entries = {"graph": _entry(trained.model, precision, GRAPH_FILE, graphs)}
+    if trained.chooser is not None:
+        entries["selector_graph"] = _entry(trained.chooser, precision, SELECTOR_FILE, graphs)
+    return entries
+
+
+def _entry(model: CrossEncoder, precision: str, file: str, graphs: Graphs) -> GraphEntry:
     config = model.encoder.config
     return GraphEntry(
         file=file,
-        precision=precision.value,
+        precision=precision,
         opset=OPSET,
         inputs=dict.fromkeys(INPUTS, "int64"),
         output=output_name(model),
         max_length=config.max_position_embeddings,
         vocabulary_size=config.vocab_size,
-        fused=fused[file],
+        fused=graphs.fused[file],
     )
 
 
@@ -245,15 +187,3 @@ def _software() -> dict[str, str]:
     import onnxruntime  # whichever wheel it came in
 
     return {"keyblock": __version__, "onnxruntime": onnxruntime.__version__} | {name: version(name) for name in VERSIONS}
-
-
-def _read_json(path: Path) -> dict[str, Any]:
-    if not path.exists():
-        return {}
-    try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError as error:
-        raise ExportError(f"{path}: not JSON ({error}); restore or delete it") from None
-    if not isinstance(content, dict):
-        raise ExportError(f"{path}: must hold a JSON object; restore or delete it")
-    return content

@@ -68,6 +68,9 @@ def export_graph(model: CrossEncoder, path: Path) -> dict[str, int]:
     fused = {name: count for name, count in optimized.get_fused_operator_statistics().items() if count}
     check_fused(fused, config.num_hidden_layers)
     narrow_last_layer(optimized.model)
+    optimized.model.opset_import.append(
+        onnx.helper.make_opsetid("com.microsoft", 1)
+    )  # ONNX Runtime does without, other tools do not
     check_inputs(optimized.model, None if model.aggregator is None else 1 + config.hidden_size)
     onnx.save(optimized.model, str(path))
     return fused

@@ -141,8 +141,12 @@ def logit_differences(before: Sequence[NDArray[np.float32]], after: Sequence[NDA
     return {"mean": float(moved.mean()), "p99": float(np.quantile(moved, 0.99)), "max": float(moved.max()), "pairs": len(moved)}
 
 
-def check_ranking(compared: dict[str, dict[str, Any]]) -> float:
-    """What nDCG@10 loses at the served precision, as the mean over the collections; negative for a gain.
+def check_ranking(compared: dict[str, dict[str, Any]], where: str) -> float:
+    """What nDCG@10 loses against fp32, as the mean over the collections; negative for a gain.
+
+    Args:
+        compared: from `compare`, by collection.
+        where: the provider and precision, for the error.
 
     Raises ExportError beyond RANKING_LOSS.
     """
@@ -151,7 +155,7 @@ def check_ranking(compared: dict[str, dict[str, Any]]) -> float:
     if lost > RANKING_LOSS:
         each = ", ".join(f"{name} {loss:+.4f}" for name, loss in losses.items())
         raise ExportError(
-            f"nDCG@10 on dev loses {lost:.4f} at the served precision ({each}; {RANKING_LOSS} is allowed); measure more --queries, "
-            "or export with --precision fp32"
+            f"nDCG@10 on dev loses {lost:.4f} on {where} ({each}; {RANKING_LOSS} is allowed); measure more --queries, "
+            "or export with --precision fp32 and without that variant"
         )
     return lost

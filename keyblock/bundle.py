@@ -1,8 +1,9 @@
 """The bundle: one directory that holds all that serving a ranker needs, and refuses to load when anything in it is off.
 
 ``bundle.json`` (the manifest), ``tokenizer.json``, ``model.onnx`` and ``frequencies.tsv``; a ranker that combines states has its
-aggregator in ``aggregator.onnx``, one whose blocks another model chooses has that in ``selector.onnx``. The manifest names every
-other file with its size and SHA-256. Files that it does not name (a README, a licence) are left alone and never read.
+aggregator in ``aggregator.onnx``, one whose blocks another model chooses has that in ``selector.onnx``; a variant, the same
+encoders for another arithmetic, has files like ``model.int8.onnx``. The manifest names every other file with its size and SHA-256.
+Files that it does not name (a README, a licence) are left alone and never read.
 """
 
 import hashlib
@@ -14,7 +15,7 @@ import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 from pydantic_core import from_json
@@ -25,7 +26,7 @@ from keyblock.pipeline import Pipeline, PipelineConfig
 from keyblock.selection import SELECTORS, Learned
 from keyblock.tokenization import Tokenizer
 
-FORMAT_VERSION = 2  # 2 added aggregator and selector_graph; 1 is read unchanged
+FORMAT_VERSION = 3  # 2 added aggregator and selector_graph, 3 added variants; older ones are read unchanged
 MANIFEST_FILE, TOKENIZER_FILE, GRAPH_FILE, FREQUENCIES_FILE = "bundle.json", "tokenizer.json", "model.onnx", "frequencies.tsv"
 AGGREGATOR_FILE, SELECTOR_FILE = "aggregator.onnx", "selector.onnx"
 _PLAIN_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")  # no folder, no "..", nothing hidden
@@ -78,6 +79,15 @@ class AggregatorEntry(BaseModel):
     kind: dict[str, Any] = Field({}, description="the module, as the training recipe describes it")
 
 
+class Variant(BaseModel):
+    """The same encoders, made for another arithmetic than the one that `Manifest.graph` serves."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+    graph: GraphEntry
+    selector_graph: GraphEntry | None = Field(None, description="where the manifest has one")
+    quality: dict[str, Any] = Field({}, description="what the arithmetic changes, measured at export")
+
+
 class Manifest(BaseModel):
     """``bundle.json``.
 
@@ -95,6 +105,9 @@ class Manifest(BaseModel):
     aggregator: AggregatorEntry | None = Field(None, description="combines states, where pipeline.aggregator does")
     selector_graph: GraphEntry | None = Field(
         None, description="another ranker, of single blocks, that chooses for a learned selector (BinB2); none: the ranker itself"
+    )
+    variants: dict[Literal["int8", "fp16"], Variant] = Field(
+        {}, description="graphs for another arithmetic: int8 for plain CPUs, fp16 (without padding) for CUDA"
     )
     files: dict[str, FileEntry] = Field({}, description="every file but bundle.json, by name")
     provenance: dict[str, Any] = Field({}, description="where the model comes from")
@@ -119,12 +132,16 @@ class Manifest(BaseModel):
             raise ValueError(
                 f"there is an entry 'selector_graph', but pipeline.selector {self.pipeline.selector['name']!r} asks none"
             )
+        for name, variant in self.variants.items():
+            if (variant.selector_graph is None) != (self.selector_graph is None):
+                raise ValueError(f"variant {name} and the bundle must both have an entry 'selector_graph', or neither")
         return self
 
     @property
     def encoders(self) -> list[GraphEntry]:
-        """The graphs that read token ids: the ranker's, and the selector's where it has one of its own."""
-        return [self.graph] if self.selector_graph is None else [self.graph, self.selector_graph]
+        """The graphs that read token ids, variants included: rankers, and selectors where these have graphs of their own."""
+        kinds: list[Manifest | Variant] = [self, *self.variants.values()]
+        return [entry for kind in kinds for entry in (kind.graph, kind.selector_graph) if entry is not None]
 
     @property
     def needed(self) -> list[str]:
@@ -153,10 +170,15 @@ class Bundle:
         """The learned aggregator's ONNX file; None for a ranker without one."""
         return self.path / self.manifest.aggregator.file if self.manifest.aggregator else None
 
-    @property
-    def selector_path(self) -> Path | None:
-        """The ONNX file of the model that chooses blocks; None where none does, or the ranker itself."""
-        return self.path / self.manifest.selector_graph.file if self.manifest.selector_graph else None
+    def encoder_paths(self, precision: str) -> tuple[Path, Path | None]:
+        """The ONNX files of the ranker and of the model that chooses blocks (None: none does, or the ranker itself).
+
+        Args:
+            precision: what they are to be computed in; where no variant is made for it, the bundle's own graphs are meant.
+        """
+        variants = (variant for name, variant in self.manifest.variants.items() if name == precision)
+        kind: Manifest | Variant = next(variants, self.manifest)
+        return self.path / kind.graph.file, self.path / kind.selector_graph.file if kind.selector_graph else None
 
 
 def load_bundle(path: str | Path) -> Bundle:

@@ -10,7 +10,7 @@ from keyblock.bundle import Bundle
 from keyblock.packing import Packed
 from keyblock.runtime.aggregator import AggregatorSession
 from keyblock.runtime.batching import TOKEN_CAP, score_all
-from keyblock.runtime.providers import Precision, Provider
+from keyblock.runtime.providers import Choice, Precision, Provider, resolve
 from keyblock.runtime.session import Session, SessionError
 from keyblock.tokenization import Tokenizer
 
@@ -53,9 +53,13 @@ class GraphModel:
         threads: int | None = None,
         precision: Precision | str = Precision.AUTO,
     ) -> "GraphModel":
-        """Open a session for each graph of the bundle. Raises ProviderError and SessionError."""
-        paths = bundle.graph_path, bundle.aggregator_path, bundle.selector_path
-        return cls.open_files(bundle.tokenizer, *paths, asked=asked, threads=threads, precision=precision)
+        """Open a session for each graph of the bundle: of those that are made for the chosen precision, where there are some.
+
+        Raises ProviderError and SessionError.
+        """
+        choice = resolve(asked, threads=threads, precision=precision, variants=bundle.manifest.variants)
+        graph, selector = bundle.encoder_paths(choice.precision)
+        return cls.open_files(bundle.tokenizer, graph, bundle.aggregator_path, selector, asked=choice, threads=threads)
 
     @classmethod
     def open_files(
@@ -64,17 +68,16 @@ class GraphModel:
         graph: Path,
         aggregator: Path | None,
         selector: Path | None,
-        asked: Provider | str = Provider.AUTO,
+        asked: Provider | Choice | str = Provider.AUTO,
         threads: int | None = None,
-        precision: Precision | str = Precision.AUTO,
     ) -> "GraphModel":
         """Open a session for each ONNX file. Raises ProviderError and SessionError."""
-        session = Session(graph, asked, threads, precision)
+        session = Session(graph, asked, threads)
         return cls(
             tokenizer,
             session,
             None if aggregator is None else AggregatorSession(aggregator, session.choice.provider, threads),
-            None if selector is None else Session(selector, asked, threads, precision),
+            None if selector is None else Session(selector, session.choice, threads),
         )
 
     def outputs(self, sequences: Sequence[Packed]) -> NDArray[np.float32]:

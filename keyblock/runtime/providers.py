@@ -2,13 +2,14 @@
 
 import ctypes
 import json
+from collections.abc import Collection
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, TypeVar
 
 import onnxruntime
 
-from keyblock.runtime.cpus import bf16_feature, default_threads
+from keyblock.runtime.cpus import BF16_FLAGS, INT8_FLAGS, bf16_feature, default_threads, int8_feature
 
 
 class ProviderError(RuntimeError):
@@ -16,7 +17,7 @@ class ProviderError(RuntimeError):
 
 
 class Provider(StrEnum):
-    """Who computes; `auto` takes the first of cuda, openvino and cpu that is there."""
+    """Who computes; `auto` takes the fastest that is there: see WAYS."""
 
     CUDA = "cuda"
     TENSORRT = "tensorrt"
@@ -26,10 +27,12 @@ class Provider(StrEnum):
 
 
 class Precision(StrEnum):
-    """Arithmetic of OpenVINO's matrix products; `auto` is bf16 where the CPU has it in hardware, else f32."""
+    """Arithmetic of the matrix products; `auto` is the fastest that is there."""
 
     BF16 = "bf16"
-    F32 = "f32"
+    FP16 = "fp16"
+    INT8 = "int8"
+    FP32 = "fp32"
     AUTO = "auto"
 
 
@@ -47,6 +50,18 @@ _INSTALL = {
 }
 
 
+WAYS = (  # the fastest first
+    (Provider.CUDA, Precision.FP16),
+    (Provider.CUDA, Precision.FP32),
+    (Provider.TENSORRT, Precision.FP32),
+    (Provider.OPENVINO, Precision.BF16),
+    (Provider.CPU, Precision.INT8),
+    (Provider.OPENVINO, Precision.FP32),
+    (Provider.CPU, Precision.FP32),
+)
+_OPENVINO_NAMES = {Precision.BF16: "bf16", Precision.FP32: "f32"}
+
+
 @dataclass(frozen=True)
 class Choice:
     """A provider that is there.
@@ -55,38 +70,79 @@ class Choice:
         provider: never `auto`.
         ort_providers: names and options for ``onnxruntime.InferenceSession``, the wanted one first.
         why: one sentence for the log and for /info.
-        precision: of the matrix products.
+        precision: of the matrix products; never `auto`. For int8 and fp16 a bundle has graphs of their own.
     """
 
     provider: Provider
     ort_providers: list[tuple[str, dict[str, Any]]]
     why: str
-    precision: Precision = Precision.F32
+    precision: Precision = Precision.FP32
 
 
-def resolve(asked: Provider | str, *, threads: int | None = None, precision: Precision | str = Precision.AUTO) -> Choice:
-    """Choose the provider.
+def resolve(
+    asked: Provider | str,
+    *,
+    threads: int | None = None,
+    precision: Precision | str = Precision.AUTO,
+    variants: Collection[str] = (),
+) -> Choice:
+    """Choose the first of WAYS that is asked for and there. TensorRT is never chosen unasked: it stalls on each new shape.
 
     Args:
         asked: what the configuration names.
         threads: of the OpenVINO pool; the container's CPU quota by default.
-        precision: of OpenVINO's arithmetic; the others compute in f32 (CUDA with TF32 products, ONNX Runtime's default).
+        precision: what the configuration names; CUDA's fp32 has TF32 products, ONNX Runtime's default.
+        variants: precisions that the bundle has graphs of their own for: int8, fp16.
 
     Raises:
         ProviderError: it is not there, or cannot compute in that precision.
     """
     asked, precision = _member(Provider, asked), _member(Precision, precision)
-    if asked is not Provider.AUTO:
-        if missing := _missing(asked):
-            raise ProviderError(f"provider {asked} was asked for, but {missing}; {_INSTALL[asked]}, or ask for cpu or auto")
-        return _choice(asked, "asked for", threads, precision)
-    absent: list[str] = []
-    for provider in (Provider.CUDA, Provider.OPENVINO):
-        missing = _missing(provider)
-        if not missing:
-            return _choice(provider, "; ".join(["auto", *absent, f"{provider} is there"]), threads, precision)
-        absent.append(f"no {provider}: {missing}")
-    return _choice(Provider.CPU, "; ".join(["auto", *absent]), threads, precision)
+    if asked is not Provider.AUTO and (missing := _missing(asked)):
+        raise ProviderError(f"provider {asked} was asked for, but {missing}; {_INSTALL[asked]}, or ask for cpu or auto")
+    passed: list[str] = []
+    for provider, arithmetic in _ways(asked, precision):
+        if missing := _missing(provider):
+            passed.append(f"no {provider}: {missing}")
+        elif lacking := _lacking(arithmetic, precision, variants):
+            passed.append(f"no {arithmetic} on {provider}: {lacking}")
+        else:
+            head = "auto" if asked is Provider.AUTO else "asked for"
+            chosen = f"{provider} in {arithmetic}{_because(arithmetic)}"
+            return Choice(provider, _options(provider, arithmetic, threads), _told([head, *passed, chosen]), arithmetic)
+    raise ProviderError(f"precision {precision} was asked for, but {_told(passed)}; ask for precision auto")
+
+
+def _ways(asked: Provider, precision: Precision) -> list[tuple[Provider, Precision]]:
+    """Those that were asked for. Raises ProviderError when there are none."""
+    of_provider = [way for way in WAYS if way[0] is asked or (asked is Provider.AUTO and way[0] is not Provider.TENSORRT)]
+    ways = [way for way in of_provider if precision in (way[1], Precision.AUTO)]
+    if not ways:
+        known = " or ".join(arithmetic for _, arithmetic in of_provider)
+        raise ProviderError(
+            f"precision {precision} was asked for, but {asked} computes in {known}; ask for one of them, or for provider auto"
+        )
+    return ways
+
+
+def _lacking(arithmetic: Precision, asked: Precision, variants: Collection[str]) -> str:
+    """Why a provider that is there cannot, or should not, compute so; empty when it can."""
+    if arithmetic in (Precision.INT8, Precision.FP16) and arithmetic not in variants:
+        return f"the bundle has no {arithmetic} graphs (keyblock-export --variant {arithmetic} writes them)"
+    if arithmetic is Precision.BF16 and not bf16_feature():
+        return f"this CPU has neither {' nor '.join(BF16_FLAGS)}"
+    if arithmetic is Precision.INT8 and asked is Precision.AUTO and not int8_feature():
+        return f"this CPU has none of {', '.join(INT8_FLAGS)}, without which int8 is slow or overflows"
+    return ""
+
+
+def _because(arithmetic: Precision) -> str:
+    feature = {Precision.BF16: bf16_feature, Precision.INT8: int8_feature}.get(arithmetic, lambda: None)()
+    return f", since the CPU has {feature}" if feature else ""
+
+
+def _told(parts: list[str]) -> str:
+    return "; ".join(dict.fromkeys(parts))
 
 
 def _member(kind: type[M], value: str) -> M:
@@ -106,35 +162,21 @@ def _missing(provider: Provider) -> str:
     return ""
 
 
-def _choice(provider: Provider, why: str, threads: int | None, precision: Precision) -> Choice:
-    if provider is not Provider.OPENVINO and precision is Precision.BF16:
-        raise ProviderError(
-            f"precision bf16 was asked for, but {provider} computes in f32 here; ask for openvino, or for precision auto"
-        )
+def _options(provider: Provider, arithmetic: Precision, threads: int | None) -> list[tuple[str, dict[str, Any]]]:
+    """Names and options as ONNX Runtime wants them."""
     if provider is Provider.OPENVINO:
-        precision, reason = openvino_precision(precision, bf16_feature())
-        options = _openvino_options(threads or default_threads(), precision)
-        return Choice(provider, [(ORT_NAMES[provider], options)], f"{why}; {reason}", precision)
+        return [(ORT_NAMES[provider], _openvino_options(threads or default_threads(), arithmetic))]
     names = [ORT_NAMES[provider]] if provider is Provider.CPU else [ORT_NAMES[provider], ORT_NAMES[Provider.CPU]]
-    return Choice(provider, [(name, _OPTIONS.get(name, {})) for name in names], why)
+    return [(name, _OPTIONS.get(name, {})) for name in names]
 
 
 # the arena asks for what a shape needs: shapes are a small closed set, so doubling would only waste GPU memory
 _OPTIONS: dict[str, dict[str, Any]] = {ORT_NAMES[Provider.CUDA]: {"arena_extend_strategy": "kSameAsRequested"}}
 
 
-def openvino_precision(asked: Precision, feature: str | None) -> tuple[Precision, str]:
-    """The precision OpenVINO computes in on a CPU with this bf16 feature, and why. Raises ProviderError for bf16 without one."""
-    if asked is Precision.BF16 and not feature:
-        raise ProviderError("precision bf16 was asked for, but this CPU has neither amx_bf16 nor avx512_bf16; ask for auto or f32")
-    if asked is not Precision.AUTO:
-        return asked, f"{asked} was asked for"
-    return (Precision.BF16, f"bf16, since the CPU has {feature}") if feature else (Precision.F32, "f32, since the CPU has no bf16")
-
-
 def _openvino_options(threads: int, precision: Precision) -> dict[str, Any]:
     plugin = {
-        "INFERENCE_PRECISION_HINT": precision.value,
+        "INFERENCE_PRECISION_HINT": _OPENVINO_NAMES[precision],
         "INFERENCE_NUM_THREADS": str(threads),
         "PERFORMANCE_HINT": "LATENCY",  # one stream: a single thread feeds a session
     }

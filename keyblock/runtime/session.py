@@ -31,9 +31,10 @@ class Session:
 
     Args:
         graph_path: the ONNX file.
-        asked: the provider; what is not there raises ProviderError, and so does one that fell back after loading.
+        asked: the provider, or a choice made before; what is not there raises ProviderError, and so does one that fell back after
+            loading.
         threads: the compute pool's; the container's CPU quota by default.
-        precision: of OpenVINO's arithmetic.
+        precision: of the arithmetic, where `asked` is no choice; for int8 and fp16 the graph must be one of that kind.
 
     Raises:
         ProviderError: the provider is not there or was not used.
@@ -43,12 +44,15 @@ class Session:
     def __init__(
         self,
         graph_path: str | Path,
-        asked: Provider | str = Provider.AUTO,
+        asked: Provider | Choice | str = Provider.AUTO,
         threads: int | None = None,
         precision: Precision | str = Precision.AUTO,
     ) -> None:
         self.threads = threads or default_threads()
-        self.choice = resolve(asked, threads=self.threads, precision=precision)
+        own_kind = () if precision == Precision.AUTO else (precision,)
+        self.choice = (
+            asked if isinstance(asked, Choice) else resolve(asked, threads=self.threads, precision=precision, variants=own_kind)
+        )
         self._session = open_graph(Path(graph_path), self.choice, self.threads)
         self._inputs = _check_inputs(Path(graph_path), self._session)
         self.width = _width(Path(graph_path), self._session)

@@ -148,7 +148,7 @@ def test_the_best_model_on_dev_is_exported(tmp_path: Path, save_run: SaveRun, ti
 def test_what_was_measured_is_in_the_bundle(run: Path, tmp_path: Path) -> None:
     options = Options(collections=[Collection(SAMPLE)], provider=Provider.CPU, **FEW)
     measured = export_run(run, tmp_path / "bundle", options).manifest.quality["export"]
-    assert (measured["provider"], measured["precision"]) == ("cpu", "f32")
+    assert (measured["provider"], measured["precision"]) == ("cpu", "fp32")
     assert measured["parity"]["max"] <= 1e-3
     assert measured["nDCG@10 lost"] <= 0.002
     found = measured["collections"]["sample"]

@@ -16,6 +16,7 @@ from keyblock.bundle import (
     FileEntry,
     GraphEntry,
     Manifest,
+    Variant,
     load_bundle,
     write_bundle,
 )
@@ -105,14 +106,39 @@ def test_aggregator_and_selector_read_back(tmp_path: Path, all_files: dict[str, 
     loaded = load_bundle(write_bundle(tmp_path / "bundle", with_all_graphs(), all_files).path)
     assert loaded.manifest.model_copy(update={"files": {}}) == with_all_graphs()
     assert loaded.aggregator_path == tmp_path / "bundle" / "aggregator.onnx"
-    assert loaded.selector_path == tmp_path / "bundle" / "selector.onnx"
+    assert loaded.encoder_paths("bf16") == (loaded.graph_path, tmp_path / "bundle" / "selector.onnx")
     (tmp_path / "bundle" / "aggregator.onnx").unlink()
     assert refusal(tmp_path / "bundle").startswith("/aggregator.onnx: is missing")
 
 
 def test_a_bundle_has_neither_by_default(bundle: Path) -> None:
     loaded = load_bundle(bundle)
-    assert (loaded.aggregator_path, loaded.selector_path) == (None, None)
+    assert (loaded.aggregator_path, loaded.encoder_paths("int8")) == (None, (loaded.graph_path, None))
+
+
+def variant(*names: str) -> Variant:
+    """The ranker's and the selector's graphs for another arithmetic."""
+    entries = [GraphEntry(file=name, inputs={"input_ids": "int64"}, vocabulary_size=len(WORDS), max_length=256) for name in names]
+    return Variant(graph=entries[0], selector_graph=entries[1] if len(entries) > 1 else None, quality={"nDCG@10 lost": 0.001})
+
+
+def test_variants_read_back(tmp_path: Path, all_files: dict[str, Path]) -> None:
+    names = "model.int8.onnx", "selector.int8.onnx"
+    given = with_all_graphs(variants={"int8": variant(*names)})
+    files = all_files | dict.fromkeys(names, all_files["model.onnx"])
+    loaded = load_bundle(write_bundle(tmp_path / "bundle", given, files).path)
+    assert loaded.manifest.variants == given.variants
+    assert [path.name for path in loaded.encoder_paths("int8") if path] == list(names)
+    assert [path.name for path in loaded.encoder_paths("fp32") if path] == ["model.onnx", "selector.onnx"]
+    (tmp_path / "bundle" / names[1]).unlink()
+    assert refusal(tmp_path / "bundle").startswith("/selector.int8.onnx: is missing")
+
+
+def test_a_variant_of_another_bundle() -> None:
+    with pytest.raises(ValueError, match="variant int8 and the bundle must both have an entry 'selector_graph', or neither"):
+        with_all_graphs(variants={"int8": variant("model.int8.onnx")})
+    with pytest.raises(ValueError, match=r"variants\.int4"):
+        manifest(variants={"int4": variant("model.int4.onnx")})
 
 
 @pytest.mark.parametrize("name", ["aggregator.onnx", "selector.onnx"])
@@ -214,7 +240,7 @@ def test_a_damaged_file(bundle: Path, name: str) -> None:
         (b'{"format_version": "1"}', "format_version must be a whole number from 1, not '1'"),
         (b'{"format_version": true}', "not True"),
         (b'{"format_version": 0}', "not 0"),
-        (b'{"format_version": 3, "new": 1}', "format 3 is newer than this KeyBlock reads (2); update KeyBlock"),
+        (b'{"format_version": 4, "new": 1}', "format 4 is newer than this KeyBlock reads (3); update KeyBlock"),
         (b'{"format_version": 1}', "name: Field required"),
         (b" " * (17 << 20), "larger than 16 MiB"),
     ],

@@ -67,7 +67,7 @@ def settings(bundle_path: Path) -> Settings:
     return Settings(
         bundle=bundle_path,
         provider=Provider.CPU,
-        precision=Precision.F32,
+        precision=Precision.FP32,
         threads=2,
         token_cap=1024,
         max_documents=64,

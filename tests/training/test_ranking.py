@@ -40,7 +40,7 @@ def fused_run(toy_run: Path, toy_bundle: Bundle, toy: Collection) -> LocalRanker
 
 @pytest.fixture(scope="module")
 def client(toy_bundle: Bundle) -> Iterator[TestClient]:
-    settings = Settings(bundle=toy_bundle.path, provider=Provider.CPU, precision=Precision.F32, threads=1)
+    settings = Settings(bundle=toy_bundle.path, provider=Provider.CPU, precision=Precision.FP32, threads=1)
     with TestClient(create_app(settings)) as client:
         while client.get("/health/ready").status_code != 200:
             assert client.get("/health/live").status_code == 200

@@ -1,10 +1,12 @@
 import json
+from collections.abc import Callable
 
 import onnxruntime
 import pytest
 
+from keyblock.runtime import providers
 from keyblock.runtime.cpus import bf16_feature
-from keyblock.runtime.providers import ORT_NAMES, Precision, Provider, ProviderError, cuda_devices, openvino_precision, resolve
+from keyblock.runtime.providers import ORT_NAMES, Precision, Provider, ProviderError, cuda_devices, resolve
 
 AVAILABLE = onnxruntime.get_available_providers()
 HAS_OPENVINO = "OpenVINOExecutionProvider" in AVAILABLE
@@ -16,7 +18,7 @@ def test_cpu_is_always_there() -> None:
     choice = resolve("cpu")
     assert choice.provider is Provider.CPU
     assert choice.ort_providers == [("CPUExecutionProvider", {})]
-    assert choice.precision is Precision.F32
+    assert choice.precision is Precision.FP32
 
 
 @pytest.mark.parametrize("asked", [Provider.CUDA, Provider.TENSORRT, Provider.OPENVINO])
@@ -39,48 +41,127 @@ def test_auto_says_why() -> None:
 @needs_openvino
 def test_openvino_computes_in_the_precision_of_the_cpu() -> None:
     choice = resolve("openvino", threads=3)
-    wanted = "bf16" if bf16_feature() else "f32"
+    wanted = "bf16" if bf16_feature() else "fp32"
     (name, options), *rest = choice.ort_providers
     assert (name, rest) == ("OpenVINOExecutionProvider", [])
     assert options["device_type"] == "CPU"
     plugin = json.loads(options["load_config"])["CPU"]
-    assert plugin == {"INFERENCE_PRECISION_HINT": wanted, "INFERENCE_NUM_THREADS": "3", "PERFORMANCE_HINT": "LATENCY"}
+    hint = {"bf16": "bf16", "fp32": "f32"}[wanted]
+    assert plugin == {"INFERENCE_PRECISION_HINT": hint, "INFERENCE_NUM_THREADS": "3", "PERFORMANCE_HINT": "LATENCY"}
     assert choice.precision == wanted
     assert wanted in choice.why
 
 
 @needs_openvino
 def test_openvino_in_full_precision() -> None:
-    choice = resolve("openvino", precision="f32")
-    assert choice.precision is Precision.F32
+    choice = resolve("openvino", precision="fp32")
+    assert choice.precision is Precision.FP32
     assert '"f32"' in choice.ort_providers[0][1]["load_config"]
 
 
+CUDA, OPENVINO, CPU, TENSORRT = Provider.CUDA, Provider.OPENVINO, Provider.CPU, Provider.TENSORRT
+BF16, FP16, INT8, FP32 = Precision.BF16, Precision.FP16, Precision.INT8, Precision.FP32
+ALL = {CUDA, TENSORRT, OPENVINO, CPU}
+
+
+@pytest.fixture
+def machine(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
+    """Makes this machine another one."""
+
+    def make(present: set[Provider], bf16: str | None = None, int8: str | None = None) -> None:
+        monkeypatch.setattr(providers, "_missing", lambda provider: "" if provider in present else "none here")
+        monkeypatch.setattr(providers, "bf16_feature", lambda: bf16)
+        monkeypatch.setattr(providers, "int8_feature", lambda: int8)
+
+    return make
+
+
 @pytest.mark.parametrize(
-    ("asked", "feature", "precision", "why"),
+    ("present", "bf16", "int8", "variants", "chosen"),
     [
-        (Precision.AUTO, "amx_bf16", Precision.BF16, "bf16, since the CPU has amx_bf16"),
-        (Precision.AUTO, None, Precision.F32, "f32, since the CPU has no bf16"),
-        (Precision.F32, "amx_bf16", Precision.F32, "f32 was asked for"),
-        (Precision.BF16, "avx512_bf16", Precision.BF16, "bf16 was asked for"),
+        (ALL, "amx_bf16", "amx_int8", ["int8", "fp16"], (CUDA, FP16)),
+        (ALL, "amx_bf16", "amx_int8", ["int8"], (CUDA, FP32)),
+        ({TENSORRT, OPENVINO, CPU}, "amx_bf16", "amx_int8", ["int8", "fp16"], (OPENVINO, BF16)),
+        ({OPENVINO, CPU}, None, "avx512_vnni", ["int8", "fp16"], (CPU, INT8)),
+        ({OPENVINO, CPU}, None, None, ["int8"], (OPENVINO, FP32)),
+        ({OPENVINO, CPU}, None, "avx512_vnni", [], (OPENVINO, FP32)),
+        ({CPU}, "amx_bf16", "amx_int8", ["int8"], (CPU, INT8)),
+        ({CPU}, "amx_bf16", "amx_int8", [], (CPU, FP32)),
     ],
 )
-def test_the_cpu_decides_the_precision(asked: Precision, feature: str | None, precision: Precision, why: str) -> None:
-    assert openvino_precision(asked, feature) == (precision, why)
+def test_auto_takes_the_fastest_that_is_there(
+    machine: Callable[..., None],
+    present: set[Provider],
+    bf16: str | None,
+    int8: str | None,
+    variants: list[str],
+    chosen: tuple[Provider, Precision],
+) -> None:
+    machine(present, bf16, int8)
+    choice = resolve("auto", variants=variants)
+    assert (choice.provider, choice.precision) == chosen
+    assert choice.why.startswith("auto; ")
+    assert f"{chosen[0]} in {chosen[1]}" in choice.why
+    assert ("no cuda: none here" in choice.why) == (CUDA not in present)
 
 
-def test_a_precision_that_the_cpu_lacks_is_an_error() -> None:
-    with pytest.raises(ProviderError, match="neither amx_bf16 nor avx512_bf16"):
-        openvino_precision(Precision.BF16, None)
+def test_why_names_what_was_passed_over_and_the_cpus_feature(machine: Callable[..., None]) -> None:
+    machine({OPENVINO, CPU}, None, "avx_vnni")
+    assert resolve("auto", variants=["int8"]).why == (
+        "auto; no cuda: none here; no bf16 on openvino: this CPU has neither amx_bf16 nor avx512_bf16; "
+        "cpu in int8, since the CPU has avx_vnni"
+    )
+    machine({OPENVINO, CPU}, "amx_bf16")
+    assert resolve("openvino").why == "asked for; openvino in bf16, since the CPU has amx_bf16"
+    assert resolve("cpu").why == (
+        "asked for; no int8 on cpu: the bundle has no int8 graphs (keyblock-export --variant int8 writes them); cpu in fp32"
+    )
 
 
-def test_bf16_is_openvinos() -> None:
-    with pytest.raises(ProviderError, match="cpu computes in f32 here"):
-        resolve("cpu", precision="bf16")
+@pytest.mark.parametrize(
+    ("asked", "precision", "variants", "chosen"),
+    [
+        ("auto", "int8", ["int8"], (CPU, INT8)),
+        ("auto", "bf16", [], (OPENVINO, BF16)),
+        ("auto", "fp32", ["int8"], (OPENVINO, FP32)),
+        ("cpu", "fp32", ["int8"], (CPU, FP32)),
+        ("cpu", "int8", ["int8"], (CPU, INT8)),
+        ("openvino", "auto", ["int8"], (OPENVINO, BF16)),
+    ],
+)
+def test_what_is_asked_for_is_taken(
+    machine: Callable[..., None], asked: str, precision: str, variants: list[str], chosen: tuple[Provider, Precision]
+) -> None:
+    """int8 too, on a CPU where auto would not: whoever asks may know better."""
+    machine({OPENVINO, CPU}, "avx512_bf16", None)
+    choice = resolve(asked, precision=precision, variants=variants)
+    assert (choice.provider, choice.precision) == chosen
+
+
+@pytest.mark.parametrize(
+    ("asked", "precision", "told"),
+    [
+        (
+            "cpu",
+            "bf16",
+            "precision bf16 was asked for, but cpu computes in int8 or fp32; ask for one of them, or for provider auto",
+        ),
+        ("openvino", "int8", "but openvino computes in bf16 or fp32"),
+        ("openvino", "bf16", "but no bf16 on openvino: this CPU has neither amx_bf16 nor avx512_bf16; ask for precision auto"),
+        ("cpu", "int8", "but no int8 on cpu: the bundle has no int8 graphs"),
+        ("auto", "fp16", "but no cuda: none here; ask for precision auto"),
+        ("cuda", "auto", "provider cuda was asked for, but none here; install"),
+    ],
+)
+def test_what_is_asked_for_and_is_not_there(machine: Callable[..., None], asked: str, precision: str, told: str) -> None:
+    machine({OPENVINO, CPU})
+    with pytest.raises(ProviderError) as raised:
+        resolve(asked, precision=precision)
+    assert told in str(raised.value)
 
 
 def test_unknown_names_list_the_known() -> None:
     with pytest.raises(ProviderError, match="unknown provider 'rocm'; known: cuda, tensorrt, openvino, cpu, auto"):
         resolve("rocm")
-    with pytest.raises(ProviderError, match="unknown precision 'fp8'; known: bf16, f32, auto"):
+    with pytest.raises(ProviderError, match="unknown precision 'fp8'; known: bf16, fp16, int8, fp32, auto"):
         resolve("cpu", precision="fp8")

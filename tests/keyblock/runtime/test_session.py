@@ -30,7 +30,7 @@ def batch(rows: int, length: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
 
 @pytest.mark.parametrize("provider", ["cpu", OPENVINO])
 def test_scores_are_the_graphs(graph: Path, provider: str) -> None:
-    session = Session(graph, provider, threads=1, precision=Precision.F32)
+    session = Session(graph, provider, threads=1, precision=Precision.FP32)
     assert session.choice.provider == provider
     for shape in ((3, 8), (1, 5), (4, 8)):
         ids, types, mask = batch(*shape)
@@ -41,7 +41,7 @@ def test_scores_are_the_graphs(graph: Path, provider: str) -> None:
 
 @pytest.mark.parametrize("provider", ["cpu", OPENVINO])
 def test_callers_in_several_threads_do_not_mix(graph: Path, provider: str) -> None:
-    session = Session(graph, provider, threads=1, precision=Precision.F32)
+    session = Session(graph, provider, threads=1, precision=Precision.FP32)
     batches = [batch(1 + i % 4, 8 * (1 + i % 3)) for i in range(40)]
     with ThreadPoolExecutor(4) as pool:
         scored = list(pool.map(lambda arrays: session.score(*arrays), batches))
@@ -120,7 +120,7 @@ def test_another_models_inputs_are_refused(make_graph: MakeGraph) -> None:
 
 @pytest.mark.parametrize("provider", ["cpu", OPENVINO])
 def test_outputs_beside_the_logit(graph: Path, wide_graph: Path, provider: str) -> None:
-    session = Session(wide_graph, provider, threads=1, precision=Precision.F32)
+    session = Session(wide_graph, provider, threads=1, precision=Precision.FP32)
     assert (session.width, Session(graph, provider, threads=1).width) == (3, None)
     for shape in ((3, 8), (1, 5)):
         ids, types, mask = batch(*shape)

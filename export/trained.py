@@ -1,0 +1,128 @@
+"""What is exported: a training run's model and pipeline, or those of a bundle that is to be written anew."""
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from export import ExportError
+from keyblock.bundle import FREQUENCIES_FILE, MANIFEST_FILE, TOKENIZER_FILE, load_bundle
+from keyblock.pipeline import Pipeline
+from keyblock.runtime.batching import bucket
+from training.checkpoints import CheckpointError, chosen
+from training.model import CrossEncoder
+from training.ranking import CHOOSER, load_run_pipeline
+from training.recipe import backbone_path
+from training.scoring import TorchModel
+from training.starting import read_ranker
+
+
+@dataclass(frozen=True)
+class Trained:
+    """What a run or a bundle gives.
+
+    Attributes:
+        name: what the model is called unless it is told otherwise.
+        pipeline: the run's.
+        model: the ranker, with the aggregator that its pipeline may need.
+        chooser: the model that selects blocks, where it is another (BinB2).
+        provenance: where it comes from, for the manifest.
+        quality: what was measured of it, for the manifest.
+    """
+
+    name: str
+    pipeline: Pipeline
+    model: CrossEncoder
+    chooser: CrossEncoder | None
+    provenance: dict[str, Any]
+    quality: dict[str, Any]
+
+    @property
+    def reference(self) -> TorchModel:
+        """PyTorch in fp32: what the graphs are held to."""
+        return TorchModel(self.model, self.pipeline.tokenizer, bf16=False, chooser=self.chooser)
+
+
+def load_trained(source: Path) -> Trained:
+    """Read a training run, or a bundle. Raises ExportError when it is incomplete, and BundleError for a damaged bundle."""
+    trained = _load_bundle(source) if (source / MANIFEST_FILE).exists() else _load_run(source)
+    if trained.pipeline.aggregator.learned != (trained.model.aggregator is not None):
+        has = "has no aggregator" if trained.model.aggregator is None else "has an aggregator"
+        raise ExportError(
+            f"{source}: its pipeline's aggregator is {trained.pipeline.aggregator.name!r}, but its model {has}; train it again"
+        )
+    for encoder in (trained.model, trained.chooser):
+        if encoder is not None:
+            _check_positions(source, trained.pipeline, encoder)
+    return trained
+
+
+def _load_bundle(path: Path) -> Trained:
+    bundle = load_bundle(path)
+    manifest = bundle.manifest
+    if manifest.aggregator or manifest.selector_graph:
+        raise ExportError(f"{path}: a bundle of several graphs cannot be written anew; export the run that it was made from")
+    backbone = (manifest.provenance.get("recipe") or {}).get("backbone")
+    if not backbone:
+        raise ExportError(f"{path}: does not say which backbone it was trained on; export the run that it was made from")
+    try:
+        model = read_ranker(path, backbone_path(backbone))
+    except ValueError as error:
+        raise ExportError(f"{_line(error)}; export the run that the bundle was made from") from None
+    model.encoder.set_attn_implementation("eager")
+    provenance = {key: value for key, value in manifest.provenance.items() if key != "export"}
+    quality = {key: value for key, value in manifest.quality.items() if key != "export"}
+    return Trained(manifest.name, bundle.pipeline, model, None, provenance, quality)
+
+
+def _load_run(run: Path) -> Trained:
+    for name in ("pipeline.json", TOKENIZER_FILE, FREQUENCIES_FILE):
+        if not (run / name).exists():
+            raise ExportError(f"{run}: has no {name}; give a run directory of keyblock-train")
+    try:
+        checkpoint = chosen(run)
+    except CheckpointError as error:
+        raise ExportError(str(error)) from None
+    try:
+        pipeline = load_run_pipeline(run)
+        model = CrossEncoder.load(checkpoint, attention="eager")
+        selects = pipeline.learned is not None and (run / CHOOSER).is_dir()  # one that selected in training alone is not served
+        chooser = CrossEncoder.load(run / CHOOSER, attention="eager") if selects else None
+    except (ValueError, OSError, RuntimeError) as error:
+        raise ExportError(f"{run}: cannot be read ({_line(error)}); train it again, or copy it again") from None
+    if pipeline.learned is not None and chooser is None and (due := _selector_run(run)):
+        raise ExportError(f"{run}: has no {CHOOSER}, the model that selects its blocks ({due}); copy the run again")
+    provenance, quality = (_read_json(run / f"{name}.json") for name in ("provenance", "quality"))
+    return Trained(run.resolve().name, pipeline, model, chooser, provenance, quality)
+
+
+def _selector_run(run: Path) -> str | None:
+    """The run or bundle whose model selects for this one, as its recipe names it."""
+    recipe = _read_json(run / "provenance.json").get("recipe") or {}
+    selector: str | None = recipe.get("selector_run")
+    return selector
+
+
+def _check_positions(run: Path, pipeline: Pipeline, model: CrossEncoder) -> None:
+    longest, positions = pipeline.config.packing.budget_range[1], model.encoder.config.max_position_embeddings
+    if bucket(longest) > positions:
+        raise ExportError(
+            f"{run}: budgets go to {longest} tokens, padded to {bucket(longest)}, but the encoder has {positions} positions; "
+            "lower packing.budget_range in pipeline.json"
+        )
+
+
+def _read_json(path: Path) -> dict[str, Any]:
+    if not path.exists():
+        return {}
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise ExportError(f"{path}: not JSON ({error}); restore or delete it") from None
+    if not isinstance(content, dict):
+        raise ExportError(f"{path}: must hold a JSON object; restore or delete it")
+    return content
+
+
+def _line(error: Exception) -> str:
+    return " ".join(str(error).split())[:300]

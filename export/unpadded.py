@@ -1,0 +1,71 @@
+"""An encoder's graph in fp16 that computes no padding: for CUDA, whose kernels take the tokens of a batch as one long row.
+
+The padded (batch, length) input loses its padding behind the embeddings; attention knows where each sequence begins, all else works
+on (tokens, hidden). [CLS] is the first token of each sequence, so padding is never put back. Works like ONNX Runtime's
+``convert_to_packing_mode``, which does put it back before the head, and does not know of `narrow_last_layer`.
+"""
+
+from onnx import ModelProto, NodeProto, TensorProto, helper
+from onnxruntime.transformers.float16 import DEFAULT_OP_BLOCK_LIST, convert_float_to_float16
+
+from export import ExportError
+
+TOKENS, OFFSETS, STARTS, LONGEST, FIRST = "tokens", "token_offsets", "sequence_starts", "longest_sequence", "cls_rows"
+
+
+def unpad(model: ModelProto) -> None:
+    """Turn a fused fp32 graph, its last layer narrowed, into this kind, in place. Raises ExportError for one of another form."""
+    remove_padding(model)
+    # the head stays fp32: near a logit of 12, fp16 knows steps of 0.008 only, and equal scores would order by chance
+    kept = [*DEFAULT_OP_BLOCK_LIST, "Gemm"]
+    half = convert_float_to_float16(model, keep_io_types=True, disable_shape_infer=True, op_block_list=kept)
+    model.CopyFrom(half)
+
+
+def remove_padding(model: ModelProto) -> None:
+    """The same in fp32, in place: only where the tokens stand changes. Raises ExportError for a graph of another form."""
+    graph = model.graph
+    embedding = [node for node in graph.node if node.op_type == "EmbedLayerNormalization"]
+    narrowed = [node for node in graph.node if node.op_type == "Gather" and "cls_position" in node.input]
+    if len(embedding) != 1 or len(narrowed) != 2:
+        raise ExportError(
+            f"padding cannot be removed: the graph has {len(embedding)} fused embeddings and {len(narrowed)} gathers of [CLS], "
+            "not 1 and 2; export an encoder of BERT's architecture"
+        )
+    states, n_tokens = embedding[0].output[:2]
+    nodes: list[NodeProto] = []
+    for node in graph.node:
+        nodes.append(_packed(node, states))
+        if node.op_type == embedding[0].op_type:
+            nodes += _unpadding(states, n_tokens)
+    del graph.node[:]
+    graph.node.extend(nodes)
+    for name, value in (("from_zero", 0), ("from_end", -1), ("one", 1)):
+        graph.initializer.append(helper.make_tensor(name, TensorProto.INT64, [1], [value]))
+
+
+def _unpadding(states: str, n_tokens: str) -> list[NodeProto]:
+    """From (batch, length, hidden) to (tokens, hidden), and where each sequence's [CLS] is then: (batch, 1)."""
+    return [
+        helper.make_node(
+            "RemovePadding", [states, n_tokens], [TOKENS, OFFSETS, STARTS, LONGEST], "remove_padding", domain="com.microsoft"
+        ),
+        helper.make_node("Slice", [STARTS, "from_zero", "from_end"], ["starts"], "starts_of_sequences"),
+        helper.make_node("Unsqueeze", ["starts", "one"], [FIRST], "rows_of_cls"),
+    ]
+
+
+def _packed(node: NodeProto, states: str) -> NodeProto:
+    """A node as it reads tokens without padding."""
+    inputs = [TOKENS if name == states else name for name in node.input]
+    if node.op_type == "Attention":
+        attributes = {a.name: helper.get_attribute_value(a) for a in node.attribute if a.name in ("num_heads", "scale")}
+        packed = [*inputs[:3], OFFSETS, STARTS]
+        return helper.make_node("PackedAttention", packed, node.output, node.name, domain="com.microsoft", **attributes)
+    changed = NodeProto()
+    changed.CopyFrom(node)
+    del changed.input[:]
+    changed.input.extend(inputs)
+    if "cls_position" in inputs:
+        changed.CopyFrom(helper.make_node("Gather", [inputs[0], FIRST], node.output, node.name, axis=0))
+    return changed

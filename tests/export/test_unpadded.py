@@ -1,0 +1,144 @@
+"""CUDA's operators without padding, beside a slow and obvious numpy version of each: there is no GPU where the tests run."""
+
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from numpy.typing import NDArray
+from onnx import TensorProto
+from onnx.reference import ReferenceEvaluator
+from onnx.reference.op_run import OpRun
+
+from export import ExportError
+from export.graph import export_graph
+from export.unpadded import remove_padding, unpad
+from keyblock.runtime.session import INPUTS, Session
+from training.model import CrossEncoder
+
+Array = NDArray[Any]
+
+
+def normed(values: Array, gamma: Array, beta: Array, epsilon: float) -> Array:
+    values = values.astype(np.float32)
+    centred = values - values.mean(-1, keepdims=True)
+    scaled = centred / np.sqrt((centred**2).mean(-1, keepdims=True) + epsilon)
+    return (scaled * gamma + beta).astype(gamma.dtype)
+
+
+class EmbedLayerNormalization(OpRun):  # type: ignore[misc]
+    op_domain = "com.microsoft"
+
+    def _run(self, ids, types, words, positions, segments, gamma, beta, mask, epsilon=None):  # type: ignore[no-untyped-def]  # noqa: PLR0917
+        summed = words[ids] + positions[np.arange(ids.shape[1])] + segments[types]
+        return normed(summed, gamma, beta, epsilon), mask.sum(1).astype(np.int32)
+
+
+class RemovePadding(OpRun):  # type: ignore[misc]
+    op_domain = "com.microsoft"
+
+    def _run(self, states, lengths):  # type: ignore[no-untyped-def]
+        tokens = np.concatenate([row[:length] for row, length in zip(states, lengths, strict=True)])
+        places = np.arange(states.shape[0] * states.shape[1]).reshape(states.shape[:2])
+        starts = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int32)
+        return tokens, places.astype(np.int32), starts, np.asarray([lengths.max()], np.int32)
+
+
+class PackedAttention(OpRun):  # type: ignore[misc]
+    op_domain = "com.microsoft"
+
+    def _run(self, tokens, weights, bias, places, starts, num_heads=None, scale=None):  # type: ignore[no-untyped-def]
+        mixed = np.zeros_like(tokens)
+        for start, end in pairwise(starts):  # a sequence sees itself alone
+            query, key, value = np.split(tokens[start:end] @ weights + bias, 3, axis=1)
+            for head in np.split(np.arange(tokens.shape[1]), num_heads):
+                logits = (query[:, head] @ key[:, head].T).astype(np.float32) / np.sqrt(len(head))
+                shares = np.exp(logits - logits.max(1, keepdims=True))
+                mixed[start:end, head] = (shares / shares.sum(1, keepdims=True)).astype(tokens.dtype) @ value[:, head]
+        return (mixed,)
+
+
+class SkipLayerNormalization(OpRun):  # type: ignore[misc]
+    op_domain = "com.microsoft"
+
+    def _run(self, states, skip, gamma, beta, bias, epsilon=None):  # type: ignore[no-untyped-def]
+        return (normed(states + skip + bias, gamma, beta, epsilon),)
+
+
+class BiasGelu(OpRun):  # type: ignore[misc]
+    op_domain = "com.microsoft"
+
+    def _run(self, states, bias):  # type: ignore[no-untyped-def]
+        from scipy.special import erf
+
+        values = (states + bias).astype(np.float32)
+        return ((values * 0.5 * (1 + erf(values / np.sqrt(2)))).astype(states.dtype),)
+
+
+OPERATORS = [EmbedLayerNormalization, RemovePadding, PackedAttention, SkipLayerNormalization, BiasGelu]
+
+
+@pytest.fixture
+def exported(model: CrossEncoder, tmp_path: Path) -> Path:
+    export_graph(model, tmp_path / "fp32.onnx")
+    return tmp_path / "fp32.onnx"
+
+
+@pytest.fixture
+def batch() -> dict[str, Array]:
+    """Four sequences of different lengths, one of a single token."""
+    random = np.random.default_rng(0)
+    lengths = np.asarray([12, 5, 1, 9])
+    mask = (np.arange(12) < lengths[:, None]).astype(np.int64)
+    ids = np.where(mask, random.integers(1000, 30000, mask.shape), 0)
+    types = np.where(mask, np.arange(12) > 3, 0).astype(np.int64)
+    return dict(zip(INPUTS, (ids, types, mask), strict=True))
+
+
+def run(graph: onnx.ModelProto, batch: dict[str, Array]) -> Array:
+    (logits,) = ReferenceEvaluator(graph, new_ops=OPERATORS).run(None, batch)
+    return np.asarray(logits)
+
+
+def test_without_padding_logits_are_the_same(exported: Path, batch: dict[str, Array]) -> None:
+    graph = onnx.load(str(exported))
+    remove_padding(graph)
+    expected = Session(exported, "cpu", threads=1).score(*batch.values())
+    np.testing.assert_allclose(run(graph, batch), expected, atol=1e-4)
+    longer = {name: np.pad(values, ((0, 0), (0, 7))) for name, values in batch.items()}
+    np.testing.assert_allclose(run(graph, longer), expected, atol=1e-4)
+
+
+def test_in_fp16_they_are_close_and_inputs_and_output_stay(exported: Path, batch: dict[str, Array]) -> None:
+    graph, before = onnx.load(str(exported)), onnx.load(str(exported))
+    unpad(graph)
+    assert list(graph.graph.input) == list(before.graph.input)
+    assert list(graph.graph.output) == list(before.graph.output)
+    operators = [node.op_type for node in graph.graph.node]
+    assert "Attention" not in operators
+    assert (operators.count("PackedAttention"), operators.count("RemovePadding")) == (2, 1)
+    stored = {tensor.name: tensor.data_type for tensor in graph.graph.initializer if len(tensor.dims) > 1}
+    assert {name for name, kind in stored.items() if kind == TensorProto.FLOAT} == {"model.head.weight"}
+    logits = run(graph, batch)
+    expected = Session(exported, "cpu", threads=1).score(*batch.values())
+    assert logits.dtype == np.float32
+    assert 0 < np.abs(logits - expected).max() < 0.1
+
+
+def test_states_are_unpadded_as_well(tiny: Any, tmp_path: Path, batch: dict[str, Array]) -> None:
+    model = tiny(aggregator={"name": "max"})
+    model.encoder.set_attn_implementation("eager")
+    export_graph(model, tmp_path / "wide.onnx")
+    graph = onnx.load(str(tmp_path / "wide.onnx"))
+    remove_padding(graph)
+    expected = Session(tmp_path / "wide.onnx", "cpu", threads=1).score(*batch.values())
+    np.testing.assert_allclose(run(graph, batch), expected, atol=1e-4)
+
+
+def test_a_graph_of_another_form_is_refused(exported: Path) -> None:
+    graph = onnx.load(str(exported))
+    remove_padding(graph)
+    with pytest.raises(ExportError, match=r"padding cannot be removed: the graph has 1 fused embeddings and 0 gathers of \[CLS\]"):
+        remove_padding(graph)
