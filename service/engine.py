@@ -158,9 +158,14 @@ class Engine:
         """Run every graph once in every shape that it may meet."""
         outputs: NDArray[np.float32] = np.zeros(0, np.float32)
         for graph in self._graphs.encoders:
-            for shape in batching.shapes(self._pipeline.config.packing.budget_range[1], self._token_cap):
-                ones = np.ones(shape, dtype=np.int64)
-                outputs = graph.score(ones, np.zeros_like(ones), ones)
+            shapes = self._shapes()
+            while shapes:
+                ones = np.ones(shapes.pop(0), dtype=np.int64)
+                try:
+                    outputs = graph.score(ones, np.zeros_like(ones), ones)
+                except batching.BatchTooLargeError as error:
+                    self._lower_cap(len(ones) // 2 * ones.shape[1], error)
+                    shapes = self._shapes()
                 yield
         aggregator = self._pipeline.aggregator
         if self._graphs.combine is not None and isinstance(aggregator, PassageAggregator):
@@ -168,6 +173,16 @@ class Engine:
             for shape in aggregation.shapes(aggregator.passages, self._token_cap):
                 self._graphs.combine(np.zeros((*shape, hidden), np.float32), np.ones(shape, np.bool_))
                 yield
+
+    def _shapes(self) -> list[tuple[int, int]]:
+        return batching.shapes(self._pipeline.config.packing.budget_range[1], self._token_cap)
+
+    def _lower_cap(self, fits: int, error: Exception) -> None:
+        """Batches are smaller from now on. Raises the error when there is no smaller one."""
+        if not fits:
+            raise error
+        log.warning("the device's memory does not do for token_cap=%d; it is lowered to %d: %s", self._token_cap, fits, error)
+        self._token_cap = fits
 
     def _wait(self) -> list[Job] | None:
         """Wait for jobs; None when closing."""
@@ -215,16 +230,33 @@ class Engine:
             ids, types, mask = batching.fill(batch, packed, self._pad_id, self._document_type)
             outputs = graph.score(ids, types, mask)[: len(members)]
         except Exception as error:
-            log.exception("a batch of %d sequences failed", len(members))
-            self._metrics.add("batches", outcome="failed")
-            for job in jobs:
-                job.fail(_failed(error))
+            if len(members) > 1 and (len(jobs) > 1 or isinstance(error, batching.BatchTooLargeError)):
+                self._run_halves(graph, batch, members, packed, error)
+            else:
+                self._give_up(jobs, error)
             return
         self._count(members, mask.size)
         self._enter(members, outputs)
         for job in jobs:
             if job.complete:
                 self._step(job)
+
+    def _run_halves(
+        self, graph: batching.Scorer, batch: batching.Batch, members: list[Ticket], packed: list[Packed], error: Exception
+    ) -> None:
+        """Run a failed batch in smaller ones: they may fit the memory, and one sequence at fault takes no others down."""
+        log.warning("a batch of %d x %d tokens failed and is run in halves: %s", batch.rows, batch.length, error)
+        self._metrics.add("batches", outcome="split")
+        for half in batching.halves(batch):
+            part, members = members[: len(half.positions)], members[len(half.positions) :]
+            if not all(ticket.job.over for ticket in part):
+                self._run_batch(graph, half, part, packed)
+
+    def _give_up(self, jobs: list[Job], error: Exception) -> None:
+        log.error("a batch of %d requests failed", len(jobs), exc_info=error)
+        self._metrics.add("batches", outcome="failed")
+        for job in jobs:
+            job.fail(_failed(error))
 
     def _enter(self, members: list[Ticket], outputs: NDArray[np.float32]) -> None:
         for ticket, output in zip(members, outputs, strict=True):

@@ -32,7 +32,12 @@ TABLE = {
     "unscored": Metric("counter", "keyblock_unscored_documents_total", "Documents without a block, ranked last"),
     "tokens": Metric("counter", "keyblock_tokens_total", "Tokens fed to the model, to select and to score, padding not counted"),
     "padding": Metric("counter", "keyblock_padding_tokens_total", "Padding tokens fed to the model"),
-    "batches": Metric("counter", "keyblock_batches_total", "Batches the model has run; outcome: ok, failed", ("outcome",)),
+    "batches": Metric(
+        "counter",
+        "keyblock_batches_total",
+        "Batches the model has run; outcome: ok, failed, split (run again in halves)",
+        ("outcome",),
+    ),
     "queued": Metric("gauge", "keyblock_queue_sequences", "Sequences waiting for the model, to select or to score"),
     "cache_lookups": Metric("counter", "keyblock_cache_lookups_total", "Documents sought in the cache: hit, miss", ("outcome",)),
     "cache_bytes": Metric("gauge", "keyblock_cache_bytes", "Bytes of prepared documents in the cache"),

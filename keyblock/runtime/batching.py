@@ -18,11 +18,18 @@ TOKEN_CAP = 4096
 SPARE_TOKENS = 256  # padding rows worth more tokens than this cost more than a second, smaller batch
 
 
+class BatchTooLargeError(RuntimeError):
+    """The device's memory does not do for a batch of this shape; a smaller one may fit."""
+
+
 class Scorer(Protocol):
     """What `score_all` needs of a session."""
 
     def score(self, ids: NDArray[np.int64], types: NDArray[np.int64], mask: NDArray[np.int64]) -> NDArray[np.float32]:
-        """Logits of shape (batch,), or outputs of shape (batch, width), from three arrays of shape (batch, length)."""
+        """Logits of shape (batch,), or outputs of shape (batch, width), from three arrays of shape (batch, length).
+
+        Raises BatchTooLargeError when memory does not do.
+        """
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +94,12 @@ def _cut(positions: list[int], length: int, token_cap: int) -> Iterator[Batch]:
         start += rows
 
 
+def halves(batch: Batch) -> list[Batch]:
+    """The sequences of a batch of several rows in smaller ones, of powers of two: shapes that are known."""
+    rows = 1 << ((batch.rows - 1).bit_length() - 1)
+    return list(_cut(list(batch.positions), batch.length, rows * batch.length))
+
+
 def fill(
     batch: Batch, packed: Sequence[Packed], pad_id: int, document_type: int = 1
 ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
@@ -119,11 +132,21 @@ def score_all(
 ) -> NDArray[np.float32]:
     """Logits of shape (n_sequences,), or outputs of shape (n_sequences, width), in the order given.
 
-    Raises ValueError and what the session raises.
+    A batch that the device's memory does not do for is run in halves. Raises ValueError and what the session raises.
     """
     batches = plan([len(sequence.ids) for sequence in packed], token_cap)
     if not batches:
         return np.zeros(0, dtype=np.float32)
-    scored = [session.score(*fill(batch, packed, pad_id, document_type))[: len(batch.positions)] for batch in batches]
+    scored = [_score(session, batch, packed, pad_id, document_type) for batch in batches]
     given = np.concatenate([batch.positions for batch in batches])
     return np.concatenate(scored)[np.argsort(given)]
+
+
+def _score(session: Scorer, batch: Batch, packed: Sequence[Packed], pad_id: int, document_type: int) -> NDArray[np.float32]:
+    """Outputs of a batch's sequences, in its order; in smaller batches where memory does not do."""
+    try:
+        return session.score(*fill(batch, packed, pad_id, document_type))[: len(batch.positions)]
+    except BatchTooLargeError:
+        if batch.rows == 1:
+            raise
+        return np.concatenate([_score(session, half, packed, pad_id, document_type) for half in halves(batch)])

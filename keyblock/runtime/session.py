@@ -1,5 +1,6 @@
 """One encoder graph on one provider: token ids in, logits out."""
 
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -8,6 +9,7 @@ import numpy as np
 import onnxruntime
 from numpy.typing import NDArray
 
+from keyblock.runtime.batching import BatchTooLargeError
 from keyblock.runtime.cpus import default_threads
 from keyblock.runtime.providers import ORT_NAMES, Choice, Precision, Provider, ProviderError, resolve
 
@@ -21,6 +23,14 @@ class SessionError(RuntimeError):
 
 class ScoreError(RuntimeError):
     """A batch could not be scored; one line. The session stays usable."""
+
+
+class OutOfMemoryError(ScoreError, BatchTooLargeError):
+    """A batch was too large for the device's memory; one line. The session stays usable."""
+
+
+# how the providers' allocators put it; ONNX Runtime has no class of error for it
+_MEMORY = re.compile("failed to allocate|out of memory|out_of_memory|bad[_ ]alloc|cannot allocate", re.IGNORECASE)
 
 
 class Session:
@@ -70,6 +80,7 @@ class Session:
 
         Raises:
             ScoreError: the shapes do not fit, the runtime failed, or an output is not a finite number.
+            OutOfMemoryError: of these, when memory does not do for the batch.
         """
         if ids.ndim != 2 or not ids.size or not ids.shape == types.shape == mask.shape:
             raise ScoreError(
@@ -79,7 +90,8 @@ class Session:
         try:
             (outputs,) = self._session.run(None, {name: np.ascontiguousarray(given[name], np.int64) for name in self._inputs})
         except Exception as error:  # ONNX Runtime raises a class of its own for each status code
-            raise ScoreError(f"scoring a batch of shape {ids.shape} on {self.choice.provider} failed: {one_line(error)}") from None
+            kind = OutOfMemoryError if isinstance(error, MemoryError) or _MEMORY.search(str(error)) else ScoreError
+            raise kind(f"scoring a batch of shape {ids.shape} on {self.choice.provider} failed: {one_line(error)}") from None
         expected = (len(ids),) if self.width is None else (len(ids), self.width)
         if outputs.shape != expected or not np.isfinite(outputs).all():
             raise ScoreError(

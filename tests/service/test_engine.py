@@ -18,7 +18,7 @@ from keyblock.pipeline import Pipeline, PipelineConfig
 from keyblock.runtime import batching
 from keyblock.runtime.model import GraphModel
 from keyblock.runtime.providers import Provider
-from keyblock.runtime.session import Session
+from keyblock.runtime.session import OutOfMemoryError, Session
 from service.aggregation import Aggregation, shapes
 from service.engine import ROUND_BATCHES, Engine, EngineDeadError, EngineError, Graphs
 from service.jobs import Job, Scored
@@ -134,12 +134,12 @@ def test_every_shape_is_warmed_up_before_it_is_ready(
     engine.close()
 
 
-def test_an_exception_fails_its_batch_and_the_engine_goes_on(
+def test_an_exception_fails_its_request_and_the_engine_goes_on(
     engine: Engine, faulty: Faulty, session: Session, packed: list[Packed]
 ) -> None:
     by_length = sorted(packed, key=lambda p: len(p.ids))
     short, long = by_length[:3], by_length[-3:]
-    faulty.fault, faulty.only_with = RuntimeError("the device caught fire"), int(long[0].ids[-2])
+    faulty.fault = RuntimeError("the device caught fire")
     faulty.only_with = next(int(token) for token in long[0].ids if all(token not in p.ids for p in short))
     hit, spared = submit(engine, long), submit(engine, short)
     with pytest.raises(EngineError, match="caught fire"):
@@ -149,6 +149,48 @@ def test_an_exception_fails_its_batch_and_the_engine_goes_on(
     assert done(submit(engine, long))[0].logits == pytest.approx(alone(session, long), abs=1e-5)
     assert engine.ready
     assert count(engine, "batches", outcome="failed") == 1
+
+
+def test_a_poisoned_sequence_takes_no_other_request_down(
+    engine: Engine, faulty: Faulty, session: Session, packed: list[Packed]
+) -> None:
+    """They are of one length, and so of one batch, which is run in halves until the poison is alone."""
+    length = len(packed[1].ids)
+    alike = [packed[1]] * 6
+    poison = Packed(np.where(np.arange(length) == 3, 29_999, packed[1].ids).astype(np.int32), packed[1].split, packed[1].taken)
+    faulty.fault, faulty.only_with = RuntimeError("poison"), 29_999
+    faulty.open.clear()
+    futures = [submit(engine, [p]) for p in (*alike[:4], poison, *alike[4:])]
+    faulty.open.set()
+    with pytest.raises(EngineError, match="poison"):
+        futures.pop(4).result(PATIENCE)
+    for scored in done(*futures):
+        assert scored.logits == pytest.approx(alone(session, alike[:1]), abs=1e-5)
+    assert count(engine, "batches", outcome="failed") == 1
+    assert set(faulty.shapes) <= set(batching.shapes(128, CAP))
+
+
+def test_a_batch_too_large_for_the_memory_is_split(engine: Engine, faulty: Faulty, session: Session, packed: list[Packed]) -> None:
+    """Even where all of it is one request's."""
+    faulty.fault, faulty.memory = OutOfMemoryError("failed to allocate"), 128
+    assert done(submit(engine, packed))[0].logits == pytest.approx(alone(session, packed), abs=1e-5)
+    assert count(engine, "batches", outcome="failed") == 0
+    assert count(engine, "batches", outcome="split") > 0
+    faulty.memory = 64
+    with pytest.raises(EngineError, match="failed to allocate"):
+        done(submit(engine, packed))  # some have 128 tokens alone
+
+
+def test_a_warm_up_finds_out_how_large_batches_may_be(
+    graphs: Graphs, faulty: Faulty, pipeline: Pipeline, session: Session, packed: list[Packed]
+) -> None:
+    faulty.fault, faulty.memory = OutOfMemoryError("failed to allocate"), 200
+    engine = make(graphs, pipeline)
+    engine.start()
+    wait_for(lambda: engine.ready)
+    assert done(submit(engine, packed))[0].logits == pytest.approx(alone(session, packed), abs=1e-5)
+    assert count(engine, "batches", outcome="split") == 0, "no batch is tried that does not fit"
+    engine.close()
 
 
 def test_a_dead_thread_fails_what_waits_and_is_not_ready(

@@ -4,7 +4,20 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from keyblock.packing import Packed
-from keyblock.runtime.batching import LENGTHS, SPARE_TOKENS, TOKEN_CAP, Batch, bucket, fill, plan, row_counts, score_all, shapes
+from keyblock.runtime.batching import (
+    LENGTHS,
+    SPARE_TOKENS,
+    TOKEN_CAP,
+    Batch,
+    BatchTooLargeError,
+    bucket,
+    fill,
+    halves,
+    plan,
+    row_counts,
+    score_all,
+    shapes,
+)
 
 lengths_strategy = st.lists(st.integers(1, 512), max_size=200)
 caps = st.sampled_from([256, 1000, 4096])
@@ -108,3 +121,33 @@ def test_the_cap_holds_for_every_bucket() -> None:
     assert all(rows * length <= TOKEN_CAP for rows, length in shapes(512))
     assert {length for _, length in shapes(512)} == set(LENGTHS)
     assert {length for _, length in shapes(200)} == {n for n in LENGTHS if n <= 256}
+
+
+@given(st.integers(1, 512), st.integers(2, 100), st.integers(512, 4096))
+def test_halves_hold_the_same_sequences_in_known_shapes(length: int, n: int, cap: int) -> None:
+    for batch in plan([length] * n, cap):
+        if batch.rows > 1:
+            smaller = halves(batch)
+            assert [position for half in smaller for position in half.positions] == list(batch.positions)
+            assert all(half.rows < batch.rows and (half.rows, half.length) in shapes(512, cap) for half in smaller)
+
+
+class Small(Summing):
+    """Memory for so many tokens."""
+
+    def __init__(self, memory: int) -> None:
+        super().__init__()
+        self.memory = memory
+
+    def score(self, ids: np.ndarray, types: np.ndarray, mask: np.ndarray) -> np.ndarray:
+        if ids.size > self.memory:
+            raise BatchTooLargeError(f"{ids.shape}")
+        return super().score(ids, types, mask)
+
+
+def test_what_does_not_fit_is_run_in_halves() -> None:
+    sequences = [sequence(20 + n) for n in range(40)]
+    expected = score_all(Summing(), sequences)
+    np.testing.assert_array_equal(score_all(Small(130), sequences), expected)
+    with pytest.raises(BatchTooLargeError):
+        score_all(Small(40), sequences)

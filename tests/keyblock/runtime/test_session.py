@@ -9,7 +9,7 @@ import pytest
 from onnx import TensorProto, helper
 
 from keyblock.runtime.providers import Precision, Provider, ProviderError
-from keyblock.runtime.session import ScoreError, Session, SessionError, _check_provider
+from keyblock.runtime.session import OutOfMemoryError, ScoreError, Session, SessionError, _check_provider
 
 OPENVINO = pytest.param(
     "openvino",
@@ -84,6 +84,26 @@ def test_a_failure_inside_the_runtime_is_one_line_and_the_session_lives(make_gra
         session.score(np.full((1, 4), "x"), np.zeros((1, 4)), np.ones((1, 4)))  # type: ignore[arg-type]
     assert len(str(caught.value).splitlines()) == 1
     assert session.score(*batch(2, 4)).shape == (2,)
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        "[ONNXRuntimeError] : 6 : RUNTIME_EXCEPTION : BFCArena::AllocateRawInternal Failed to allocate memory for requested buffer",
+        "CUDA failure 2: out of memory ; GPU=0",
+        "std::bad_alloc",
+    ],
+)
+def test_memory_that_does_not_do_is_told_apart(graph: Path, monkeypatch: pytest.MonkeyPatch, said: str) -> None:
+    session = Session(graph, Provider.CPU, threads=1)
+
+    class Full:
+        def run(self, *_: object) -> None:
+            raise RuntimeError(said)
+
+    monkeypatch.setattr(session, "_session", Full())
+    with pytest.raises(OutOfMemoryError, match=r"shape \(2, 4\) on cpu failed"):
+        session.score(*batch(2, 4))
 
 
 def test_warm_up_runs_each_shape(graph: Path) -> None:
