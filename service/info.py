@@ -34,6 +34,7 @@ def describe(ranker: Ranker) -> dict[str, Any]:
         "selector": manifest.pipeline.selector,
         "aggregator": manifest.pipeline.aggregator,
         "graphs": _graphs(manifest),
+        "variants": {name: variant.quality for name, variant in manifest.variants.items()},
         "pipeline": manifest.pipeline.model_dump(mode="json"),
         "tokens_per_document": {"default": manifest.pipeline.packing.budget, "least": low, "most": high},
         "quality": manifest.quality,

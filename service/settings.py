@@ -33,7 +33,10 @@ class Settings(Limits, BaseSettings):
     provider: Provider = Field(
         Provider.AUTO, description="where the model runs; what is asked for and is not there stops the start"
     )
-    precision: Precision = Field(Precision.AUTO, description="OpenVINO's arithmetic; auto is bf16 where the CPU has it in hardware")
+    precision: Precision = Field(
+        Precision.AUTO,
+        description="the arithmetic; auto is the fastest that provider, CPU and bundle allow, bf16 on most CPUs of today",
+    )
     threads: int = Field(0, ge=0, description="threads that prepare and compute; 0 follows the container's CPU quota")
     token_cap: int = Field(4096, ge=512, description="tokens a batch may have, padding included")
     cache_bytes: int = Field(256 * MIB, ge=0, description="bytes of prepared documents that are kept; 0 keeps none")
