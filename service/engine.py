@@ -25,6 +25,7 @@ from service import aggregation
 from service.aggregation import Aggregation
 from service.jobs import Job, Scored, Ticket
 from service.metrics import Metrics
+from service.warmup import first_runs
 
 log = logging.getLogger(__name__)
 
@@ -58,6 +59,18 @@ class Graphs(NamedTuple):
         return [self.ranker] if self.selector is None else [self.selector, self.ranker]
 
 
+class Caps(NamedTuple):
+    """What bounds a batch.
+
+    Attributes:
+        tokens: padding included; also the [CLS] states that are combined at once.
+        seconds: measured in the warm-up; a single sequence may take longer.
+    """
+
+    tokens: int
+    seconds: float
+
+
 class Engine:
     """Owns the graphs and their thread.
 
@@ -65,16 +78,18 @@ class Engine:
         graphs: the bundle's.
         pipeline: the bundle's: says how long a sequence may be (every shape up to that is run once before the engine is ready),
             what fills a row, and what becomes of a document's sequences.
-        token_cap: tokens a batch may have, padding included; also the [CLS] states that are combined at once.
+        caps: of a batch.
         metrics: counts batches, tokens and padding.
     """
 
-    def __init__(self, graphs: Graphs, pipeline: Pipeline, token_cap: int, metrics: Metrics) -> None:
+    def __init__(self, graphs: Graphs, pipeline: Pipeline, caps: Caps, metrics: Metrics) -> None:
         self._graphs = graphs
         self._pipeline = pipeline
         self._pad_id = pipeline.tokenizer.pad_id
         self._document_type = pipeline.tokenizer.template.document_type
-        self._token_cap = token_cap
+        self._caps = caps
+        self._most_rows: dict[batching.Scorer, dict[int, int]] = {}  # by length; found out in the warm-up
+        self._batch_tokens = caps.tokens  # of the largest batch
         self._metrics = metrics
         self._jobs: list[Job] = []
         self._changed = threading.Condition()
@@ -113,7 +128,7 @@ class Engine:
         if not packed:
             return Scored(np.full(len(documents), -np.inf, np.float32), 0.0, 0.0)
         counts = np.fromiter(map(len, documents), np.intp, len(documents))
-        waiting = Aggregation(self._pipeline.aggregator, counts, self._graphs.combine, self._token_cap)
+        waiting = Aggregation(self._pipeline.aggregator, counts, self._graphs.combine, self._caps.tokens)
         return await asyncio.wrap_future(self.submit(Job(packed, self._graphs.ranker, waiting)))
 
     async def choose(self, packed: Sequence[Packed]) -> Scored:
@@ -150,39 +165,26 @@ class Engine:
         for _ in self._first_runs():
             if self._closing:
                 return
+        self._batch_tokens = max(rows * length for most in self._most_rows.values() for length, rows in most.items())
         self._warm.set()
         self._metrics.set("ready", 1)
-        log.info("warmed up in %.1f s", time.perf_counter() - started)
+        log.info("warmed up in %.1f s; a batch has up to %d tokens", time.perf_counter() - started, self._batch_tokens)
 
     def _first_runs(self) -> Iterator[None]:
-        """Run every graph once in every shape that it may meet."""
-        outputs: NDArray[np.float32] = np.zeros(0, np.float32)
+        """Run every graph in every shape that it may meet."""
+        longest = self._pipeline.config.packing.budget_range[1]
         for graph in self._graphs.encoders:
-            shapes = self._shapes()
-            while shapes:
-                ones = np.ones(shapes.pop(0), dtype=np.int64)
-                try:
-                    outputs = graph.score(ones, np.zeros_like(ones), ones)
-                except batching.BatchTooLargeError as error:
-                    self._lower_cap(len(ones) // 2 * ones.shape[1], error)
-                    shapes = self._shapes()
+            most = self._most_rows[graph] = {}
+            for rows, length in first_runs(graph, batching.capped(longest, self._caps.tokens), self._caps.seconds):
+                most[length] = rows
                 yield
         aggregator = self._pipeline.aggregator
         if self._graphs.combine is not None and isinstance(aggregator, PassageAggregator):
-            hidden = outputs.shape[1] - 1  # of the ranker
-            for shape in aggregation.shapes(aggregator.passages, self._token_cap):
+            one = np.ones((1, batching.LENGTHS[0]), np.int64)
+            hidden = self._graphs.ranker.score(one, one, one).shape[1] - 1
+            for shape in aggregation.shapes(aggregator.passages, self._caps.tokens):
                 self._graphs.combine(np.zeros((*shape, hidden), np.float32), np.ones(shape, np.bool_))
                 yield
-
-    def _shapes(self) -> list[tuple[int, int]]:
-        return batching.shapes(self._pipeline.config.packing.budget_range[1], self._token_cap)
-
-    def _lower_cap(self, fits: int, error: Exception) -> None:
-        """Batches are smaller from now on. Raises the error when there is no smaller one."""
-        if not fits:
-            raise error
-        log.warning("the device's memory does not do for token_cap=%d; it is lowered to %d: %s", self._token_cap, fits, error)
-        self._token_cap = fits
 
     def _wait(self) -> list[Job] | None:
         """Wait for jobs; None when closing."""
@@ -206,14 +208,14 @@ class Engine:
             by_graph.setdefault(ticket.job.graph, []).append(ticket)
         for graph, tickets in by_graph.items():
             packed = [ticket.packed for ticket in tickets]
-            for batch in batching.plan([len(p.ids) for p in packed], self._token_cap):
+            for batch in batching.plan([len(p.ids) for p in packed], self._most_rows[graph]):
                 members = [tickets[position] for position in batch.positions]
                 if not all(ticket.job.over for ticket in members):
                     self._run_batch(graph, batch, members, packed)
 
     def _take(self, jobs: list[Job]) -> list[Ticket]:
         """A sequence from each job in turn, until the round is full."""
-        room = ROUND_BATCHES * self._token_cap
+        room = ROUND_BATCHES * self._batch_tokens
         tickets: list[Ticket] = []
         while (jobs := [job for job in jobs if job.n_waiting]) and room > 0:
             for job in jobs:

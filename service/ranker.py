@@ -16,7 +16,7 @@ from keyblock.runtime.model import GraphModel
 from keyblock.runtime.providers import Choice, Provider
 from service.cache import DocumentCache
 from service.call import Call, Documents
-from service.engine import Engine, Graphs
+from service.engine import Caps, Engine, Graphs
 from service.errors import some
 from service.jobs import Scored
 from service.metrics import Metrics
@@ -46,7 +46,7 @@ class Ranker:
         self.bundle = bundle
         self.provider = provider
         self.metrics = Metrics()
-        self.engine = Engine(graphs, bundle.pipeline, settings.token_cap, self.metrics)
+        self.engine = Engine(graphs, bundle.pipeline, Caps(settings.token_cap, settings.batch_ms / 1000), self.metrics)
         self._edge = ThreadPoolExecutor(EDGE_THREADS, "edge")
         self._edge_of_large = ThreadPoolExecutor(EDGE_THREADS, "edge-large")
         self._pool = ThreadPoolExecutor(max(settings.n_threads, SLICES_IN_HAND + 1), "prepare")  # no request ever has all of it

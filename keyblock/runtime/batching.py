@@ -1,11 +1,12 @@
-"""Batches of a few fixed shapes: sequences sorted by length, padded to a bucket, under a cap of tokens.
+"""Batches of a few fixed shapes: sequences sorted by length, padded to a bucket, at most so many rows for each bucket.
 
 Every new (rows, length) shape costs a CPU session about 0.9 MB for ever and a GPU session a growing arena, so the shapes that a
 session sees are a small closed set: `shapes` lists it, and a warm-up can run all of it.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Protocol
 
 import numpy as np
@@ -55,23 +56,27 @@ def bucket(length: int) -> int:
     raise ValueError(f"a sequence of {length} tokens is longer than the longest bucket, {LENGTHS[-1]}; lower the budget")
 
 
-def row_counts(length: int, token_cap: int = TOKEN_CAP) -> list[int]:
-    """The row counts of a bucket's batches, ascending: powers of two below as many rows as the cap allows, and that number."""
-    most = max(1, token_cap // length)
+def capped(longest: int = LENGTHS[-1], token_cap: int = TOKEN_CAP) -> dict[int, int]:
+    """For each bucket up to that of the longest sequence, as many rows as give at most `token_cap` tokens, but one at least."""
+    return {length: max(1, token_cap // length) for length in LENGTHS if length <= bucket(longest)}
+
+
+def row_counts(most: int) -> list[int]:
+    """The row counts of a bucket's batches, ascending: the powers of two below its most rows, and these."""
     return [2**power for power in range(most.bit_length()) if 2**power < most] + [most]
 
 
-def shapes(max_length: int, token_cap: int = TOKEN_CAP) -> list[tuple[int, int]]:
-    """Every (rows, length) that `plan` makes for sequences of at most `max_length` tokens."""
-    return [(rows, length) for length in LENGTHS if length <= bucket(max_length) for rows in row_counts(length, token_cap)]
+def shapes(most: Mapping[int, int]) -> list[tuple[int, int]]:
+    """Every (rows, length) that `plan` makes with these most rows for each bucket."""
+    return [(rows, length) for length in sorted(most) for rows in row_counts(most[length])]
 
 
-def plan(lengths: Sequence[int], token_cap: int = TOKEN_CAP) -> list[Batch]:
+def plan(lengths: Sequence[int], most: Mapping[int, int] = MappingProxyType(capped())) -> list[Batch]:
     """Batches that cover every sequence once, shortest bucket first; stable within a bucket.
 
     Args:
         lengths: tokens of each sequence.
-        token_cap: rows x length of a batch at most (a single row may exceed it).
+        most: rows of a batch at most, for each bucket that the sequences have.
 
     Raises:
         ValueError: a sequence is longer than the longest bucket.
@@ -79,11 +84,11 @@ def plan(lengths: Sequence[int], token_cap: int = TOKEN_CAP) -> list[Batch]:
     by_bucket: dict[int, list[int]] = {}
     for position, length in enumerate(lengths):
         by_bucket.setdefault(bucket(length), []).append(position)
-    return [batch for length in sorted(by_bucket) for batch in _cut(by_bucket[length], length, token_cap)]
+    return [batch for length in sorted(by_bucket) for batch in _cut(by_bucket[length], length, most[length])]
 
 
-def _cut(positions: list[int], length: int, token_cap: int) -> Iterator[Batch]:
-    counts = row_counts(length, token_cap)
+def _cut(positions: list[int], length: int, most: int) -> Iterator[Batch]:
+    counts = row_counts(most)
     start = 0
     while start < len(positions):
         left = len(positions) - start
@@ -96,8 +101,8 @@ def _cut(positions: list[int], length: int, token_cap: int) -> Iterator[Batch]:
 
 def halves(batch: Batch) -> list[Batch]:
     """The sequences of a batch of several rows in smaller ones, of powers of two: shapes that are known."""
-    rows = 1 << ((batch.rows - 1).bit_length() - 1)
-    return list(_cut(list(batch.positions), batch.length, rows * batch.length))
+    most = 1 << ((batch.rows - 1).bit_length() - 1)
+    return list(_cut(list(batch.positions), batch.length, most))
 
 
 def fill(
@@ -134,7 +139,7 @@ def score_all(
 
     A batch that the device's memory does not do for is run in halves. Raises ValueError and what the session raises.
     """
-    batches = plan([len(sequence.ids) for sequence in packed], token_cap)
+    batches = plan([len(sequence.ids) for sequence in packed], capped(token_cap=token_cap))
     if not batches:
         return np.zeros(0, dtype=np.float32)
     scored = [_score(session, batch, packed, pad_id, document_type) for batch in batches]

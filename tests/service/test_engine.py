@@ -20,18 +20,19 @@ from keyblock.runtime.model import GraphModel
 from keyblock.runtime.providers import Provider
 from keyblock.runtime.session import OutOfMemoryError, Session
 from service.aggregation import Aggregation, shapes
-from service.engine import ROUND_BATCHES, Engine, EngineDeadError, EngineError, Graphs
+from service.engine import ROUND_BATCHES, Caps, Engine, EngineDeadError, EngineError, Graphs
 from service.jobs import Job, Scored
 from service.metrics import TABLE, Metrics
 from tests.service.faults import PATIENCE, Faulty, wait_for
 
 CAP = 512
+SHAPES = batching.shapes(batching.capped(128, CAP))
 
 
 def make(graphs: Graphs, pipeline: Pipeline, metrics: Metrics | None = None, **parts: Any) -> Engine:
     """An engine for sequences of up to 128 tokens; `parts` are the pipeline's where it is not the default one."""
     config = PipelineConfig.model_validate({"packing": {"budget_range": (64, 128)}, **parts})
-    return Engine(graphs, Pipeline(config, pipeline.tokenizer, pipeline.frequencies), CAP, metrics or Metrics())
+    return Engine(graphs, Pipeline(config, pipeline.tokenizer, pipeline.frequencies), Caps(CAP, PATIENCE), metrics or Metrics())
 
 
 def submit(engine: Engine, packed: Sequence[Packed]) -> Future[Scored]:
@@ -115,7 +116,7 @@ def test_a_small_request_waits_for_a_round_at_most(engine: Engine, faulty: Fault
 
 def test_only_known_shapes_are_run(engine: Engine, faulty: Faulty, packed: list[Packed]) -> None:
     done(*(submit(engine, packed[start:]) for start in range(0, 40, 7)))
-    assert set(faulty.shapes) <= set(batching.shapes(128, CAP))
+    assert set(faulty.shapes) <= set(SHAPES)
 
 
 def test_every_shape_is_warmed_up_before_it_is_ready(
@@ -130,7 +131,7 @@ def test_every_shape_is_warmed_up_before_it_is_ready(
     faulty.open.set()
     done(early)
     assert engine.ready
-    assert faulty.shapes[: len(batching.shapes(128, CAP))] == batching.shapes(128, CAP)
+    assert list(dict.fromkeys(faulty.shapes)) == SHAPES
     engine.close()
 
 
@@ -167,7 +168,7 @@ def test_a_poisoned_sequence_takes_no_other_request_down(
     for scored in done(*futures):
         assert scored.logits == pytest.approx(alone(session, alike[:1]), abs=1e-5)
     assert count(engine, "batches", outcome="failed") == 1
-    assert set(faulty.shapes) <= set(batching.shapes(128, CAP))
+    assert set(faulty.shapes) <= set(SHAPES)
 
 
 def test_a_batch_too_large_for_the_memory_is_split(engine: Engine, faulty: Faulty, session: Session, packed: list[Packed]) -> None:
@@ -347,7 +348,7 @@ def test_rounds_of_both_kinds_share_the_thread_and_no_batch(parade: Parade, pack
 
 
 def test_every_graph_is_warmed_up(parade: Parade) -> None:
-    assert parade.ranker.shapes == parade.selector.shapes == batching.shapes(128, CAP)
+    assert list(dict.fromkeys(parade.ranker.shapes)) == list(dict.fromkeys(parade.selector.shapes)) == SHAPES
     assert parade.combined == shapes(5, CAP)
 
 

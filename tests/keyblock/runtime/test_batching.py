@@ -11,6 +11,7 @@ from keyblock.runtime.batching import (
     Batch,
     BatchTooLargeError,
     bucket,
+    capped,
     fill,
     halves,
     plan,
@@ -41,9 +42,9 @@ class Summing:
 
 @given(lengths_strategy, caps)
 def test_every_sequence_runs_once_in_a_shape_of_the_closed_set(lengths: list[int], cap: int) -> None:
-    batches = plan(lengths, cap)
+    batches = plan(lengths, capped(token_cap=cap))
     assert sorted(position for batch in batches for position in batch.positions) == list(range(len(lengths)))
-    allowed = set(shapes(max(lengths, default=1), cap))
+    allowed = set(shapes(capped(max(lengths, default=1), cap)))
     for batch in batches:
         assert (batch.rows, batch.length) in allowed
         assert 1 <= len(batch.positions) <= batch.rows
@@ -65,14 +66,14 @@ def test_many_different_requests_make_few_shapes() -> None:
     scorer = Summing()
     for _ in range(200):
         score_all(scorer, [sequence(int(n)) for n in random.integers(20, 257, random.integers(1, 120))])
-    assert set(scorer.seen) <= set(shapes(256))
-    assert len(shapes(256)) == 45
+    assert set(scorer.seen) <= set(shapes(capped(256)))
+    assert len(shapes(capped(256))) == 45
 
 
 def test_full_batches_take_the_cap_and_the_rest_a_power_of_two() -> None:
-    assert row_counts(128) == [1, 2, 4, 8, 16, 32]
-    assert row_counts(96) == [1, 2, 4, 8, 16, 32, 42]
-    assert row_counts(512, token_cap=256) == [1]
+    assert row_counts(32) == [1, 2, 4, 8, 16, 32]
+    assert row_counts(42) == [1, 2, 4, 8, 16, 32, 42]
+    assert row_counts(1) == [1]
     assert [(len(b.positions), b.rows, b.length) for b in plan([128] * 71)] == [(32, 32, 128), (32, 32, 128), (7, 8, 128)]
 
 
@@ -118,18 +119,18 @@ def test_fill_pads_on_the_right_and_repeats_a_real_row() -> None:
 
 
 def test_the_cap_holds_for_every_bucket() -> None:
-    assert all(rows * length <= TOKEN_CAP for rows, length in shapes(512))
-    assert {length for _, length in shapes(512)} == set(LENGTHS)
-    assert {length for _, length in shapes(200)} == {n for n in LENGTHS if n <= 256}
+    assert all(rows * length <= TOKEN_CAP for rows, length in shapes(capped()))
+    assert {length for _, length in shapes(capped())} == set(LENGTHS)
+    assert {length for _, length in shapes(capped(200))} == {n for n in LENGTHS if n <= 256}
 
 
 @given(st.integers(1, 512), st.integers(2, 100), st.integers(512, 4096))
 def test_halves_hold_the_same_sequences_in_known_shapes(length: int, n: int, cap: int) -> None:
-    for batch in plan([length] * n, cap):
+    for batch in plan([length] * n, capped(token_cap=cap)):
         if batch.rows > 1:
             smaller = halves(batch)
             assert [position for half in smaller for position in half.positions] == list(batch.positions)
-            assert all(half.rows < batch.rows and (half.rows, half.length) in shapes(512, cap) for half in smaller)
+            assert all(half.rows < batch.rows and (half.rows, half.length) in shapes(capped(token_cap=cap)) for half in smaller)
 
 
 class Small(Summing):

@@ -1,0 +1,60 @@
+"""A graph's first runs, so that no request pays for them; they find out how many rows a batch may have.
+
+A batch that has begun holds up every newcomer, so it should be short. On a CPU a few rows are as fast for each token as many; on a
+GPU even the largest batch is short.
+"""
+
+import logging
+import time
+from collections.abc import Iterator, Mapping
+
+import numpy as np
+
+from keyblock.runtime.batching import BatchTooLargeError, Scorer, row_counts
+
+log = logging.getLogger(__name__)
+TRIES = 2  # on a machine that does other work as well, one slow run says little
+
+
+def first_runs(graph: Scorer, most: Mapping[int, int], seconds: float) -> Iterator[tuple[int, int]]:
+    """Run a graph in ever larger shapes: of each length one row, then more, as long as these are quick and memory does.
+
+    Args:
+        graph: what is run.
+        most: rows that a batch may have at most, by length.
+        seconds: that a batch of several rows may take.
+
+    Yields:
+        (rows, length) of each shape that may be used from now on, rows ascending.
+
+    Raises what the graph raises, of BatchTooLargeError only that for a single row.
+    """
+    for length in sorted(most):
+        taken, ran = 0.0, 1
+        for rows in row_counts(most[length]):
+            if taken * rows / ran > seconds:
+                break
+            try:
+                taken, ran = _seconds(graph, rows, length, seconds), rows
+            except BatchTooLargeError as error:
+                if rows == 1:
+                    raise
+                log.warning("batches of %d tokens have fewer than %d rows, for want of memory: %s", length, rows, error)
+                break
+            if rows == 1 or taken <= seconds:
+                yield rows, length
+
+
+def _seconds(graph: Scorer, rows: int, length: int, enough: float) -> float:
+    """What a run takes once the first is done: the least of a few, where one is not quick enough."""
+    ones = np.ones((rows, length), dtype=np.int64)
+    types = np.zeros_like(ones)
+    graph.score(ones, types, ones)
+    best = np.inf
+    for _ in range(TRIES):
+        started = time.perf_counter()
+        graph.score(ones, types, ones)
+        best = min(best, time.perf_counter() - started)
+        if best <= enough:
+            break
+    return float(best)
