@@ -28,6 +28,7 @@ class Aggregation:
     def __init__(self, aggregator: Aggregator, counts: NDArray[np.intp], combine: Combine | None, cap: int) -> None:
         self.logits = np.full(len(counts), -np.inf, dtype=np.float32)
         self._aggregator = aggregator
+        self._given = combine, cap
         self._combine = None if combine is None else in_fixed_shapes(combine)
         self._counts = counts
         self._parts = parts(counts, cap)
@@ -53,6 +54,23 @@ class Aggregation:
             else:
                 rows, counts = self._rows(documents), self._counts[documents]
                 self.logits[documents] = aggregate(self._aggregator, outputs[rows], counts, self._combine)
+
+    def of_known(self, outputs: NDArray[np.float32], scored: NDArray[np.bool_]) -> NDArray[np.float32]:
+        """Logits of the documents whose sequences are all scored, shape (n_documents,), -inf for the others.
+
+        Args:
+            outputs: as for `step`, some not known.
+            scored: shape (n_sequences,), which are.
+
+        Raises what the learned module raises.
+        """
+        ends = np.cumsum(self._counts)
+        before = np.concatenate([[0], np.cumsum(scored)])
+        whole = before[ends] - before[ends - self._counts] == self._counts
+        part = Aggregation(self._aggregator, np.where(whole, self._counts, 0), *self._given)
+        while not part.done:
+            part.step(outputs[np.repeat(whole, self._counts)])
+        return part.logits
 
     def _rows(self, documents: NDArray[np.intp]) -> NDArray[np.intp]:
         """Where the outputs of these documents stand, shape (their sequences,)."""

@@ -30,6 +30,8 @@ class Call:
         documents: at least one.
         max_tokens: tokens a sequence may have; None for the pipeline's own budget.
         top_n: results to return; 0 for all.
+        deadline: seconds from the call's last byte to its answer; None for as long as it takes.
+        priority: calls of a smaller one go first.
         warnings: what was asked for and is not done; grows on the way.
     """
 
@@ -40,4 +42,6 @@ class Call:
     return_documents: bool = False
     return_blocks: bool = False
     raw_scores: bool = False
+    deadline: float | None = None
+    priority: int = 0
     warnings: list[str] = field(default_factory=list)

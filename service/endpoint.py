@@ -13,10 +13,8 @@ from service.call import Call
 from service.dialects import NATIVE, TEI, Dialect, spoken
 from service.engine import EngineDeadError, EngineError
 from service.errors import RequestError
-from service.jobs import Scored
 from service.parsing import PIECEWISE_FROM, parse, read_body
-from service.ranker import Ranker
-from service.ranking import Candidate
+from service.ranker import Outcome, Ranker
 from service.responses import error_response
 from service.stages import Stages
 
@@ -54,8 +52,8 @@ class Exchange:
         large = len(body) >= PIECEWISE_FROM
         call = await self._ranker.beside(lambda: self._read(body), large=large)
         self._stages.end("parse")
-        candidates, scored, budget = await self._ranker.score(call, self._stages)
-        response = await self._ranker.beside(lambda: self._write(call, candidates, scored, budget), large=large)
+        outcome = await self._ranker.score(call, self._stages)
+        response = await self._ranker.beside(lambda: self._write(call, outcome), large=large)
         self._stages.end("respond")
         return response
 
@@ -65,8 +63,8 @@ class Exchange:
         self._dialect = spoken(payload)
         return self._dialect.read(payload, self._ranker.settings)
 
-    def _write(self, call: Call, candidates: list[Candidate], scored: Scored, budget: int) -> Response:
-        ranking = self._ranker.rank(call, candidates, scored, budget)
+    def _write(self, call: Call, outcome: Outcome) -> Response:
+        ranking = self._ranker.rank(call, outcome)
         about = About(self._ranker.bundle.manifest.name, self._request.url.path, self._stages.milliseconds())
         return self._dialect.answer(call, ranking, about)
 

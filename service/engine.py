@@ -25,6 +25,7 @@ from service import aggregation
 from service.aggregation import Aggregation
 from service.jobs import Job, Scored, Ticket
 from service.metrics import Metrics
+from service.pace import Pace
 from service.warmup import first_runs
 
 log = logging.getLogger(__name__)
@@ -71,8 +72,28 @@ class Caps(NamedTuple):
     seconds: float
 
 
+class Turn(NamedTuple):
+    """When a job's sequences are to be scored.
+
+    Attributes:
+        until: as `time.perf_counter` counts: what is not scored by then is left out; none: all is scored.
+        order: document numbers, the first to be scored first where there is an `until`.
+        priority: calls of a smaller one go first.
+    """
+
+    until: float | None = None
+    order: Sequence[int] | None = None
+    priority: int = 0
+
+
+ANY_TURN = Turn()
+
+
 class Engine:
     """Owns the graphs and their thread.
+
+    Attributes:
+        pace: of the model, a token.
 
     Args:
         graphs: the bundle's.
@@ -91,6 +112,7 @@ class Engine:
         self._most_rows: dict[batching.Scorer, dict[int, int]] = {}  # by length; found out in the warm-up
         self._batch_tokens = caps.tokens  # of the largest batch
         self._metrics = metrics
+        self.pace = Pace()
         self._jobs: list[Job] = []
         self._changed = threading.Condition()
         self._closing = False
@@ -119,7 +141,12 @@ class Engine:
         """Whether it is warmed up and runs."""
         return self._warm.is_set() and self.alive
 
-    async def score(self, documents: Sequence[Sequence[Packed]]) -> Scored:
+    @property
+    def backlog(self) -> int:
+        """Tokens that wait for the model, padding not counted."""
+        return sum(job.tokens_waiting for job in list(self._jobs))
+
+    async def score(self, documents: Sequence[Sequence[Packed]], turn: Turn = ANY_TURN) -> Scored:
         """Score documents, each given by its sequences: see Scored. Cancelling the await drops those that wait.
 
         Raises EngineError or EngineDeadError.
@@ -129,13 +156,26 @@ class Engine:
             return Scored(np.full(len(documents), -np.inf, np.float32), 0.0, 0.0)
         counts = np.fromiter(map(len, documents), np.intp, len(documents))
         waiting = Aggregation(self._pipeline.aggregator, counts, self._graphs.combine, self._caps.tokens)
-        return await asyncio.wrap_future(self.submit(Job(packed, self._graphs.ranker, waiting)))
+        urgency = None if turn.until is None or turn.order is None else _sequences_of(turn.order, counts)
+        return await self._done(Job(packed, self._graphs.ranker, waiting, urgency, turn.priority), turn.until)
 
-    async def choose(self, packed: Sequence[Packed]) -> Scored:
-        """Score single blocks for a learned selector, each for itself; else as `score`."""
+    async def choose(self, packed: Sequence[Packed], turn: Turn = ANY_TURN) -> Scored:
+        """Score single blocks for a learned selector, each for itself; else as `score`. In a hurry, in the order given."""
         if not packed:
             return Scored(np.zeros(0, np.float32), 0.0, 0.0)
-        return await asyncio.wrap_future(self.submit(Job(packed, self._graphs.selector or self._graphs.ranker)))
+        urgency = None if turn.until is None else range(len(packed))
+        return await self._done(Job(packed, self._graphs.selector or self._graphs.ranker, None, urgency, turn.priority), turn.until)
+
+    async def _done(self, job: Job, until: float | None) -> Scored:
+        """The job's outcome, or what is known of it when time is up: then it is dropped."""
+        future = asyncio.wrap_future(self.submit(job))
+        try:
+            await asyncio.wait([future], timeout=None if until is None else max(until - time.perf_counter(), 0.0))
+            if future.done():
+                return future.result()
+        finally:
+            future.cancel()
+        return await asyncio.to_thread(job.known) if self._pipeline.aggregator.learned else job.known()
 
     def submit(self, job: Job) -> Future[Scored]:
         """Hand in a job. Raises EngineDeadError."""
@@ -175,8 +215,9 @@ class Engine:
         longest = self._pipeline.config.packing.budget_range[1]
         for graph in self._graphs.encoders:
             most = self._most_rows[graph] = {}
-            for rows, length in first_runs(graph, batching.capped(longest, self._caps.tokens), self._caps.seconds):
+            for rows, length, seconds in first_runs(graph, batching.capped(longest, self._caps.tokens), self._caps.seconds):
                 most[length] = rows
+                self.pace.measured(rows * length, seconds)
                 yield
         aggregator = self._pipeline.aggregator
         if self._graphs.combine is not None and isinstance(aggregator, PassageAggregator):
@@ -214,14 +255,16 @@ class Engine:
                     self._run_batch(graph, batch, members, packed)
 
     def _take(self, jobs: list[Job]) -> list[Ticket]:
-        """A sequence from each job in turn, until the round is full."""
+        """A sequence from each job of the smallest priority in turn, then from the others, until the round is full."""
         room = ROUND_BATCHES * self._batch_tokens
         tickets: list[Ticket] = []
-        while (jobs := [job for job in jobs if job.n_waiting]) and room > 0:
-            for job in jobs:
-                if room > 0:
-                    tickets.append(Ticket(job, job.take()))
-                    room -= batching.bucket(len(tickets[-1].packed.ids))
+        for priority in sorted({job.priority for job in jobs}):
+            equals = [job for job in jobs if job.priority == priority]
+            while (equals := [job for job in equals if job.n_waiting]) and room > 0:
+                for job in equals:
+                    if room > 0:
+                        tickets.append(Ticket(job, job.take()))
+                        room -= batching.bucket(len(tickets[-1].packed.ids))
         return tickets
 
     def _run_batch(self, graph: batching.Scorer, batch: batching.Batch, members: list[Ticket], packed: list[Packed]) -> None:
@@ -230,7 +273,9 @@ class Engine:
             job.begin()
         try:
             ids, types, mask = batching.fill(batch, packed, self._pad_id, self._document_type)
+            started = time.perf_counter()
             outputs = graph.score(ids, types, mask)[: len(members)]
+            self.pace.measured(mask.size, time.perf_counter() - started)
         except Exception as error:
             if len(members) > 1 and (len(jobs) > 1 or isinstance(error, batching.BatchTooLargeError)):
                 self._run_halves(graph, batch, members, packed, error)
@@ -279,6 +324,12 @@ class Engine:
         self._metrics.add("batches", outcome="ok")
         self._metrics.add("tokens", n_tokens)
         self._metrics.add("padding", n_fed - n_tokens)
+
+
+def _sequences_of(documents: Sequence[int], counts: NDArray[np.intp]) -> list[int]:
+    """Numbers of the sequences of these documents, in their order; `counts` of all documents' sequences."""
+    ends = np.cumsum(counts)
+    return [number for document in documents for number in range(ends[document] - counts[document], ends[document])]
 
 
 def _failed(error: Exception) -> EngineError:

@@ -18,7 +18,7 @@ class Scored(NamedTuple):
 
     Attributes:
         logits: of the documents where the job aggregates, shape (n_documents,), -inf for one without a sequence; else of the
-            sequences, shape (n_sequences,), in the order given.
+            sequences, shape (n_sequences,), in the order given. Where time was up first, -inf for what is not scored.
         queue_seconds: from handing in to the first batch's start.
         model_seconds: from there to the last batch's end, aggregation included.
     """
@@ -35,14 +35,26 @@ class Job:
         packed: at least one sequence.
         graph: what scores them.
         aggregation: of the documents that they are, in order; none: each sequence's own logit is wanted.
+        urgency: numbers of sequences, the first to be scored first; none: the longest first, which batches best.
+        priority: jobs of a smaller one go first.
     """
 
-    def __init__(self, packed: Sequence[Packed], graph: Scorer, aggregation: Aggregation | None = None) -> None:
+    def __init__(
+        self,
+        packed: Sequence[Packed],
+        graph: Scorer,
+        aggregation: Aggregation | None = None,
+        urgency: Sequence[int] | None = None,
+        priority: int = 0,
+    ) -> None:
         self.packed = packed
         self.graph = graph
+        self.priority = priority
         self.future: Future[Scored] = Future()
         self._aggregation = aggregation
-        self._waiting: list[int] | None = None  # sorted when the first is taken: that is no work for the event loop
+        # the longest first: sorted when the first is taken, since that is no work for the event loop
+        self._waiting: list[int] | None = None if urgency is None else list(reversed(urgency))
+        self._tokens = sum(len(sequence.ids) for sequence in packed)
         self._outputs = np.zeros(0, np.float32)  # of as many columns as the first output has
         self._unscored = len(packed)
         self._handed_in = time.perf_counter()
@@ -59,15 +71,22 @@ class Job:
         return len(self.packed) if self._waiting is None else len(self._waiting)
 
     @property
+    def tokens_waiting(self) -> int:
+        """Tokens of these."""
+        return self._tokens
+
+    @property
     def complete(self) -> bool:
         """Whether every sequence is scored, so that `step` can go on."""
         return not self._unscored
 
     def take(self) -> int:
-        """The number of the next sequence, the longest first; there must be one."""
+        """The number of the next sequence; there must be one."""
         if self._waiting is None:
             self._waiting = sorted(range(len(self.packed)), key=lambda i: len(self.packed[i].ids))
-        return self._waiting.pop()
+        number = self._waiting.pop()
+        self._tokens -= len(self.packed[number].ids)
+        return number
 
     def begin(self) -> None:
         """Its first batch starts."""
@@ -93,6 +112,20 @@ class Job:
         if self.future.set_running_or_notify_cancel():
             now = time.perf_counter()
             self.future.set_result(Scored(logits, self._started - self._handed_in, now - self._started))
+
+    def known(self) -> Scored:
+        """What is scored by now; for a job that is cancelled, from any thread. Raises what the aggregation raises."""
+        outputs = self._outputs.copy()
+        if not len(outputs):
+            outputs = np.full(len(self.packed), np.nan, np.float32)
+        scored = ~np.isnan(outputs.reshape(len(outputs), -1)[:, 0])
+        if self._aggregation is None:
+            logits = np.where(scored, outputs, -np.inf).astype(np.float32)
+        else:
+            logits = self._aggregation.of_known(outputs, scored)
+        now = time.perf_counter()
+        started = self._started or now
+        return Scored(logits, started - self._handed_in, now - started)
 
     def fail(self, error: Exception) -> None:
         """Resolve the future with an error, unless it is resolved or cancelled."""

@@ -9,6 +9,7 @@ from prometheus_client.process_collector import ProcessCollector
 
 BUCKETS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30)  # seconds
 STAGES = ("parse", "prepare", "select", "queue", "model", "respond")  # select: the whole first round of a learned selector
+DEGRADED = ("tokens", "selector", "order")  # fewer tokens a document; ordered by blocks alone; not read
 OUTCOMES = ("ok", "invalid", "cancelled", "failed")
 
 
@@ -30,6 +31,9 @@ TABLE = {
     "stages": Metric("histogram", "keyblock_stage_seconds", f"Time in a stage: {_list(STAGES)}", ("stage",)),
     "documents": Metric("counter", "keyblock_documents_total", "Documents of answered requests"),
     "unscored": Metric("counter", "keyblock_unscored_documents_total", "Documents without a block, ranked last"),
+    "degraded": Metric(
+        "counter", "keyblock_degraded_total", f"Requests whose deadline cost something, by what: {_list(DEGRADED)}", ("how",)
+    ),
     "tokens": Metric("counter", "keyblock_tokens_total", "Tokens fed to the model, to select and to score, padding not counted"),
     "padding": Metric("counter", "keyblock_padding_tokens_total", "Padding tokens fed to the model"),
     "batches": Metric(

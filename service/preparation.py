@@ -7,8 +7,10 @@ A learned selector takes two rounds: `shortlists` says what the model is to scor
 """
 
 import asyncio
+import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from typing import NamedTuple, TypeVar
 
 import numpy as np
@@ -19,7 +21,8 @@ from keyblock.prepared import PreparedDocument, PreparedQuery
 from service.cache import DocumentCache, content_key
 from service.call import Documents
 from service.metrics import Metrics
-from service.ranking import Candidate, candidate
+from service.pace import Pace
+from service.ranking import UNREAD, Candidate, candidate
 
 SLICE_DOCUMENTS = 32
 SLICE_CHARS = 200_000
@@ -35,16 +38,16 @@ class Shortlisted(NamedTuple):
     shortlist: Shortlist
 
 
-def slices(sizes: Sequence[int]) -> Iterator[range]:
+def slices(chars_of: Sequence[int]) -> Iterator[range]:
     """Consecutive ranges of documents of at most SLICE_DOCUMENTS and, beyond the first of each, SLICE_CHARS characters."""
     start = chars = 0
-    for number, size in enumerate(sizes):
+    for number, size in enumerate(chars_of):
         if number > start and (number - start == SLICE_DOCUMENTS or chars + size > SLICE_CHARS):
             yield range(start, number)
             start, chars = number, 0
         chars += size
-    if start < len(sizes):
-        yield range(start, len(sizes))
+    if start < len(chars_of):
+        yield range(start, len(chars_of))
 
 
 class Preparer:
@@ -55,9 +58,13 @@ class Preparer:
         cache: documents seen before.
         pool: threads to work in.
         metrics: counts the cache's hits.
+
+    Attributes:
+        pace: of a slice, a character, documents that were seen before included.
     """
 
     def __init__(self, pipeline: Pipeline, cache: DocumentCache, pool: ThreadPoolExecutor, metrics: Metrics) -> None:
+        self.pace, self._choosing_pace = Pace(), Pace()
         self._pipeline = pipeline
         self._cache = cache
         self._pool = pool
@@ -67,42 +74,57 @@ class Preparer:
         """Prepare the query."""
         return await asyncio.get_running_loop().run_in_executor(self._pool, self._pipeline.prepare_query, text)
 
-    async def candidates(self, query: PreparedQuery, documents: Documents, budget: int) -> list[Candidate]:
-        """Prepare the documents and let each meet the query, in the order given."""
+    async def candidates(
+        self, query: PreparedQuery, documents: Documents, budget: int, until: float | None = None
+    ) -> list[Candidate]:
+        """Prepare the documents and let each meet the query, in the order given; those that time does not do for are UNREAD."""
 
         def work(numbers: range) -> list[Candidate]:
             prepared = self._prepared(documents, numbers)
             return [candidate(document, self._pipeline.select(query, document, budget)) for document in prepared]
 
-        return await self._in_slices(_sizes(documents), work)
+        found = await self._in_slices(sizes(documents), work, until, self.pace)
+        return [UNREAD if one is None else one for one in found]
 
-    async def shortlists(self, query: PreparedQuery, documents: Documents, budget: int) -> list[Shortlisted]:
-        """Prepare the documents and what a learned selector asks the model of each, in the order given."""
+    async def shortlists(
+        self, query: PreparedQuery, documents: Documents, budget: int, until: float | None = None
+    ) -> list[Shortlisted | None]:
+        """Prepare the documents and what a learned selector asks the model of each, in the order given; None as for UNREAD."""
 
         def work(numbers: range) -> list[Shortlisted]:
             prepared = self._prepared(documents, numbers)
             return [Shortlisted(document, self._pipeline.shortlist(query, document, budget)) for document in prepared]
 
-        return await self._in_slices(_sizes(documents), work)
+        return await self._in_slices(sizes(documents), work, until, self.pace)
 
     async def selected(
-        self, query: PreparedQuery, shortlisted: Sequence[Shortlisted], logits: NDArray[np.float32], budget: int
+        self,
+        query: PreparedQuery,
+        shortlisted: Sequence[Shortlisted | None],
+        logits: NDArray[np.float32],
+        budget: int,
+        until: float | None = None,
     ) -> list[Candidate]:
         """The documents with the blocks that a learned selector chose.
 
         Args:
             query: the query.
             shortlisted: from `shortlists`.
-            logits: shape (n_sequences,), of all their sequences.
+            logits: shape (n_sequences,), of all their sequences; -inf for what was not scored in time.
             budget: tokens a sequence may have.
+            until: documents that are not chosen from by then are UNREAD.
         """
-        ends = np.cumsum([len(shortlist.sequences) for _, shortlist in shortlisted])
+        read = [one for one in shortlisted if one is not None]
+        ends = np.cumsum([len(shortlist.sequences) for _, shortlist in read])
 
         def work(numbers: range) -> list[Candidate]:
-            return [self._chosen(query, *shortlisted[n], logits[: ends[n]], budget) for n in numbers]
+            return [self._chosen(query, *read[n], logits[: ends[n]], budget) for n in numbers]
 
         # all that is left to do goes by the document's tokens, and is quick
-        return await self._in_slices([len(document.token_ids) for document, _ in shortlisted], work)
+        tokens = [len(document.token_ids) for document, _ in read]
+        made: list[Candidate | None] = await self._in_slices(tokens, work, until, self._choosing_pace)
+        chosen = iter(made)
+        return [UNREAD if one is None else (next(chosen) or UNREAD) for one in shortlisted]
 
     def _chosen(
         self, query: PreparedQuery, document: PreparedDocument, shortlist: Shortlist, logits: NDArray[np.float32], budget: int
@@ -112,20 +134,29 @@ class Preparer:
         selection = self._pipeline.select(query, document, budget, (shortlist, logits[len(logits) - len(asked) :]))
         return candidate(document, selection, sum(len(packed.ids) for packed in asked))
 
-    async def _in_slices(self, sizes: Sequence[int], work: Callable[[range], list[T]]) -> list[T]:
-        """What `work` makes of all documents, in their order; `sizes` as for `slices`."""
+    async def _in_slices(
+        self, chars_of: Sequence[int], work: Callable[[range], list[T]], until: float | None, pace: Pace
+    ) -> list[T | None]:
+        """What `work` makes of all documents, in their order; `chars_of` as for `slices`.
+
+        None for what is not done when time is up, which is not waited for, or would not be done in time by this pace.
+        """
         loop = asyncio.get_running_loop()
-        found: dict[int, list[T]] = {}
-        todo = slices(sizes)
+        found: list[T | None] = [None] * len(chars_of)
+        todo = slices(chars_of)
 
         async def one_after_the_other() -> None:
             for numbers in todo:
-                found[numbers.start] = await loop.run_in_executor(self._pool, work, numbers)
+                chars = sum(chars_of[number] for number in numbers)
+                if until is not None and time.perf_counter() + pace.estimate(chars) > until:
+                    continue
+                found[numbers.start : numbers.stop] = await loop.run_in_executor(self._pool, _timed, work, numbers, chars, pace)
 
-        async with asyncio.TaskGroup() as group:
-            for _ in range(SLICES_IN_HAND):
-                group.create_task(one_after_the_other())
-        return [made for start in sorted(found) for made in found[start]]
+        with suppress(TimeoutError):
+            async with asyncio.timeout(None if until is None else until - time.perf_counter()), asyncio.TaskGroup() as group:
+                for _ in range(SLICES_IN_HAND):
+                    group.create_task(one_after_the_other())
+        return found
 
     def _prepared(self, documents: Documents, numbers: range) -> list[PreparedDocument]:
         """Each document of the slice from the cache, or prepared and cached."""
@@ -146,6 +177,13 @@ class Preparer:
         return [known[key] for key in keys]
 
 
-def _sizes(documents: Documents) -> list[int]:
+def _timed(work: Callable[[range], list[T]], numbers: range, chars: int, pace: Pace) -> list[T]:
+    started = time.perf_counter()
+    made = work(numbers)
+    pace.measured(chars, time.perf_counter() - started)
+    return made
+
+
+def sizes(documents: Documents) -> list[int]:
     """Characters of each document."""
     return [len(text) + len(title) for text, title in zip(documents.texts, documents.titles, strict=True)]

@@ -4,8 +4,10 @@ import asyncio
 import logging
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from itertools import chain
-from typing import Self, TypeVar
+from dataclasses import replace
+from typing import NamedTuple, Self, TypeVar
+
+import numpy as np
 
 from keyblock import __version__
 from keyblock.bundle import Bundle, BundleError, load_bundle
@@ -15,20 +17,36 @@ from keyblock.runtime.batching import LENGTHS
 from keyblock.runtime.model import GraphModel
 from keyblock.runtime.providers import Choice, Provider
 from service.cache import DocumentCache
-from service.call import Call, Documents
-from service.engine import Caps, Engine, Graphs
+from service.call import Call
+from service.engine import Caps, Engine, Graphs, Turn
 from service.errors import some
 from service.jobs import Scored
 from service.metrics import Metrics
-from service.preparation import SLICES_IN_HAND, Preparer
-from service.ranking import Candidate, Ranking, rank
+from service.plan import Plan, Work, make_plan
+from service.preparation import SLICES_IN_HAND, Preparer, sizes
+from service.ranking import Candidate, Ranking, ScoredBy, preranking, rank
 from service.settings import Settings
 from service.stages import Stages
 
 log = logging.getLogger(__name__)
+SPECIALS = 3  # tokens: [CLS] query [SEP] blocks [SEP]
 EDGE_THREADS = 2  # read and write JSON, apart from preparation so that small requests do not wait behind large ones
 
 T = TypeVar("T")
+
+
+class Outcome(NamedTuple):
+    """What became of a call.
+
+    Attributes:
+        plan: how it was done.
+        candidates: its documents in the order given.
+        scored: their logits.
+    """
+
+    plan: Plan
+    candidates: list[Candidate]
+    scored: Scored
 
 
 class Ranker:
@@ -45,6 +63,7 @@ class Ranker:
         self.settings = settings
         self.bundle = bundle
         self.provider = provider
+        self._fusion = bundle.manifest.pipeline.fusion
         self.metrics = Metrics()
         self.engine = Engine(graphs, bundle.pipeline, Caps(settings.token_cap, settings.batch_ms / 1000), self.metrics)
         self._edge = ThreadPoolExecutor(EDGE_THREADS, "edge")
@@ -82,40 +101,76 @@ class Ranker:
         """Do short work off the event loop; that of large requests in threads of its own, so that it holds up no small one."""
         return await asyncio.get_running_loop().run_in_executor(self._edge_of_large if large else self._edge, work)
 
-    async def score(self, call: Call, stages: Stages) -> tuple[list[Candidate], Scored, int]:
-        """Prepare and score a call: its candidates in the order given, their logits, and the token budget they had."""
-        budget = self._budget(call)
+    async def score(self, call: Call, stages: Stages) -> Outcome:
+        """Prepare and score a call, as far as its deadline allows."""
+        plan = self._plan(call, stages)
         query = await self._query(call)
-        candidates = await self._candidates(query, call.documents, budget, stages)
-        scored = await self.engine.score([candidate.sequences for candidate in candidates])
+        candidates = await self._candidates(query, call, plan, stages)
+        order = np.argsort(-preranking(candidates, self._fusion), kind="stable").tolist() if plan.scored_by else None
+        turn = Turn(plan.scored_by, order, call.priority)
+        scored = await self.engine.score([candidate.sequences for candidate in candidates], turn)
         stages.add("queue", scored.queue_seconds)
         stages.add("model", scored.model_seconds)
         stages.skip()
-        return candidates, scored, budget
+        return Outcome(plan, candidates, scored)
 
-    async def _candidates(self, query: PreparedQuery, documents: Documents, budget: int, stages: Stages) -> list[Candidate]:
+    def _plan(self, call: Call, stages: Stages) -> Plan:
+        packing = self.bundle.manifest.pipeline.packing
+        budget = self._budget(call)
+        seconds = call.deadline if call.deadline is not None else self.settings.default_deadline_ms / 1000 or None
+        if seconds is None:
+            return Plan(budget)
+        work = Work(
+            sizes(call.documents),
+            packing.query_tokens + SPECIALS,
+            self._preparer.pace.seconds,
+            self.engine.pace.seconds,
+            self.engine.backlog,
+        )
+        return make_plan(budget, packing, stages.began, seconds, work)
+
+    async def _candidates(self, query: PreparedQuery, call: Call, plan: Plan, stages: Stages) -> list[Candidate]:
         """The documents with their chosen blocks; a learned selector asks the model about all their shortlists at once."""
         if self.bundle.pipeline.learned is None:
-            candidates = await self._preparer.candidates(query, documents, budget)
+            candidates = await self._preparer.candidates(query, call.documents, plan.budget, plan.prepared_by)
             stages.end("prepare")
             return candidates
-        shortlisted = await self._preparer.shortlists(query, documents, budget)
+        shortlisted = await self._preparer.shortlists(query, call.documents, plan.budget, plan.prepared_by)
         stages.end("prepare")
-        asked = list(chain.from_iterable(shortlist.sequences for _, shortlist in shortlisted))
-        chosen = await self.engine.choose(asked)
-        candidates = await self._preparer.selected(query, shortlisted, chosen.logits, budget)
+        asked = [packed for one in shortlisted if one is not None for packed in one.shortlist.sequences]
+        until = plan.chosen_by(sum(len(packed.ids) for packed in asked), plan.budget * len(shortlisted))
+        chosen = await self.engine.choose(asked, Turn(until, priority=call.priority))
+        candidates = await self._preparer.selected(query, shortlisted, chosen.logits, plan.budget, plan.scored_by)
         stages.end("select")
         return candidates
 
-    def rank(self, call: Call, candidates: list[Candidate], scored: Scored, budget: int) -> Ranking:
+    def rank(self, call: Call, outcome: Outcome) -> Ranking:
         """Order what was scored, and say what was not."""
-        fusion = self.bundle.manifest.pipeline.fusion
-        ranking = rank(candidates, scored.logits, fusion, budget, top_n=call.top_n, raw=call.raw_scores)
+        plan, candidates, scored = outcome
+        ranking = rank(candidates, scored.logits, self._fusion, plan.budget, top_n=call.top_n, raw=call.raw_scores)
         self.metrics.add("documents", len(candidates))
-        if unscored := [str(number) for number, by_model in enumerate(ranking.by_model) if not by_model]:
-            self.metrics.add("unscored", len(unscored))
-            call.warnings.append(f"documents without text to score, ranked last: {some(unscored, 10)}")
-        return ranking
+        empty = [str(number) for number, one in enumerate(candidates) if one.read and not one.sequences]
+        if empty:
+            self.metrics.add("unscored", len(empty))
+            call.warnings.append(f"documents without text to score, ranked last: {some(empty, 10)}")
+        return replace(ranking, degraded=self._tell(call, outcome, ranking))
+
+    def _tell(self, call: Call, outcome: Outcome, ranking: Ranking) -> bool:
+        """Whether the deadline cost something; warned of and counted."""
+        n, usual = len(outcome.candidates), self._usual_budget(call)
+        unread = sum(not candidate.read for candidate in outcome.candidates)
+        unscored = ranking.scored_by.count(ScoredBy.SELECTOR)
+        told = {
+            "tokens": outcome.plan.budget < usual and f"{outcome.plan.budget} tokens a document instead of {usual}",
+            "selector": unscored
+            and f"{unscored} of {n} documents are ordered by their blocks alone, after those that the model scored",
+            "order": unread and f"{unread} of {n} documents were not read and stay in the order given, last",
+        }
+        for how, what in told.items():
+            if what:
+                call.warnings.append(f"deadline_ms: {what}")
+                self.metrics.add("degraded", how=how)
+        return any(told.values())
 
     async def _query(self, call: Call) -> PreparedQuery:
         query = await self._preparer.query(call.query)
@@ -129,16 +184,21 @@ class Ranker:
         return query
 
     def _budget(self, call: Call) -> int:
-        """The tokens a sequence may have: what was asked for, kept inside the range the bundle was measured for."""
-        packing = self.bundle.manifest.pipeline.packing
+        """See `_usual_budget`; warns where that is not what was asked for."""
+        low, high = self.bundle.manifest.pipeline.packing.budget_range
         if call.max_tokens is None:
-            return packing.budget
-        low, high = packing.budget_range
+            return self._usual_budget(call)
         if call.max_tokens > high:
             call.warnings.append(f"max_tokens_per_doc: lowered to {high}, the most this model was measured at")
         elif call.max_tokens < low:
             call.warnings.append(f"max_tokens_per_doc: raised to {low}, the least this model was measured at")
-        return int(min(max(call.max_tokens, low), high))
+        return self._usual_budget(call)
+
+    def _usual_budget(self, call: Call) -> int:
+        """The tokens a sequence may have: what was asked for, kept inside the range the bundle was measured for."""
+        packing = self.bundle.manifest.pipeline.packing
+        low, high = packing.budget_range
+        return packing.budget if call.max_tokens is None else int(min(max(call.max_tokens, low), high))
 
 
 def _told(asked: Provider, choice: Choice) -> dict[str, str]:

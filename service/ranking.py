@@ -2,12 +2,13 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from enum import StrEnum
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from keyblock.fusion import Fusion, sigmoid
+from keyblock.fusion import FEATURES, Fusion, sigmoid
 from keyblock.packing import Packed
 from keyblock.pipeline import Selection
 from keyblock.prepared import PreparedDocument
@@ -31,12 +32,17 @@ class Candidate(NamedTuple):
         evidence: shape (3,), see `keyblock.fusion.lexical_evidence`.
         blocks: the blocks in `sequences`, best first.
         selection_tokens: that a learned selector was fed beside.
+        read: False where time did not do for it.
     """
 
     sequences: list[Packed]
     evidence: NDArray[np.float64]
     blocks: list[Block]
     selection_tokens: int = 0
+    read: bool = True
+
+
+UNREAD = Candidate([], np.zeros(len(FEATURES) - 1), [], read=False)
 
 
 def candidate(document: PreparedDocument, selection: Selection, selection_tokens: int = 0) -> Candidate:
@@ -61,6 +67,17 @@ def block_scores(selection: Selection) -> NDArray[np.float64]:
     return scores
 
 
+class ScoredBy(StrEnum):
+    """What a document's place comes from; the members rank in this order."""
+
+    MODEL = "model"
+    SELECTOR = "selector"
+    ORDER = "order"
+
+
+GROUPS = tuple(ScoredBy)
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Ranking:
     """The answer to a call, whatever its dialect.
@@ -68,41 +85,63 @@ class Ranking:
     Attributes:
         order: document numbers, best first, as many as were asked for.
         scores: shape (n_documents,), on the scale that was asked for.
-        by_model: shape (n_documents,), False where the model had nothing to score.
+        scored_by: of each document.
         blocks: for each document its selected blocks, best first.
         budget: tokens a sequence could have.
-        n_tokens: tokens fed to the model, to select and to score, padding not counted.
+        n_tokens: fed to the model, to select and to score, padding not counted.
+        degraded: whether time was too short for the usual ranking.
     """
 
     order: list[int]
     scores: NDArray[np.float64]
-    by_model: NDArray[np.bool_]
+    scored_by: list[ScoredBy]
     blocks: list[list[Block]]
     budget: int
     n_tokens: int
+    degraded: bool = False
+
+
+def preranking(candidates: Sequence[Candidate], fusion: Fusion) -> NDArray[np.float64]:
+    """How documents compare by their blocks alone, shape (n_documents,): as the fusion weighs them, else by the best block."""
+    evidence = np.asarray([c.evidence for c in candidates]).reshape(len(candidates), len(FEATURES) - 1)
+    weights = fusion.weights[1:]
+    return np.asarray(evidence @ weights if weights.any() else evidence[:, 0])
 
 
 def rank(
     candidates: Sequence[Candidate], logits: NDArray[np.float32], fusion: Fusion, budget: int, *, top_n: int, raw: bool
 ) -> Ranking:
-    """Order the candidates.
+    """Order the candidates: those that the model has scored, then those ordered by their blocks, then the rest.
 
     Args:
         candidates: in the order given.
-        logits: shape (n_documents,); what it says of candidates without a sequence is not read.
+        logits: shape (n_documents,), -inf for those that the model has not scored.
         fusion: from logit and evidence to the fused logit.
         budget: tokens a sequence could have.
         top_n: how many to return; 0 for all.
         raw: whether scores stay logits.
     """
-    by_model = np.asarray([bool(c.sequences) for c in candidates], dtype=np.bool_)
-    fused = np.full(len(candidates), LOWEST)
-    if by_model.any():
-        evidence = np.asarray([c.evidence for c in candidates if c.sequences])
-        fused[by_model] = fusion.fuse(logits[by_model], evidence)
-        fused[~by_model] = min(LOWEST, fused[by_model].min())
-    # what the model has not scored comes last, whatever the numbers; equal scores keep the order given
-    order = np.lexsort((-fused, ~by_model))
-    scores = fused if raw else np.where(by_model, sigmoid(fused), 0.0)
-    n_tokens = sum(c.selection_tokens + sum(len(packed.ids) for packed in c.sequences) for c in candidates)
-    return Ranking(order[: top_n or None].tolist(), scores, by_model, [c.blocks for c in candidates], budget, n_tokens)
+    has_blocks = np.asarray([bool(c.sequences) for c in candidates], dtype=np.bool_)
+    by_model = has_blocks & (logits > -np.inf)
+    group = np.where(by_model, 0, np.where(has_blocks, 1, 2))
+    worth = preranking(candidates, fusion)  # and among those of the model, the fused logit
+    evidence = np.asarray([c.evidence for c in candidates]).reshape(len(candidates), len(FEATURES) - 1)
+    worth[by_model] = fusion.fuse(logits[by_model], evidence[by_model])
+    worth[group == 2] = 0.0
+    order = np.lexsort((-worth, group))  # stable: equals keep the order given
+    scores = _scores(worth, group, order, raw)
+    fed = (packed for c, number in zip(candidates, group, strict=True) if number == 0 for packed in c.sequences)
+    n_tokens = sum(len(packed.ids) for packed in fed) + sum(c.selection_tokens for c in candidates)
+    scored_by = [GROUPS[number] for number in group]
+    return Ranking(order[: top_n or None].tolist(), scores, scored_by, [c.blocks for c in candidates], budget, n_tokens)
+
+
+def _scores(worth: NDArray[np.float64], group: NDArray[np.intp], order: NDArray[np.intp], raw: bool) -> NDArray[np.float64]:
+    """Scores that never grow along the order: the model's, then steps below its lowest, then the lowest of all."""
+    scores = worth.copy() if raw else sigmoid(worth)
+    steps = order[group[order] == 1]
+    lowest = scores[group == 0].min(initial=0.0 if raw else 1.0)
+    share = np.arange(1, len(steps) + 1) / (len(steps) + 1)
+    scores[steps] = lowest - share if raw else lowest * (1 - share)
+    scores[group == 2] = min(LOWEST, scores[group < 2].min(initial=0.0)) if raw else 0.0
+    return scores

@@ -41,6 +41,7 @@ class Settings(Limits, BaseSettings):
     token_cap: int = Field(4096, ge=512, description="tokens a batch may have, padding included")
     batch_ms: int = Field(50, ge=1, description="milliseconds a batch may take, measured at the start: a newcomer waits for it")
     cache_bytes: int = Field(256 * MIB, ge=0, description="bytes of prepared documents that are kept; 0 keeps none")
+    default_deadline_ms: int = Field(0, ge=0, description="deadline_ms of requests that name none; 0 for none")
     shutdown_seconds: int = Field(30, ge=0, description="seconds that requests in flight are given after SIGTERM")
     access_log: bool = Field(False, description="log a line for each request")
     log_level: str = Field("info", pattern="^(debug|info|warning|error)$", description="debug, info, warning or error")

@@ -6,11 +6,15 @@ from service.metrics import Metrics
 
 
 class Stages:
-    """Times of one request; each stage is observed in the metrics when it ends."""
+    """Times of one request; each stage is observed in the metrics when it ends.
+
+    Attributes:
+        began: when its last byte was there, as `time.perf_counter` counts.
+    """
 
     def __init__(self, metrics: Metrics) -> None:
         self._metrics = metrics
-        self._began = self._last = time.perf_counter()
+        self.began = self._last = time.perf_counter()
         self._seconds: dict[str, float] = {}
 
     def end(self, stage: str) -> None:
@@ -31,7 +35,7 @@ class Stages:
     @property
     def total(self) -> float:
         """Seconds since the request was there."""
-        return time.perf_counter() - self._began
+        return time.perf_counter() - self.began
 
     def milliseconds(self) -> dict[str, float]:
         """By stage, and their `total`, rounded to microseconds."""

@@ -16,7 +16,7 @@ log = logging.getLogger(__name__)
 TRIES = 2  # on a machine that does other work as well, one slow run says little
 
 
-def first_runs(graph: Scorer, most: Mapping[int, int], seconds: float) -> Iterator[tuple[int, int]]:
+def first_runs(graph: Scorer, most: Mapping[int, int], seconds: float) -> Iterator[tuple[int, int, float]]:
     """Run a graph in ever larger shapes: of each length one row, then more, as long as these are quick and memory does.
 
     Args:
@@ -25,7 +25,7 @@ def first_runs(graph: Scorer, most: Mapping[int, int], seconds: float) -> Iterat
         seconds: that a batch of several rows may take.
 
     Yields:
-        (rows, length) of each shape that may be used from now on, rows ascending.
+        (rows, length, seconds) of each shape that may be used from now on, rows ascending.
 
     Raises what the graph raises, of BatchTooLargeError only that for a single row.
     """
@@ -42,7 +42,7 @@ def first_runs(graph: Scorer, most: Mapping[int, int], seconds: float) -> Iterat
                 log.warning("batches of %d tokens have fewer than %d rows, for want of memory: %s", length, rows, error)
                 break
             if rows == 1 or taken <= seconds:
-                yield rows, length
+                yield rows, length, taken
 
 
 def _seconds(graph: Scorer, rows: int, length: int, enough: float) -> float:

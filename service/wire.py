@@ -31,9 +31,15 @@ class Options(BaseModel):
         None,
         description="upper bound on the tokens of a sequence fed to the model; kept inside the range it was measured for",
     )
+    deadline_ms: float | None = Field(
+        None,
+        ge=0,
+        le=86_400_000,
+        description="milliseconds from the request's last byte to the answer: when time is short, documents get fewer tokens, "
+        "or are ordered by their blocks alone, or keep the order given; meta.degraded and meta.warnings say so",
+    )
+    priority: int | None = Field(None, ge=0, le=999, description="requests of a smaller number are scored first; 0 when left out")
     first_stage_scores: Ignored = Field(None, description="accepted, not honoured by this version")
-    deadline_ms: Ignored = Field(None, description="accepted, not honoured by this version")
-    priority: Ignored = Field(None, description="accepted, not honoured by this version")
     rank_fields: Ignored = Field(None, description="accepted, not honoured: title and text are ranked")
     max_chunks_per_doc: Ignored = Field(None, description="accepted, not honoured: every block of a document competes")
     truncate: Ignored = Field(None, description="accepted, not honoured: blocks are selected from the whole document")
@@ -112,7 +118,13 @@ class Result(TypedDict):
     document: NotRequired[DocumentAnswer]
     blocks: NotRequired[list[BlockAnswer]]
     scored_by: NotRequired[
-        Annotated[str, Field(description="'order' where the model had nothing to score and the document ranks last")]
+        Annotated[
+            str,
+            Field(
+                description="where it is not the model, whose documents rank before all others: 'selector' for one ordered by its "
+                "blocks alone since time was short, 'order' for one without text or not read, in the order given"
+            ),
+        ]
     ]
 
 

@@ -11,7 +11,7 @@ from service.answers import About, PiecesResponse, json_list
 from service.call import Call
 from service.dialects.reading import Payload, read_documents, read_options, read_query, unknown_fields
 from service.errors import RequestError, some
-from service.ranking import Ranking
+from service.ranking import Ranking, ScoredBy
 from service.settings import Limits
 from service.wire import BlockAnswer, DocumentAnswer, ErrorBody, Meta, Options, RerankAnswer, Result
 
@@ -37,6 +37,8 @@ def read(payload: Payload, limits: Limits) -> Call:
         return_documents=bool(options.return_documents),
         return_blocks=bool(options.return_blocks),
         raw_scores=bool(options.raw_scores),
+        deadline=None if options.deadline_ms is None else options.deadline_ms / 1000,
+        priority=options.priority or 0,
         warnings=warnings,
     )
 
@@ -49,8 +51,8 @@ def _result(call: Call, ranking: Ranking, index: int) -> Result:
         result["document"] = _document(call, index)
     if call.return_blocks:
         result["blocks"] = [BlockAnswer(start=b.start, end=b.end, score=b.score) for b in ranking.blocks[index]]
-    if not ranking.by_model[index]:
-        result["scored_by"] = "order"
+    if (by := ranking.scored_by[index]) is not ScoredBy.MODEL:
+        result["scored_by"] = by.value
     return result
 
 
@@ -76,7 +78,7 @@ def _pieces(call: Call, ranking: Ranking, about: About) -> Iterator[bytes]:
 def _frame(call: Call, ranking: Ranking, about: About) -> RerankAnswer:
     units = -(-len(call.documents) // DOCUMENTS_PER_UNIT)
     meta: Meta = {
-        "degraded": False,
+        "degraded": ranking.degraded,
         "warnings": call.warnings,
         "timings_ms": about.timings_ms,
         "tokens_per_document": ranking.budget,

@@ -34,10 +34,14 @@ class Faulty:
         self.open.set()
         self.fault: BaseException | None = None
         self.only_with: int | None = None  # a token id: only batches that hold it are hit
+        self.pause_after: int | None = None  # batches, then the gate is closed
         self.memory = 0  # tokens: only larger batches are hit
         self.shapes: list[tuple[int, ...]] = []
 
     def score(self, ids: Ints, types: Ints, mask: Ints) -> NDArray[np.float32]:
+        if self.pause_after is not None and len(self.shapes) >= self.pause_after:
+            self.open.clear()
+            self.pause_after = None
         assert self.open.wait(PATIENCE)
         self.shapes.append(ids.shape)
         if self.fault is not None and (self.only_with is None or self.only_with in ids) and ids.size > self.memory:

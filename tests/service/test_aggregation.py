@@ -110,3 +110,22 @@ def test_what_the_module_raises_is_raised() -> None:
     waiting = Aggregation(AGGREGATORS.create({"name": "states"}), np.asarray([2]), broken, 8)
     with pytest.raises(RuntimeError, match="no memory"):
         waiting.step(np.zeros((2, 1 + HIDDEN), np.float32))
+
+
+@given(COUNTS, CAP, st.integers(0, 2**32 - 1), st.booleans())
+def test_of_what_is_known_against_a_plain_loop(counts: NDArray[np.intp], cap: int, seed: int, learned: bool) -> None:
+    """A document counts once all of its sequences are scored, and then as if it were alone."""
+    outputs = outputs_of(counts, learned=learned)
+    scored = np.random.default_rng(seed).random(len(outputs)) < 0.7
+    aggregator = AGGREGATORS.create({"name": "states" if learned else "max"})
+    combine = mean_state if learned else None
+    found = Aggregation(aggregator, counts, combine, cap).of_known(
+        np.where(scored[:, None] if learned else scored, outputs, np.nan), scored
+    )
+    start = 0
+    for count, logit in zip(counts, found, strict=True):
+        rows = slice(start, start + count)
+        whole = count > 0 and scored[rows].all()
+        expected = aggregate(aggregator, outputs[rows], np.asarray([count]), combine)[0] if whole else -np.inf
+        assert logit == pytest.approx(expected, abs=1e-5)
+        start += count

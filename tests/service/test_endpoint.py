@@ -127,4 +127,50 @@ def test_a_client_that_goes_while_its_documents_are_prepared(settings: Settings,
 
     asyncio.run(work())
     assert requests(ranker.metrics.registry, "cancelled") == 1
-    assert len(faulty.shapes) <= len(set(faulty.shapes))  # the warm-up alone
+    assert ranker.metrics.registry.get_sample_value("keyblock_batches_total", {"outcome": "ok"}) is None
+
+
+def test_a_deadline_is_kept_by_ordering_after_the_blocks(client: TestClient, faulty: Faulty, ranker: Ranker) -> None:
+    """The model hangs: what it has not scored is ordered by its blocks, and nothing waits for it."""
+    faulty.open.clear()
+    documents = ["a city", "the river flooded the bridge", ""]
+    answer = client.post("/rerank", json={"query": "river bridge", "documents": documents, "deadline_ms": 300}).json()
+    assert [(r["index"], r["scored_by"]) for r in answer["results"]] == [(1, "selector"), (0, "selector"), (2, "order")]
+    assert answer["meta"]["degraded"] is True
+    assert "deadline_ms: 2 of 3 documents are ordered by their blocks alone" in answer["meta"]["warnings"][1]
+    assert answer["meta"]["timings_ms"]["total"] < 1000 * PATIENCE / 10
+    faulty.open.set()
+    registry = ranker.metrics.registry
+    assert registry.get_sample_value("keyblock_degraded_total", {"how": "selector"}) == 1
+    assert requests(registry, "ok") == 1
+
+
+def test_no_time_at_all_keeps_the_order_given(client: TestClient) -> None:
+    answer = client.post("/rerank", json=GOOD | {"deadline_ms": 0}).json()
+    assert [(r["index"], r["scored_by"]) for r in answer["results"]] == [(0, "order"), (1, "order")]
+    assert "deadline_ms: 2 of 2 documents were not read and stay in the order given, last" in answer["meta"]["warnings"]
+
+
+def test_enough_time_changes_nothing(client: TestClient) -> None:
+    usual = client.post("/rerank", json=GOOD).json()
+    answer = client.post("/rerank", json=GOOD | {"deadline_ms": 60_000, "priority": 3}).json()
+    assert answer["results"] == usual["results"]
+    assert (answer["meta"]["degraded"], answer["meta"]["warnings"]) == (False, [])
+
+
+@pytest.mark.parametrize("wrong", [{"deadline_ms": -1}, {"deadline_ms": "soon"}, {"priority": 1000}, {"priority": 0.5}])
+def test_a_deadline_or_priority_that_is_none(client: TestClient, wrong: dict[str, Any]) -> None:
+    response = client.post("/rerank", json=GOOD | wrong)
+    assert response.status_code == 422
+    assert response.json()["detail"][0]["loc"] == ["body", *wrong]
+
+
+def test_a_deadline_for_requests_that_name_none(settings: Settings, graphs: Graphs, faulty: Faulty) -> None:
+    hurried = settings.model_copy(update={"default_deadline_ms": 50})
+    ranker = Ranker(hurried, load_bundle(settings.bundle), graphs, PROVIDER)
+    with TestClient(create_app(hurried, ranker)) as client:
+        wait_for(lambda: ranker.engine.ready)
+        faulty.open.clear()
+        assert client.post("/rerank", json=GOOD).json()["meta"]["degraded"] is True
+        faulty.open.set()
+        assert client.post("/rerank", json=GOOD | {"deadline_ms": 60_000}).json()["meta"]["degraded"] is False

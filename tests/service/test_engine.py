@@ -2,6 +2,7 @@
 
 import asyncio
 import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
 from pathlib import Path
@@ -20,7 +21,7 @@ from keyblock.runtime.model import GraphModel
 from keyblock.runtime.providers import Provider
 from keyblock.runtime.session import OutOfMemoryError, Session
 from service.aggregation import Aggregation, shapes
-from service.engine import ROUND_BATCHES, Caps, Engine, EngineDeadError, EngineError, Graphs
+from service.engine import ROUND_BATCHES, Caps, Engine, EngineDeadError, EngineError, Graphs, Turn
 from service.jobs import Job, Scored
 from service.metrics import TABLE, Metrics
 from tests.service.faults import PATIENCE, Faulty, wait_for
@@ -279,6 +280,60 @@ def test_tokens_and_padding_are_counted(engine: Engine, faulty: Faulty, packed: 
     assert count(engine, "tokens") == n_tokens
     assert count(engine, "padding") == sum(rows * length for rows, length in faulty.shapes) - n_tokens
     assert count(engine, "batches", outcome="ok") == len(faulty.shapes)
+
+
+def test_when_time_is_up_the_first_in_order_are_scored(
+    engine: Engine, faulty: Faulty, session: Session, packed: list[Packed]
+) -> None:
+    """The model stops after its first round, and would go on later."""
+    documents = [[p] for p in packed]
+    order = list(range(39, -1, -1))
+
+    async def work() -> Scored:
+        faulty.pause_after = 6
+        turn = Turn(time.perf_counter() + 0.5, order)
+        return await engine.score(documents, turn)
+
+    known = asyncio.run(work()).logits
+    scored = np.flatnonzero(known > -np.inf)
+    assert 0 < len(scored) < 40
+    assert known[scored] == pytest.approx(alone(session, [packed[n] for n in scored]), abs=1e-5)
+    assert scored.max() == 39
+    faulty.pause_after = None
+    faulty.open.set()
+    wait_for(lambda: engine.backlog == 0)
+    assert done(submit(engine, packed))[0].logits == pytest.approx(alone(session, packed), abs=1e-5)
+
+
+def test_what_is_done_in_time_is_complete(engine: Engine, session: Session, packed: list[Packed]) -> None:
+    turn = Turn(time.perf_counter() + PATIENCE, list(range(40)))
+    found = asyncio.run(engine.score([[p] for p in packed], turn)).logits
+    assert found == pytest.approx(alone(session, packed), abs=1e-5)
+    assert asyncio.run(engine.choose(packed, turn)).logits == pytest.approx(found, abs=1e-5)
+
+
+def test_time_that_is_up_scores_nothing(engine: Engine, faulty: Faulty, packed: list[Packed]) -> None:
+    faulty.open.clear()
+    turn = Turn(time.perf_counter() - 1, [0])
+    assert asyncio.run(engine.score([packed[:2], []], turn)).logits.tolist() == [-np.inf, -np.inf]
+    assert asyncio.run(engine.choose(packed[:2], turn)).logits.tolist() == [-np.inf, -np.inf]
+
+
+def test_the_smaller_priority_goes_first(engine: Engine, faulty: Faulty, packed: list[Packed]) -> None:
+    faulty.open.clear()
+    first = submit(engine, packed[:1])  # keeps the thread busy while the others come in
+    wait_for(lambda: not engine._jobs or not engine._jobs[0].n_waiting)
+    ended: list[int] = []
+    futures = []
+    for priority in (9, 0, 5):
+        future = engine.submit(Job(packed, engine._graphs.ranker, priority=priority))
+        future.add_done_callback(lambda _, priority=priority: ended.append(priority))  # type: ignore[misc]
+        futures.append(future)
+    assert engine.backlog >= 3 * sum(len(p.ids) for p in packed)
+    faulty.open.set()
+    done(first, *futures)
+    assert ended == [0, 5, 9]
+    assert engine.pace.seconds > 0
 
 
 class Parade:

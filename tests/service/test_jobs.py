@@ -74,3 +74,29 @@ def test_a_job_is_resolved_once(packed: list[Packed], faulty: Faulty) -> None:
     job.fail(RuntimeError("second"))
     with pytest.raises(RuntimeError, match="first"):
         job.future.result(0)
+
+
+def test_in_a_hurry_sequences_are_taken_as_told(packed: list[Packed], faulty: Faulty) -> None:
+    job = Job(packed, faulty, urgency=[2, 0, 1])
+    left = []
+    while job.n_waiting:
+        left.append(job.tokens_waiting)
+        job.take()
+    assert left == [60, 40, 30]
+    assert job.tokens_waiting == 0
+    job = Job(packed, faulty, urgency=[2, 0, 1])
+    assert [job.take() for _ in packed] == [2, 0, 1]
+
+
+def test_what_is_known_of_a_job_that_is_not_done(packed: list[Packed], faulty: Faulty) -> None:
+    assert Job(packed, faulty).known().logits.tolist() == [-np.inf] * 3
+    job = Job(packed, faulty)
+    job.begin()
+    job.score(1, np.asarray([7, 70], np.float32))
+    assert job.known().logits.tolist() == [-np.inf, 7, -np.inf]
+    aggregation = Aggregation(AGGREGATORS.create({"name": "max"}), np.asarray([2, 0, 1]), None, 2)
+    job = Job(packed, faulty, aggregation)
+    for number, output in ((0, 1.0), (2, 3.0)):
+        job.score(number, np.float32(output))  # type: ignore[arg-type]
+    assert job.known().logits.tolist() == [-np.inf, -np.inf, 3]
+    assert not job.over

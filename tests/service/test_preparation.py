@@ -1,4 +1,6 @@
 import asyncio
+import threading
+import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 
@@ -12,7 +14,8 @@ from service.cache import DocumentCache
 from service.call import Documents
 from service.metrics import TABLE, Metrics
 from service.preparation import SLICE_CHARS, SLICE_DOCUMENTS, Preparer, Shortlisted, slices
-from service.ranking import Candidate, candidate
+from service.ranking import UNREAD, Candidate, candidate
+from tests.service.faults import PATIENCE
 
 TEXTS = [f"The river flooded bridge {number}. " * (number % 7) for number in range(100)]
 TITLES = ["Floods" if number % 3 else "" for number in range(100)]
@@ -126,3 +129,46 @@ def test_the_two_rounds_of_a_learned_selector(pipeline: Pipeline, pool: ThreadPo
         assert [block.start for block in got.blocks] == document.starts[expected.taken].tolist()
         assert np.array_equal(got.evidence, expected.evidence)
     assert not len(rest)
+
+
+@pytest.mark.parametrize("selector", ["bm25", "learned"])
+def test_what_is_not_prepared_in_time_is_unread(pipeline: Pipeline, pool: ThreadPoolExecutor, selector: str) -> None:
+    """A slice that would not be done in time is not begun; one that takes too long is not waited for."""
+    config = PipelineConfig.model_validate({"selector": {"name": selector}})
+    preparer = Preparer(Pipeline(config, pipeline.tokenizer, pipeline.frequencies), DocumentCache(0), pool, Metrics())
+    texts = ["The river flooded the bridge. " * n for n in (1, 2, 100_000, 3)]
+    texts = [texts[0]] * 32 + [texts[1]] * 32 + [texts[2]]  # three slices
+    documents = Documents(texts, [""] * 65, [None] * 65)
+    preparer.pace.measured(1, 1e-6)  # a second for a million characters
+
+    async def work(until: float) -> list[bool]:
+        query = await preparer.query("river")
+        if selector == "learned":
+            shortlisted = await preparer.shortlists(query, documents, 96, until)
+            n = sum(len(one.shortlist.sequences) for one in shortlisted if one is not None)
+            found = await preparer.selected(query, shortlisted, np.full(n, -np.inf, np.float32), 96)
+        else:
+            found = await preparer.candidates(query, documents, 96, until)
+        return [candidate.read and bool(candidate.sequences) for candidate in found]
+
+    now = time.perf_counter()
+    assert asyncio.run(work(now - 1)) == [False] * 65
+    assert asyncio.run(work(now + 2)) == [True] * 64 + [False]
+    assert asyncio.run(work(now + 3600)) == [True] * 65
+
+
+def test_a_slice_that_takes_too_long_is_not_waited_for(
+    pipeline: Pipeline, pool: ThreadPoolExecutor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    preparer = Preparer(pipeline, DocumentCache(0), pool, Metrics())
+    go_on = threading.Event()
+    monkeypatch.setattr(Pipeline, "prepare_documents", lambda *_: go_on.wait(PATIENCE))
+
+    async def work() -> list[Candidate]:
+        documents = Documents(["river"], [""], [None])
+        return await preparer.candidates(pipeline.prepare_query("river"), documents, 96, time.perf_counter() + 0.02)
+
+    try:
+        assert asyncio.run(work()) == [UNREAD]
+    finally:
+        go_on.set()

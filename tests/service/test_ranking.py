@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from keyblock.fusion import Fusion
 from keyblock.packing import Packed
 from keyblock.pipeline import Pipeline, Selection
-from service.ranking import LOWEST, Block, Candidate, Ranking, block_scores, candidate, rank
+from service.ranking import LOWEST, UNREAD, Block, Candidate, Ranking, block_scores, candidate, preranking, rank
 
 FUSION = Fusion(bias=-1.0, logit=2.0, best_block=0.5)
 PACKED = Packed(np.arange(10, dtype=np.int32), 3, np.zeros(1, np.intp))
@@ -24,7 +24,7 @@ def test_worked_example() -> None:
     assert ranking.order == [2, 0, 3, 1]
     # 2 * logit + 0.5 * best block - 1 is 1, 2 and -3; the sigmoid of each
     assert ranking.scores == pytest.approx([0.731059, 0.0, 0.880797, 0.047426], abs=1e-6)
-    assert ranking.by_model.tolist() == [True, False, True, True]
+    assert ranking.scored_by == ["model", "order", "model", "model"]
     assert (ranking.budget, ranking.n_tokens) == (128, 30)
 
 
@@ -87,3 +87,33 @@ def test_a_block_that_was_asked_about_is_never_below_one_that_was_not() -> None:
 def test_candidate_without_a_block(pipeline: Pipeline) -> None:
     document = pipeline.prepare_document("\x00")
     assert candidate(document, pipeline.select(pipeline.prepare_query("river"), document)).sequences == []
+
+
+def candidates_of(evidence: list[float | None]) -> list[Candidate]:
+    """Documents given by their best block's score, None for one without a block."""
+    return [Candidate([PACKED] if e is not None else [], np.asarray([e or 0.0, 0, 0]), []) for e in evidence]
+
+
+@pytest.mark.parametrize("raw", [False, True])
+def test_what_the_model_has_not_scored_comes_after_by_its_blocks_then_the_unread(raw: bool) -> None:
+    candidates = [*candidates_of([1.0, 9.0, None, 2.0, 5.0]), UNREAD]
+    logits = np.asarray([-3.0, -np.inf, -np.inf, 0.5, -np.inf, -np.inf], np.float32)
+    ranking = rank(candidates, logits, FUSION, 128, top_n=0, raw=raw)
+    assert ranking.order == [3, 0, 1, 4, 2, 5]
+    assert ranking.scored_by == ["model", "selector", "order", "model", "selector", "order"]
+    in_order = ranking.scores[ranking.order]
+    assert (np.diff(in_order[:5]) < 0).all(), "clients that sort by the score get this order"
+    assert in_order[4] == in_order[5] == (LOWEST if raw else 0.0)
+    assert ranking.n_tokens == 20, "what was not scored was not fed"
+
+
+def test_without_the_model_the_blocks_decide() -> None:
+    ranking = rank(candidates_of([1.0, None, 9.0]), np.full(3, -np.inf, np.float32), FUSION, 128, top_n=0, raw=False)
+    assert ranking.order == [2, 0, 1]
+    assert ranking.scores == pytest.approx([1 / 3, 0, 2 / 3])
+
+
+def test_preranking_is_the_fusions_where_it_weighs_blocks_else_the_best_block() -> None:
+    given = [Candidate([], np.asarray([1.0, 5.0, 0.5]), []), UNREAD]
+    assert preranking(given, Fusion(best_block=2, coverage=4)).tolist() == [4, 0]
+    assert preranking(given, Fusion()).tolist() == [1, 0]

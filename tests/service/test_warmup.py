@@ -33,7 +33,7 @@ class Timed:
 def rows_by_length(monkeypatch: pytest.MonkeyPatch) -> Callable[[Timed, float], dict[int, int]]:
     def measure(graph: Timed, seconds: float) -> dict[int, int]:
         monkeypatch.setattr(warmup.time, "perf_counter", lambda: graph.clock)
-        return {length: rows for rows, length in first_runs(graph, MOST, seconds)}
+        return {length: rows for rows, length, _ in first_runs(graph, MOST, seconds)}
 
     return measure
 
