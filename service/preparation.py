@@ -26,6 +26,7 @@ from service.ranking import UNREAD, Candidate, candidate
 
 SLICE_DOCUMENTS = 32
 SLICE_CHARS = 200_000
+HURRIED_CHARS = 40_000  # the same with a deadline: a slice is done in time or not at all
 SLICES_IN_HAND = 2  # one in the tokenizer, one in Python
 
 T = TypeVar("T")
@@ -38,11 +39,11 @@ class Shortlisted(NamedTuple):
     shortlist: Shortlist
 
 
-def slices(chars_of: Sequence[int]) -> Iterator[range]:
-    """Consecutive ranges of documents of at most SLICE_DOCUMENTS and, beyond the first of each, SLICE_CHARS characters."""
+def slices(chars_of: Sequence[int], most_chars: int = SLICE_CHARS) -> Iterator[range]:
+    """Consecutive ranges of documents of at most SLICE_DOCUMENTS and, beyond the first of each, `most_chars` characters."""
     start = chars = 0
     for number, size in enumerate(chars_of):
-        if number > start and (number - start == SLICE_DOCUMENTS or chars + size > SLICE_CHARS):
+        if number > start and (number - start == SLICE_DOCUMENTS or chars + size > most_chars):
             yield range(start, number)
             start, chars = number, 0
         chars += size
@@ -143,7 +144,7 @@ class Preparer:
         """
         loop = asyncio.get_running_loop()
         found: list[T | None] = [None] * len(chars_of)
-        todo = slices(chars_of)
+        todo = slices(chars_of, SLICE_CHARS if until is None else HURRIED_CHARS)
 
         async def one_after_the_other() -> None:
             for numbers in todo:
