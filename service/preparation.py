@@ -26,7 +26,7 @@ from service.ranking import UNREAD, Candidate, candidate
 
 SLICE_DOCUMENTS = 32
 SLICE_CHARS = 200_000
-HURRIED_CHARS = 40_000  # the same with a deadline: a slice is done in time or not at all
+LEAST_SLICE_CHARS, SLICES_IN_TIME = 10_000, 8  # with a deadline slices are smaller: one is done in time or not at all
 SLICES_IN_HAND = 2  # one in the tokenizer, one in Python
 
 T = TypeVar("T")
@@ -144,7 +144,7 @@ class Preparer:
         """
         loop = asyncio.get_running_loop()
         found: list[T | None] = [None] * len(chars_of)
-        todo = slices(chars_of, SLICE_CHARS if until is None else HURRIED_CHARS)
+        todo = slices(chars_of, SLICE_CHARS if until is None else _slice_chars(until, pace))
 
         async def one_after_the_other() -> None:
             for numbers in todo:
@@ -176,6 +176,12 @@ class Preparer:
         self._metrics.add("cache_lookups", len(new), outcome="miss")
         self._metrics.set("cache_bytes", self._cache.nbytes)
         return [known[key] for key in keys]
+
+
+def _slice_chars(until: float, pace: Pace) -> int:
+    """Characters of a slice, so that a few fit in the time that is left."""
+    fit = (until - time.perf_counter()) / SLICES_IN_TIME / pace.seconds if pace.seconds else SLICE_CHARS
+    return int(min(max(fit, LEAST_SLICE_CHARS), SLICE_CHARS))
 
 
 def _timed(work: Callable[[range], list[T]], numbers: range, chars: int, pace: Pace) -> list[T]:
