@@ -8,18 +8,21 @@ from typing import Any
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 
+from service.admission import Place
 from service.answers import About, disconnected
 from service.call import Call
 from service.dialects import NATIVE, TEI, Dialect, spoken
 from service.engine import EngineDeadError, EngineError
 from service.errors import RequestError
-from service.parsing import PIECEWISE_FROM, parse, read_body
-from service.ranker import Outcome, Ranker
+from service.parsing import PIECEWISE_FROM, declared_bytes, discard, encoding_of, parse, read_body
+from service.ranker import Outcome, Ranker, dead
 from service.responses import error_response
 from service.stages import Stages
+from service.unpacking import unpack
 
 log = logging.getLogger(__name__)
 GONE = 499  # nobody reads it
+USUAL_RATIO = 4  # of a text's size to its compressed size
 
 
 class Exchange:
@@ -34,9 +37,11 @@ class Exchange:
     async def respond(self) -> Response:
         """The answer or the error, whatever happens; counted."""
         try:
-            body = await read_body(self._request, self._ranker.settings)
-            self._stages = Stages(self._ranker.metrics)
-            response = await unless_gone(self._request, self._answer(body))
+            with await self._enter() as place:
+                body = await read_body(self._request, self._ranker.settings)
+                place.holds(len(body))
+                self._stages = Stages(self._ranker.metrics)
+                response = await unless_gone(self._request, self._answer(body, place))
             self._ranker.metrics.observe("latency", self._stages.total, dialect=self._dialect.NAME)
             outcome = "ok"
         except ClientDisconnect:
@@ -44,24 +49,36 @@ class Exchange:
         except Exception as error:
             problem = self._problem(error)
             response = error_response(problem, self._dialect)
-            outcome = "invalid" if problem.status < 500 else "failed"
+            outcome = "refused" if problem.retry_after else "invalid" if problem.status < 500 else "failed"
         self._ranker.metrics.add("requests", dialect=self._dialect.NAME, outcome=outcome)
         return response
 
-    async def _answer(self, body: bytearray) -> Response:
-        large = len(body) >= PIECEWISE_FROM
-        call = await self._ranker.beside(lambda: self._read(body), large=large)
+    async def _enter(self) -> Place:
+        """A place among the requests in flight; of a body without one nothing is kept. Raises RequestError 429 or 503."""
+        try:
+            return self._ranker.enter(declared_bytes(self._request))
+        except RequestError:
+            await discard(self._request, self._ranker.settings)
+            raise
+
+    async def _answer(self, body: bytearray, place: Place) -> Response:
+        encoding = encoding_of(self._request)
+        large = len(body) * (1 if encoding == "identity" else USUAL_RATIO) >= PIECEWISE_FROM
+        call = await self._ranker.beside(lambda: self._read(body, encoding), large=large)
         self._stages.end("parse")
-        outcome = await self._ranker.score(call, self._stages)
+        outcome = await self._ranker.score(call, self._stages, place)
         response = await self._ranker.beside(lambda: self._write(call, outcome), large=large)
         self._stages.end("respond")
         return response
 
-    def _read(self, body: bytearray) -> Call:
-        payload = parse(body, self._ranker.settings)
+    def _read(self, body: bytearray, encoding: str) -> Call:
+        settings = self._ranker.settings
+        unpacked = unpack(body, encoding, settings.max_body_bytes)
+        payload = parse(unpacked, settings)
         body.clear()  # the texts are copies; it may be large, and the model slow
+        unpacked.clear()
         self._dialect = spoken(payload)
-        return self._dialect.read(payload, self._ranker.settings)
+        return self._dialect.read(payload, settings)
 
     def _write(self, call: Call, outcome: Outcome) -> Response:
         ranking = self._ranker.rank(call, outcome)
@@ -74,7 +91,7 @@ class Exchange:
                 self._dialect = TEI
             return error
         if isinstance(error, EngineDeadError):
-            return RequestError(503, "the model is not running: try another replica")
+            return dead()
         if isinstance(error, EngineError):
             return RequestError(500, str(error))
         log.error("a request failed", exc_info=error)

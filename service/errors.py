@@ -12,6 +12,7 @@ KINDS = {
     413: "too_large",
     415: "unsupported_encoding",
     422: "invalid_request",
+    429: "overloaded",
     500: "internal",
     503: "unavailable",
 }
@@ -36,12 +37,14 @@ class RequestError(Exception):
         problem: what was wrong, with which value, what to do.
         path: where in the body; empty when it is not about a field.
         kind: a word for programs; the status's own by default.
+        retry_after: seconds after which to try again; 0 for nothing to say.
     """
 
     status: int
     problem: str
     path: Path = ()
     kind: str = field(default="")
+    retry_after: int = 0
 
     def __post_init__(self) -> None:
         self.kind = self.kind or KINDS.get(self.status, "error")

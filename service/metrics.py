@@ -10,7 +10,10 @@ from prometheus_client.process_collector import ProcessCollector
 BUCKETS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30)  # seconds
 STAGES = ("parse", "prepare", "select", "queue", "model", "respond")  # select: the whole first round of a learned selector
 DEGRADED = ("tokens", "selector", "order")  # fewer tokens a document; ordered by blocks alone; not read
-OUTCOMES = ("ok", "invalid", "cancelled", "failed")
+OUTCOMES = ("ok", "invalid", "refused", "cancelled", "failed")
+BATCHES = ("ok", "failed", "split")  # the last is run again in halves
+LOOKUPS = ("hit", "miss")
+REFUSED = ("unready", "wait", "requests", "bytes", "documents")
 
 
 class Metric(NamedTuple):
@@ -20,6 +23,7 @@ class Metric(NamedTuple):
     name: str
     help: str
     labels: tuple[str, ...] = ()
+    known: tuple[str, ...] = ()  # values of its one label, shown as 0 from the start
 
 
 _list = ", ".join
@@ -27,23 +31,31 @@ TABLE = {
     "requests": Metric(
         "counter", "keyblock_requests_total", f"Rerank requests by outcome: {_list(OUTCOMES)}", ("dialect", "outcome")
     ),
+    "refused": Metric(
+        "counter", "keyblock_refused_total", f"Requests refused for want of room, by what: {_list(REFUSED)}", ("why",), REFUSED
+    ),
+    "in_flight": Metric("gauge", "keyblock_in_flight_requests", "Requests in flight"),
+    "wait": Metric("gauge", "keyblock_wait_seconds", "Waiting work at the measured pace of the model"),
     "latency": Metric("histogram", "keyblock_request_seconds", "From a request's last byte to its answer", ("dialect",)),
     "stages": Metric("histogram", "keyblock_stage_seconds", f"Time in a stage: {_list(STAGES)}", ("stage",)),
     "documents": Metric("counter", "keyblock_documents_total", "Documents of answered requests"),
     "unscored": Metric("counter", "keyblock_unscored_documents_total", "Documents without a block, ranked last"),
     "degraded": Metric(
-        "counter", "keyblock_degraded_total", f"Requests whose deadline cost something, by what: {_list(DEGRADED)}", ("how",)
+        "counter",
+        "keyblock_degraded_total",
+        f"Requests whose deadline cost something, by what: {_list(DEGRADED)}",
+        ("how",),
+        DEGRADED,
     ),
     "tokens": Metric("counter", "keyblock_tokens_total", "Tokens fed to the model, to select and to score, padding not counted"),
     "padding": Metric("counter", "keyblock_padding_tokens_total", "Padding tokens fed to the model"),
     "batches": Metric(
-        "counter",
-        "keyblock_batches_total",
-        "Batches the model has run; outcome: ok, failed, split (run again in halves)",
-        ("outcome",),
+        "counter", "keyblock_batches_total", f"Batches the model has run, by outcome: {_list(BATCHES)}", ("outcome",), BATCHES
     ),
     "queued": Metric("gauge", "keyblock_queue_sequences", "Sequences waiting for the model, to select or to score"),
-    "cache_lookups": Metric("counter", "keyblock_cache_lookups_total", "Documents sought in the cache: hit, miss", ("outcome",)),
+    "cache_lookups": Metric(
+        "counter", "keyblock_cache_lookups_total", f"Documents sought in the cache: {_list(LOOKUPS)}", ("outcome",), LOOKUPS
+    ),
     "cache_bytes": Metric("gauge", "keyblock_cache_bytes", "Bytes of prepared documents in the cache"),
     "ready": Metric("gauge", "keyblock_ready", "1 when requests can be served: warmed up, and the model's thread lives"),
     "build": Metric("gauge", "keyblock_build_info", "Always 1", ("version", "bundle", "precision", "provider")),
@@ -66,6 +78,8 @@ class Metrics:
     def _build(self, key: str, row: Metric) -> None:
         if row.kind == "counter":
             self._counters[key] = Counter(row.name, row.help, row.labels, registry=self.registry)
+            for value in row.known:
+                self._counters[key].labels(value)
         elif row.kind == "gauge":
             self._gauges[key] = Gauge(row.name, row.help, row.labels, registry=self.registry)
         else:

@@ -7,6 +7,7 @@ from typing import Any
 import orjson
 from starlette.requests import ClientDisconnect, Request
 
+from service import unpacking
 from service.errors import RequestError
 from service.piecewise import Pieces
 from service.settings import Limits
@@ -25,13 +26,12 @@ _BOM = b"\xef\xbb\xbf"
 
 
 async def read_body(request: Request, limits: Limits) -> bytearray:
-    """The whole body. Raises ClientDisconnect, and RequestError 413 beyond the limit: at once where the length is declared."""
-    encoding = request.headers.get("content-encoding", "identity")
-    if encoding.lower() != "identity":
-        raise RequestError(415, f"content-encoding {encoding[:40]!r} is not supported: send plain JSON")
-    declared = request.headers.get("content-length", "")
-    if declared.isdigit() and int(declared) > limits.max_body_bytes:
-        await _refuse(request, limits, more="expect" not in request.headers)
+    """The whole body as it was sent. Raises ClientDisconnect, and RequestError 413 beyond the limit: at once where declared."""
+    if not unpacking.known(encoding := encoding_of(request)):
+        raise RequestError(415, f"content-encoding {encoding[:40]!r} is not supported: send gzip, zstd or plain JSON")
+    if declared_bytes(request) > limits.max_body_bytes:
+        await discard(request, limits)
+        raise _too_large(limits)
     body = bytearray()
     more = True
     while more:
@@ -41,21 +41,38 @@ async def read_body(request: Request, limits: Limits) -> bytearray:
         body += message.get("body", b"")
         more = message.get("more_body", False)
         if len(body) > limits.max_body_bytes:
-            await _refuse(request, limits, more=more)
+            if more:
+                await _discard(request, limits)
+            raise _too_large(limits)
     return body
 
 
-async def _refuse(request: Request, limits: Limits, *, more: bool) -> None:
-    """Most clients read no answer before their whole body is sent: take in what is left, up to a bound, and throw it away.
+def encoding_of(request: Request) -> str:
+    """The content-encoding, in lower case."""
+    return str(request.headers.get("content-encoding", "identity")).strip().lower()
+
+
+def declared_bytes(request: Request) -> int:
+    """The content-length; 0 where none is declared."""
+    declared = request.headers.get("content-length", "")
+    return int(declared) if declared.isdigit() else 0
+
+
+async def discard(request: Request, limits: Limits) -> None:
+    """Most clients read no answer before their whole body is sent: take in an unread one, up to a bound, and throw it away.
 
     A client that asked first (Expect: 100-continue) has sent nothing, and will not.
     """
-    if more:
-        await _discard(request, DISCARDED_AT_MOST * limits.max_body_bytes)
-    raise RequestError(413, f"the body is larger than the limit of {limits.max_body_bytes} bytes: send fewer or shorter documents")
+    if "expect" not in request.headers:
+        await _discard(request, limits)
 
 
-async def _discard(request: Request, at_most: int) -> None:
+def _too_large(limits: Limits) -> RequestError:
+    return RequestError(413, f"the body is larger than the limit of {limits.max_body_bytes} bytes: send fewer or shorter documents")
+
+
+async def _discard(request: Request, limits: Limits) -> None:
+    at_most = DISCARDED_AT_MOST * limits.max_body_bytes
     try:
         async with asyncio.timeout(DISCARD_SECONDS):
             while at_most > 0:

@@ -16,10 +16,11 @@ from keyblock.prepared import PreparedQuery
 from keyblock.runtime.batching import LENGTHS
 from keyblock.runtime.model import GraphModel
 from keyblock.runtime.providers import Choice, Provider
+from service.admission import Admission, Place
 from service.cache import DocumentCache
 from service.call import Call
 from service.engine import Caps, Engine, Graphs, Turn
-from service.errors import some
+from service.errors import RequestError, some
 from service.jobs import Scored
 from service.metrics import Metrics
 from service.plan import Plan, Work, make_plan
@@ -30,6 +31,7 @@ from service.stages import Stages
 
 log = logging.getLogger(__name__)
 SPECIALS = 3  # tokens: [CLS] query [SEP] blocks [SEP]
+DEAD_SECONDS = 10  # until a supervisor has restarted a dead service
 EDGE_THREADS = 2  # read and write JSON, apart from preparation so that small requests do not wait behind large ones
 
 T = TypeVar("T")
@@ -65,6 +67,7 @@ class Ranker:
         self.provider = provider
         self._fusion = bundle.manifest.pipeline.fusion
         self.metrics = Metrics()
+        self.admission = Admission(settings, self._waiting, self.metrics)
         self.engine = Engine(graphs, bundle.pipeline, Caps(settings.token_cap, settings.batch_ms / 1000), self.metrics)
         self._edge = ThreadPoolExecutor(EDGE_THREADS, "edge")
         self._edge_of_large = ThreadPoolExecutor(EDGE_THREADS, "edge-large")
@@ -101,32 +104,46 @@ class Ranker:
         """Do short work off the event loop; that of large requests in threads of its own, so that it holds up no small one."""
         return await asyncio.get_running_loop().run_in_executor(self._edge_of_large if large else self._edge, work)
 
-    async def score(self, call: Call, stages: Stages) -> Outcome:
-        """Prepare and score a call, as far as its deadline allows."""
-        plan = self._plan(call, stages)
+    def enter(self, n_bytes: int) -> Place:
+        """Let a request in. Raises RequestError 503 when nothing can be served, 429 when there is no room."""
+        if not self.engine.alive:
+            raise dead()
+        if not self.engine.ready:
+            self.metrics.add("refused", why="unready")
+            raise RequestError(503, "the model is warming up: try again, or another replica", retry_after=1)
+        return self.admission.enter(n_bytes)
+
+    def _waiting(self, tokens: float) -> float:
+        """Seconds until the model has done what it has and so many tokens more."""
+        return self.engine.pace.estimate(self.engine.backlog + tokens)
+
+    async def score(self, call: Call, stages: Stages, place: Place) -> Outcome:
+        """Prepare and score a call, as far as its deadline allows. Raises RequestError 429 when its documents find no room."""
+        budget = self._budget(call)
+        work = self._work(call)
+        place.reads(len(call.documents), work.tokens(budget))
+        plan = self._plan(call, budget, work, stages)
         query = await self._query(call)
         candidates = await self._candidates(query, call, plan, stages)
         order = np.argsort(-preranking(candidates, self._fusion), kind="stable").tolist() if plan.scored_by else None
         turn = Turn(plan.scored_by, order, call.priority)
+        place.queued()
         scored = await self.engine.score([candidate.sequences for candidate in candidates], turn)
         stages.add("queue", scored.queue_seconds)
         stages.add("model", scored.model_seconds)
         stages.skip()
         return Outcome(plan, candidates, scored)
 
-    def _plan(self, call: Call, stages: Stages) -> Plan:
+    def _work(self, call: Call) -> Work:
         packing = self.bundle.manifest.pipeline.packing
-        budget = self._budget(call)
+        paces = self._preparer.pace.seconds, self.engine.pace.seconds
+        return Work(sizes(call.documents), packing.query_tokens + SPECIALS, *paces, self.engine.backlog)
+
+    def _plan(self, call: Call, budget: int, work: Work, stages: Stages) -> Plan:
+        packing = self.bundle.manifest.pipeline.packing
         seconds = call.deadline if call.deadline is not None else self.settings.default_deadline_ms / 1000 or None
         if seconds is None:
             return Plan(budget)
-        work = Work(
-            sizes(call.documents),
-            packing.query_tokens + SPECIALS,
-            self._preparer.pace.seconds,
-            self.engine.pace.seconds,
-            self.engine.backlog,
-        )
         return make_plan(budget, packing, stages.began, seconds, work)
 
     async def _candidates(self, query: PreparedQuery, call: Call, plan: Plan, stages: Stages) -> list[Candidate]:
@@ -199,6 +216,11 @@ class Ranker:
         packing = self.bundle.manifest.pipeline.packing
         low, high = packing.budget_range
         return packing.budget if call.max_tokens is None else int(min(max(call.max_tokens, low), high))
+
+
+def dead() -> RequestError:
+    """The answer where nothing is going to be served until somebody restarts it."""
+    return RequestError(503, "the model is not running: try another replica", retry_after=DEAD_SECONDS)
 
 
 def _told(asked: Provider, choice: Choice) -> dict[str, str]:

@@ -13,11 +13,17 @@ MIB = 2**20
 
 
 class Limits(BaseModel):
-    """What a request may hold; more is refused before work is done."""
+    """What a request may hold, and what all in flight may; more is refused before work is done."""
 
     max_documents: int = Field(2048, ge=1, description="documents a request may have")
     max_document_chars: int = Field(4_000_000, ge=1, description="characters a document's text or title may have")
-    max_body_bytes: int = Field(64 * MIB, ge=1, description="bytes a request's body may have")
+    max_body_bytes: int = Field(64 * MIB, ge=1, description="bytes a request's body may have, also once it is unpacked")
+    max_requests_in_flight: int = Field(1024, ge=1, description="requests that may be in flight; one more is refused with 429")
+    max_documents_in_flight: int = Field(100_000, ge=1, description="documents of theirs; a request alone may have more")
+    max_bytes_in_flight: int = Field(1024 * MIB, ge=1, description="bytes of their bodies; a request alone may have more")
+    max_wait_ms: int = Field(
+        10_000, ge=1, description="milliseconds of waiting work, at the measured pace, beyond which 429 is answered"
+    )
     max_query_chars: int = Field(8192, ge=1, description="characters of a query that are read; a longer one is cut with a warning")
 
 

@@ -10,6 +10,7 @@ import orjson
 from service.answers import About, PiecesResponse, json_list
 from service.call import Call
 from service.dialects.reading import Payload, read_documents, read_options, read_query, unknown_fields
+from service.dialects.tei import ERROR_TYPES
 from service.errors import RequestError, some
 from service.ranking import Ranking, ScoredBy
 from service.settings import Limits
@@ -101,4 +102,7 @@ def error(problem: RequestError) -> ErrorBody:
     """The body of an error."""
     body: dict[str, Any] = {"message": problem.message, "type": problem.kind, "code": problem.status}
     body["param"] = problem.path[0] if problem.path else None
-    return {"detail": problem.detail(), "message": problem.message, "error": body}
+    answer: ErrorBody = {"detail": problem.detail(), "message": problem.message, "error": body}
+    if problem.retry_after:  # refused unread, so perhaps a TEI client
+        answer["error_type"] = ERROR_TYPES[problem.status]
+    return answer

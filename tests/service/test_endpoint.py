@@ -1,11 +1,15 @@
 """What happens to a request when the model fails, dies, or its client goes."""
 
 import asyncio
+import gzip
 import logging
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
+import orjson
 import pytest
+import zstandard
 from prometheus_client import CollectorRegistry
 from starlette.testclient import TestClient
 
@@ -69,8 +73,12 @@ def test_ready_only_after_the_warm_up(settings: Settings, ranker: Ranker, faulty
         assert client.get("/health/live").json() == {"status": "live"}
         assert client.get("/health/ready").json() == {"status": "warming up"}
         assert client.get("/health/ready").status_code == 503
+        response = client.post("/rerank", json=GOOD)
+        assert (response.status_code, response.headers["retry-after"]) == (503, "1")
+        assert "warming up" in response.json()["message"]
         faulty.open.set()
-        assert client.post("/rerank", json=GOOD).status_code == 200  # waited for it
+        wait_for(lambda: ranker.engine.ready)
+        assert client.post("/rerank", json=GOOD).status_code == 200
         assert client.get("/health/ready").json() == {"status": "ready"}
 
 
@@ -121,13 +129,15 @@ def test_a_client_that_goes_while_its_documents_are_prepared(settings: Settings,
 
     async def work() -> None:
         async with app.router.lifespan_context(app):
+            async for _ in until(lambda: ranker.engine.ready):
+                pass
             connection.gone.set()
             async with asyncio.timeout(PATIENCE):
                 await app(connection.scope(), connection.receive, connection.send)
 
     asyncio.run(work())
     assert requests(ranker.metrics.registry, "cancelled") == 1
-    assert ranker.metrics.registry.get_sample_value("keyblock_batches_total", {"outcome": "ok"}) is None
+    assert ranker.metrics.registry.get_sample_value("keyblock_batches_total", {"outcome": "ok"}) == 0
 
 
 def test_a_deadline_is_kept_by_ordering_after_the_blocks(client: TestClient, faulty: Faulty, ranker: Ranker) -> None:
@@ -174,3 +184,34 @@ def test_a_deadline_for_requests_that_name_none(settings: Settings, graphs: Grap
         assert client.post("/rerank", json=GOOD).json()["meta"]["degraded"] is True
         faulty.open.set()
         assert client.post("/rerank", json=GOOD | {"deadline_ms": 60_000}).json()["meta"]["degraded"] is False
+
+
+def test_beyond_the_limits_requests_are_refused_unread_and_told_when_to_come_back(
+    settings: Settings, graphs: Graphs, faulty: Faulty
+) -> None:
+    full = settings.model_copy(update={"max_requests_in_flight": 1})
+    ranker = Ranker(full, load_bundle(settings.bundle), graphs, PROVIDER)
+    with TestClient(create_app(full, ranker)) as client, ThreadPoolExecutor(1) as pool:
+        wait_for(lambda: ranker.engine.ready)
+        faulty.open.clear()
+        first = pool.submit(client.post, "/rerank", json=GOOD)
+        wait_for(lambda: ranker.engine.backlog > 0 or bool(ranker.engine._jobs))
+        response = client.post("/rerank", content=b"not even JSON")
+        assert (response.status_code, response.json()["error"]["type"]) == (429, "overloaded")
+        assert int(response.headers["retry-after"]) >= 1
+        assert 'keyblock_refused_total{why="requests"} 1.0' in client.get("/metrics").text
+        assert "keyblock_in_flight_requests 1.0" in client.get("/metrics").text
+        faulty.open.set()
+        assert first.result(PATIENCE).status_code == 200
+        assert client.post("/rerank", json=GOOD).status_code == 200
+        assert requests(ranker.metrics.registry, "refused") == 1
+
+
+@pytest.mark.parametrize("encoding", ["gzip", "zstd"])
+def test_compressed_bodies(client: TestClient, encoding: str) -> None:
+    body = orjson.dumps(GOOD)
+    packed = gzip.compress(body) if encoding == "gzip" else zstandard.ZstdCompressor().compress(body)
+    answer = client.post("/rerank", content=packed, headers={"content-encoding": encoding.upper()}).json()
+    assert answer["results"] == client.post("/rerank", json=GOOD).json()["results"]
+    response = client.post("/rerank", content=body, headers={"content-encoding": encoding})
+    assert (response.status_code, f"not {encoding}" in response.json()["message"]) == (400, True)
