@@ -82,3 +82,4 @@ def test_a_request_alone_may_be_larger_than_what_may_be_in_flight() -> None:
     work = admission(max_documents_in_flight=10, max_bytes_in_flight=10)
     with work.enter(1000) as place:
         place.reads(1000, 1.0)
+        assert work.load == Load(1, 1000, 1000, 1.0)
