@@ -66,10 +66,12 @@ class Caps(NamedTuple):
     Attributes:
         tokens: padding included; also the [CLS] states that are combined at once.
         seconds: measured in the warm-up; a single sequence may take longer.
+        hung_after: seconds after which a batch is not expected to end any more.
     """
 
     tokens: int
     seconds: float
+    hung_after: float = 60.0
 
 
 class Turn(NamedTuple):
@@ -111,6 +113,7 @@ class Engine:
         self._caps = caps
         self._most_rows: dict[batching.Scorer, dict[int, int]] = {}  # by length; found out in the warm-up
         self._batch_tokens = caps.tokens  # of the largest batch
+        self._busy_since: float | None = None
         self._metrics = metrics
         self.pace = Pace()
         self._jobs: list[Job] = []
@@ -133,8 +136,14 @@ class Engine:
 
     @property
     def alive(self) -> bool:
-        """Whether the thread runs."""
-        return self._thread.is_alive()
+        """Whether the thread runs and gets on with its work."""
+        return self._thread.is_alive() and not self.hung
+
+    @property
+    def hung(self) -> bool:
+        """Whether a batch takes far longer than any batch does: a device that does not answer."""
+        since = self._busy_since
+        return since is not None and time.perf_counter() - since > self._caps.hung_after
 
     @property
     def ready(self) -> bool:
@@ -273,7 +282,7 @@ class Engine:
             job.begin()
         try:
             ids, types, mask = batching.fill(batch, packed, self._pad_id, self._document_type)
-            started = time.perf_counter()
+            self._busy_since = started = time.perf_counter()
             outputs = graph.score(ids, types, mask)[: len(members)]
             self.pace.measured(mask.size, time.perf_counter() - started)
         except Exception as error:
@@ -282,6 +291,8 @@ class Engine:
             else:
                 self._give_up(jobs, error)
             return
+        finally:
+            self._busy_since = None
         self._count(members, mask.size)
         self._enter(members, outputs)
         for job in jobs:

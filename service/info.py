@@ -9,6 +9,7 @@ from starlette.responses import Response
 
 from keyblock import __version__
 from keyblock.bundle import Manifest
+from service.engine import Engine
 from service.ranker import Ranker
 from service.responses import JSON
 from service.settings import Limits
@@ -59,15 +60,19 @@ async def info(request: Request) -> Response:
 
 
 async def live(request: Request) -> Response:
-    """200 while the model's thread lives; 503 when it is dead: restart this replica."""
-    alive = ranker_of(request).engine.alive
-    return _health(alive, "live" if alive else "the model's thread is dead")
+    """200 while the model's thread lives and gets on; 503 when it is dead or hangs: restart this replica."""
+    engine = ranker_of(request).engine
+    return _health(engine.alive, "live" if engine.alive else _trouble(engine))
 
 
 async def ready(request: Request) -> Response:
     """200 once the model is warmed up and while its thread lives; else 503: send requests elsewhere."""
     engine = ranker_of(request).engine
-    return _health(engine.ready, "ready" if engine.ready else "warming up" if engine.alive else "the model's thread is dead")
+    return _health(engine.ready, "ready" if engine.ready else "warming up" if engine.alive else _trouble(engine))
+
+
+def _trouble(engine: Engine) -> str:
+    return "the model's thread hangs" if engine.hung else "the model's thread is dead"
 
 
 def _health(good: bool, status: str) -> Response:

@@ -68,7 +68,9 @@ class Ranker:
         self._fusion = bundle.manifest.pipeline.fusion
         self.metrics = Metrics()
         self.admission = Admission(settings, self._waiting, self.metrics)
-        self.engine = Engine(graphs, bundle.pipeline, Caps(settings.token_cap, settings.batch_ms / 1000), self.metrics)
+        self.engine = Engine(
+            graphs, bundle.pipeline, Caps(settings.token_cap, settings.batch_ms / 1000, settings.hung_seconds), self.metrics
+        )
         self._edge = ThreadPoolExecutor(EDGE_THREADS, "edge")
         self._edge_of_large = ThreadPoolExecutor(EDGE_THREADS, "edge-large")
         self._pool = ThreadPoolExecutor(max(settings.n_threads, SLICES_IN_HAND + 1), "prepare")  # no request ever has all of it

@@ -46,6 +46,7 @@ class Settings(Limits, BaseSettings):
     threads: int = Field(0, ge=0, description="threads that prepare and compute; 0 follows the container's CPU quota")
     token_cap: int = Field(4096, ge=512, description="tokens a batch may have, padding included")
     batch_ms: int = Field(50, ge=1, description="milliseconds a batch may take, measured at the start: a newcomer waits for it")
+    hung_seconds: int = Field(60, ge=1, description="seconds after which a batch counts as hung: health turns red")
     cache_bytes: int = Field(256 * MIB, ge=0, description="bytes of prepared documents that are kept; 0 keeps none")
     default_deadline_ms: int = Field(0, ge=0, description="deadline_ms of requests that name none; 0 for none")
     shutdown_seconds: int = Field(30, ge=0, description="seconds that requests in flight are given after SIGTERM")

@@ -215,3 +215,20 @@ def test_compressed_bodies(client: TestClient, encoding: str) -> None:
     assert answer["results"] == client.post("/rerank", json=GOOD).json()["results"]
     response = client.post("/rerank", content=body, headers={"content-encoding": encoding})
     assert (response.status_code, f"not {encoding}" in response.json()["message"]) == (400, True)
+
+
+def test_a_model_that_hangs_turns_health_red_until_it_answers(settings: Settings, graphs: Graphs, faulty: Faulty) -> None:
+    ranker = Ranker(settings, load_bundle(settings.bundle), graphs, PROVIDER)
+    ranker.engine._caps = ranker.engine._caps._replace(hung_after=0.05)
+    with TestClient(create_app(settings, ranker)) as client, ThreadPoolExecutor(1) as pool:
+        wait_for(lambda: ranker.engine.ready)
+        faulty.open.clear()
+        waiting = pool.submit(client.post, "/rerank", json=GOOD)
+        wait_for(lambda: ranker.engine.hung)
+        for path in ("/health/live", "/health/ready"):
+            assert client.get(path).json() == {"status": "the model's thread hangs"}
+        response = client.post("/rerank", json=GOOD)
+        assert (response.status_code, response.headers["retry-after"]) == (503, "10")
+        faulty.open.set()
+        assert waiting.result(PATIENCE).status_code == 200
+        assert client.get("/health/live").status_code == 200
