@@ -19,8 +19,9 @@ class Runs(NamedTuple):
     """The words that terms are made of, in order.
 
     Attributes:
-        heads, tails: shape (n,), where they start and end in the text; a stretch with several terms stands there for each.
-        keys: shape (n,), their terms' keys; 0 for stop words.
+        heads, tails: shape (n,), where they start and end in the text; a stretch with several terms stands there for each,
+            one without any once.
+        keys: shape (n,), their terms' keys; 0 where there is no term (a stop word).
     """
 
     heads: Ints
@@ -123,7 +124,7 @@ class WordReader:
         keys, whole = page.run_keys(word_keys)
         for i in np.flatnonzero(~whole).tolist():  # a part of a word, as the 5 of 5€, or several, as a_b
             keys[i] = next(iter(self._analyzer.keys(page.text[page.run_heads[i] : page.run_tails[i]])), 0)
-        odd = [(head, tail, key) for head, tail in page.odd for key in self._analyzer.keys(page.text[head:tail])]
+        odd = [(head, tail, key) for head, tail in page.odd for key in self._analyzer.keys(page.text[head:tail]) or [0]]
         if not odd:
             return Runs(page.run_heads, page.run_tails, keys)
         heads, tails, more = zip(*odd, strict=True)

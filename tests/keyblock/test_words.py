@@ -61,6 +61,7 @@ def cuts(n_tokens: int, length: int, stride: int) -> list[tuple[int, int]]:
 @example(["!\u0301 \u0301! a\u0301\u0301b \u0301"], 1, 1)
 @example(["a_b_c __ _a 5€5 €"], 1, 1)
 @example([f"{SIGMA}'\u0391 {SIGMA} \u03a3'", "\u03a3"], 2, 1)
+@example(["a\u200bon", "\u0385\u0130he"], 1, 1)
 def test_any_unicode(
     reader: WordReader, tokenizer: Tokenizer, analyzer: Analyzer, texts: list[str], length: int, stride: int
 ) -> None:
