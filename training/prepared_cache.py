@@ -24,7 +24,22 @@ import numpy as np
 from numpy.typing import NDArray
 from tqdm import tqdm
 
-from keyblock import blocks, characters, lexicon, pipeline, prepared, reader, reading, text, tokenization, words
+from keyblock import (
+    blocks,
+    characters,
+    hashing,
+    known,
+    lexicon,
+    page,
+    pipeline,
+    prepared,
+    reader,
+    reading,
+    rows,
+    text,
+    tokenization,
+    words,
+)
 from keyblock.pipeline import Pipeline
 from keyblock.prepared import PreparedDocument
 from training.collection import Document
@@ -33,7 +48,9 @@ AT_ONCE = 32  # documents that are tokenized together
 SHARD, KEPT_FOR = 1024, 60.0  # documents, and seconds since the last shard, at which one is written: what a kill can lose
 DIGEST = 16  # bytes
 FIELDS = [field.name for field in fields(PreparedDocument)]
-CODE = (blocks, characters, lexicon, pipeline, prepared, reader, reading, text, tokenization, words)  # what prepares a document
+CODE = (  # what prepares a document
+    *(blocks, characters, hashing, known, lexicon, page, pipeline, prepared, reader, reading, rows, text, tokenization, words),
+)
 LIBRARIES = ("tokenizers", "PyStemmer")
 
 
