@@ -63,8 +63,10 @@ def invented(tokenizer: Path, seed: int = 0) -> Source:
     """
     rng = np.random.default_rng(seed)
     known = whole_words(tokenizer)
-    letters = np.array(list("etaoinshrdlucmfwypvbgk"))
-    made_up = ["".join(rng.choice(letters, size)) for size in rng.integers(4, 11, MADE_UP)]
+    letters = "etaoinshrdlucmfwypvbgk"
+    spelled = rng.integers(len(letters), size=(MADE_UP, 10)).tolist()
+    sizes = rng.integers(4, 11, MADE_UP).tolist()
+    made_up = ["".join(letters[n] for n in row[:size]) for row, size in zip(spelled, sizes, strict=True)]
     words = np.array(known + made_up, dtype=object)
     zipf = 1 / np.arange(2, len(known) + 2)
     shares = np.concatenate([zipf * (1 - MADE_UP_SHARE) / zipf.sum(), np.full(MADE_UP, MADE_UP_SHARE / MADE_UP)])

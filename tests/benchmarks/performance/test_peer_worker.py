@@ -2,6 +2,7 @@
 
 import io
 import json
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -15,9 +16,10 @@ def test_lines_are_answered(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> 
     def tokenizer(pairs: list[list[str]], **_: object) -> None:
         seen.append(pairs)
 
-    monkeypatch.setitem(
-        peer_worker.KINDS, "own", lambda *_: (lambda query, documents: [float(len(d)) for d in documents], tokenizer)
-    )
+    def score(_: str, documents: Sequence[str]) -> list[float]:
+        return [float(len(document)) for document in documents]
+
+    monkeypatch.setitem(peer_worker.KINDS, "own", lambda *_: (score, tokenizer))
     asked = {"query": "q", "documents": ["a", "bb"] * 20}
     lines = "\n".join(json.dumps(line) for line in (asked, asked | {"tokenize": True}))
     answers = io.StringIO()
