@@ -7,8 +7,8 @@
     python -m benchmarks.performance --publish           # puts what the last runs measured into docs/performance.md
 
 Peers are installed into environments of their own under build/peers, the first time. Parts that are measured replace those of
-earlier runs in build/performance.json. Each run is compared with the ratios that were last published: it ends with 1, and
-publishes nothing, where one is worse by more than the tolerance, unless --accept is given.
+earlier runs in build/performance.json (of --quick: performance-quick.json). Each run is compared with the ratios that were last
+published: it ends with 1, and publishes nothing, where one is worse by more than the tolerance, unless --accept is given.
 """
 
 import argparse
@@ -23,12 +23,14 @@ from typing import Any
 
 from benchmarks.performance.record import Record, RecordError, machine, merged, read_record, run_of, write_record
 from benchmarks.performance.report import PageError, put, report, summary
+from benchmarks.performance.service import ServiceError
 from benchmarks.performance.targets import comparable, regressions
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE, PICTURE = ROOT / "docs" / "performance.md", "images/performance.png"
 RECORDED = ROOT / "docs" / "results" / "performance.json"
-HOME, LATEST = ROOT / "build" / "peers", ROOT / "build" / "performance.json"
+BUILD = ROOT / "build"
+HOME, LATEST, LATEST_QUICK = BUILD / "peers", BUILD / "performance.json", BUILD / "performance-quick.json"
 PARTS = ("start", "throughput", "stages", "grid", "length", "concurrency", "memory")
 PROGRAM = "benchmarks.performance"
 
@@ -37,11 +39,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Measure unless only publishing is asked for, compare, publish; the exit code."""
     given = sys.argv[1:] if arguments is None else list(arguments)
     options = parser().parse_args(given)
+    options.latest = options.latest or (LATEST_QUICK if options.quick else LATEST)
     try:
         if not options.publish or options.measure or options.only:
             measure(options, shlex.join(["python", "-m", PROGRAM, *given]))
         return finish(options)
-    except (RecordError, PageError) as error:
+    except (RecordError, PageError, ServiceError) as error:
         print(f"{PROGRAM}: {error}", file=sys.stderr)
         return 2
 
@@ -60,7 +63,7 @@ def measure(options: argparse.Namespace, command: str) -> None:
     with Bench(sizes, threads, options.home, options.data, tuple(options.peers)) as bench:
         for name in options.only or PARTS:
             print(f"== {name}", flush=True)
-            run = run_of(command, sizes.name, ROOT)
+            run = run_of(command, sizes.name, options.data.name if options.data else "invented", ROOT)
             part = measured(name)(bench)
             if "rows" in part:
                 part["peaks"] = dict(bench.peaks or bench.measure_peaks())
@@ -139,7 +142,7 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument("--accept", action="store_true", help="publish worse ratios too")
     made.add_argument("--tolerance", type=float, default=0.15, help="share of a recorded ratio that a run may lose")
     made.add_argument("--home", type=Path, default=HOME, help="where environments, weights and logs go")
-    made.add_argument("--latest", type=Path, default=LATEST, help="the record of the last runs")
+    made.add_argument("--latest", type=Path, help="the record of the last runs; those of --quick have their own")
     made.add_argument("--recorded", type=Path, default=RECORDED, help="the record that was published")
     made.add_argument("--page", type=Path, default=PAGE, help="the page with a place for the tables")
     return made

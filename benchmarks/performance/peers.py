@@ -103,7 +103,10 @@ def python_of(environment: Environment, home: Path) -> Path:
         return python
     print(f"installing {' '.join(environment.packages)} into {folder} ...", flush=True)
     shutil.rmtree(folder, ignore_errors=True)
-    venv.create(folder, with_pip=True)
+    try:
+        venv.create(folder, with_pip=True)
+    except (OSError, subprocess.CalledProcessError) as error:
+        raise PeerError(f"no virtual environment can be made for it ({error})") from None
     pip = [str(python), "-m", "pip", "--disable-pip-version-check", "--quiet"]
     run_pip([*pip, "install", *environment.packages])
     if environment.without:
@@ -177,8 +180,11 @@ class Worker:
     def _ask(self, request: Request, **more: bool) -> dict[str, Any]:
         if self._process.stdin is None or self._process.poll() is not None:
             raise PeerError(f"it ended: {last_line(self._log)}")
-        self._process.stdin.write(json.dumps({"query": request.query, "documents": request.documents, **more}) + "\n")
-        self._process.stdin.flush()
+        try:
+            self._process.stdin.write(json.dumps({"query": request.query, "documents": request.documents, **more}) + "\n")
+            self._process.stdin.flush()
+        except OSError:  # it ended while it was asked
+            self._process.wait()
         return self._read()
 
     def rank(self, request: Request) -> Answer:

@@ -33,7 +33,7 @@ def machine(threads: int) -> dict[str, Any]:
     return {"cpu": cpu_name(), "threads": threads, "bf16": bf16_feature() or "none", "python": platform.python_version()}
 
 
-def run_of(command: str, sizes: str, root: Path) -> dict[str, Any]:
+def run_of(command: str, sizes: str, texts: str, root: Path) -> dict[str, Any]:
     """Where a part comes from."""
     asked = ["git", "-C", str(root), "rev-parse", "--short", "HEAD"]
     try:
@@ -41,7 +41,8 @@ def run_of(command: str, sizes: str, root: Path) -> dict[str, Any]:
     except OSError:  # no git here
         commit = ""
     load = os.getloadavg()[0] if hasattr(os, "getloadavg") else 0.0
-    return {"command": command, "sizes": sizes, "commit": commit, "date": f"{datetime.now(UTC):%Y-%m-%d}", "load": round(load, 1)}
+    when = {"commit": commit, "date": f"{datetime.now(UTC):%Y-%m-%d}", "load": round(load, 1)}
+    return {"command": command, "sizes": sizes, "texts": texts, **when}
 
 
 def read_record(path: Path) -> Record:

@@ -60,6 +60,8 @@ def machine_section(record: Record) -> str:
     lines = [f"{machine['cpu']}, {bf16}, {machine['threads']} threads for every system, Python {machine['python']}."]
     commands = list(dict.fromkeys((run["command"], run["commit"], run["date"], run["load"]) for run in runs))
     lines += [f"`{command}`, commit {commit}, {date}, load {load} when it began." for command, commit, date, load in commands]
+    texts = ", ".join(dict.fromkeys(run["texts"] for run in runs))
+    lines.append(f"Texts: {texts}.")
     if quick := [name for name, part in record["parts"].items() if part["run"]["sizes"] != "full"]:
         lines.append(f"**Preliminary**, small sizes: {', '.join(quick)}.")
     return "\n\n".join(lines)

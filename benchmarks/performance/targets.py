@@ -174,7 +174,7 @@ def regressions(new: Record, old: Record, tolerance: float) -> list[str]:
 
 def same_sizes(part: Part, other: Part | None) -> bool:
     """Whether two measurements of a part can be compared."""
-    return other is not None and part["run"]["sizes"] == other["run"]["sizes"]
+    return other is not None and all(part["run"][key] == other["run"][key] for key in ("sizes", "texts"))
 
 
 def comparable(new: Record, old: Record) -> str:
@@ -185,7 +185,7 @@ def comparable(new: Record, old: Record) -> str:
     if different:
         return f"what is recorded was measured on another machine ({', '.join(str(old['machine'].get(key)) for key in different)})"
     if not any(same_sizes(part, old["parts"].get(name)) for name, part in new["parts"].items()):
-        return "nothing of the same sizes is recorded"
+        return "nothing of the same sizes and texts is recorded"
     return ""
 
 

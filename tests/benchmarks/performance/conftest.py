@@ -4,7 +4,14 @@ from typing import Any
 
 import pytest
 
-RUN = {"command": "python -m benchmarks.performance", "sizes": "full", "commit": "abc", "date": "2026-01-01", "load": 0.1}
+RUN = {
+    "command": "python -m benchmarks.performance",
+    "sizes": "full",
+    "texts": "invented",
+    "commit": "abc",
+    "date": "2026-01-01",
+    "load": 0.1,
+}
 PEAKS = {"torch bf16": 50e9, "OpenVINO bf16": 100e9}
 
 

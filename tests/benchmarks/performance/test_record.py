@@ -47,5 +47,5 @@ def test_the_name_of_the_cpu(tmp_path: Path) -> None:
 
 
 def test_a_run_says_its_command(tmp_path: Path) -> None:
-    run = run_of("make bench", "quick", tmp_path)
-    assert (run["command"], run["sizes"], run["commit"]) == ("make bench", "quick", "")
+    run = run_of("make bench", "quick", "qmsum", tmp_path)
+    assert (run["command"], run["sizes"], run["texts"], run["commit"]) == ("make bench", "quick", "qmsum", "")

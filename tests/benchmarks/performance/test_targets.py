@@ -80,4 +80,4 @@ def test_what_compares(record: Record) -> None:
     quick = deepcopy(record)
     for part in quick["parts"].values():
         part["run"]["sizes"] = "quick"
-    assert comparable(quick, record) == "nothing of the same sizes is recorded"
+    assert comparable(quick, record) == "nothing of the same sizes and texts is recorded"
