@@ -156,7 +156,7 @@ class Bench:
         try:
             running = start(peer, self.model, self.home, self.threads)
             self._stack.callback(running.stop)
-            running.rank(self.source.request(4, 400))
+            running.rank(self.source.request(8, 1000))  # as long as sequences get
         except PeerError as error:
             self.drop(peer, error)
             return
