@@ -78,8 +78,7 @@ def flashrank(model: Path, threads: int) -> tuple[Score, Any]:
     from flashrank import Ranker, RerankRequest
 
     home = model.parent / "flashrank" / FLASHRANK_NAME
-    if not (home / FLASHRANK_FILE).exists():
-        write_flashrank(model, home)
+    write_flashrank(model, home)
     ranker = Ranker(model_name=FLASHRANK_NAME, cache_dir=str(home.parent), log_level="ERROR")
     ranker.session = onnxruntime.InferenceSession(str(home / FLASHRANK_FILE), sessions(threads))  # it has no setting for threads
 
@@ -100,8 +99,7 @@ def write_flashrank(model: Path, home: Path) -> None:
     ORTModelForSequenceClassification.from_pretrained(model, export=True).save_pretrained(home)
     for file in model.glob("*.json"):
         shutil.copyfile(file, home / file.name)
-    quantize_dynamic(home / "model.onnx", home / "quantized.onnx", weight_type=QuantType.QInt8)
-    (home / "quantized.onnx").rename(home / FLASHRANK_FILE)  # under its name only once it is whole
+    quantize_dynamic(home / "model.onnx", home / FLASHRANK_FILE, weight_type=QuantType.QInt8, per_channel=True)
 
 
 KINDS = {
