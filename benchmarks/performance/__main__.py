@@ -41,16 +41,20 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parser().parse_args(given)
     options.latest = options.latest or (LATEST_QUICK if options.quick else LATEST)
     try:
-        if not options.publish or options.measure or options.only:
-            measure(options, shlex.join(["python", "-m", PROGRAM, *given]))
-        return finish(options)
-    except (RecordError, PageError, ServiceError) as error:
+        whole = not wanted(options) or measure(options, shlex.join(["python", "-m", PROGRAM, *given]))
+        return finish(options) if whole else 2
+    except (RecordError, PageError) as error:
         print(f"{PROGRAM}: {error}", file=sys.stderr)
         return 2
 
 
-def measure(options: argparse.Namespace, command: str) -> None:
-    """Measure each part, writing the record after each, so that a stop loses one part at most."""
+def wanted(options: argparse.Namespace) -> bool:
+    """Whether anything is to be measured."""
+    return not options.publish or options.measure or bool(options.only)
+
+
+def measure(options: argparse.Namespace, command: str) -> bool:
+    """Measure each part, writing the record after each, so that a stop loses one part at most; whether all could be measured."""
     from benchmarks.performance.bench import FULL, QUICK, Bench  # PyTorch and more
     from keyblock.runtime.cpus import default_threads
 
@@ -60,16 +64,27 @@ def measure(options: argparse.Namespace, command: str) -> None:
     if options.requests:
         sizes = replace(sizes, memory_first=max(1, options.requests // 10), memory_last=options.requests)
     sizes = replace(sizes, turns=options.turns or sizes.turns)
+    failed = []
     with Bench(sizes, threads, options.home, options.data, tuple(options.peers)) as bench:
         for name in options.only or PARTS:
             print(f"== {name}", flush=True)
             run = run_of(command, sizes.name, options.data.name if options.data else "invented", ROOT)
-            part = measured(name)(bench)
+            try:
+                part = {**measured(name)(bench), "run": run}
+            except ServiceError as error:
+                failed.append(f"{name} could not be measured: {error}")
+                continue
             if "rows" in part:
                 part["peaks"] = dict(bench.peaks or bench.measure_peaks())
-            new = {"machine": machine(threads), "versions": bench.versions, "parts": {name: {**part, "run": run}}}
-            write_record(options.latest, merged(read_record(options.latest), new))
-            print(json.dumps(part), flush=True)
+            keep(options.latest, {"machine": machine(threads), "versions": bench.versions, "parts": {name: part}})
+    print("\n".join(f"{PROGRAM}: {line}" for line in failed), file=sys.stderr, end="\n" if failed else "")
+    return not failed
+
+
+def keep(path: Path, new: Record) -> None:
+    """Put a part into the record of the last runs, and print it."""
+    write_record(path, merged(read_record(path), new))
+    print(json.dumps(new["parts"]), flush=True)
 
 
 def measured(name: str) -> Callable[[Any], dict[str, Any]]:

@@ -137,7 +137,7 @@ class Bench:
     def service(self, wide: bool) -> Service:
         """KeyBlock on the embedded bundle, or on the wide copy."""
         name = "keyblock-wide" if wide else "keyblock"
-        if name not in self._services:
+        if name not in self._services or not self._services[name].alive:
             service = Service(self.threads, self.home / f"{name}.log", bundle=self.bundle(wide))
             self._services[name] = self._stack.enter_context(service)
             self.versions.setdefault("KeyBlock", dict(service.info["provider"]))

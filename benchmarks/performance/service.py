@@ -85,6 +85,11 @@ class Service:
         self._process.terminate()
         self._process.wait(60)
 
+    @property
+    def alive(self) -> bool:
+        """Whether the process runs."""
+        return self._process.poll() is None
+
     def _wait_ready(self) -> None:
         until = time.perf_counter() + START_SECONDS
         while time.perf_counter() < until:
@@ -102,7 +107,10 @@ class Service:
         """Ask for the documents' scores; writing the request as JSON is not timed. Raises ServiceError."""
         body = make_body(request, tokens)
         started = time.perf_counter()
-        response = self._client.post("/rerank", content=body)
+        try:
+            response = self._client.post("/rerank", content=body)
+        except httpx.TransportError as error:
+            raise ServiceError(f"keyblock-serve does not answer ({error}): {last_line(self._log)}") from None
         seconds = time.perf_counter() - started
         return read_answer(response.status_code, response.content, seconds, request)
 

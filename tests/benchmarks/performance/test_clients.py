@@ -60,10 +60,11 @@ def test_a_degraded_answer_is_told(url: str) -> None:
 
 def test_an_error_is_no_answer() -> None:
     assert not good(httpx.Response(500, content=b"{}"))
+    assert [answer.good for answer in send_all(f"http://127.0.0.1:{free_port()}", [b"1"], 1)] == [False]
 
 
 def test_the_rate_between_two_bursts() -> None:
     """Two clients; the first burst ends at 3, when the service has started; then two answers in two seconds."""
-    answered = [Answered(at, True) for at in (2.9, 3.0, 4.9, 5.0)]
+    answered = [Answered(True, at) for at in (2.9, 3.0, 4.9, 5.0)]
     assert steady_rate(answered, began=0.0, clients=2) == pytest.approx(1.0)
     assert steady_rate(answered[:2], began=0.0, clients=2) == pytest.approx(2 / 3)

@@ -6,9 +6,11 @@ from typing import Any
 
 import pytest
 
+import benchmarks.performance.__main__ as command
 from benchmarks.performance.__main__ import PARTS, main, measured, parser
 from benchmarks.performance.record import read_record, write_record
 from benchmarks.performance.report import BEGIN, END
+from benchmarks.performance.service import ServiceError
 
 Record = dict[str, Any]
 
@@ -59,3 +61,23 @@ def test_all_parts_and_peers_by_default() -> None:
     assert options.only is None
     assert "infinity" in options.peers
     assert not options.publish
+
+
+def test_a_part_that_fails_is_told_and_the_others_are_measured(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def parts(name: str) -> Any:
+        def part(_: object) -> dict[str, Any]:
+            if name == "stages":
+                raise ServiceError("keyblock-serve answered 503")
+            return {"first": 2.0, "seconds": {"median": 2.0, "low": 2.0, "high": 2.0, "turns": 1}}
+
+        return part
+
+    monkeypatch.setattr(command, "measured", parts)
+    latest, recorded = tmp_path / "latest.json", tmp_path / "recorded.json"
+    flags = ["--quick", f"--latest={latest}", f"--recorded={recorded}", f"--home={tmp_path / 'home'}"]
+    assert main([*flags, "--only", "stages", "start"]) == 2
+    assert "stages could not be measured: keyblock-serve answered 503" in capsys.readouterr().err
+    assert list(read_record(latest)["parts"]) == ["start"]
+    assert main([*flags, "--only", "start"]) == 0
