@@ -7,6 +7,7 @@ from functools import cached_property
 from pathlib import Path
 
 import numpy as np
+import onnxruntime
 from tokenizers import Tokenizer
 
 from benchmarks.performance import LONGEST
@@ -140,7 +141,10 @@ class Bench:
         if name not in self._services or not self._services[name].alive:
             service = Service(self.threads, self.home / f"{name}.log", bundle=self.bundle(wide))
             self._services[name] = self._stack.enter_context(service)
-            self.versions.setdefault("KeyBlock", dict(service.info["provider"]))
+            provider = service.info["provider"]["chosen"]
+            self.versions.setdefault(
+                "KeyBlock", {"": service.info["version"], provider: f"on ONNX Runtime {onnxruntime.__version__}"}
+            )
         return self._services[name]
 
     def peers(self, keys: tuple[str, ...] | None = None) -> dict[Peer, Running]:

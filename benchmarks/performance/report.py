@@ -1,6 +1,6 @@
 """The tables of docs/performance.md, from a record."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -58,13 +58,20 @@ def machine_section(record: Record) -> str:
     machine, runs = record["machine"], [part["run"] for part in record["parts"].values()]
     bf16 = "no bf16 in hardware" if machine["bf16"] == "none" else machine["bf16"]
     lines = [f"{machine['cpu']}, {bf16}, {machine['threads']} threads for every system, Python {machine['python']}."]
-    commands = list(dict.fromkeys((run["command"], run["commit"], run["date"], run["load"]) for run in runs))
-    lines += [f"`{command}`, commit {commit}, {date}, load {load} when it began." for command, commit, date, load in commands]
+    by_command = {run["command"]: [other for other in runs if other["command"] == run["command"]] for run in runs}
+    lines += [f"`{command}`: {command_line(of_it)}." for command, of_it in by_command.items()]
     texts = ", ".join(dict.fromkeys(run["texts"] for run in runs))
     lines.append(f"Texts: {texts}.")
     if quick := [name for name, part in record["parts"].items() if part["run"]["sizes"] != "full"]:
         lines.append(f"**Preliminary**, small sizes: {', '.join(quick)}.")
     return "\n\n".join(lines)
+
+
+def command_line(runs: Sequence[Mapping[str, Any]]) -> str:
+    """Of which commits and days a command's runs are, and how busy the machine was when each part began."""
+    commits, dates = (", ".join(dict.fromkeys(run[key] for run in runs)) for key in ("commit", "date"))
+    loads = [run["load"] for run in runs]
+    return f"commit {commits}, {dates}, load {min(loads)} to {max(loads)} as its parts began"
 
 
 def verdict_section(record: Record) -> str:
@@ -203,9 +210,9 @@ def footnote_lines(record: Record, throughput: Mapping[str, Any]) -> Iterator[st
         texts = "the paragraphs of `examples/request.json`"
         yield f"Largest difference of a logit from KeyBlock's ranker in fp32, on {texts}: {told_of}."
     for name, found in record["versions"].items():
-        yield f"{name}: {', '.join(f'{package} {version}' for package, version in found.items())}."
+        yield f"{name}: {', '.join(f'{package} {version}'.strip() for package, version in found.items())}."
     absent = {name: why for part in record["parts"].values() for name, why in part.get("absent", {}).items()}
-    yield "\n".join(f"- {name} is absent: {why}" for name, why in absent.items()) or "Every peer took part."
+    yield "\n".join(f"- {name} is absent: {why}" for name, why in absent.items()) or "No peer that was asked for is absent."
 
 
 def summary(record: Record) -> str:
