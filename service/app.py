@@ -9,7 +9,7 @@ from fastapi import FastAPI, Request
 from pydantic import BaseModel
 from pydantic.json_schema import models_json_schema
 from starlette.exceptions import HTTPException
-from starlette.responses import Response
+from starlette.responses import PlainTextResponse, Response
 
 from keyblock import __version__
 from service import info
@@ -38,6 +38,12 @@ ERRORS: dict[int | str, dict[str, Any]] = {
         500: "the model failed on this request; others are served",
         503: "the model is not running",
     }.items()
+}
+_UNHEALTHY: dict[str, Any] = {"responses": {503: {"description": "not in a state to serve; `status` says why"}}}
+ABOUT_OPERATIONS: dict[str, dict[str, Any]] = {  # what their handlers do not tell FastAPI
+    "/health/live": _UNHEALTHY,
+    "/health/ready": _UNHEALTHY,
+    "/metrics": {"response_class": PlainTextResponse},
 }
 _REF = "#/components/schemas/{model}"
 
@@ -98,5 +104,5 @@ def create_app(settings: Settings, ranker: Ranker | None = None) -> FastAPI:
         app.add_api_route(path, rerank, methods=["POST"], tags=["rerank"], responses=answers | ERRORS, openapi_extra=request_body())
         app.add_api_route(f"{path}/", rerank, methods=["POST"], include_in_schema=False)
     for path, handler in OPERATIONS.items():
-        app.add_api_route(path, handler, methods=["GET"], tags=["operations"])
+        app.add_api_route(path, handler, methods=["GET"], tags=["operations"], **ABOUT_OPERATIONS.get(path, {}))
     return app

@@ -168,6 +168,11 @@ def test_enough_time_changes_nothing(client: TestClient) -> None:
     assert (answer["meta"]["degraded"], answer["meta"]["warnings"]) == (False, [])
 
 
+def test_whole_numbers_may_be_written_with_a_point(client: TestClient) -> None:
+    answer = client.post("/rerank", json=GOOD | {"top_n": 1.0, "priority": 2.0}).json()
+    assert len(answer["results"]) == 1
+
+
 @pytest.mark.parametrize("wrong", [{"deadline_ms": -1}, {"deadline_ms": "soon"}, {"priority": 1000}, {"priority": 0.5}])
 def test_a_deadline_or_priority_that_is_none(client: TestClient, wrong: dict[str, Any]) -> None:
     response = client.post("/rerank", json=GOOD | wrong)
