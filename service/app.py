@@ -32,6 +32,7 @@ ERRORS: dict[int | str, dict[str, Any]] = {
     status: {"model": ErrorBody | TeiErrorBody, "description": meaning}
     for status, meaning in {
         400: "not JSON, or no texts at all in TEI's shape",
+        408: "the body took longer to arrive than the limit",
         413: "a larger body than the limit",
         415: "a compressed body",
         422: "a field is missing, of a wrong type, or over a limit; the message names it",

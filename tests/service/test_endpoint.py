@@ -12,6 +12,7 @@ import pytest
 import zstandard
 from prometheus_client import CollectorRegistry
 from starlette.testclient import TestClient
+from starlette.types import Message
 
 from keyblock.bundle import load_bundle
 from service.app import create_app
@@ -237,3 +238,27 @@ def test_a_model_that_hangs_turns_health_red_until_it_answers(settings: Settings
         faulty.open.set()
         assert waiting.result(PATIENCE).status_code == 200
         assert client.get("/health/live").status_code == 200
+
+
+def test_a_client_that_sends_too_slowly_loses_its_place(settings: Settings, graphs: Graphs) -> None:
+    hasty = settings.model_copy(update={"body_seconds": 0.05})
+    ranker = Ranker(hasty, load_bundle(settings.bundle), graphs, PROVIDER)
+    app = create_app(hasty, ranker)
+    connection = Connection(GOOD)
+    chunks = iter([{"type": "http.request", "body": b"{", "more_body": True}])
+
+    async def receive() -> Message:
+        chunk = next(chunks, None)
+        return chunk if chunk is not None else await connection.gone.wait()  # type: ignore[return-value]
+
+    async def work() -> None:
+        async with app.router.lifespan_context(app):
+            async for _ in until(lambda: ranker.engine.ready):
+                pass
+            async with asyncio.timeout(PATIENCE):
+                await app(connection.scope(), receive, connection.send)
+
+    asyncio.run(work())
+    assert connection.sent[0]["status"] == 408
+    assert (b"connection", b"close") in connection.sent[0]["headers"]
+    assert ranker.admission.load.requests == 0
