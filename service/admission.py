@@ -79,6 +79,9 @@ class Admission:
         wait, most = self.wait_seconds(tokens), self._limits.max_wait_ms / 1000
         if wait > most:
             raise self._refusal("wait", f"it would wait {wait:.1f} s for others, and the limit is {most:g} s", wait - most)
+        backlog, most = self.wait_seconds(), self._limits.max_backlog_ms / 1000
+        if backlog > most:
+            raise self._refusal("wait", f"{backlog:.1f} s of work are waiting, and the limit is {most:g} s", backlog - most)
 
     def check_documents(self, n: int) -> None:
         """Raise RequestError 429 when there is no room for so many documents more."""

@@ -33,7 +33,7 @@ from service.warmup import first_runs
 log = logging.getLogger(__name__)
 
 ROUND_BATCHES = 2  # full batches in a round: more sorts better, fewer lets newcomers in sooner
-FAVOUR = 3  # sequences a turn of the request with the least left to do
+FAVOUR = 3  # sequences a turn of the request with the least left to do; as many of others between two of the oldest
 
 
 class EngineError(RuntimeError):
@@ -339,12 +339,20 @@ class Engine:
 
 
 def _turns(jobs: list[Job]) -> Iterator[Job]:
-    """Jobs with sequences waiting, each once a turn, the one with the least left to do more often: it is soon out of the way."""
-    while jobs := sorted((job for job in jobs if job.n_waiting), key=lambda job: job.tokens_waiting):
-        first, *others = jobs
-        for _ in range(min(FAVOUR, first.n_waiting) if others else 1):
-            yield first
-        yield from others
+    """Jobs with sequences waiting, by turns; given in the order in which they came.
+
+    The one with the least left has several turns: it is soon out of the way. The oldest has every fourth at least: however many
+    small ones come, a large one gets on.
+    """
+    taken = 0
+    while waiting := [job for job in jobs if job.n_waiting]:
+        oldest, (least, *others) = waiting[0], sorted(waiting, key=lambda job: job.tokens_waiting)
+        for job in (*[least] * FAVOUR, *(job for job in others if job is not oldest)):
+            if job.n_waiting:
+                yield job
+                taken += 1
+            if taken % FAVOUR == 0 and oldest is not least and oldest.n_waiting:
+                yield oldest
 
 
 def _sequences_of(documents: Sequence[int], counts: NDArray[np.intp]) -> list[int]:

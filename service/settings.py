@@ -24,6 +24,7 @@ class Limits(BaseModel):
     max_wait_ms: int = Field(
         10_000, ge=1, description="milliseconds of waiting work, at the measured pace, beyond which 429 is answered"
     )
+    max_backlog_ms: int = Field(60_000, ge=1, description="the same of all waiting work, whoever has turns before it")
     max_query_chars: int = Field(8192, ge=1, description="characters of a query that are read; a longer one is cut with a warning")
 
 

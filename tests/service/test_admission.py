@@ -58,6 +58,7 @@ def test_nothing_is_left_of_what_has_gone(requests: list[tuple[int, int, bool]],
         ({"max_requests_in_flight": 1}, "requests", "1 requests are in flight, which is the limit", 2),
         ({"max_bytes_in_flight": 150}, "bytes", "requests in flight hold 100 bytes, and the limit is 150", 2),
         ({"max_wait_ms": 1000}, "wait", "it would wait 1.5 s for others, and the limit is 1 s", 1),
+        ({"max_backlog_ms": 2500}, "wait", "3.0 s of work are waiting, and the limit is 2.5 s", 1),
     ],
 )
 def test_one_too_many_is_refused_and_let_in_later(limits: dict[str, int], why: str, told: str, seconds: int) -> None:
@@ -75,7 +76,7 @@ def test_one_too_many_is_refused_and_let_in_later(limits: dict[str, int], why: s
 
 
 def test_a_small_request_is_let_in_beside_a_huge_one() -> None:
-    work = admission(seconds_a_token=0.001, queued=1e6, max_wait_ms=10_000)
+    work = admission(seconds_a_token=0.001, queued=1e6, max_wait_ms=10_000, max_backlog_ms=10**9)
     with work.enter(400_000) as huge, pytest.raises(RequestError, match=r"it would wait 100\.0 s for others"):
         huge.reads(1000, 100_000.0, hurried=False)
     with work.enter(4_000) as small:

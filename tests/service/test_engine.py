@@ -5,6 +5,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -336,15 +337,30 @@ def test_the_smaller_priority_goes_first(engine: Engine, faulty: Faulty, packed:
     assert engine.pace.seconds > 0
 
 
-def test_what_is_nearly_done_has_more_of_the_turns_and_nobody_none(packed: list[Packed], faulty: Faulty) -> None:
-    large, small = Job(packed[:20], faulty), Job(packed[:6], faulty)
+def turns(jobs: dict[str, Job], at_most: int = 1000) -> list[str]:
+    """Who has the next turns."""
+    names = {job: name for name, job in jobs.items()}
     taken = []
-    for job in _turns([large, small]):
+    for job in islice(_turns(list(jobs.values())), at_most):
         job.take()
-        taken.append("large" if job is large else "small")
+        taken.append(names[job])
+    return taken
+
+
+@pytest.mark.parametrize("order", [["large", "small"], ["small", "large"]])
+def test_what_is_nearly_done_has_more_of_the_turns(packed: list[Packed], faulty: Faulty, order: list[str]) -> None:
+    jobs = {"large": Job(packed[:20], faulty), "small": Job(packed[:6], faulty)}
+    taken = turns({name: jobs[name] for name in order})
     assert taken[:8] == [*["small"] * FAVOUR, "large"] * 2
     assert taken[8:] == ["large"] * 18
-    assert list(_turns([large])) == []
+    assert list(_turns(list(jobs.values()))) == []
+
+
+def test_however_many_come_the_oldest_gets_on(packed: list[Packed], faulty: Faulty) -> None:
+    jobs = {"oldest": Job(packed, faulty)} | {str(n): Job(packed[:30], faulty) for n in range(20)}
+    taken = turns(jobs, 100)
+    assert taken.count("oldest") >= 25
+    assert set(taken) == jobs.keys(), "everybody has turns"
 
 
 class Parade:
