@@ -65,14 +65,16 @@ class Admission:
         self.check_wait(self._tokens_a_byte.estimate(n_bytes))
         if load.requests >= limits.max_requests_in_flight:
             raise self._refusal("requests", f"{load.requests} requests are in flight, which is the limit")
-        if load.requests and load.bytes + n_bytes > limits.max_bytes_in_flight:
-            raise self._refusal(
-                "bytes", f"requests in flight hold {load.bytes} bytes, and the limit is {limits.max_bytes_in_flight}"
-            )
         place = Place(self)
-        load.requests += 1
         place.holds(n_bytes)
+        load.requests += 1
         return place
+
+    def check_bytes(self, more: int, held: int) -> None:
+        """Raise RequestError 429 when there is no room for so many bytes more of a request that holds so many."""
+        others, most = self.load.bytes - held, self._limits.max_bytes_in_flight
+        if others and others + held + more > most:
+            raise self._refusal("bytes", f"requests in flight hold {self.load.bytes} bytes, and the limit is {most}")
 
     def check_wait(self, tokens: float) -> None:
         """Raise RequestError 429 when so many tokens would have to wait too long for others."""
@@ -124,9 +126,12 @@ class Place:
         self._admission.queued(self)
 
     def holds(self, n_bytes: int) -> None:
-        """The body has so many bytes."""
-        self._admission.load.bytes += n_bytes - self._held.bytes
-        self._held.bytes = n_bytes
+        """The body has so many bytes, at least. Raises RequestError 429 when there is no room for them beside what others hold."""
+        more = n_bytes - self._held.bytes
+        if more > 0:
+            self._admission.check_bytes(more, self._held.bytes)
+            self._admission.load.bytes += more
+            self._held.bytes = n_bytes
 
     def reads(self, n_documents: int, tokens: float, *, hurried: bool) -> None:
         """It asks for so many documents, which are going to be about so many tokens.

@@ -28,7 +28,7 @@ class Aggregation:
     def __init__(self, aggregator: Aggregator, counts: NDArray[np.intp], combine: Combine | None, cap: int) -> None:
         self.logits = np.full(len(counts), -np.inf, dtype=np.float32)
         self._aggregator = aggregator
-        self._given = combine, cap
+        self._combine_and_cap = combine, cap
         self._combine = None if combine is None else in_fixed_shapes(combine)
         self._counts = counts
         self._parts = parts(counts, cap)
@@ -39,21 +39,24 @@ class Aggregation:
         """Whether every document has its logit."""
         return not self._parts
 
-    def step(self, outputs: NDArray[np.float32]) -> None:
-        """Aggregate the next part; every part where nothing is learned, which is next to no work.
+    def step(self, outputs: NDArray[np.float32]) -> int:
+        """Aggregate the next part; every part where nothing is learned, which is next to no work. Returns how many documents.
 
         Args:
             outputs: the model's of all sequences, document by document; see `keyblock.aggregation.aggregate`.
 
         Raises what the learned module raises.
         """
+        n_documents = 0
         for _ in range(1 if self._aggregator.learned else len(self._parts)):
             documents = self._parts.pop()
+            n_documents += len(documents)
             if self._whole:
                 self.logits = aggregate(self._aggregator, outputs, self._counts, self._combine)
             else:
                 rows, counts = self._rows(documents), self._counts[documents]
                 self.logits[documents] = aggregate(self._aggregator, outputs[rows], counts, self._combine)
+        return n_documents
 
     def of_known(self, outputs: NDArray[np.float32], scored: NDArray[np.bool_]) -> NDArray[np.float32]:
         """Logits of the documents whose sequences are all scored, shape (n_documents,), -inf for the others.
@@ -67,7 +70,7 @@ class Aggregation:
         ends = np.cumsum(self._counts)
         before = np.concatenate([[0], np.cumsum(scored)])
         whole = before[ends] - before[ends - self._counts] == self._counts
-        part = Aggregation(self._aggregator, np.where(whole, self._counts, 0), *self._given)
+        part = Aggregation(self._aggregator, np.where(whole, self._counts, 0), *self._combine_and_cap)
         while not part.done:
             part.step(outputs[np.repeat(whole, self._counts)])
         return part.logits

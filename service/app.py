@@ -34,10 +34,11 @@ ERRORS: dict[int | str, dict[str, Any]] = {
         400: "not JSON, or no texts at all in TEI's shape",
         408: "the body took longer to arrive than the limit",
         413: "a larger body than the limit",
-        415: "a compressed body",
+        415: "a body of another content-encoding than gzip or zstd",
         422: "a field is missing, of a wrong type, or over a limit; the message names it",
+        429: "busy: more is in flight than the limits allow; Retry-After says when to try again",
         500: "the model failed on this request; others are served",
-        503: "the model is not running",
+        503: "the model is warming up, or not running; Retry-After says when to try again",
     }.items()
 }
 _UNHEALTHY: dict[str, Any] = {"responses": {503: {"description": "not in a state to serve; `status` says why"}}}

@@ -14,15 +14,15 @@ from service.call import Call
 from service.dialects import NATIVE, TEI, Dialect, spoken
 from service.engine import EngineDeadError, EngineError
 from service.errors import RequestError
-from service.parsing import PIECEWISE_FROM, declared_bytes, discard, encoding_of, parse, read_body
-from service.ranker import Outcome, Ranker, dead
+from service.parsing import PIECEWISE_FROM, asked_first, check_head, declared_bytes, discard, encoding_of, parse, read_body
+from service.ranker import UNREADY, Outcome, Ranker, dead
 from service.responses import error_response
 from service.stages import Stages
 from service.unpacking import unpack
 
 log = logging.getLogger(__name__)
 GONE = 499  # nobody reads it
-USUAL_RATIO = 4  # of a text's size to its compressed size
+PACKED_LARGE = 16 * 2**10  # bytes of a compressed body: it may unpack to anything
 
 
 class Exchange:
@@ -37,9 +37,9 @@ class Exchange:
     async def respond(self) -> Response:
         """The answer or the error, whatever happens; counted."""
         try:
+            await check_head(self._request, self._ranker.settings)
             with await self._enter() as place:
-                body = await self._body()
-                place.holds(len(body))
+                body = await self._body(place)
                 self._stages = Stages(self._ranker.metrics)
                 response = await unless_gone(self._request, self._answer(body, place))
             self._ranker.metrics.observe("latency", self._stages.total, dialect=self._dialect.NAME)
@@ -48,8 +48,9 @@ class Exchange:
             response, outcome = Response(status_code=GONE), "cancelled"
         except Exception as error:
             problem = self._problem(error)
-            response = error_response(problem, self._dialect)
-            outcome = "refused" if problem.retry_after else "invalid" if problem.status < 500 else "failed"
+            response = error_response(problem, self._dialect, close=asked_first(self._request))
+            refused = problem.status == 429 or problem.kind == UNREADY
+            outcome = "refused" if refused else "invalid" if problem.status < 500 else "failed"
         self._ranker.metrics.add("requests", dialect=self._dialect.NAME, outcome=outcome)
         return response
 
@@ -61,31 +62,31 @@ class Exchange:
             await discard(self._request, self._ranker.settings)
             raise
 
-    async def _body(self) -> bytearray:
+    async def _body(self, place: Place) -> bytearray:
         """See read_body; a client that sends too slowly holds its place no longer. Raises RequestError 408 then."""
         settings = self._ranker.settings
         try:
             async with asyncio.timeout(settings.body_seconds):
-                return await read_body(self._request, settings)
+                return await read_body(self._request, settings, place.holds)
         except TimeoutError:
             raise RequestError(408, f"the body was not there after {settings.body_seconds} s: send it faster, or less") from None
 
     async def _answer(self, body: bytearray, place: Place) -> Response:
         encoding = encoding_of(self._request)
-        large = len(body) * (1 if encoding == "identity" else USUAL_RATIO) >= PIECEWISE_FROM
-        call = await self._ranker.beside(lambda: self._read(body, encoding), large=large)
+        large = len(body) >= (PIECEWISE_FROM if encoding == "identity" else PACKED_LARGE)
+        unpacked = await self._ranker.beside(lambda: unpack(body, encoding, self._ranker.settings.max_body_bytes), large=large)
+        place.holds(len(unpacked))
+        call = await self._ranker.beside(lambda: self._read(unpacked), large=large)
         self._stages.end("parse")
         outcome = await self._ranker.score(call, self._stages, place)
         response = await self._ranker.beside(lambda: self._write(call, outcome), large=large)
         self._stages.end("respond")
         return response
 
-    def _read(self, body: bytearray, encoding: str) -> Call:
+    def _read(self, body: bytearray) -> Call:
         settings = self._ranker.settings
-        unpacked = unpack(body, encoding, settings.max_body_bytes)
-        payload = parse(unpacked, settings)
+        payload = parse(body, settings)
         body.clear()  # the texts are copies; it may be large, and the model slow
-        unpacked.clear()
         self._dialect = spoken(payload)
         return self._dialect.read(payload, settings)
 

@@ -1,9 +1,9 @@
 """The model's thread: it alone runs a bundle's graphs, on batches that sequences of concurrent requests share.
 
-Work is done in rounds. A round takes sequences from every waiting job in turn, up to a few batches' worth of tokens, so a small
-request waits for a round at most, however large the one before it, and what is nearly done has more of the turns; then the round is
-sorted by graph and length, batched and run. A
-learned aggregator takes a part of a request's documents as soon as the last of their sequences is scored, then another each round.
+Work is done in rounds of a few batches' worth of tokens, so a newcomer waits for a round at most. Three of four sequences are of
+the request with the least left to do, the fourth of the oldest one: a small request does not wait for a large one, and a large one
+gets on however many small ones come. Then the round is sorted by graph and length, batched and run. A learned aggregator takes a
+part of a request's documents as soon as the last of their sequences is scored, then another each round.
 """
 
 import asyncio
@@ -33,7 +33,9 @@ from service.warmup import first_runs
 log = logging.getLogger(__name__)
 
 ROUND_BATCHES = 2  # full batches in a round: more sorts better, fewer lets newcomers in sooner
-FAVOUR = 3  # sequences a turn of the request with the least left to do; as many of others between two of the oldest
+TURNS_TO_OLDEST = 4  # of so many sequences, one is of the oldest request, the others of the one with the least left to do
+SLACK = 1.5  # of a time that was measured on a less busy machine
+CLOSE_SECONDS = 5  # for the round in hand, when the service stops; a device that hangs is not waited for
 
 
 class EngineError(RuntimeError):
@@ -99,6 +101,7 @@ class Engine:
 
     Attributes:
         pace: of the model, a token.
+        combine_pace: of the aggregation, a document.
 
     Args:
         graphs: the bundle's.
@@ -117,8 +120,9 @@ class Engine:
         self._most_rows: dict[batching.Scorer, dict[int, int]] = {}  # by length; found out in the warm-up
         self._batch_tokens = caps.tokens  # of the largest batch
         self._busy_since: float | None = None
+        self._turns = 0  # sequences taken so far
         self._metrics = metrics
-        self.pace = Pace()
+        self.pace, self.combine_pace = Pace(), Pace()
         self._jobs: list[Job] = []
         self._changed = threading.Condition()
         self._closing = False
@@ -135,7 +139,7 @@ class Engine:
             self._closing = True
             self._changed.notify()
         if self._thread.ident is not None:
-            self._thread.join()
+            self._thread.join(CLOSE_SECONDS)
 
     @property
     def alive(self) -> bool:
@@ -180,13 +184,19 @@ class Engine:
     async def _done(self, job: Job, until: float | None) -> Scored:
         """The job's outcome, or what is known of it when time is up: then it is dropped."""
         future = asyncio.wrap_future(self.submit(job))
+        learned = self._pipeline.aggregator.learned and job.n_documents
         try:
-            await asyncio.wait([future], timeout=None if until is None else max(until - time.perf_counter(), 0.0))
-            if future.done():
+            if until is None:
+                return await future
+            if await _done_by(future, until - SLACK * self.combine_pace.estimate(learned)):
+                return future.result()
+            if job.complete and await _done_by(future, until):  # all is scored, and being combined
                 return future.result()
         finally:
             future.cancel()
-        return await asyncio.to_thread(job.known) if self._pipeline.aggregator.learned else job.known()
+        if not learned:
+            return job.known()
+        return job.nothing() if job.complete else await asyncio.to_thread(job.known)
 
     def submit(self, job: Job) -> Future[Scored]:
         """Hand in a job. Raises EngineDeadError."""
@@ -266,15 +276,19 @@ class Engine:
                     self._run_batch(graph, batch, members, packed)
 
     def _take(self, jobs: list[Job]) -> list[Ticket]:
-        """Sequences from the jobs of the smallest priority in turn, then from the others, until the round is full."""
+        """Sequences of the next round; `jobs` in the order in which they came.
+
+        Most turns are for the job with the least left to do, of the smallest priority: it is soon out of the way. Every fourth,
+        counted over all rounds, is for the oldest job of any priority: whatever comes, each gets on.
+        """
         room = ROUND_BATCHES * self._batch_tokens
         tickets: list[Ticket] = []
-        for priority in sorted({job.priority for job in jobs}):
-            for job in _turns([job for job in jobs if job.priority == priority]):
-                if room <= 0:
-                    return tickets
-                tickets.append(Ticket(job, job.take()))
-                room -= batching.bucket(len(tickets[-1].packed.ids))
+        while room > 0 and (waiting := [job for job in jobs if job.n_waiting]):
+            self._turns += 1
+            oldest_is_due = self._turns % TURNS_TO_OLDEST == 0
+            job = waiting[0] if oldest_is_due else min(waiting, key=lambda job: (job.priority, job.tokens_waiting))
+            tickets.append(Ticket(job, job.take()))
+            room -= batching.bucket(len(tickets[-1].packed.ids))
         return tickets
 
     def _run_batch(self, graph: batching.Scorer, batch: batching.Batch, members: list[Ticket], packed: list[Packed]) -> None:
@@ -326,7 +340,9 @@ class Engine:
         if job.over:
             return
         try:
-            job.step()
+            started = time.perf_counter()
+            combined = job.step()
+            self.combine_pace.measured(combined, time.perf_counter() - started)
         except Exception as error:
             log.exception("the documents of a request could not be aggregated")
             job.fail(_failed(error))
@@ -338,21 +354,10 @@ class Engine:
         self._metrics.add("padding", n_fed - n_tokens)
 
 
-def _turns(jobs: list[Job]) -> Iterator[Job]:
-    """Jobs with sequences waiting, by turns; given in the order in which they came.
-
-    The one with the least left has several turns: it is soon out of the way. The oldest has every fourth at least: however many
-    small ones come, a large one gets on.
-    """
-    taken = 0
-    while waiting := [job for job in jobs if job.n_waiting]:
-        oldest, (least, *others) = waiting[0], sorted(waiting, key=lambda job: job.tokens_waiting)
-        for job in (*[least] * FAVOUR, *(job for job in others if job is not oldest)):
-            if job.n_waiting:
-                yield job
-                taken += 1
-            if taken % FAVOUR == 0 and oldest is not least and oldest.n_waiting:
-                yield oldest
+async def _done_by(future: asyncio.Future[Scored], until: float) -> bool:
+    """Wait until then at most; whether it is done."""
+    await asyncio.wait([future], timeout=max(until - time.perf_counter(), 0.0))
+    return future.done()
 
 
 def _sequences_of(documents: Sequence[int], counts: NDArray[np.intp]) -> list[int]:

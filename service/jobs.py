@@ -56,6 +56,7 @@ class Job:
         self._waiting: list[int] | None = None if urgency is None else list(reversed(urgency))
         self._tokens = sum(len(sequence.ids) for sequence in packed)
         self._outputs = np.zeros(0, np.float32)  # of as many columns as the first output has
+        self._scored = np.zeros(len(packed), np.bool_)
         self._unscored = len(packed)
         self._handed_in = time.perf_counter()
         self._started = 0.0
@@ -74,6 +75,11 @@ class Job:
     def tokens_waiting(self) -> int:
         """Tokens of these."""
         return self._tokens
+
+    @property
+    def n_documents(self) -> int:
+        """Documents that are aggregated; 0 where each sequence's own logit is wanted."""
+        return 0 if self._aggregation is None else len(self._aggregation.logits)
 
     @property
     def complete(self) -> bool:
@@ -99,30 +105,42 @@ class Job:
         if not len(self._outputs):
             self._outputs = np.full((len(self.packed), *output.shape), np.nan, dtype=np.float32)
         self._outputs[number] = output
+        self._scored[number] = True
         self._unscored -= 1
 
-    def step(self) -> None:
-        """Go on with a complete job: aggregate the next documents; the last of them resolve the future. Raises what they raise."""
-        logits = self._outputs
+    def step(self) -> int:
+        """Go on with a complete job: aggregate the next documents; the last of them resolve the future. Raises what they raise.
+
+        Returns how many documents were aggregated.
+        """
+        logits, n_aggregated = self._outputs, 0
         if self._aggregation is not None:
-            self._aggregation.step(self._outputs)
+            n_aggregated = self._aggregation.step(self._outputs)
             if not self._aggregation.done:
-                return
+                return n_aggregated
             logits = self._aggregation.logits
         if self.future.set_running_or_notify_cancel():
             now = time.perf_counter()
             self.future.set_result(Scored(logits, self._started - self._handed_in, now - self._started))
+        return n_aggregated
 
     def known(self) -> Scored:
         """What is scored by now; for a job that is cancelled, from any thread. Raises what the aggregation raises."""
+        scored = self._scored.copy()  # first: what is marked by now is whole
         outputs = self._outputs.copy()
-        if not len(outputs):
-            outputs = np.full(len(self.packed), np.nan, np.float32)
-        scored = ~np.isnan(outputs.reshape(len(outputs), -1)[:, 0])
+        if not scored.any():
+            return self.nothing()
         if self._aggregation is None:
             logits = np.where(scored, outputs, -np.inf).astype(np.float32)
         else:
             logits = self._aggregation.of_known(outputs, scored)
+        return self._as_of_now(logits)
+
+    def nothing(self) -> Scored:
+        """The same where nothing is scored, or it came too late."""
+        return self._as_of_now(np.full(self.n_documents or len(self.packed), -np.inf, np.float32))
+
+    def _as_of_now(self, logits: NDArray[np.float32]) -> Scored:
         now = time.perf_counter()
         started = self._started or now
         return Scored(logits, started - self._handed_in, now - started)

@@ -9,7 +9,7 @@ from prometheus_client.process_collector import ProcessCollector
 
 BUCKETS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30)  # seconds
 STAGES = ("parse", "prepare", "select", "queue", "model", "respond")  # select: the whole first round of a learned selector
-DEGRADED = ("tokens", "selector", "order")  # fewer tokens a document; ordered by blocks alone; not read
+DEGRADED = ("tokens", "blocks", "selector", "order")  # fewer tokens; blocks not scored; ordered by blocks alone; not read
 OUTCOMES = ("ok", "invalid", "refused", "cancelled", "failed")
 BATCHES = ("ok", "failed", "split")  # the last is run again in halves
 LOOKUPS = ("hit", "miss")

@@ -16,6 +16,8 @@ class Pace:
 
     def measured(self, units: float, seconds: float) -> None:
         """So many units took so long."""
+        if units <= 0:
+            return
         self._units = MEMORY * self._units + units
         self._spent = MEMORY * self._spent + seconds
         self.seconds = self._spent / self._units if self._units else 0.0

@@ -2,6 +2,7 @@
 
 import asyncio
 import re
+from collections.abc import Callable
 from typing import Any
 
 import orjson
@@ -25,13 +26,26 @@ _TYPES = {dict: "an object", list: "a list", str: "a string", bool: "a boolean",
 _BOM = b"\xef\xbb\xbf"
 
 
-async def read_body(request: Request, limits: Limits) -> bytearray:
-    """The whole body as it was sent. Raises ClientDisconnect, and RequestError 413 beyond the limit: at once where declared."""
+async def check_head(request: Request, limits: Limits) -> None:
+    """Raise RequestError for a body that is not going to be read: 415 for its encoding, 413 for its declared length."""
     if not unpacking.known(encoding := encoding_of(request)):
+        await discard(request, limits)
         raise RequestError(415, f"content-encoding {encoding[:40]!r} is not supported: send gzip, zstd or plain JSON")
     if declared_bytes(request) > limits.max_body_bytes:
         await discard(request, limits)
         raise _too_large(limits)
+
+
+async def read_body(request: Request, limits: Limits, grown: Callable[[int], object] = int) -> bytearray:
+    """The whole body, as it was sent.
+
+    Args:
+        request: whose head was checked.
+        limits: bytes that it may have.
+        grown: is told how many bytes are there, and may raise.
+
+    Raises ClientDisconnect, and RequestError 413 beyond the limit.
+    """
     body = bytearray()
     more = True
     while more:
@@ -44,7 +58,13 @@ async def read_body(request: Request, limits: Limits) -> bytearray:
             if more:
                 await _discard(request, limits)
             raise _too_large(limits)
+        grown(len(body))
     return body
+
+
+def asked_first(request: Request) -> bool:
+    """Whether the client waits for a word before it sends its body (Expect: 100-continue)."""
+    return "expect" in request.headers
 
 
 def encoding_of(request: Request) -> str:
@@ -55,7 +75,7 @@ def encoding_of(request: Request) -> str:
 def declared_bytes(request: Request) -> int:
     """The content-length; 0 where none is declared."""
     declared = request.headers.get("content-length", "")
-    return int(declared) if declared.isdigit() else 0
+    return int(declared) if declared.isascii() and declared.isdigit() else 0
 
 
 async def discard(request: Request, limits: Limits) -> None:
@@ -63,7 +83,7 @@ async def discard(request: Request, limits: Limits) -> None:
 
     A client that asked first (Expect: 100-continue) has sent nothing, and will not.
     """
-    if "expect" not in request.headers:
+    if not asked_first(request):
         await _discard(request, limits)
 
 

@@ -14,6 +14,7 @@ from keyblock.runtime.batching import LENGTHS
 LEAST_MODEL_SHARE = 0.5  # of the time left that preparation leaves to the model, if that needs so much
 CHARS_PER_TOKEN = 3  # fewer than in most languages: a plan that overrates the work is late less often
 RESPOND_SECONDS = 0.003  # to write a small answer; a large one takes about as long as its request took to read
+MOST_CHOOSING_SHARE = 0.7  # of the time left, for a learned selector's round
 SLACK = 1.2  # other work of this machine
 
 
@@ -27,6 +28,7 @@ class Work:
         prepare_pace: seconds a character takes to prepare.
         model_pace: seconds a token takes in the model.
         backlog: tokens of other calls that the model runs before so many of these: turns are taken.
+        fed: tokens that calls feed for each one of a sequence a document, as measured: with passages or learned selection more.
     """
 
     chars: Sequence[int]
@@ -34,10 +36,11 @@ class Work:
     prepare_pace: float
     model_pace: float
     backlog: Callable[[float], float]
+    fed: float = 1.0
 
     def tokens(self, budget: int) -> float:
-        """Of all documents at most, each with the query."""
-        return float(sum(min(budget, self.query_tokens + chars / CHARS_PER_TOKEN) for chars in self.chars))
+        """Of all documents, each with the query."""
+        return self.fed * sum(min(budget, self.query_tokens + chars / CHARS_PER_TOKEN) for chars in self.chars)
 
     def model_seconds(self, budget: int) -> float:
         """Until the model has scored them, others' turns included."""
@@ -60,11 +63,15 @@ class Plan:
     scored_by: float | None = None
 
     def chosen_by(self, asked: float, then: float) -> float | None:
-        """When a learned selector has to be done, whose round has `asked` tokens and the next one `then`."""
+        """When a learned selector has to be done, whose round has `asked` tokens and the next one `then`.
+
+        The next round keeps a share of the time, for what is chosen has to be packed as well.
+        """
         if self.scored_by is None:
             return None
         now = time.perf_counter()
-        return now + max(self.scored_by - now, 0.0) * asked / max(asked + then, 1.0)
+        share = min(asked / max(asked + then, 1.0), MOST_CHOOSING_SHARE)
+        return now + max(self.scored_by - now, 0.0) * share
 
 
 def make_plan(budget: int, packing: PackingConfig, began: float, seconds: float, work: Work) -> Plan:

@@ -26,6 +26,7 @@ from service.ranking import UNREAD, Candidate, candidate
 
 SLICE_DOCUMENTS = 32
 SLICE_CHARS = 200_000
+TELLING_CHARS = 5_000  # what smaller slices take is what a slice takes, whatever is in it
 LEAST_SLICE_CHARS, SLICES_IN_TIME = 10_000, 8  # with a deadline slices are smaller: one is done in time or not at all
 SLICES_IN_HAND = 2  # one in the tokenizer, one in Python
 
@@ -147,10 +148,13 @@ class Preparer:
         todo = slices(chars_of, SLICE_CHARS if until is None else _slice_chars(until, pace))
 
         async def one_after_the_other() -> None:
+            first = True  # tried whatever was reckoned: a pace that went wrong is measured again
             for numbers in todo:
                 chars = sum(chars_of[number] for number in numbers)
-                if until is not None and time.perf_counter() + pace.estimate(chars) > until:
+                now = time.perf_counter()
+                if until is not None and (now >= until or (not first and now + pace.estimate(chars) > until)):
                     continue
+                first = False
                 found[numbers.start : numbers.stop] = await loop.run_in_executor(self._pool, _timed, work, numbers, chars, pace)
 
         with suppress(TimeoutError):
@@ -187,7 +191,8 @@ def _slice_chars(until: float, pace: Pace) -> int:
 def _timed(work: Callable[[range], list[T]], numbers: range, chars: int, pace: Pace) -> list[T]:
     started = time.perf_counter()
     made = work(numbers)
-    pace.measured(chars, time.perf_counter() - started)
+    if chars >= TELLING_CHARS:
+        pace.measured(chars, time.perf_counter() - started)
     return made
 
 

@@ -23,6 +23,7 @@ from service.engine import Caps, Engine, Graphs, Turn
 from service.errors import RequestError, some
 from service.jobs import Scored
 from service.metrics import Metrics
+from service.pace import Pace
 from service.plan import Plan, Work, make_plan
 from service.preparation import SLICES_IN_HAND, Preparer, sizes
 from service.ranking import Candidate, Ranking, ScoredBy, preranking, rank
@@ -32,6 +33,7 @@ from service.stages import Stages
 log = logging.getLogger(__name__)
 SPECIALS = 3  # tokens: [CLS] query [SEP] blocks [SEP]
 DEAD_SECONDS = 10  # until a supervisor has restarted a dead service
+UNREADY = "unready"
 EDGE_THREADS = 2  # read and write JSON, apart from preparation so that small requests do not wait behind large ones
 
 T = TypeVar("T")
@@ -44,11 +46,13 @@ class Outcome(NamedTuple):
         plan: how it was done.
         candidates: its documents in the order given.
         scored: their logits.
+        unasked: blocks that a learned selector had no time for.
     """
 
     plan: Plan
     candidates: list[Candidate]
     scored: Scored
+    unasked: int = 0
 
 
 class Ranker:
@@ -65,6 +69,7 @@ class Ranker:
         self.settings = settings
         self.bundle = bundle
         self.provider = provider
+        self._fed = Pace()  # tokens for each one that a sequence a document has
         self._fusion = bundle.manifest.pipeline.fusion
         self.metrics = Metrics()
         self.engine = Engine(
@@ -112,7 +117,7 @@ class Ranker:
             raise dead()
         if not self.engine.ready:
             self.metrics.add("refused", why="unready")
-            raise RequestError(503, "the model is warming up: try again, or another replica", retry_after=1)
+            raise RequestError(503, "the model is warming up: try again, or another replica", kind=UNREADY, retry_after=1)
         return self.admission.enter(n_bytes)
 
     def _ahead(self, tokens: float) -> float:
@@ -128,7 +133,7 @@ class Ranker:
         packing = self.bundle.manifest.pipeline.packing
         plan = Plan(budget) if hurry is None else make_plan(budget, packing, stages.began, hurry, work)
         query = await self._query(call)
-        candidates = await self._candidates(query, call, plan, stages)
+        candidates, unasked = await self._candidates(query, call, plan, stages, place)
         order = np.argsort(-preranking(candidates, self._fusion), kind="stable").tolist() if plan.scored_by else None
         turn = Turn(plan.scored_by, order, call.priority)
         place.queued()
@@ -136,38 +141,48 @@ class Ranker:
         stages.add("queue", scored.queue_seconds)
         stages.add("model", scored.model_seconds)
         stages.skip()
-        return Outcome(plan, candidates, scored)
+        return Outcome(plan, candidates, scored, unasked)
 
     def _work(self, call: Call) -> Work:
         packing = self.bundle.manifest.pipeline.packing
         paces = self._preparer.pace.seconds, self.engine.pace.seconds
-        return Work(sizes(call.documents), packing.query_tokens + SPECIALS, *paces, self.engine.backlog)
+        fed = self._fed.seconds or 1.0
+        return Work(sizes(call.documents), packing.query_tokens + SPECIALS, *paces, self.engine.backlog, fed)
 
-    async def _candidates(self, query: PreparedQuery, call: Call, plan: Plan, stages: Stages) -> list[Candidate]:
-        """The documents with their chosen blocks; a learned selector asks the model about all their shortlists at once."""
+    async def _candidates(
+        self, query: PreparedQuery, call: Call, plan: Plan, stages: Stages, place: Place
+    ) -> tuple[list[Candidate], int]:
+        """The documents with their chosen blocks, and how many blocks a learned selector had no time for.
+
+        It asks the model about all their shortlists at once.
+        """
         if self.bundle.pipeline.learned is None:
             candidates = await self._preparer.candidates(query, call.documents, plan.budget, plan.prepared_by)
             stages.end("prepare")
-            return candidates
+            return candidates, 0
         shortlisted = await self._preparer.shortlists(query, call.documents, plan.budget, plan.prepared_by)
         stages.end("prepare")
         asked = [packed for one in shortlisted if one is not None for packed in one.shortlist.sequences]
         until = plan.chosen_by(sum(len(packed.ids) for packed in asked), plan.budget * len(shortlisted))
+        place.queued()
         chosen = await self.engine.choose(asked, Turn(until, priority=call.priority))
         candidates = await self._preparer.selected(query, shortlisted, chosen.logits, plan.budget, plan.scored_by)
         stages.end("select")
-        return candidates
+        return candidates, int(np.isneginf(chosen.logits).sum())
 
     def rank(self, call: Call, outcome: Outcome) -> Ranking:
         """Order what was scored, and say what was not."""
-        plan, candidates, scored = outcome
+        plan, candidates, scored, _ = outcome
         ranking = rank(candidates, scored.logits, self._fusion, plan.budget, top_n=call.top_n, raw=call.raw_scores)
         self.metrics.add("documents", len(candidates))
         empty = [str(number) for number, one in enumerate(candidates) if one.read and not one.sequences]
         if empty:
             self.metrics.add("unscored", len(empty))
             call.warnings.append(f"documents without text to score, ranked last: {some(empty, 10)}")
-        return replace(ranking, degraded=self._tell(call, outcome, ranking))
+        degraded = self._tell(call, outcome, ranking)
+        if not degraded:
+            self._fed.measured(replace(self._work(call), fed=1.0).tokens(plan.budget), ranking.n_tokens)
+        return replace(ranking, degraded=degraded)
 
     def _tell(self, call: Call, outcome: Outcome, ranking: Ranking) -> bool:
         """Whether the deadline cost something; warned of and counted."""

@@ -13,6 +13,7 @@ from keyblock.packing import Packed
 from keyblock.pipeline import Selection
 from keyblock.prepared import PreparedDocument
 
+UNSCORED_LOGIT = -5.0  # a document that the model has not scored stays below it: nothing is known of its relevance
 LOWEST = -100.0  # the logit of a document without a block: the sigmoid of it is 0
 
 
@@ -140,7 +141,7 @@ def _scores(worth: NDArray[np.float64], group: NDArray[np.intp], order: NDArray[
     """Scores that never grow along the order: the model's, then steps below its lowest, then the lowest of all."""
     scores = worth.copy() if raw else sigmoid(worth)
     steps = order[group[order] == 1]
-    lowest = scores[group == 0].min(initial=0.0 if raw else 1.0)
+    lowest = scores[group == 0].min(initial=UNSCORED_LOGIT if raw else float(sigmoid(np.asarray(UNSCORED_LOGIT))))
     share = np.arange(1, len(steps) + 1) / (len(steps) + 1)
     scores[steps] = lowest - share if raw else lowest * (1 - share)
     scores[group == 2] = min(LOWEST, scores[group < 2].min(initial=0.0)) if raw else 0.0

@@ -9,12 +9,15 @@ from service.errors import RequestError
 JSON = "application/json"
 
 
-def error_response(problem: RequestError, dialect: Dialect = NATIVE) -> Response:
+def error_response(problem: RequestError, dialect: Dialect = NATIVE, *, close: bool = False) -> Response:
     """The error in the dialect of the caller.
 
-    After a body that was not read to its end, the connection cannot be used again.
+    Args:
+        problem: what is told.
+        dialect: the caller's.
+        close: end the connection: after a body that was not read to its end, it cannot be used again.
     """
-    headers = {"connection": "close"} if problem.status in (408, 413) else {}
+    headers = {"connection": "close"} if close or problem.status in (408, 413) else {}
     if problem.retry_after:
         headers["retry-after"] = str(problem.retry_after)
     return Response(orjson.dumps(dialect.error(problem)), problem.status, headers, JSON)

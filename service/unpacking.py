@@ -9,6 +9,7 @@ from service.errors import RequestError
 
 PIECE = 1 << 20  # bytes unpacked at once
 MOST_MEMBERS = 16  # of a gzip file; nobody sends more than one, and each costs a copy of what follows it
+ZSTD_HEADER = 18  # bytes that a frame's header has at most
 LARGEST_WINDOW = 1 << 27  # bytes that zstd may ask to be kept, as its command line allows
 
 
@@ -57,6 +58,8 @@ def _unzstd(body: bytearray, limit: int) -> bytearray:
         while piece := stream.read(PIECE):
             unpacked += piece
             _check(unpacked, limit)
+    if zstandard.frame_content_size(bytes(body[:ZSTD_HEADER])) > len(unpacked):
+        raise zstandard.ZstdError("it ends too early")
     return unpacked
 
 

@@ -30,7 +30,10 @@ class OutOfMemoryError(ScoreError, BatchTooLargeError):
 
 
 # how the providers' allocators put it; ONNX Runtime has no class of error for it
-_MEMORY = re.compile("failed to allocate|out of memory|out_of_memory|bad[_ ]alloc|cannot allocate", re.IGNORECASE)
+_MEMORY = re.compile(
+    "failed to allocate|out of memory|out_of_memory|bad[_ ]alloc|alloc_failed|(could|can)not allocate|smaller than requested bytes",
+    re.IGNORECASE,
+)
 
 
 class Session:

@@ -29,7 +29,7 @@ def answer(call: Call, ranking: Ranking, about: About) -> PiecesResponse:
     """The answer, best result first; its cost stands in headers, times in milliseconds."""
     times = {theirs: sum(about.timings_ms.get(stage, 0.0) for stage in ours) for theirs, ours in TIMES.items()}
     cost = {f"x-{theirs}-time": str(round(milliseconds)) for theirs, milliseconds in times.items()}
-    headers = cost | {"x-compute-tokens": str(ranking.n_tokens)}
+    headers = cost | {"x-compute-tokens": str(ranking.n_tokens)} | ({"x-degraded": "true"} if ranking.degraded else {})
     return PiecesResponse(json_list(_result(call, ranking, index) for index in ranking.order), headers=headers)
 
 

@@ -105,3 +105,17 @@ def test_a_request_alone_may_be_larger_than_what_may_be_in_flight() -> None:
     with work.enter(1000) as place:
         place.reads(1000, 1.0, hurried=False)
         assert work.load == Load(1, 1000, 1000)
+
+
+def test_a_body_that_grows_beyond_the_room_is_refused() -> None:
+    work = admission(max_bytes_in_flight=100)
+    with work.enter(40) as first, work.enter(0) as second:
+        second.holds(60)
+        with pytest.raises(RequestError, match="requests in flight hold 100 bytes, and the limit is 100"):
+            second.holds(61)
+        second.holds(10)  # what it held, it holds
+        assert work.load.bytes == 100
+        first.holds(40)
+    with work.enter(500) as alone:
+        alone.holds(5000)
+        assert work.load.bytes == 5000

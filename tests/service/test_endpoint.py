@@ -262,3 +262,33 @@ def test_a_client_that_sends_too_slowly_loses_its_place(settings: Settings, grap
     assert connection.sent[0]["status"] == 408
     assert (b"connection", b"close") in connection.sent[0]["headers"]
     assert ranker.admission.load.requests == 0
+
+
+def test_a_declared_length_beyond_the_limit_holds_nobody_up(client: TestClient, ranker: Ranker, settings: Settings) -> None:
+    """It is refused before it has a place."""
+    seen: list[int] = []
+    enter = ranker.admission.enter
+    ranker.admission.enter = lambda n_bytes: (seen.append(n_bytes), enter(n_bytes))[1]  # type: ignore[method-assign]
+    response = client.post("/rerank", content=b"x" * (settings.max_body_bytes + 1))
+    assert (response.status_code, seen) == (413, [])
+    assert client.post("/rerank", json=GOOD).status_code == 200
+    assert len(seen) == 1
+
+
+def test_after_a_body_that_was_not_read_the_connection_ends(client: TestClient) -> None:
+    response = client.post("/rerank", content=b"{}", headers={"content-encoding": "br", "expect": "100-continue"})
+    assert (response.status_code, response.headers["connection"]) == (415, "close")
+    assert "connection" not in client.post("/rerank", content=b"{}", headers={"content-encoding": "br"}).headers
+
+
+def test_teis_clients_see_that_a_deadline_cost_something(settings: Settings, graphs: Graphs, faulty: Faulty) -> None:
+    hurried = settings.model_copy(update={"default_deadline_ms": 50})
+    ranker = Ranker(hurried, load_bundle(settings.bundle), graphs, PROVIDER)
+    with TestClient(create_app(hurried, ranker)) as client:
+        wait_for(lambda: ranker.engine.ready)
+        body = {"query": "river", "texts": ["the river", "a city"]}
+        faulty.open.clear()
+        response = client.post("/rerank", json=body)
+        faulty.open.set()
+        assert response.headers["x-degraded"] == "true"
+        assert max(result["score"] for result in response.json()) < 0.01, "nothing is known of their relevance"

@@ -5,7 +5,6 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
-from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +21,7 @@ from keyblock.runtime.model import GraphModel
 from keyblock.runtime.providers import Provider
 from keyblock.runtime.session import OutOfMemoryError, Session
 from service.aggregation import Aggregation, shapes
-from service.engine import FAVOUR, ROUND_BATCHES, Caps, Engine, EngineDeadError, EngineError, Graphs, Turn, _turns
+from service.engine import ROUND_BATCHES, Caps, Engine, EngineDeadError, EngineError, Graphs, Turn
 from service.jobs import Job, Scored
 from service.metrics import TABLE, Metrics
 from tests.service.faults import PATIENCE, Faulty, wait_for
@@ -337,30 +336,30 @@ def test_the_smaller_priority_goes_first(engine: Engine, faulty: Faulty, packed:
     assert engine.pace.seconds > 0
 
 
-def turns(jobs: dict[str, Job], at_most: int = 1000) -> list[str]:
-    """Who has the next turns."""
-    names = {job: name for name, job in jobs.items()}
-    taken = []
-    for job in islice(_turns(list(jobs.values())), at_most):
-        job.take()
-        taken.append(names[job])
-    return taken
-
-
 @pytest.mark.parametrize("order", [["large", "small"], ["small", "large"]])
-def test_what_is_nearly_done_has_more_of_the_turns(packed: list[Packed], faulty: Faulty, order: list[str]) -> None:
-    jobs = {"large": Job(packed[:20], faulty), "small": Job(packed[:6], faulty)}
-    taken = turns({name: jobs[name] for name in order})
-    assert taken[:8] == [*["small"] * FAVOUR, "large"] * 2
-    assert taken[8:] == ["large"] * 18
-    assert list(_turns(list(jobs.values()))) == []
+def test_what_is_nearly_done_has_three_of_four_turns(
+    engine: Engine, packed: list[Packed], faulty: Faulty, order: list[str]
+) -> None:
+    jobs = {"large": Job(packed[:30], faulty), "small": Job(packed[:6], faulty)}
+    names = {job: name for name, job in jobs.items()}
+    taken: list[str] = []
+    while any(job.n_waiting for job in jobs.values()):
+        taken += [names[ticket.job] for ticket in engine._take([jobs[name] for name in order])]
+    assert taken.count("large") == 30
+    if order[0] == "large":  # the oldest has every fourth
+        assert [n for n, name in enumerate(taken[:8], 1) if name == "large"] == [4, 8]
+    else:
+        assert taken[:6] == ["small"] * 6
 
 
-def test_however_many_come_the_oldest_gets_on(packed: list[Packed], faulty: Faulty) -> None:
-    jobs = {"oldest": Job(packed, faulty)} | {str(n): Job(packed[:30], faulty) for n in range(20)}
-    taken = turns(jobs, 100)
-    assert taken.count("oldest") >= 25
-    assert set(taken) == jobs.keys(), "everybody has turns"
+def test_whatever_comes_the_oldest_gets_on(engine: Engine, packed: list[Packed], faulty: Faulty) -> None:
+    """More small ones than a round has room for, again and again, and all of them of a smaller priority."""
+    oldest = Job(packed * 3, faulty, priority=9)
+    rounds = 0
+    while oldest.n_waiting:
+        engine._take([oldest, *(Job(packed[:1] * 9, faulty) for _ in range(50))])
+        rounds += 1
+    assert rounds <= 4 * len(oldest.packed)
 
 
 class Parade:

@@ -19,6 +19,9 @@ def test_recent_work_counts_most_and_nothing_is_no_work() -> None:
     pace = Pace()
     pace.measured(0, 0.5)
     assert pace.seconds == 0
+    pace.measured(1, 2.0)
+    pace.measured(0, 0.5)
+    assert pace.seconds == 2
     for seconds in (1.0, 5.0):
         for _ in range(100):
             pace.measured(10, seconds)

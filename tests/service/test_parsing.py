@@ -12,7 +12,7 @@ from starlette.types import Message
 
 from service import parsing
 from service.errors import RequestError
-from service.parsing import decode, mend_surrogates, parse, read_body
+from service.parsing import check_head, decode, mend_surrogates, parse, read_body
 from service.settings import Limits
 
 LIMITS = Limits(max_body_bytes=1000)
@@ -85,11 +85,16 @@ def request(chunks: list[bytes], **headers: str) -> tuple[Request, Iterator[byte
     return Request({"type": "http", "method": "POST", "headers": raw}, receive), left
 
 
+async def head_and_body(arriving: Request) -> bytearray:
+    await check_head(arriving, LIMITS)
+    return await read_body(arriving, LIMITS)
+
+
 def read(*chunks: bytes, **headers: str) -> tuple[Any, int]:
     """The body or the error, and how many chunks were left unread."""
     arriving, left = request(list(chunks), **headers)
     try:
-        outcome: Any = asyncio.run(read_body(arriving, LIMITS))
+        outcome: Any = asyncio.run(head_and_body(arriving))
     except RequestError as error:
         outcome = error
     return outcome, len(list(left))

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from keyblock.pipeline import PackingConfig
 from service import plan as plan_module
-from service.plan import RESPOND_SECONDS, SLACK, Plan, Work, make_plan
+from service.plan import MOST_CHOOSING_SHARE, RESPOND_SECONDS, SLACK, Plan, Work, make_plan
 
 PACKING = PackingConfig(budget=128, budget_range=(64, 256))
 LONG = [10_000] * 100  # characters: each fills its sequence
@@ -81,6 +81,13 @@ def test_whatever_comes_a_plan_is_in_range_and_ends_in_time(
 
 def test_a_learned_selectors_round_gets_its_share() -> None:
     assert Plan(128).chosen_by(10, 10) is None
-    assert Plan(128, 50.0, 54.0).chosen_by(3000, 1000) == pytest.approx(53.0)
+    assert Plan(128, 50.0, 54.0).chosen_by(1000, 1000) == pytest.approx(52.0)
+    assert Plan(128, 50.0, 54.0).chosen_by(30_000, 1000) == pytest.approx(50 + 4 * MOST_CHOOSING_SHARE)
     assert Plan(128, 49.0, 49.0).chosen_by(3000, 1000) == pytest.approx(50.0), "time is up"
     assert Plan(128, 50.0, 54.0).chosen_by(0, 0) == pytest.approx(50.0)
+
+
+def test_what_calls_were_fed_before_counts() -> None:
+    work = Work(LONG, 51, 0.0, 1e-5, lambda _: 0, fed=5.0)
+    assert work.tokens(128) == 5 * 12_800
+    assert make_plan(128, PACKING, 50.0, 0.16, work).budget == 64

@@ -139,7 +139,7 @@ def test_what_is_not_prepared_in_time_is_unread(pipeline: Pipeline, pool: Thread
     texts = ["The river flooded the bridge. " * n for n in (1, 2, 100_000, 3)]
     texts = [texts[0]] * 32 + [texts[1]] * 32 + [texts[2]]  # three slices
     documents = Documents(texts, [""] * 65, [None] * 65)
-    preparer.pace.measured(1, 1e-6)  # a second for a million characters
+    preparer.pace.measured(1, 1e-6)  # a second for a million characters; the first slice of each thread is tried all the same
 
     async def work(until: float) -> list[bool]:
         query = await preparer.query("river")
@@ -172,3 +172,26 @@ def test_a_slice_that_takes_too_long_is_not_waited_for(
         assert asyncio.run(work()) == [UNREAD]
     finally:
         go_on.set()
+
+
+def test_a_pace_that_went_wrong_is_measured_again(pipeline: Pipeline, pool: ThreadPoolExecutor) -> None:
+    """It would have every slice left out for ever."""
+    preparer = Preparer(pipeline, DocumentCache(0), pool, Metrics())
+    preparer.pace.measured(1, 3600.0)
+
+    async def work() -> list[bool]:
+        documents = Documents(["The river flooded the bridge. " * 400] * 64, [""] * 64, [None] * 64)
+        query = await preparer.query("river")
+        found = await preparer.candidates(query, documents, 96, time.perf_counter() + PATIENCE)
+        return [candidate.read for candidate in found]
+
+    assert any(asyncio.run(work()))
+    for _ in range(60):
+        asyncio.run(work())
+    assert asyncio.run(work()) == [True] * 64
+
+
+def test_small_slices_say_nothing_of_the_pace(pipeline: Pipeline, pool: ThreadPoolExecutor) -> None:
+    preparer = Preparer(pipeline, DocumentCache(0), pool, Metrics())
+    prepare(preparer, ["", "a", "b"], ["", "", ""])
+    assert preparer.pace.seconds == 0

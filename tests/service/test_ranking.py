@@ -110,7 +110,7 @@ def test_what_the_model_has_not_scored_comes_after_by_its_blocks_then_the_unread
 def test_without_the_model_the_blocks_decide() -> None:
     ranking = rank(candidates_of([1.0, None, 9.0]), np.full(3, -np.inf, np.float32), FUSION, 128, top_n=0, raw=False)
     assert ranking.order == [2, 0, 1]
-    assert ranking.scores == pytest.approx([1 / 3, 0, 2 / 3])
+    assert ranking.scores == pytest.approx([0.0067 / 3, 0, 2 * 0.0067 / 3], abs=1e-4)
 
 
 def test_preranking_is_the_fusions_where_it_weighs_blocks_else_the_best_block() -> None:

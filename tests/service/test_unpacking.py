@@ -50,6 +50,8 @@ def test_what_is_not_of_the_encoding(encoding: str) -> None:
 def test_a_gzip_that_ends_too_early_or_has_countless_members() -> None:
     with pytest.raises(RequestError, match="ends too early"):
         unpack(packed(b"river" * 100, "gzip")[:-9], "gzip", LIMIT)
+    with pytest.raises(RequestError, match="ends too early"):
+        unpack(packed(bytes(range(256)), "zstd")[:-9], "zstd", LIMIT)
     with pytest.raises(RequestError, match=f"more than {MOST_MEMBERS} members"):
         unpack(packed(b"", "gzip") * (MOST_MEMBERS + 1), "gzip", LIMIT)
     assert zlib.decompress(packed(b"", "gzip"), wbits=31) == b""

@@ -58,6 +58,8 @@ def test_one_slow_run_says_little(rows_by_length: Callable[[Timed, float], dict[
     graph = Timed(lambda tokens: next(slow, 1e-6 * tokens))
     assert rows_by_length(graph, 0.05) == MOST
     assert graph.shapes.count((1, 32)) == 1 + TRIES
+    slow = iter([0.0, 0.04])  # quick enough, but it would have two rows take too long
+    assert rows_by_length(Timed(lambda tokens: next(slow, 1e-6 * tokens)), 0.05) == MOST
 
 
 def test_memory_bounds_the_rows(rows_by_length: Callable[[Timed, float], dict[int, int]], caplog: pytest.LogCaptureFixture) -> None:
