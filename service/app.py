@@ -6,7 +6,6 @@ from http import HTTPStatus
 from typing import Any
 
 from fastapi import FastAPI, Request
-from pydantic import BaseModel
 from pydantic.json_schema import models_json_schema
 from starlette.exceptions import HTTPException
 from starlette.responses import Response
@@ -15,28 +14,28 @@ from keyblock import __version__
 from service import info
 from service.endpoint import Exchange
 from service.errors import RequestError
+from service.examples import EXAMPLES
 from service.ranker import Ranker
 from service.responses import error_response
 from service.settings import Settings
-from service.wire import NATIVE_EXAMPLE, TEI_EXAMPLE, ErrorBody, RerankAnswer, RerankRequest, TeiErrorBody, TeiRequest, TeiResult
+from service.wire import ErrorBody, RerankAnswer, TeiErrorBody, TeiResult
 
 RERANK_PATHS = ("/rerank", "/v1/rerank", "/v2/rerank")
+JOINED_PATHS = ("/v1/v1/rerank", "/v1/v2/rerank")  # of a base with /v1 and a client that adds the version itself
 OPERATIONS = {"/health/live": info.live, "/health/ready": info.ready, "/info": info.info, "/metrics": info.metrics}
 ABOUT = """Reranks documents, however long, by their key blocks. `POST /rerank` speaks the native shape, which Jina's, Cohere's,
 vLLM's and Infinity's clients understand, and TEI's when `texts` takes the place of `documents`."""
-REQUESTS: dict[str, tuple[type[BaseModel], dict[str, Any]]] = {
-    "native": (RerankRequest, NATIVE_EXAMPLE),
-    "tei": (TeiRequest, TEI_EXAMPLE),
-}
+REQUESTS = tuple(dict.fromkeys(example.model for example in EXAMPLES.values()))
 ERRORS: dict[int | str, dict[str, Any]] = {
     status: {"model": ErrorBody | TeiErrorBody, "description": meaning}
     for status, meaning in {
         400: "not JSON, or no texts at all in TEI's shape",
         413: "a larger body than the limit",
-        415: "a compressed body",
+        415: "a content-encoding that is neither gzip nor zstd",
         422: "a field is missing, of a wrong type, or over a limit; the message names it",
+        429: "no room for one more; Retry-After says when to try again",
         500: "the model failed on this request; others are served",
-        503: "the model is not running",
+        503: "the model is warming up or not running; Retry-After says when to try again",
     }.items()
 }
 _REF = "#/components/schemas/{model}"
@@ -48,15 +47,15 @@ class Service(FastAPI):
     def openapi(self) -> dict[str, Any]:
         """The OpenAPI document."""
         if self.openapi_schema is None:
-            _, definitions = models_json_schema([(model, "validation") for model, _ in REQUESTS.values()], ref_template=_REF)
+            _, definitions = models_json_schema([(model, "validation") for model in REQUESTS], ref_template=_REF)
             super().openapi()["components"]["schemas"] |= definitions["$defs"]
         return super().openapi()
 
 
 def request_body() -> dict[str, Any]:
     """What OpenAPI says of the body of POST /rerank."""
-    schema = {"anyOf": [{"$ref": _REF.format(model=model.__name__)} for model, _ in REQUESTS.values()]}
-    examples = {name: {"value": example} for name, (_, example) in REQUESTS.items()}
+    schema = {"anyOf": [{"$ref": _REF.format(model=model.__name__)} for model in REQUESTS]}
+    examples = {name: {"summary": example.summary, "value": example.request} for name, example in EXAMPLES.items()}
     return {"requestBody": {"required": True, "content": {"application/json": {"schema": schema, "examples": examples}}}}
 
 
@@ -96,7 +95,8 @@ def create_app(settings: Settings, ranker: Ranker | None = None) -> FastAPI:
     answers: dict[int | str, dict[str, Any]] = {200: {"model": RerankAnswer | list[TeiResult], "description": "best first"}}
     for path in RERANK_PATHS:
         app.add_api_route(path, rerank, methods=["POST"], tags=["rerank"], responses=answers | ERRORS, openapi_extra=request_body())
-        app.add_api_route(f"{path}/", rerank, methods=["POST"], include_in_schema=False)
+    for path in (*JOINED_PATHS, *(f"{path}/" for path in RERANK_PATHS)):
+        app.add_api_route(path, rerank, methods=["POST"], include_in_schema=False)
     for path, handler in OPERATIONS.items():
         app.add_api_route(path, handler, methods=["GET"], tags=["operations"])
     return app

@@ -11,6 +11,7 @@ from starlette.responses import Response
 from service.admission import Place
 from service.answers import About, disconnected
 from service.call import Call
+from service.callers import readable
 from service.dialects import NATIVE, TEI, Dialect, spoken
 from service.engine import EngineDeadError, EngineError
 from service.errors import RequestError
@@ -78,7 +79,10 @@ class Exchange:
         body.clear()  # the texts are copies; it may be large, and the model slow
         unpacked.clear()
         self._dialect = spoken(payload)
-        return self._dialect.read(payload, settings)
+        call = self._dialect.read(payload, settings)
+        return (
+            readable(call, self._request.headers.get("user-agent", ""), self._request.url.path) if self._dialect is NATIVE else call
+        )
 
     def _write(self, call: Call, outcome: Outcome) -> Response:
         ranking = self._ranker.rank(call, outcome)

@@ -43,6 +43,7 @@ class Options(BaseModel):
     rank_fields: Ignored = Field(None, description="accepted, not honoured: title and text are ranked")
     max_chunks_per_doc: Ignored = Field(None, description="accepted, not honoured: every block of a document competes")
     truncate: Ignored = Field(None, description="accepted, not honoured: blocks are selected from the whole document")
+    relevant_spans: Ignored = Field(None, description="accepted, not honoured by this version: return_blocks names the spans")
 
     @classmethod
     def not_honoured(cls) -> list[str]:
@@ -189,18 +190,3 @@ class TeiErrorBody(TypedDict):
     error_type: str
     message: str
     detail: str | list[dict[str, Any]]
-
-
-NATIVE_EXAMPLE: dict[str, Any] = {
-    "query": "Which river flows through Vienna?",
-    "documents": [
-        "The Danube is Europe's second-longest river. It flows through Vienna, Bratislava, Budapest and Belgrade.",
-        {"id": "thames", "title": "Thames", "text": "The Thames flows through southern England, and through London."},
-    ],
-    "top_n": 2,
-    "return_blocks": True,
-}
-TEI_EXAMPLE: dict[str, Any] = {
-    "query": "Which river flows through Vienna?",
-    "texts": ["The Danube flows through Vienna.", "The Thames flows through London."],
-}

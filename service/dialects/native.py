@@ -83,7 +83,7 @@ def _frame(call: Call, ranking: Ranking, about: About) -> RerankAnswer:
         "warnings": call.warnings,
         "timings_ms": about.timings_ms,
         "tokens_per_document": ranking.budget,
-        "api_version": {"version": "2" if about.path.startswith("/v2/") else "1"},
+        "api_version": {"version": "2" if "/v2/" in about.path else "1"},
         "billed_units": {"search_units": units},
         "tokens": {"input_tokens": ranking.n_tokens, "output_tokens": 0},
     }

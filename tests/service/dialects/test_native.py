@@ -4,7 +4,8 @@ from starlette.testclient import TestClient
 
 from service.dialects import native
 from service.errors import RequestError
-from service.wire import NATIVE_EXAMPLE, ErrorBody, Options, RerankAnswer
+from service.examples import EXAMPLES
+from service.wire import ErrorBody, Options, RerankAnswer
 
 TEXTS = ["the river flooded the old stone bridge", "a city of a million people", "every year the same"]
 ANSWER = TypeAdapter(RerankAnswer)
@@ -134,7 +135,7 @@ def test_error_shape() -> None:
 
 
 def test_example_in_the_documentation_is_served(client: TestClient) -> None:
-    answer = ask(client, **NATIVE_EXAMPLE)
+    answer = ask(client, **EXAMPLES["native"].request)
     assert len(answer["results"]) == 2
     assert answer["meta"]["warnings"] == []
 
