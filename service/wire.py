@@ -39,8 +39,11 @@ class Options(BaseModel):
         "or are ordered by their blocks alone, or keep the order given; meta.degraded and meta.warnings say so",
     )
     priority: int | None = Field(None, ge=0, le=999, description="requests of a smaller number are scored first; 0 when left out")
+    rank_fields: list[str] | None = Field(
+        None,
+        description="of documents that are objects: the fields whose strings, a line each, are the text; a title stays the title",
+    )
     first_stage_scores: Ignored = Field(None, description="accepted, not honoured by this version")
-    rank_fields: Ignored = Field(None, description="accepted, not honoured: title and text are ranked")
     max_chunks_per_doc: Ignored = Field(None, description="accepted, not honoured: every block of a document competes")
     truncate: Ignored = Field(None, description="accepted, not honoured: blocks are selected from the whole document")
     relevant_spans: Ignored = Field(None, description="accepted, not honoured by this version: return_blocks names the spans")
