@@ -8,7 +8,7 @@ from typing import Any
 from fastapi import FastAPI, Request
 from pydantic.json_schema import models_json_schema
 from starlette.exceptions import HTTPException
-from starlette.responses import Response
+from starlette.responses import PlainTextResponse, Response
 
 from keyblock import __version__
 from service import info
@@ -30,6 +30,7 @@ ERRORS: dict[int | str, dict[str, Any]] = {
     status: {"model": ErrorBody | TeiErrorBody, "description": meaning}
     for status, meaning in {
         400: "not JSON, or no texts at all in TEI's shape",
+        408: "the body took longer to arrive than the limit",
         413: "a larger body than the limit",
         415: "a content-encoding that is neither gzip nor zstd",
         422: "a field is missing, of a wrong type, or over a limit; the message names it",
@@ -37,6 +38,12 @@ ERRORS: dict[int | str, dict[str, Any]] = {
         500: "the model failed on this request; others are served",
         503: "the model is warming up or not running; Retry-After says when to try again",
     }.items()
+}
+_UNHEALTHY: dict[str, Any] = {"responses": {503: {"description": "not in a state to serve; `status` says why"}}}
+ABOUT_OPERATIONS: dict[str, dict[str, Any]] = {  # what their handlers do not tell FastAPI
+    "/health/live": _UNHEALTHY,
+    "/health/ready": _UNHEALTHY,
+    "/metrics": {"response_class": PlainTextResponse},
 }
 _REF = "#/components/schemas/{model}"
 
@@ -98,5 +105,5 @@ def create_app(settings: Settings, ranker: Ranker | None = None) -> FastAPI:
     for path in (*JOINED_PATHS, *(f"{path}/" for path in RERANK_PATHS)):
         app.add_api_route(path, rerank, methods=["POST"], include_in_schema=False)
     for path, handler in OPERATIONS.items():
-        app.add_api_route(path, handler, methods=["GET"], tags=["operations"])
+        app.add_api_route(path, handler, methods=["GET"], tags=["operations"], **ABOUT_OPERATIONS.get(path, {}))
     return app

@@ -49,6 +49,7 @@ class Settings(Limits, BaseSettings):
     hung_seconds: int = Field(60, ge=1, description="seconds after which a batch counts as hung: health turns red")
     cache_bytes: int = Field(256 * MIB, ge=0, description="bytes of prepared documents that are kept; 0 keeps none")
     default_deadline_ms: int = Field(0, ge=0, description="deadline_ms of requests that name none; 0 for none")
+    body_seconds: int = Field(60, ge=1, description="seconds a request's body may take to arrive")
     shutdown_seconds: int = Field(30, ge=0, description="seconds that requests in flight are given after SIGTERM")
     access_log: bool = Field(False, description="log a line for each request")
     log_level: str = Field("info", pattern="^(debug|info|warning|error)$", description="debug, info, warning or error")

@@ -52,7 +52,7 @@ def peaks(threads: int, seconds: float = 0.5) -> dict[str, float]:
     }
     found = {way: max(_rate(make(size), 2 * size**3, seconds) for size in SIZES) for way, make in ways.items()}
     torch.set_num_threads(before)
-    for precision in (Precision.F32, Precision.BF16):
+    for precision in (Precision.FP32, Precision.BF16):
         try:
             products = {size: openvino_product(size, threads, precision) for size in SIZES}
         except ProviderError:  # no OpenVINO, or no bf16 in this CPU

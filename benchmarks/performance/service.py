@@ -139,8 +139,7 @@ class Service:
     @property
     def precision(self) -> str:
         """Of the model's arithmetic."""
-        arithmetic = str(self.info["provider"]["arithmetic"])
-        return "fp32" if arithmetic == "f32" else arithmetic
+        return str(self.info["provider"]["arithmetic"])
 
 
 def make_body(request: Request, tokens: int | None = None) -> bytes:

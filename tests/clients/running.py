@@ -27,9 +27,16 @@ class Service:
             self.port = server.getsockname()[1]
         self.url = f"http://{HOST}:{self.port}"
         self._log = log
-        settings = {"HOST": HOST, "PORT": str(self.port), "MAX_REQUESTS_IN_FLIGHT": "1", "PROVIDER": "cpu", "THREADS": "1"}
+        settings = {
+            "HOST": HOST,
+            "PORT": self.port,
+            "PROVIDER": "cpu",
+            "THREADS": 1,
+            "MAX_REQUESTS_IN_FLIGHT": 1,
+            "BODY_SECONDS": 600,
+        }
         kept = {name: value for name, value in os.environ.items() if not name.startswith("KEYBLOCK_")}
-        given = {f"KEYBLOCK_{name}": value for name, value in settings.items()}
+        given = {f"KEYBLOCK_{name}": str(value) for name, value in settings.items()}
         with log.open("wb") as output:
             self._process = subprocess.Popen([str(COMMAND)], env=kept | given, stdout=output, stderr=subprocess.STDOUT)
         wait_for(self._ready)

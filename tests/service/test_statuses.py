@@ -1,5 +1,6 @@
 """Every status that the OpenAPI document promises can be had from the service, with the body that it promises."""
 
+import asyncio
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -10,6 +11,7 @@ from pydantic import TypeAdapter
 from starlette.testclient import TestClient
 
 from keyblock.bundle import load_bundle
+from service import endpoint
 from service.app import ERRORS, RERANK_PATHS, create_app
 from service.engine import Graphs
 from service.ranker import Ranker
@@ -19,7 +21,7 @@ from tests.service.faults import PATIENCE, Faulty, wait_for
 
 NATIVE: dict[str, Any] = {"query": "river bridge", "documents": ["the river flooded the bridge", "a city"]}
 TEI: dict[str, Any] = {"query": "river bridge", "texts": ["the river flooded the bridge", "a city"]}
-UNREAD = {413, 415, 429, 503}  # answered before the body tells the dialect
+UNREAD = {408, 413, 415, 429, 503}  # answered before the body tells the dialect
 LARGEST = 1_000_000
 
 
@@ -45,6 +47,13 @@ class Stage:
 
     def large(self, path: str, request: dict[str, Any]) -> httpx.Response:
         return self.ask(path, request | {"query": "river " * (LARGEST // 6 + 1)})
+
+    def slow(self, path: str, request: dict[str, Any]) -> httpx.Response:
+        self.warm()
+        self._ranker.settings = self._ranker.settings.model_copy(update={"body_seconds": 0.01})
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(endpoint, "read_body", lambda *_: asyncio.sleep(PATIENCE))
+            return self.client.post(path, json=request)
 
     def packed(self, path: str, request: dict[str, Any]) -> httpx.Response:
         self.warm()
@@ -76,6 +85,7 @@ class Stage:
 WAYS: dict[int, Callable[[Stage, str, dict[str, Any]], httpx.Response]] = {
     200: Stage.ask,
     400: Stage.cut,
+    408: Stage.slow,
     413: Stage.large,
     415: Stage.packed,
     422: Stage.wrong,
