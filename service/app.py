@@ -14,7 +14,7 @@ from keyblock import __version__
 from service import info
 from service.endpoint import Exchange
 from service.errors import RequestError
-from service.examples import EXAMPLES
+from service.examples import ANSWERS, EXAMPLES
 from service.ranker import Ranker
 from service.responses import error_response
 from service.settings import Settings
@@ -26,6 +26,13 @@ OPERATIONS = {"/health/live": info.live, "/health/ready": info.ready, "/info": i
 ABOUT = """Reranks documents, however long, by their key blocks. `POST /rerank` speaks the native shape, which Jina's, Cohere's,
 vLLM's and Infinity's clients understand, and TEI's when `texts` takes the place of `documents`."""
 REQUESTS = tuple(dict.fromkeys(example.model for example in EXAMPLES.values()))
+ANSWER: dict[int | str, dict[str, Any]] = {
+    200: {
+        "model": RerankAnswer | list[TeiResult],
+        "description": "best first",
+        "content": {"application/json": {"examples": {name: {"value": answer} for name, answer in ANSWERS.items()}}},
+    }
+}
 ERRORS: dict[int | str, dict[str, Any]] = {
     status: {"model": ErrorBody | TeiErrorBody, "description": meaning}
     for status, meaning in {
@@ -99,9 +106,8 @@ def create_app(settings: Settings, ranker: Ranker | None = None) -> FastAPI:
 
     app = Service(title="KeyBlock", version=__version__, description=ABOUT, lifespan=lifespan, redirect_slashes=False)
     app.add_exception_handler(HTTPException, http_error)
-    answers: dict[int | str, dict[str, Any]] = {200: {"model": RerankAnswer | list[TeiResult], "description": "best first"}}
     for path in RERANK_PATHS:
-        app.add_api_route(path, rerank, methods=["POST"], tags=["rerank"], responses=answers | ERRORS, openapi_extra=request_body())
+        app.add_api_route(path, rerank, methods=["POST"], tags=["rerank"], responses=ANSWER | ERRORS, openapi_extra=request_body())
     for path in (*JOINED_PATHS, *(f"{path}/" for path in RERANK_PATHS)):
         app.add_api_route(path, rerank, methods=["POST"], include_in_schema=False)
     for path, handler in OPERATIONS.items():

@@ -73,3 +73,27 @@ EXAMPLES = {
         {"query": QUERY, "texts": [DANUBE, THAMES], "return_text": True},
     ),
 }
+
+ANSWERS: dict[str, Any] = {
+    "native": {
+        "id": "rerank-0c7e6f4f5f1f4d3f9b0a4f4d1c2b3a49",
+        "object": "rerank",
+        "created": 1790000000,
+        "model": "keyb-bm25-minilm-l6",
+        "results": [
+            {"index": 0, "relevance_score": 0.0284, "blocks": [{"start": 0, "end": 105, "score": 3.4}]},
+            {"index": 1, "relevance_score": 0.0012, "id": "thames", "blocks": [{"start": 0, "end": 62, "score": 1.5}]},
+        ],
+        "usage": {"prompt_tokens": 60, "total_tokens": 60},
+        "meta": {
+            "degraded": False,
+            "warnings": [],
+            "timings_ms": {"parse": 0.1, "prepare": 0.8, "queue": 0.1, "model": 4.2, "total": 5.3},
+            "tokens_per_document": 128,
+            "api_version": {"version": "1"},
+            "billed_units": {"search_units": 1},
+            "tokens": {"input_tokens": 60, "output_tokens": 0},
+        },
+    },
+    "tei": [{"index": 0, "score": 0.0284, "text": DANUBE}, {"index": 1, "score": 0.0012, "text": THAMES}],
+}

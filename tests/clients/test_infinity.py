@@ -28,6 +28,12 @@ def test_long_documents(base: str) -> None:
     assert answer.usage.total_tokens > 0
 
 
+def test_documents_are_objects(service: Service) -> None:
+    """Infinity's own are strings; its client hands on what comes."""
+    answer = ask(service.url, return_documents=True)
+    assert [result.document["text"] for result in answer.results] == [DOCUMENTS[result.index] for result in answer.results]
+
+
 def test_raw_scores(service: Service) -> None:
     answer = ask(service.url, raw_scores=True)
     assert min(result.relevance_score for result in answer.results) < 0
