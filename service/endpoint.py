@@ -89,9 +89,9 @@ class Exchange:
         unpacked.clear()
         self._dialect = spoken(payload)
         call = self._dialect.read(payload, settings)
-        return (
-            readable(call, self._request.headers.get("user-agent", ""), self._request.url.path) if self._dialect is NATIVE else call
-        )
+        if self._dialect is TEI:
+            return call
+        return readable(call, self._request.headers.get("user-agent", ""), self._request.url.path)
 
     def _write(self, call: Call, outcome: Outcome) -> Response:
         ranking = self._ranker.rank(call, outcome)

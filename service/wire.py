@@ -49,6 +49,7 @@ class Options(BaseModel):
     priority: Whole | None = Field(None, ge=0, le=999, description="requests of a smaller number are scored first; 0 when left out")
     rank_fields: list[str] | None = Field(
         None,
+        max_length=64,
         description="of documents that are objects: the fields whose strings, a line each, are the text; a title stays the title",
     )
     first_stage_scores: Ignored = Field(None, description="accepted, not honoured by this version")

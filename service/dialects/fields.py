@@ -9,12 +9,15 @@ def with_text_of(candidates: object, fields: list[str]) -> Any:
 
 
 def _with_text_of(candidate: object, fields: list[str]) -> object:
-    """Values that are strings, a line each, in the order of `fields`; a title stays the title, unless nothing else is there."""
+    """The values that are strings, a line each; a title stays the title beside others. Where none is there, the object as it is."""
     if not isinstance(candidate, dict):
         return candidate
     values = {name: candidate[name] for name in fields if isinstance(candidate.get(name), str)}
-    rest = {name: value for name, value in candidate.items() if name not in {*values, "title", "text"}}
-    title = values.pop("title", None)
     if not values:
-        return rest | {"text": title}
-    return rest | {"text": "\n".join(values.values()), "title": title}
+        return candidate
+    read = {*values, "title", "text"}
+    title = values.pop("title", None) if len(values) > 1 else None
+    return {name: value for name, value in candidate.items() if name not in read} | {
+        "text": "\n".join(values.values()),
+        "title": title,
+    }

@@ -20,9 +20,9 @@ ENDLESS = b"POST /rerank HTTP/1.1\r\nhost: x\r\ncontent-length: 2\r\n\r\n{"  # i
 
 
 class Service:
-    """A running service; `stop` it."""
+    """A running service, ready or only just alive; `stop` it."""
 
-    def __init__(self, log: Path) -> None:
+    def __init__(self, log: Path, until: str = "/health/ready") -> None:
         with socket.create_server((HOST, 0)) as server:
             self.port = server.getsockname()[1]
         self.url = f"http://{HOST}:{self.port}"
@@ -39,12 +39,12 @@ class Service:
         given = {f"KEYBLOCK_{name}": str(value) for name, value in settings.items()}
         with log.open("wb") as output:
             self._process = subprocess.Popen([str(COMMAND)], env=kept | given, stdout=output, stderr=subprocess.STDOUT)
-        wait_for(self._ready)
+        wait_for(lambda: self._answers(until))
 
-    def _ready(self) -> bool:
+    def _answers(self, path: str) -> bool:
         assert self._process.poll() is None, self._log.read_text(errors="replace")
         try:
-            with urllib.request.urlopen(f"{self.url}/health/ready") as answer:
+            with urllib.request.urlopen(self.url + path) as answer:
                 return bool(answer.status == 200)
         except urllib.error.URLError:
             return False

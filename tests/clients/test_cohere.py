@@ -1,6 +1,7 @@
 """cohere: its clients of v1 and v2."""
 
 import asyncio
+from pathlib import Path
 
 import cohere
 import pytest
@@ -62,6 +63,15 @@ def test_it_comes_back_when_there_is_room(service: Service, kind: type) -> None:
         answer = kind(api_key="any", base_url=service.url).rerank(
             model="any", query=QUERY, documents=DOCUMENTS, request_options={"max_retries": 2}
         )
+    check([(result.index, result.relevance_score) for result in answer.results])
+
+
+def test_a_service_that_warms_up_is_waited_for(tmp_path: Path) -> None:
+    """It answers 503 until then, and says when to come back."""
+    service = Service(tmp_path / "log", until="/health/live")
+    client = cohere.ClientV2(api_key="any", base_url=service.url)
+    answer = client.rerank(model="any", query=QUERY, documents=DOCUMENTS, request_options={"max_retries": 60})
+    service.stop()
     check([(result.index, result.relevance_score) for result in answer.results])
 
 
