@@ -51,6 +51,8 @@ def test_infinity_rerank_says_nothing_of_an_error(service: Service) -> None:
     """It seeks results in whatever comes, an error too."""
     with pytest.raises(KeyError):
         make(InfinityRerank, service.url).compress_documents(FOUND, "")
+    with service.full(), pytest.raises(TypeError):
+        make(InfinityRerank, service.url).compress_documents(FOUND, QUERY)
 
 
 def test_it_comes_back_when_there_is_room(service: Service) -> None:

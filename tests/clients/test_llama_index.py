@@ -57,6 +57,8 @@ def test_the_one_for_tei_says_nothing_of_an_error(service: Service) -> None:
     """It counts the members of whatever comes, an error too."""
     with pytest.raises(AssertionError):
         make(TextEmbeddingInference, service.url).postprocess_nodes(nodes(), query_str=" ")
+    with service.full(), pytest.raises(AssertionError):
+        make(TextEmbeddingInference, service.url).postprocess_nodes(nodes(), query_str=QUERY)
 
 
 def test_it_comes_back_when_there_is_room(service: Service) -> None:

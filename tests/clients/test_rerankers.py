@@ -28,3 +28,5 @@ def test_of_an_error_it_says_nothing(service: Service, provider: str, error: typ
     """It never looks at the status: it seeks results in whatever comes."""
     with pytest.raises(error):
         make(provider, service.url).rank("", DOCUMENTS)
+    with service.full(), pytest.raises(error):
+        make(provider, service.url).rank(QUERY, DOCUMENTS)
