@@ -6,7 +6,6 @@ from http import HTTPStatus
 from typing import Any
 
 from fastapi import FastAPI, Request
-from pydantic import BaseModel
 from pydantic.json_schema import models_json_schema
 from starlette.exceptions import HTTPException
 from starlette.responses import PlainTextResponse, Response
@@ -15,18 +14,24 @@ from keyblock import __version__
 from service import info
 from service.endpoint import Exchange
 from service.errors import RequestError
+from service.examples import ANSWERS, EXAMPLES
 from service.ranker import Ranker
 from service.responses import error_response
 from service.settings import Settings
-from service.wire import NATIVE_EXAMPLE, TEI_EXAMPLE, ErrorBody, RerankAnswer, RerankRequest, TeiErrorBody, TeiRequest, TeiResult
+from service.wire import ErrorBody, RerankAnswer, TeiErrorBody, TeiResult
 
 RERANK_PATHS = ("/rerank", "/v1/rerank", "/v2/rerank")
+JOINED_PATHS = ("/v1/v1/rerank", "/v1/v2/rerank")  # of a base with /v1 and a client that adds the version itself
 OPERATIONS = {"/health/live": info.live, "/health/ready": info.ready, "/info": info.info, "/metrics": info.metrics}
 ABOUT = """Reranks documents, however long, by their key blocks. `POST /rerank` speaks the native shape, which Jina's, Cohere's,
 vLLM's and Infinity's clients understand, and TEI's when `texts` takes the place of `documents`."""
-REQUESTS: dict[str, tuple[type[BaseModel], dict[str, Any]]] = {
-    "native": (RerankRequest, NATIVE_EXAMPLE),
-    "tei": (TeiRequest, TEI_EXAMPLE),
+REQUESTS = tuple(dict.fromkeys(example.model for example in EXAMPLES.values()))
+ANSWER: dict[int | str, dict[str, Any]] = {
+    200: {
+        "model": RerankAnswer | list[TeiResult],
+        "description": "best first",
+        "content": {"application/json": {"examples": {name: {"value": answer} for name, answer in ANSWERS.items()}}},
+    }
 }
 ERRORS: dict[int | str, dict[str, Any]] = {
     status: {"model": ErrorBody | TeiErrorBody, "description": meaning}
@@ -34,11 +39,11 @@ ERRORS: dict[int | str, dict[str, Any]] = {
         400: "not JSON, or no texts at all in TEI's shape",
         408: "the body took longer to arrive than the limit",
         413: "a larger body than the limit",
-        415: "a body of another content-encoding than gzip or zstd",
+        415: "a content-encoding that is neither gzip nor zstd",
         422: "a field is missing, of a wrong type, or over a limit; the message names it",
-        429: "busy: more is in flight than the limits allow; Retry-After says when to try again",
+        429: "no room for one more; Retry-After says when to try again",
         500: "the model failed on this request; others are served",
-        503: "the model is warming up, or not running; Retry-After says when to try again",
+        503: "the model is warming up or not running; Retry-After says when to try again",
     }.items()
 }
 _UNHEALTHY: dict[str, Any] = {"responses": {503: {"description": "not in a state to serve; `status` says why"}}}
@@ -56,15 +61,15 @@ class Service(FastAPI):
     def openapi(self) -> dict[str, Any]:
         """The OpenAPI document."""
         if self.openapi_schema is None:
-            _, definitions = models_json_schema([(model, "validation") for model, _ in REQUESTS.values()], ref_template=_REF)
+            _, definitions = models_json_schema([(model, "validation") for model in REQUESTS], ref_template=_REF)
             super().openapi()["components"]["schemas"] |= definitions["$defs"]
         return super().openapi()
 
 
 def request_body() -> dict[str, Any]:
     """What OpenAPI says of the body of POST /rerank."""
-    schema = {"anyOf": [{"$ref": _REF.format(model=model.__name__)} for model, _ in REQUESTS.values()]}
-    examples = {name: {"value": example} for name, (_, example) in REQUESTS.items()}
+    schema = {"anyOf": [{"$ref": _REF.format(model=model.__name__)} for model in REQUESTS]}
+    examples = {name: {"summary": example.summary, "value": example.request} for name, example in EXAMPLES.items()}
     return {"requestBody": {"required": True, "content": {"application/json": {"schema": schema, "examples": examples}}}}
 
 
@@ -101,10 +106,10 @@ def create_app(settings: Settings, ranker: Ranker | None = None) -> FastAPI:
 
     app = Service(title="KeyBlock", version=__version__, description=ABOUT, lifespan=lifespan, redirect_slashes=False)
     app.add_exception_handler(HTTPException, http_error)
-    answers: dict[int | str, dict[str, Any]] = {200: {"model": RerankAnswer | list[TeiResult], "description": "best first"}}
     for path in RERANK_PATHS:
-        app.add_api_route(path, rerank, methods=["POST"], tags=["rerank"], responses=answers | ERRORS, openapi_extra=request_body())
-        app.add_api_route(f"{path}/", rerank, methods=["POST"], include_in_schema=False)
+        app.add_api_route(path, rerank, methods=["POST"], tags=["rerank"], responses=ANSWER | ERRORS, openapi_extra=request_body())
+    for path in (*JOINED_PATHS, *(f"{path}/" for path in RERANK_PATHS)):
+        app.add_api_route(path, rerank, methods=["POST"], include_in_schema=False)
     for path, handler in OPERATIONS.items():
         app.add_api_route(path, handler, methods=["GET"], tags=["operations"], **ABOUT_OPERATIONS.get(path, {}))
     return app

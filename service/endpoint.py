@@ -11,6 +11,7 @@ from starlette.responses import Response
 from service.admission import Place
 from service.answers import About, disconnected
 from service.call import Call
+from service.callers import readable
 from service.dialects import NATIVE, TEI, Dialect, spoken
 from service.engine import EngineDeadError, EngineError
 from service.errors import RequestError
@@ -88,7 +89,10 @@ class Exchange:
         payload = parse(body, settings)
         body.clear()  # the texts are copies; it may be large, and the model slow
         self._dialect = spoken(payload)
-        return self._dialect.read(payload, settings)
+        call = self._dialect.read(payload, settings)
+        if self._dialect is TEI:
+            return call
+        return readable(call, self._request.headers.get("user-agent", ""), self._request.url.path)
 
     def _write(self, call: Call, outcome: Outcome) -> Response:
         ranking = self._ranker.rank(call, outcome)

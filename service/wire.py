@@ -47,10 +47,15 @@ class Options(BaseModel):
         "or are ordered by their blocks alone, or keep the order given; meta.degraded and meta.warnings say so",
     )
     priority: Whole | None = Field(None, ge=0, le=999, description="requests of a smaller number are scored first; 0 when left out")
+    rank_fields: list[str] | None = Field(
+        None,
+        max_length=64,
+        description="of documents that are objects: the fields whose strings, a line each, are the text; a title stays the title",
+    )
     first_stage_scores: Ignored = Field(None, description="accepted, not honoured by this version")
-    rank_fields: Ignored = Field(None, description="accepted, not honoured: title and text are ranked")
     max_chunks_per_doc: Ignored = Field(None, description="accepted, not honoured: every block of a document competes")
     truncate: Ignored = Field(None, description="accepted, not honoured: blocks are selected from the whole document")
+    relevant_spans: Ignored = Field(None, description="accepted, not honoured by this version: return_blocks names the spans")
 
     @classmethod
     def not_honoured(cls) -> list[str]:
@@ -199,18 +204,3 @@ class TeiErrorBody(TypedDict):
     error_type: str
     message: str
     detail: str | list[dict[str, Any]]
-
-
-NATIVE_EXAMPLE: dict[str, Any] = {
-    "query": "Which river flows through Vienna?",
-    "documents": [
-        "The Danube is Europe's second-longest river. It flows through Vienna, Bratislava, Budapest and Belgrade.",
-        {"id": "thames", "title": "Thames", "text": "The Thames flows through southern England, and through London."},
-    ],
-    "top_n": 2,
-    "return_blocks": True,
-}
-TEI_EXAMPLE: dict[str, Any] = {
-    "query": "Which river flows through Vienna?",
-    "texts": ["The Danube flows through Vienna.", "The Thames flows through London."],
-}

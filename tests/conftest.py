@@ -11,6 +11,7 @@ from keyblock.pipeline import Pipeline, PipelineConfig
 from keyblock.tokenization import Tokenizer
 
 ROOT = Path(__file__).resolve().parent.parent
+collect_ignore = ["clients"]  # they have environments of their own: make test-clients
 
 settings.register_profile("keyblock", deadline=None, max_examples=100, derandomize="CI" in os.environ)
 settings.load_profile("keyblock")

@@ -9,6 +9,7 @@ import orjson
 
 from service.answers import About, PiecesResponse, json_list
 from service.call import Call
+from service.dialects.fields import with_text_of
 from service.dialects.reading import Payload, read_documents, read_options, read_query, unknown_fields
 from service.dialects.tei import ERROR_TYPES
 from service.errors import RequestError, some
@@ -24,8 +25,10 @@ def read(payload: Payload, limits: Limits) -> Call:
     """Read a request. Raises RequestError 422."""
     warnings: list[str] = []
     query = read_query(payload, limits, warnings)
-    documents = read_documents(payload, "documents", limits, warnings)
     options = read_options(Options, payload, {"query", "documents"})
+    if options.rank_fields:
+        payload = payload | {"documents": with_text_of(payload.get("documents"), options.rank_fields)}
+    documents = read_documents(payload, "documents", limits, warnings)
     if idle := [name for name in Options.not_honoured() if getattr(options, name) is not None]:
         warnings += [f"{name} is not honoured by this version" for name in idle]
     if unknown := unknown_fields(options):
@@ -83,7 +86,7 @@ def _frame(call: Call, ranking: Ranking, about: About) -> RerankAnswer:
         "warnings": call.warnings,
         "timings_ms": about.timings_ms,
         "tokens_per_document": ranking.budget,
-        "api_version": {"version": "2" if about.path.startswith("/v2/") else "1"},
+        "api_version": {"version": "2" if "/v2/" in about.path else "1"},
         "billed_units": {"search_units": units},
         "tokens": {"input_tokens": ranking.n_tokens, "output_tokens": 0},
     }

@@ -12,8 +12,10 @@ from hypothesis import strategies as st
 from pydantic import TypeAdapter
 from starlette.testclient import TestClient
 
+from service.app import JOINED_PATHS, RERANK_PATHS
+from service.examples import EXAMPLES
 from service.settings import Settings
-from service.wire import NATIVE_EXAMPLE, TEI_EXAMPLE, ErrorBody, Options, RerankAnswer
+from service.wire import ErrorBody, Options, RerankAnswer
 
 GOOD: dict[str, Any] = {"query": "river bridge", "documents": ["the river flooded the bridge", "a city"]}
 ANSWER = TypeAdapter(RerankAnswer)
@@ -246,13 +248,14 @@ def test_unknown_paths_and_methods_in_the_shape_of_all_errors(client: TestClient
     assert client.get("/rerank").headers["allow"] == "POST"
 
 
-def test_openapi_shows_both_requests_with_examples(client: TestClient) -> None:
+def test_openapi_shows_both_requests_with_an_example_of_each_dialect(client: TestClient) -> None:
     document = client.get("/openapi.json").json()
     for path in ("/rerank", "/v1/rerank", "/v2/rerank"):
         content = document["paths"][path]["post"]["requestBody"]["content"]["application/json"]
         assert [s["$ref"].rsplit("/", 1)[1] for s in content["schema"]["anyOf"]] == ["RerankRequest", "TeiRequest"]
-        assert content["examples"]["native"]["value"] == NATIVE_EXAMPLE
-        assert content["examples"]["tei"]["value"] == TEI_EXAMPLE
+        assert {name: shown["value"] for name, shown in content["examples"].items()} == {
+            name: example.request for name, example in EXAMPLES.items()
+        }
     schemas = document["components"]["schemas"]
     assert set(schemas["RerankRequest"]["properties"]) == {"query", "documents", *Options.model_fields}
     assert all("description" in field for field in schemas["RerankRequest"]["properties"].values())
@@ -268,8 +271,26 @@ def _dangling(document: dict[str, Any]) -> set[str]:
 
 
 def test_a_trailing_slash_is_served_not_redirected(client: TestClient) -> None:
-    for path in ("/rerank/", "/v1/rerank/", "/v2/rerank/"):
+    for path in (f"{path}/" for path in RERANK_PATHS):
         assert client.post(path, json=GOOD, follow_redirects=False).status_code == 200
+
+
+@pytest.mark.parametrize(("path", "version"), list(zip(JOINED_PATHS, ("1", "2"), strict=True)))
+def test_a_base_with_v1_and_a_client_that_adds_the_version(client: TestClient, path: str, version: str) -> None:
+    answer = client.post(path, json=GOOD).json()
+    assert answer["meta"]["api_version"] == {"version": version}
+    assert path not in client.get("/openapi.json").json()["paths"]
+
+
+def test_litellm_is_sent_no_documents_outside_v2(client: TestClient) -> None:
+    """It reads those of Infinity and those of vLLM in shapes that contradict each other, and sends the same request."""
+    headers = {"user-agent": "litellm/1.105.3"}
+    answers = {path: client.post(path, json=GOOD | {"return_documents": True}, headers=headers).json() for path in RERANK_PATHS}
+    sent = {path: ["document" in result for result in answer["results"]] for path, answer in answers.items()}
+    assert sent == {"/rerank": [False, False], "/v1/rerank": [False, False], "/v2/rerank": [True, True]}
+    assert answers["/rerank"]["meta"]["warnings"][0].startswith("return_documents: litellm")
+    texts = client.post("/rerank", json={"query": "river", "texts": ["a river"], "return_text": True}, headers=headers).json()
+    assert texts[0]["text"] == "a river"
 
 
 @pytest.mark.parametrize("query", ["\x00", "\u200b"])

@@ -4,7 +4,8 @@ from starlette.testclient import TestClient
 
 from service.dialects import native
 from service.errors import RequestError
-from service.wire import NATIVE_EXAMPLE, ErrorBody, Options, RerankAnswer
+from service.examples import EXAMPLES
+from service.wire import ErrorBody, Options, RerankAnswer
 
 TEXTS = ["the river flooded the old stone bridge", "a city of a million people", "every year the same"]
 ANSWER = TypeAdapter(RerankAnswer)
@@ -91,7 +92,7 @@ def test_blocks_are_named_when_asked_for(client: TestClient) -> None:
 
 def test_what_is_not_honoured_or_unknown_is_named(client: TestClient) -> None:
     names = Options.not_honoured()
-    assert {"first_stage_scores", "rank_fields", "truncate"} <= set(names)
+    assert {"first_stage_scores", "relevant_spans", "truncate"} <= set(names)
     warnings = ask(client, **dict.fromkeys(names, 5), overlap=3, model="rerank-v3.5")["meta"]["warnings"]
     assert warnings == [*(f"{name} is not honoured by this version" for name in names), "unknown fields, not used: overlap"]
     assert ask(client, **dict.fromkeys([*names, "overlap", "model", "return_documents"]))["meta"]["warnings"] == []
@@ -134,7 +135,7 @@ def test_error_shape() -> None:
 
 
 def test_example_in_the_documentation_is_served(client: TestClient) -> None:
-    answer = ask(client, **NATIVE_EXAMPLE)
+    answer = ask(client, **EXAMPLES["native"].request)
     assert len(answer["results"]) == 2
     assert answer["meta"]["warnings"] == []
 

@@ -10,8 +10,9 @@ from keyblock.packing import Packed
 from service.answers import About
 from service.call import Call, Documents
 from service.dialects import NATIVE, TEI, spoken, tei
+from service.examples import EXAMPLES
 from service.ranking import Candidate, rank
-from service.wire import TEI_EXAMPLE, TeiErrorBody, TeiResult
+from service.wire import TeiErrorBody, TeiResult
 
 TEXTS = ["the river flooded the old stone bridge", "", "a city of a million people", "the river flooded the old stone bridge"]
 ANSWER = TypeAdapter(list[TeiResult])
@@ -45,7 +46,7 @@ def test_texts_sent_back(client: TestClient) -> None:
 
 
 def test_headers_tell_the_cost(client: TestClient) -> None:
-    headers = client.post("/rerank", json=TEI_EXAMPLE).headers
+    headers = client.post("/rerank", json=EXAMPLES["tei"].request).headers
     for name in ("x-compute-tokens", "x-total-time", "x-tokenization-time", "x-queue-time", "x-inference-time"):
         assert int(headers[name]) >= 0
 

@@ -1,0 +1,99 @@
+"""A request of each dialect, as /docs shows them and the tests send them."""
+
+from typing import Any, NamedTuple
+
+from pydantic import BaseModel
+
+from service.wire import RerankRequest, TeiRequest
+
+
+class Example(NamedTuple):
+    """A request.
+
+    Attributes:
+        model: what it is a case of.
+        summary: whose it is.
+        request: the body.
+    """
+
+    model: type[BaseModel]
+    summary: str
+    request: dict[str, Any]
+
+
+QUERY = "Which river flows through Vienna?"
+DANUBE = "The Danube is Europe's second-longest river. It flows through Vienna, Bratislava, Budapest and Belgrade."
+THAMES = "The Thames flows through southern England, and through London."
+ASKED: dict[str, Any] = {"query": QUERY, "documents": [DANUBE, THAMES]}
+
+EXAMPLES = {
+    "native": Example(
+        RerankRequest,
+        "KeyBlock: titles and ids, the blocks that decided it, a time budget",
+        {
+            "query": QUERY,
+            "documents": [DANUBE, {"id": "thames", "title": "Thames", "text": THAMES}],
+            "top_n": 2,
+            "return_blocks": True,
+            "deadline_ms": 2000,
+        },
+    ),
+    "cohere_v1": Example(
+        RerankRequest,
+        "Cohere v1, at /v1/rerank",
+        {
+            "model": "rerank-v3.5",
+            "query": QUERY,
+            "documents": [{"text": DANUBE}, {"text": THAMES}],
+            "top_n": 1,
+            "return_documents": True,
+        },
+    ),
+    "cohere_v2": Example(
+        RerankRequest, "Cohere v2, at /v2/rerank", {"model": "rerank-v3.5", **ASKED, "top_n": 1, "max_tokens_per_doc": 256}
+    ),
+    "jina": Example(
+        RerankRequest,
+        "Jina, at /v1/rerank",
+        {"model": "jina-reranker-v2-base-multilingual", **ASKED, "top_n": 2, "return_documents": True},
+    ),
+    "vllm": Example(
+        RerankRequest,
+        "vLLM: one document may be a single text",
+        {"model": "BAAI/bge-reranker-v2-m3", "query": QUERY, "documents": DANUBE, "top_n": 0},
+    ),
+    "infinity": Example(
+        RerankRequest,
+        "Infinity",
+        {"model": "default/not-specified", **ASKED, "return_documents": False, "raw_scores": True},
+    ),
+    "tei": Example(
+        TeiRequest,
+        "text-embeddings-inference: `texts` in, a bare list out",
+        {"query": QUERY, "texts": [DANUBE, THAMES], "return_text": True},
+    ),
+}
+
+ANSWERS: dict[str, Any] = {
+    "native": {
+        "id": "rerank-0c7e6f4f5f1f4d3f9b0a4f4d1c2b3a49",
+        "object": "rerank",
+        "created": 1790000000,
+        "model": "keyb-bm25-minilm-l6",
+        "results": [
+            {"index": 0, "relevance_score": 0.0284, "blocks": [{"start": 0, "end": 105, "score": 3.4}]},
+            {"index": 1, "relevance_score": 0.0012, "id": "thames", "blocks": [{"start": 0, "end": 62, "score": 1.5}]},
+        ],
+        "usage": {"prompt_tokens": 60, "total_tokens": 60},
+        "meta": {
+            "degraded": False,
+            "warnings": [],
+            "timings_ms": {"parse": 0.1, "prepare": 0.8, "queue": 0.1, "model": 4.2, "total": 5.3},
+            "tokens_per_document": 128,
+            "api_version": {"version": "1"},
+            "billed_units": {"search_units": 1},
+            "tokens": {"input_tokens": 60, "output_tokens": 0},
+        },
+    },
+    "tei": [{"index": 0, "score": 0.0284, "text": DANUBE}, {"index": 1, "score": 0.0012, "text": THAMES}],
+}
