@@ -39,9 +39,8 @@ def test_what_selects_and_packs_shares_the_name(pipeline: Pipeline, tokenizer_fi
     config = PipelineConfig.model_validate(
         pipeline.config.model_dump() | {"selector": {"name": "first"}, "aggregator": {"name": "max"}}
     )
-    assert preparation_fingerprint(
-        Pipeline(config, pipeline.tokenizer, DocumentFrequencies(7, {})), tokenizer_file
-    ) == preparation_fingerprint(pipeline, tokenizer_file)
+    other = Pipeline(config, pipeline.tokenizer, DocumentFrequencies(7, {}))
+    assert preparation_fingerprint(other, tokenizer_file) == preparation_fingerprint(pipeline, tokenizer_file)
 
 
 def test_another_tokenizer_has_another_name(pipeline: Pipeline, tokenizer_file: Path, tmp_path: Path) -> None:
