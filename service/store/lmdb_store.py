@@ -37,7 +37,7 @@ MOST_TRIES = 4  # of a change that finds no room although others were forgotten 
 MOST_READERS = 64  # threads that read at once
 _ENTRY = struct.Struct(">QQ")  # age, expiry; an index's keys begin with one of them, so that the smallest comes first
 _KEY_BYTES = 20
-_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)  # the last is what LMDB says of a write that was cut short
 
 T = TypeVar("T")
 Change: TypeAlias = "lmdb.Transaction[bytes]"
@@ -300,7 +300,7 @@ def _clear(directory: Path) -> Iterator[None]:
     except (lmdb.Error, OSError) as error:
         number = error.errno if isinstance(error, OSError) else error.code
         if number in _FULL:
-            raise StoreFullError(f"{directory}: the disk is full; make room on it") from None
+            raise StoreFullError(f"{directory}: the disk is full, or fails; make room on it") from None
         reason = error.strerror if isinstance(error, OSError) else error.reason
         raise StoreUnavailableError(
             f"{directory}: cannot be used as a store ({reason}); give a directory that may be written, on a local disk"

@@ -5,6 +5,8 @@ import subprocess
 from pathlib import Path
 
 import redis
+from redis.backoff import NoBackoff
+from redis.retry import Retry
 
 from benchmarks.event_loop import free_port
 from tests.service.faults import wait_for
@@ -32,17 +34,13 @@ class RedisServer:
         wait_for(self._answers)
 
     def _answers(self) -> bool:
-        with redis.Redis(port=self.port) as client:
+        with redis.Redis(port=self.port, retry=Retry(NoBackoff(), 0)) as client:
             try:
                 return bool(client.ping())
             except redis.AuthenticationError:
                 return True
             except redis.ConnectionError:
                 return False
-
-    def command(self, *words: str) -> object:
-        with redis.Redis(port=self.port) as client:
-            return client.execute_command(*words)
 
     def stop(self) -> None:
         if self._process is not None:
