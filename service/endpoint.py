@@ -14,6 +14,7 @@ from service.call import Call
 from service.dialects import NATIVE, TEI, Dialect, spoken
 from service.engine import EngineDeadError, EngineError
 from service.errors import RequestError
+from service.namespaces import namespace_of
 from service.parsing import PIECEWISE_FROM, declared_bytes, discard, encoding_of, parse, read_body
 from service.ranker import Outcome, Ranker, dead
 from service.responses import error_response
@@ -78,7 +79,9 @@ class Exchange:
         body.clear()  # the texts are copies; it may be large, and the model slow
         unpacked.clear()
         self._dialect = spoken(payload)
-        return self._dialect.read(payload, settings)
+        call = self._dialect.read(payload, settings)
+        call.documents.by_id.namespace = namespace_of(self._request)
+        return call
 
     def _write(self, call: Call, outcome: Outcome) -> Response:
         ranking = self._ranker.rank(call, outcome)

@@ -15,6 +15,7 @@ KINDS = {
     429: "overloaded",
     500: "internal",
     503: "unavailable",
+    507: "store_full",
 }
 
 

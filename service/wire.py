@@ -1,9 +1,9 @@
 """The shapes on the wire: requests as pydantic models, answers as typed dictionaries. Checks, /docs and tests read them here."""
 
 from dataclasses import dataclass
-from typing import Annotated, Any, NotRequired
+from typing import Annotated, Any, NotRequired, Self
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 from typing_extensions import TypedDict  # pydantic reads typing's own from Python 3.12 on only
 
 
@@ -39,6 +39,7 @@ class Options(BaseModel):
         "or are ordered by their blocks alone, or keep the order given; meta.degraded and meta.warnings say so",
     )
     priority: int | None = Field(None, ge=0, le=999, description="requests of a smaller number are scored first; 0 when left out")
+    strict: bool | None = Field(None, description="an unknown id is an error (422), instead of ranking last with a warning")
     first_stage_scores: Ignored = Field(None, description="accepted, not honoured by this version")
     rank_fields: Ignored = Field(None, description="accepted, not honoured: title and text are ranked")
     max_chunks_per_doc: Ignored = Field(None, description="accepted, not honoured: every block of a document competes")
@@ -51,13 +52,21 @@ class Options(BaseModel):
 
 
 class Document(BaseModel):
-    """A document as an object; other fields are named in a warning and not read."""
+    """A document as an object, or, without a text, the one that is stored under the id; other fields are named in a warning."""
 
     model_config = ConfigDict(strict=True, json_schema_extra={"additionalProperties": True})
 
-    text: str = Field(description="any Unicode text; offsets of blocks count its code points")
+    text: str | None = Field(
+        None, description="any Unicode text; offsets of blocks count its code points; left out, the text stored under the id"
+    )
     title: str | None = Field(None, description="put in front of the blocks")
     id: str | int | None = Field(None, description="sent back with the result")
+
+    @model_validator(mode="after")
+    def _something_to_read(self) -> Self:
+        if self.text is None and self.id is None:
+            raise ValueError("a document needs a text, or the id of a stored one")
+        return self
 
 
 class RerankRequest(Options):

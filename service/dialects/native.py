@@ -24,7 +24,7 @@ def read(payload: Payload, limits: Limits) -> Call:
     """Read a request. Raises RequestError 422."""
     warnings: list[str] = []
     query = read_query(payload, limits, warnings)
-    documents = read_documents(payload, "documents", limits, warnings)
+    documents = read_documents(payload, "documents", limits, warnings, by_id=True)
     options = read_options(Options, payload, {"query", "documents"})
     if idle := [name for name in Options.not_honoured() if getattr(options, name) is not None]:
         warnings += [f"{name} is not honoured by this version" for name in idle]
@@ -40,6 +40,7 @@ def read(payload: Payload, limits: Limits) -> Call:
         raw_scores=bool(options.raw_scores),
         deadline=None if options.deadline_ms is None else options.deadline_ms / 1000,
         priority=options.priority or 0,
+        strict=bool(options.strict),
         warnings=warnings,
     )
 
@@ -48,7 +49,7 @@ def _result(call: Call, ranking: Ranking, index: int) -> Result:
     result: Result = {"index": index, "relevance_score": float(ranking.scores[index])}
     if (identity := call.documents.ids[index]) is not None:
         result["id"] = identity
-    if call.return_documents:
+    if call.return_documents and (index in call.documents.by_id.known or index not in call.documents.by_id.ids):
         result["document"] = _document(call, index)
     if call.return_blocks:
         result["blocks"] = [BlockAnswer(start=b.start, end=b.end, score=b.score) for b in ranking.blocks[index]]

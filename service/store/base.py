@@ -23,7 +23,7 @@ class Item(NamedTuple):
     """What is kept under an id.
 
     Attributes:
-        id: of at most LONGEST_ID characters.
+        id: any text.
         content: at least HEAD bytes.
         expires: milliseconds since 1970 from when on it is gone; 0 for never.
     """
@@ -55,9 +55,15 @@ class Size(NamedTuple):
 
 
 class DocumentStore(Protocol):
-    """Keeps items by namespace and id. Safe to use from several threads; every method may raise StoreUnavailableError."""
+    """Keeps items by namespace and id. Safe to use from several threads; every method may raise StoreUnavailableError.
+
+    Attributes:
+        kind: a word for /info.
+        largest: bytes that one content may have.
+    """
 
     kind: str
+    largest: int
 
     def get_many(self, namespace: str, ids: Sequence[str]) -> list[bytes | None]:
         """The contents, in the order asked for; None for what is not there, or not any more."""

@@ -59,6 +59,7 @@ class LmdbStore(DocumentStore):
     def __init__(self, directory: Path, capacity: int, *, evict: bool = False) -> None:
         self._directory = directory
         self._capacity = capacity
+        self.largest = capacity // LARGEST_SHARE
         self._evict = evict
         self._evicted = 0
         self._touched: dict[bytes, None] = {}
@@ -144,11 +145,10 @@ class LmdbStore(DocumentStore):
             txn.put(b"format", FORMAT)
 
     def _check_sizes(self, items: Sequence[Item]) -> None:
-        most = self._capacity // LARGEST_SHARE
         for item in items:
-            if len(item.content) > most:
+            if len(item.content) > self.largest:
                 raise StoreFullError(
-                    f"a document takes {len(item.content)} bytes; a store of {self._capacity} bytes keeps none of more than {most}"
+                    f"a document takes {len(item.content)} bytes; a store of {self._capacity} bytes keeps none over {self.largest}"
                 )
 
     def _change(self, change: Callable[[Change], T], n_bytes: int, *, bounded: bool = True) -> T:

@@ -38,6 +38,7 @@ class RedisStore(DocumentStore):
     """
 
     kind = "redis"
+    largest = 500 << 20  # Redis takes 512 MiB at most
 
     def __init__(self, url: str) -> None:
         try:

@@ -66,7 +66,7 @@ def test_a_document_that_is_too_large_is_told(directory: Path) -> None:
     for evict in (False, True):
         store = LmdbStore(directory, CAPACITY, evict=evict)
         store.put_many("", items(0, 5))
-        with pytest.raises(StoreFullError, match="keeps none of more than 262144"):
+        with pytest.raises(StoreFullError, match="keeps none over 262144"):
             store.put_many("", items(5, 1, 300_000))
         assert present(store, 0, 6) == list(range(5))
         store.close()
