@@ -13,17 +13,33 @@ from starlette.responses import Response
 
 from keyblock import __version__
 from service import info
+from service.documents import delete_document, get_document, put_documents
 from service.endpoint import Exchange
 from service.errors import RequestError
 from service.ranker import Ranker
 from service.responses import error_response
 from service.settings import Settings
-from service.wire import NATIVE_EXAMPLE, TEI_EXAMPLE, ErrorBody, RerankAnswer, RerankRequest, TeiErrorBody, TeiRequest, TeiResult
+from service.wire import (
+    LINES_EXAMPLE,
+    NATIVE_EXAMPLE,
+    TEI_EXAMPLE,
+    Deletion,
+    DocumentLine,
+    ErrorBody,
+    RerankAnswer,
+    RerankRequest,
+    StoredAnswer,
+    StoredText,
+    TeiErrorBody,
+    TeiRequest,
+    TeiResult,
+)
 
 RERANK_PATHS = ("/rerank", "/v1/rerank", "/v2/rerank")
 OPERATIONS = {"/health/live": info.live, "/health/ready": info.ready, "/info": info.info, "/metrics": info.metrics}
 ABOUT = """Reranks documents, however long, by their key blocks. `POST /rerank` speaks the native shape, which Jina's, Cohere's,
-vLLM's and Infinity's clients understand, and TEI's when `texts` takes the place of `documents`."""
+vLLM's and Infinity's clients understand, and TEI's when `texts` takes the place of `documents`. `PUT /documents` stores documents,
+which are then ranked by their id alone."""
 REQUESTS: dict[str, tuple[type[BaseModel], dict[str, Any]]] = {
     "native": (RerankRequest, NATIVE_EXAMPLE),
     "tei": (TeiRequest, TEI_EXAMPLE),
@@ -39,6 +55,15 @@ ERRORS: dict[int | str, dict[str, Any]] = {
         503: "the model is not running",
     }.items()
 }
+DOCUMENT_ERRORS: dict[int | str, dict[str, Any]] = {
+    status: {"model": ErrorBody, "description": meaning}
+    for status, meaning in {
+        422: "there is no store, or the body has nothing that can be stored",
+        429: "too much is in flight; `Retry-After` says when to try again",
+        503: "the store does not answer; `Retry-After` says when to try again",
+        507: "the store is full; the message says what of this request is stored",
+    }.items()
+}
 _REF = "#/components/schemas/{model}"
 
 
@@ -48,7 +73,8 @@ class Service(FastAPI):
     def openapi(self) -> dict[str, Any]:
         """The OpenAPI document."""
         if self.openapi_schema is None:
-            _, definitions = models_json_schema([(model, "validation") for model, _ in REQUESTS.values()], ref_template=_REF)
+            models = [*(model for model, _ in REQUESTS.values()), DocumentLine]
+            _, definitions = models_json_schema([(model, "validation") for model in models], ref_template=_REF)
             super().openapi()["components"]["schemas"] |= definitions["$defs"]
         return super().openapi()
 
@@ -58,6 +84,27 @@ def request_body() -> dict[str, Any]:
     schema = {"anyOf": [{"$ref": _REF.format(model=model.__name__)} for model, _ in REQUESTS.values()]}
     examples = {name: {"value": example} for name, (_, example) in REQUESTS.items()}
     return {"requestBody": {"required": True, "content": {"application/json": {"schema": schema, "examples": examples}}}}
+
+
+def lines_body() -> dict[str, Any]:
+    """What OpenAPI says of the body of PUT /documents."""
+    content = {"schema": {"$ref": _REF.format(model=DocumentLine.__name__)}, "example": LINES_EXAMPLE}
+    return {"requestBody": {"required": True, "content": {"application/x-ndjson": content}}}
+
+
+def add_documents(app: FastAPI) -> None:
+    """The routes of documents by id."""
+    put: dict[int | str, dict[str, Any]] = {200: {"model": StoredAnswer, "description": "what is counted as stored is stored"}}
+    get: dict[int | str, dict[str, Any]] = {
+        200: {"model": StoredText, "description": "the document"},
+        404: {"model": ErrorBody, "description": "an unknown id"},
+    }
+    delete: dict[int | str, dict[str, Any]] = {200: {"model": Deletion, "description": "it is not there any more"}}
+    by_id = {"parameters": [{"name": "id", "in": "path", "required": True, "schema": {"type": "string"}}]}
+    add, shared = app.add_api_route, {"tags": ["documents"]}
+    add("/documents", put_documents, methods=["PUT"], responses=put | DOCUMENT_ERRORS, openapi_extra=lines_body(), **shared)
+    for method, handler, answers in (("GET", get_document, get), ("DELETE", delete_document, delete)):
+        add("/documents/{id:path}", handler, methods=[method], responses=answers | DOCUMENT_ERRORS, openapi_extra=by_id, **shared)
 
 
 async def rerank(request: Request) -> Response:
@@ -97,6 +144,7 @@ def create_app(settings: Settings, ranker: Ranker | None = None) -> FastAPI:
     for path in RERANK_PATHS:
         app.add_api_route(path, rerank, methods=["POST"], tags=["rerank"], responses=answers | ERRORS, openapi_extra=request_body())
         app.add_api_route(f"{path}/", rerank, methods=["POST"], include_in_schema=False)
+    add_documents(app)
     for path, handler in OPERATIONS.items():
         app.add_api_route(path, handler, methods=["GET"], tags=["operations"])
     return app

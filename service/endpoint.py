@@ -1,7 +1,6 @@
 """POST /rerank: from a request to its answer, in the dialect it came in."""
 
 import asyncio
-import logging
 from collections.abc import Coroutine
 from typing import Any
 
@@ -13,7 +12,7 @@ from service.answers import About, disconnected
 from service.call import Call
 from service.dialects import NATIVE, TEI, Dialect, spoken
 from service.engine import EngineDeadError, EngineError
-from service.errors import RequestError
+from service.errors import RequestError, unexpected
 from service.namespaces import namespace_of
 from service.parsing import PIECEWISE_FROM, declared_bytes, discard, encoding_of, parse, read_body
 from service.ranker import Outcome, Ranker, dead
@@ -21,7 +20,6 @@ from service.responses import error_response
 from service.stages import Stages
 from service.unpacking import unpack
 
-log = logging.getLogger(__name__)
 GONE = 499  # nobody reads it
 USUAL_RATIO = 4  # of a text's size to its compressed size
 
@@ -97,8 +95,7 @@ class Exchange:
             return dead()
         if isinstance(error, EngineError):
             return RequestError(500, str(error))
-        log.error("a request failed", exc_info=error)
-        return RequestError(500, "the service failed on this request; its log says why")
+        return unexpected(error)
 
 
 async def unless_gone(request: Request, work: Coroutine[Any, Any, Response]) -> Response:

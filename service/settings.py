@@ -52,7 +52,7 @@ class Settings(Limits, BaseSettings):
         "",
         description="where documents by id are kept: a directory, for one process, or redis://HOST:PORT/N; empty for none",
     )
-    store_bytes: int = Field(4096 * MIB, ge=MIB, description="bytes that documents in a directory may take")
+    store_bytes: int = Field(4096 * MIB, ge=1, description="bytes that documents in a directory may take")
     store_evict: bool = Field(
         False, description="a full directory forgets the documents used longest ago; otherwise it refuses new ones"
     )

@@ -6,6 +6,9 @@ from typing import Annotated, Any, NotRequired, Self
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 from typing_extensions import TypedDict  # pydantic reads typing's own from Python 3.12 on only
 
+LONGEST_ID = 512  # characters
+MOST_EXPIRES_IN = 315_360_000  # seconds: ten years
+
 
 @dataclass(frozen=True)
 class NotHonoured:
@@ -74,6 +77,21 @@ class RerankRequest(Options):
 
     query: str = Field(min_length=1, description="what is looked for; cut with a warning when it is longer than the model takes")
     documents: list[str | Document] | str = Field(description="the candidates; a single text is a list of one")
+
+
+class DocumentLine(BaseModel):
+    """A line of PUT /documents; other fields are named in a warning and not kept."""
+
+    model_config = ConfigDict(strict=True, json_schema_extra={"additionalProperties": True})
+
+    id: str | int = Field(
+        description=f'what the document is called in requests, 1 to {LONGEST_ID} characters; 7 and "7" are the same'
+    )
+    text: str = Field(description="any Unicode text")
+    title: str | None = Field(None, description="put in front of the blocks")
+    expires_in: float | None = Field(
+        None, gt=0, le=MOST_EXPIRES_IN, description="seconds until it is forgotten; left out, what the service is set to"
+    )
 
 
 class TeiOptions(BaseModel):
@@ -174,6 +192,41 @@ class RerankAnswer(TypedDict):
     meta: Meta
 
 
+class WrongLine(TypedDict):
+    """A line of PUT /documents that is not stored, and why."""
+
+    line: int
+    id: NotRequired[str | int]
+    message: str
+
+
+class StoredAnswer(TypedDict):
+    """The answer to PUT /documents: what it counts as stored is stored."""
+
+    stored: int
+    failed: int
+    errors: Annotated[list[WrongLine], Field(description="the first 20 of the lines that are not stored; the first is line 1")]
+    warnings: list[str]
+
+
+class StoredText(TypedDict):
+    """A stored document."""
+
+    id: str
+    title: NotRequired[str]
+    text: str
+    blocks: int
+    tokens: int
+    expires: NotRequired[Annotated[float, Field(description="when it is forgotten, in seconds since 1970")]]
+
+
+class Deletion(TypedDict):
+    """The answer to DELETE /documents/{id}."""
+
+    id: str
+    deleted: Annotated[bool, Field(description="false for an id that was not there, which is no error")]
+
+
 class TeiResult(TypedDict):
     """One text's place in TEI's bare list: best first, all of them."""
 
@@ -213,3 +266,6 @@ TEI_EXAMPLE: dict[str, Any] = {
     "query": "Which river flows through Vienna?",
     "texts": ["The Danube flows through Vienna.", "The Thames flows through London."],
 }
+LINES_EXAMPLE = """{"id": "danube", "title": "Danube", "text": "The Danube flows through Vienna, Bratislava and Budapest."}
+{"id": "thames", "text": "The Thames flows through London.", "expires_in": 86400}
+"""

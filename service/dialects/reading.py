@@ -68,7 +68,7 @@ def _add_stored(
     candidate: dict[str, Any], identity: str | int, path: Path, limits: Limits, documents: Documents, unread: dict[str, None]
 ) -> None:
     if (title := candidate.get("title")) is not None:
-        _read_text(title, (*path, "title"), limits)  # and the stored one is used
+        read_text(title, (*path, "title"), limits)  # and the stored one is used
     documents.by_id.ids[len(documents)] = str(identity)
     documents.texts.append("")
     documents.titles.append("")
@@ -88,13 +88,14 @@ def _read_document(candidate: object, path: Path, limits: Limits, documents: Doc
     identity = candidate.get("id")
     if isinstance(identity, bool) or not isinstance(identity, str | int | None):
         raise RequestError(422, f"must be a string or an integer, not {json_type(identity)}", (*path, "id"))
-    documents.texts.append(_read_text(candidate.get("text"), text_path, limits))
+    documents.texts.append(read_text(candidate.get("text"), text_path, limits))
     title = candidate.get("title")
-    documents.titles.append("" if title is None else _read_text(title, (*path, "title"), limits))
+    documents.titles.append("" if title is None else read_text(title, (*path, "title"), limits))
     documents.ids.append(identity)
 
 
-def _read_text(text: object, path: Path, limits: Limits) -> str:
+def read_text(text: object, path: Path, limits: Limits) -> str:
+    """A document's text or title. Raises RequestError 422."""
     if not isinstance(text, str):
         what = "is missing or null" if text is None else f"must be a string, not {json_type(text)}"
         raise RequestError(422, what, path)
