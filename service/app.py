@@ -73,7 +73,7 @@ class Service(FastAPI):
     def openapi(self) -> dict[str, Any]:
         """The OpenAPI document."""
         if self.openapi_schema is None:
-            models = [*(model for model, _ in REQUESTS.values()), DocumentLine]
+            models: list[type[BaseModel]] = [*(model for model, _ in REQUESTS.values()), DocumentLine]
             _, definitions = models_json_schema([(model, "validation") for model in models], ref_template=_REF)
             super().openapi()["components"]["schemas"] |= definitions["$defs"]
         return super().openapi()
@@ -101,10 +101,14 @@ def add_documents(app: FastAPI) -> None:
     }
     delete: dict[int | str, dict[str, Any]] = {200: {"model": Deletion, "description": "it is not there any more"}}
     by_id = {"parameters": [{"name": "id", "in": "path", "required": True, "schema": {"type": "string"}}]}
-    add, shared = app.add_api_route, {"tags": ["documents"]}
-    add("/documents", put_documents, methods=["PUT"], responses=put | DOCUMENT_ERRORS, openapi_extra=lines_body(), **shared)
-    for method, handler, answers in (("GET", get_document, get), ("DELETE", delete_document, delete)):
-        add("/documents/{id:path}", handler, methods=[method], responses=answers | DOCUMENT_ERRORS, openapi_extra=by_id, **shared)
+    routes = (
+        ("/documents", "PUT", put_documents, put, lines_body()),
+        ("/documents/{id:path}", "GET", get_document, get, by_id),
+        ("/documents/{id:path}", "DELETE", delete_document, delete, by_id),
+    )
+    for path, method, handler, answers, extra in routes:
+        responses = answers | DOCUMENT_ERRORS
+        app.add_api_route(path, handler, methods=[method], tags=["documents"], responses=responses, openapi_extra=extra)
 
 
 async def rerank(request: Request) -> Response:

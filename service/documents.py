@@ -43,21 +43,11 @@ async def get_document(request: Request) -> Response:
 
     async def find() -> Response:
         identity = request.path_params["id"]
-        stored = await _library(ranker_of(request)).find(namespace_of(request), identity)
+        ranker = ranker_of(request)
+        stored = await _library(ranker).find(namespace_of(request), identity)
         if stored is None:
             raise RequestError(404, f"no document is stored under the id {identity[:40]!r}")
-        prepared = stored.prepared
-        answer: StoredText = {
-            "id": stored.id,
-            "text": stored.text,
-            "blocks": prepared.n_blocks,
-            "tokens": len(prepared.token_ids),
-        }
-        if stored.title:
-            answer["title"] = stored.title
-        if stored.expires:
-            answer["expires"] = stored.expires / 1000
-        return Response(orjson.dumps(answer), media_type=JSON)
+        return await ranker.beside(partial(_shown, stored), large=True)
 
     return await _answered(request, find)
 
@@ -72,6 +62,21 @@ async def delete_document(request: Request) -> Response:
         return Response(orjson.dumps(answer), media_type=JSON)
 
     return await _answered(request, delete)
+
+
+def _shown(stored: StoredDocument) -> Response:
+    prepared = stored.prepared
+    answer: StoredText = {
+        "id": stored.id,
+        "text": stored.text,
+        "blocks": prepared.n_blocks,
+        "tokens": len(prepared.token_ids),
+    }
+    if stored.title:
+        answer["title"] = stored.title
+    if stored.expires:
+        answer["expires"] = stored.expires / 1000
+    return Response(orjson.dumps(answer), media_type=JSON)
 
 
 def _library(ranker: Ranker) -> Library:
@@ -129,21 +134,22 @@ class Upload:
             while (batch := await self._ranker.beside(partial(next, batches, None), large=True)) is not None:
                 await self._keep(library, batch)
             place.holds(max(reader.held, HELD))
-        self.read = True
         if batch := await self._ranker.beside(reader.end, large=True):
             await self._keep(library, batch)
 
     async def _pieces(self) -> AsyncIterator[bytes]:
         """The body in pieces of about PIECE bytes, whatever the client's are. Raises ClientDisconnect."""
         gathered = bytearray()
-        async for chunk in self._request.stream():
-            for start in range(0, len(chunk), PIECE):
-                gathered += chunk[start : start + PIECE]
-                if len(gathered) >= PIECE:
-                    yield bytes(gathered)
-                    gathered.clear()
-        if gathered:
-            yield bytes(gathered)
+        while not self.read:
+            message = await self._request.receive()
+            if message["type"] == "http.disconnect":
+                raise ClientDisconnect
+            gathered += message.get("body", b"")
+            self.read = not message.get("more_body", False)
+            if self.read or len(gathered) >= PIECE:
+                for start in range(0, len(gathered), PIECE):
+                    yield bytes(gathered[start : start + PIECE])
+                gathered.clear()
 
     async def _keep(self, library: Library, batch: list[Given]) -> None:
         """Prepare a batch, and store it in one transaction."""
