@@ -101,10 +101,11 @@ class Ranker:
         if longest > LENGTHS[-1]:
             raise BundleError(f"{bundle.path}: budget_range ends at {longest} tokens; this version serves up to {LENGTHS[-1]}")
         model = GraphModel.open(bundle, settings.provider, settings.n_threads, settings.precision)
+        store = open_store(settings)
         choice = model.session.choice
         log.info("%s from %s, on %s: %s", bundle.manifest.name, bundle.path, choice.provider, choice.why)
         graphs = Graphs(model.session, model.selector, None if model.aggregator is None else model.combine)
-        return cls(settings, bundle, graphs, _told(settings.provider, choice), open_store(settings))
+        return cls(settings, bundle, graphs, _told(settings.provider, choice), store)
 
     def start(self) -> None:
         """Start the model's thread, which warms up before anything is ready."""

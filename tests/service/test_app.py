@@ -13,7 +13,7 @@ from pydantic import TypeAdapter
 from starlette.testclient import TestClient
 
 from service.settings import Settings
-from service.wire import NATIVE_EXAMPLE, TEI_EXAMPLE, ErrorBody, Options, RerankAnswer
+from service.wire import NATIVE_EXAMPLE, TEI_EXAMPLE, DocumentLine, ErrorBody, Options, RerankAnswer
 
 GOOD: dict[str, Any] = {"query": "river bridge", "documents": ["the river flooded the bridge", "a city"]}
 ANSWER = TypeAdapter(RerankAnswer)
@@ -256,6 +256,9 @@ def test_openapi_shows_both_requests_with_examples(client: TestClient) -> None:
     schemas = document["components"]["schemas"]
     assert set(schemas["RerankRequest"]["properties"]) == {"query", "documents", *Options.model_fields}
     assert all("description" in field for field in schemas["RerankRequest"]["properties"].values())
+    lines = document["paths"]["/documents"]["put"]["requestBody"]["content"]["application/x-ndjson"]
+    assert all(DocumentLine.model_validate_json(line) for line in lines["example"].splitlines())
+    assert set(document["paths"]["/documents/{id}"]) == {"get", "delete"}
     assert not _dangling(document)
     assert client.get("/docs").status_code == 200
 

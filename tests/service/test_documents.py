@@ -1,5 +1,6 @@
 """Documents by id over HTTP, in LMDB and in a real Redis: what is stored is ranked as if its text were sent."""
 
+import asyncio
 import gzip
 import json
 from collections.abc import Callable, Iterator
@@ -17,6 +18,7 @@ from starlette.testclient import TestClient
 from keyblock.bundle import load_bundle, write_bundle
 from service import lines
 from service.app import create_app
+from service.documents import PIECE
 from service.engine import Graphs
 from service.metrics import TABLE
 from service.ranker import Ranker
@@ -24,7 +26,7 @@ from service.settings import Settings
 from service.store.base import DEFAULT_NAMESPACE, Item
 from service.store.opening import open_store
 from service.wire import StoredAnswer
-from tests.service.faults import wait_for
+from tests.service.faults import Connection, until, wait_for
 from tests.service.store.redis_server import MISSING, RedisServer, installed
 
 PROVIDER = {"asked": "cpu", "chosen": "cpu", "why": "asked for"}
@@ -381,3 +383,43 @@ def test_no_time_at_all_is_an_answer_too(service: Service) -> None:
     answer = service.rank(ids("d1", "d2"), deadline_ms=0, return_documents=True)
     assert [(result["index"], result["scored_by"]) for result in answer["results"]] == [(0, "order"), (1, "order")]
     assert service.rank(ids("d1", "d2"), deadline_ms=60_000)["results"] == service.rank(ids("d1", "d2"))["results"]
+
+
+def test_what_was_stored_before_a_client_went_stays(embedded: Service, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lines, "BATCH_DOCUMENTS", 5)
+    connection = Connection(jsonl(DOCUMENTS).ljust(PIECE), "PUT", "/documents", more=True)
+    app: Any = embedded.client.app
+
+    async def work() -> None:
+        task = asyncio.create_task(app(connection.scope(), connection.receive, connection.send))
+        async for _ in until(lambda: embedded.sample("stored") == 20):
+            pass
+        connection.gone.set()
+        await task
+
+    assert embedded.client.portal is not None
+    embedded.client.portal.call(work)
+    assert embedded.rank(ids(*TEXTS), strict=True)
+    assert embedded.sample("store_requests", method="PUT", outcome="cancelled") == 1
+
+
+def test_an_upload_has_a_place_among_the_requests_in_flight(serve: Serve, tmp_path: Path) -> None:
+    with serve(store=str(tmp_path / "store"), max_requests_in_flight=1) as service:
+        connection = Connection(jsonl(DOCUMENTS), "PUT", "/documents", more=True)
+        app: Any = service.client.app
+
+        async def work() -> None:
+            task = asyncio.create_task(app(connection.scope(), connection.receive, connection.send))
+            async for _ in until(lambda: service.ranker.admission.load.requests == 1):
+                pass
+            assert service.ranker.admission.load.bytes > 0
+            other = Connection(jsonl(DOCUMENTS), "PUT", "/documents")
+            await app(other.scope(), other.receive, other.send)
+            assert other.sent[0]["status"] == 429
+            connection.gone.set()
+            await task
+            assert service.ranker.admission.load.bytes == 0
+
+        assert service.client.portal is not None
+        service.client.portal.call(work)
+        assert service.put(DOCUMENTS)["stored"] == 20
