@@ -121,7 +121,7 @@ class Upload:
         library = _library(self._ranker)
         if not unpacking.known(encoding := encoding_of(self._request)):
             raise RequestError(415, f"content-encoding {encoding[:40]!r} is not supported: send gzip, zstd or plain JSON lines")
-        with self._ranker.enter_upload(min(declared_bytes(self._request) or HELD, HELD)) as place:
+        with self._ranker.admission.enter(min(declared_bytes(self._request) or HELD, HELD)) as place:
             try:
                 await self._store(library, LineReader(encoding, self._ranker.settings, self._report), place)
             except RequestError as error:

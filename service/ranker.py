@@ -135,10 +135,6 @@ class Ranker:
             raise RequestError(503, "the model is warming up: try again, or another replica", retry_after=1)
         return self.admission.enter(n_bytes)
 
-    def enter_upload(self, n_bytes: int) -> Place:
-        """Let a request in that the model has nothing to do with. Raises RequestError 429 when there is no room."""
-        return self.admission.enter(n_bytes)
-
     def _waiting(self, tokens: float) -> float:
         """Seconds until the model has done what it has and so many tokens more."""
         return self.engine.pace.estimate(self.engine.backlog + tokens)

@@ -48,8 +48,10 @@ class RedisStore(DocumentStore):
                 socket_timeout=ANSWER_SECONDS,
                 retry=Retry(NoBackoff(), 1),  # a connection that the server has closed meanwhile is opened again
             )
-        except ValueError as error:
-            raise StoreUnavailableError(f"the store's URL is none for Redis: {' '.join(str(error).split())[:100]}") from None
+        except ValueError:  # which may quote a part of the password
+            raise StoreUnavailableError(
+                "the store's URL is none for Redis: write redis://[user:password@]host[:port][/database], odd characters as %XX"
+            ) from None
         self._resting_until = 0.0
         self._renew = self._redis.register_script(_RENEW)
         self._check()
