@@ -33,6 +33,10 @@ class ById:
     renewed: dict[int, PreparedDocument] = field(default_factory=dict)
     unknown: set[int] = field(default_factory=set)
 
+    def absent(self, number: int) -> bool:
+        """Whether a document was sent as an id alone and the store has not given it: it is unknown, or time was up."""
+        return number in self.ids and number not in self.known
+
     def without_text(self, number: int) -> bool:
         """Whether a document has no text to prepare: it is prepared already, or the store does not have it."""
         return number in self.ids and number not in self.stale

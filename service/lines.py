@@ -13,6 +13,7 @@ from service.wire import LONGEST_ID, MOST_EXPIRES_IN, DocumentLine
 
 BATCH_DOCUMENTS = 512
 BATCH_CHARS = 2_000_000
+MOST_VAIN = 100_000  # lines without a document, beyond which a stream is something else, or compressed to keep us busy
 MOST_ERRORS = 20  # that an answer names
 _LONGEST_NAME = 40  # characters of a client's own names that a message repeats
 _BOM = b"\xef\xbb\xbf"
@@ -78,7 +79,7 @@ class LineReader:
         self._report = report
         self._part = bytearray()  # of a line whose end has not come
         self._skipping = False  # in a line that is too long
-        self._line = 0
+        self._line = self._blank = 0
         self._batch: list[Given] = []
         self._chars = 0
 
@@ -88,15 +89,19 @@ class LineReader:
         return len(self._part) + self._chars
 
     def feed(self, piece: bytes) -> Iterator[list[Given]]:
-        """The next bytes of the body; batches that are full. Raises RequestError 400 where they are not of the encoding."""
+        """The next bytes of the body; batches that are full.
+
+        Raises RequestError: 400 where they are not of the encoding, 422 where there is no end of lines that are no documents.
+        """
         for unpacked in self._unpacking.feed(piece):
-            lines = unpacked.split(b"\n")
-            for line in lines[:-1]:
-                self._add(line)
+            start = 0
+            while (end := unpacked.find(b"\n", start)) >= 0:
+                self._add(unpacked[start:end])
                 self._end_line()
+                start = end + 1
                 if len(self._batch) >= BATCH_DOCUMENTS or self._chars >= BATCH_CHARS:
                     yield self._full()
-            self._add(lines[-1])
+            self._add(unpacked[start:])
 
     def end(self) -> list[Given]:
         """The body has ended: the last batch, which may be empty. Raises RequestError 400 where it ends too early."""
@@ -119,14 +124,18 @@ class LineReader:
     def _end_line(self) -> None:
         self._line += 1
         line, self._part = self._part, bytearray()
+        if self._line == 1 and line.startswith(_BOM):
+            del line[: len(_BOM)]
         if self._skipping:
             self._skipping = False
             self._report.add(self._line, None, f"is longer than the limit of {self._limits.max_body_bytes} bytes")
-            return
-        if self._line == 1 and line.startswith(_BOM):
-            del line[: len(_BOM)]
-        if line.strip():
+        elif line.strip():
             self._read(line)
+        else:
+            self._blank += 1
+        if self._blank + self._report.failed > MOST_VAIN:
+            vain = f"more than {MOST_VAIN} lines up to line {self._line} are wrong or blank"
+            raise RequestError(422, f"{vain}: are these JSON lines?")
 
     def _read(self, line: bytearray) -> None:
         value: Any = None

@@ -10,7 +10,7 @@ from service.errors import RequestError
 
 PIECE = 1 << 20  # bytes unpacked at once
 MOST_MEMBERS = 16  # of a gzip file; nobody sends more than one, and each costs a copy of what follows it
-FED = 1024  # bytes of a stream unpacked at once: a megabyte of gzip, or 32 of zstd, at the very most
+FED = 256  # bytes of a stream unpacked at once: 256 KB of gzip, or 8 MB of zstd, at the very most
 LARGEST_WINDOW = 1 << 27  # bytes that zstd may ask to be kept, as its command line allows
 
 

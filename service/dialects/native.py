@@ -49,7 +49,7 @@ def _result(call: Call, ranking: Ranking, index: int) -> Result:
     result: Result = {"index": index, "relevance_score": float(ranking.scores[index])}
     if (identity := call.documents.ids[index]) is not None:
         result["id"] = identity
-    if call.return_documents and (index in call.documents.by_id.known or index not in call.documents.by_id.ids):
+    if call.return_documents and not call.documents.by_id.absent(index):
         result["document"] = _document(call, index)
     if call.return_blocks:
         result["blocks"] = [BlockAnswer(start=b.start, end=b.end, score=b.score) for b in ranking.blocks[index]]

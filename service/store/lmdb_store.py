@@ -22,14 +22,12 @@ from typing import Any, TypeAlias, TypeVar
 
 import lmdb
 
-from service.store.base import DocumentStore, Item, Renewal, Size, StoreFullError, StoreUnavailableError
+from service.store.base import DocumentStore, Item, Renewal, Size, StoreError, StoreFullError, StoreUnavailableError
 
 log = logging.getLogger(__name__)
 FORMAT = b"1"
 TABLES = (b"documents", b"entries", b"ages", b"expiries", b"about")
-SLACK = (
-    64 << 20
-)  # bytes of the file beyond the cap and a quarter of it: pages that the last readers and a change in hand still need
+SLACK = 64 << 20  # bytes of the file beyond the cap and a quarter of it: pages that readers and a change in hand still need
 LARGEST_SHARE = 4  # a document larger than a quarter of the store would push out too much
 MOST_TOUCHED = 50_000  # documents whose reading is remembered until the next change
 SWEPT_AT_ONCE = 1000  # expired documents that a change clears away at most
@@ -73,7 +71,7 @@ class LmdbStore(DocumentStore):
                 self._environment = _opened(directory, capacity)
                 self._documents, self._entries, self._ages, self._expiries, self._about = map(self._environment.open_db, TABLES)
                 self._check_format()
-        except StoreUnavailableError:
+        except StoreError:
             os.close(self._lock)
             raise
 
@@ -169,11 +167,12 @@ class LmdbStore(DocumentStore):
     def _transaction(self, change: Callable[[Change], T], *, bounded: bool) -> T:
         with _clear(self._directory), self._environment.begin(write=True) as txn:
             self._sweep(txn)
+            if self._evict and self._bytes(txn) > self._capacity // 2:  # before, they matter to nobody
+                self._apply_touches(txn)
             done = change(txn)
             if bounded and self._bytes(txn) > self._capacity:
                 if not self._evict:
                     raise self._full()
-                self._apply_touches(txn)
                 self._shrink(txn, self._capacity)
             return done
 

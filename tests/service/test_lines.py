@@ -87,3 +87,11 @@ def test_a_line_without_end_is_not_kept() -> None:
     assert list(reader.feed(b'\n{"id": "a", "text": "b"}\n')) == []
     assert [document.line for document in reader.end()] == [2]
     assert [(wrong.line, wrong.message) for wrong in report.wrong] == [(1, "is longer than the limit of 300 bytes")]
+
+
+@pytest.mark.parametrize("line", [b"", b"7", b"x" * 301])
+def test_what_is_something_else_is_not_read_to_its_end(line: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lines, "MOST_VAIN", 50)
+    with pytest.raises(RequestError, match="more than 50 lines up to line 51 are wrong or blank: are these JSON lines"):
+        read((line + b"\n") * 100, [])
+    assert read((line + b"\n") * 50, [])[0] == []
