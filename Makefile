@@ -1,11 +1,12 @@
 # make serve: serve the default model at http://127.0.0.1:8000 (KEYBLOCK_HOST and KEYBLOCK_PORT say otherwise).
 # make test:  every check that a change has to pass.
-# Both make what they need in .venv first, at the versions of requirements/constraints.txt; PYTHON=... names another interpreter.
+# make bench: how fast it serves, beside other rerankers; puts it into docs/performance.md (25 minutes).
+# All make what they need in .venv first, at the versions of requirements/constraints.txt; PYTHON=... names another interpreter.
 
 SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help serve test check env bench clean
+.PHONY: help serve test check env bench bench-parts clean
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -15,7 +16,7 @@ INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --co
 PINS := pyproject.toml requirements/constraints.txt
 
 help:
-	@sed -n 's/^# //p' Makefile | head -3
+	@sed -n 's/^# //p' Makefile | head -4
 
 $(VENV)/made:
 	@[ -n "$(PYTHON)" ] || { echo "KeyBlock needs Python 3.11 or newer: install one, or name it: make $(MAKECMDGOALS) PYTHON=/path/to/python3" >&2; exit 1; }
@@ -46,8 +47,13 @@ check: $(VENV)/testing
 test: check
 	$(BIN)/python -m pytest
 
-# systems.py is left out: it needs collections and hours
+# KeyBlock beside its peers; BENCH="--quick", "--only start", "--publish" ... instead of all of it (benchmarks/performance)
+BENCH ?= --measure --publish
 bench: $(VENV)/testing
+	@$(BIN)/python -m benchmarks.performance $(BENCH)
+
+# what a single measure each prints; systems.py is left out: it needs collections and hours
+bench-parts: $(VENV)/testing
 	@export PATH="$(CURDIR)/$(BIN):$$PATH"; for name in preparation stored event_loop training_step; do echo "== benchmarks/$$name.py"; python -m benchmarks.$$name; done
 
 clean:

@@ -22,6 +22,7 @@ ASKED = (  # the blocks of alphabets that put spaces between words, and of punct
     *(range(0x2100, 0x2400), range(0x2500, 0x2600), range(0x3000, 0x3040), range(0xFF01, 0xFF66)),
 )
 WORD = re.compile(r"\w")
+PIECE = 1 << 16  # code points that are asked about at a time
 
 
 class Kind(IntEnum):
@@ -47,18 +48,25 @@ def character_kinds(tokenizer: Tokenizer) -> NDArray[np.uint8] | None:
 def word_characters() -> NDArray[np.bool_]:
     """Whether each code point is a part of a term, as analyzers find them, shape (CODES,)."""
     words = np.zeros(CODES, dtype=np.bool_)
-    for run in re.finditer(r"\w+", "".join(map(chr, range(CODES)))):
-        words[run.start() : run.end()] = True
+    for first in range(0, CODES, PIECE):
+        piece = np.arange(first, first + PIECE, dtype="<u4").tobytes().decode("utf-32-le", "surrogatepass")
+        for run in re.finditer(r"\w+", piece):
+            words[first + run.start() : first + run.end()] = True
     words.setflags(write=False)  # it is shared
     return words
 
 
 def reads_words(tokenizer: Tokenizer) -> bool:
-    """Whether words and punctuation are found character by character, and tokens within them (BERT's WordPiece)."""
+    """Whether words and punctuation are found character by character, and tokens within them (BERT's WordPiece).
+
+    Not so where the vocabulary lacks the token for unknown words: such a tokenizer refuses a text with one.
+    """
     description = json.loads(tokenizer.to_str())
+    model = description["model"]
     parts = [(description[part] or {}).get("type") for part in ("normalizer", "pre_tokenizer", "model")]
     added = all(token["special"] for token in description["added_tokens"])  # others are found within words, too
-    return parts == ["BertNormalizer", "BertPreTokenizer", "WordPiece"] and added
+    bert = parts == ["BertNormalizer", "BertPreTokenizer", "WordPiece"]
+    return bert and added and model["unk_token"] in model["vocab"]
 
 
 def _plain(character: str) -> bool:

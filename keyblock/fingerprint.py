@@ -6,10 +6,27 @@ import json
 from importlib.metadata import version
 from pathlib import Path
 
-from keyblock import blocks, characters, lexicon, pipeline, prepared, reader, reading, text, tokenization, words
+from keyblock import (
+    blocks,
+    characters,
+    hashing,
+    known,
+    lexicon,
+    page,
+    pipeline,
+    prepared,
+    reader,
+    reading,
+    rows,
+    text,
+    tokenization,
+    words,
+)
 from keyblock.pipeline import Pipeline
 
-CODE = (blocks, characters, lexicon, pipeline, prepared, reader, reading, text, tokenization, words)  # what prepares a document
+CODE = (  # what prepares a document
+    *(blocks, characters, hashing, known, lexicon, page, pipeline, prepared, reader, reading, rows, text, tokenization, words),
+)
 LIBRARIES = ("tokenizers", "PyStemmer")
 
 

@@ -1,8 +1,8 @@
 """Tokens and terms of documents, with their places in the text.
 
 Where the tokenizer reads word by word, as BERT's does, so are texts (`keyblock.words`). The tokenizer itself reads the others:
-those with a word of more than 64 characters, as in languages without spaces, and all texts of other tokenizers. Both ways
-give the same; `tests/keyblock/test_words.py` holds the one to the other.
+those that are mostly words of more than 64 characters, as in languages without spaces, and all texts of other tokenizers. Both
+ways give the same; `tests/keyblock/test_words.py` holds the one to the other.
 """
 
 from typing import NamedTuple, Protocol
@@ -11,9 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 from tokenizers import Encoding
 
+from keyblock.rows import Ints
 from keyblock.text import Analyzer
-
-Ints = NDArray[np.int32]
 
 
 class Terms(NamedTuple):

@@ -1,6 +1,8 @@
 """Which requests are let in: what is in flight is counted, and one for which there is no room is refused before any work is done.
 
-Used by the event loop alone, so that counting and deciding are one step.
+The model takes turns between requests, so a newcomer waits for what it has to do itself, and for as much of each other request: a
+small one is let in beside a huge one that has still long to go. Used by the event loop alone, so that counting and deciding are
+one step.
 """
 
 import math
@@ -11,21 +13,20 @@ from typing import Self
 
 from service.errors import RequestError
 from service.metrics import Metrics
+from service.pace import Pace
 from service.settings import Limits
+
+SecondsAhead = Callable[[float], float]
+"""From the tokens of a newcomer to the seconds until the model is done with its share of what it has."""
 
 
 @dataclass(slots=True)
 class Load:
-    """What requests in flight hold.
-
-    Attributes:
-        tokens: of those that the model does not have yet, as reckoned before they are prepared.
-    """
+    """What requests in flight hold."""
 
     requests: int = 0
     documents: int = 0
     bytes: int = 0
-    tokens: float = 0.0
 
 
 class Admission:
@@ -33,20 +34,24 @@ class Admission:
 
     Args:
         limits: of what may be in flight.
-        waiting: seconds until the model has done all that is in flight, given the tokens that it does not have yet.
+        ahead: what the model has to do before it is done with a newcomer.
+        pace: of the model, a token.
         metrics: counts refusals.
     """
 
-    def __init__(self, limits: Limits, waiting: Callable[[float], float], metrics: Metrics) -> None:
+    def __init__(self, limits: Limits, ahead: SecondsAhead, pace: Pace, metrics: Metrics) -> None:
         self.load = Load()
         self._limits = limits
-        self._waiting = waiting
+        self._ahead = ahead
+        self._pace = pace
         self._metrics = metrics
+        self._unqueued: dict[Place, float] = {}  # tokens of those that the model does not have yet
+        self._tokens_a_byte = Pace()
 
-    @property
-    def wait_seconds(self) -> float:
-        """How long a newcomer would wait until the model has done what is in flight."""
-        return self._waiting(self.load.tokens)
+    def wait_seconds(self, tokens: float = math.inf) -> float:
+        """How long a newcomer with so many tokens waits for others; by default until all that is in flight is done."""
+        shares = sum(min(theirs, tokens) for theirs in self._unqueued.values())
+        return self._ahead(tokens) + self._pace.estimate(shares)
 
     def enter(self, n_bytes: int) -> "Place":
         """Let a request in whose body has so many bytes, as declared.
@@ -56,9 +61,8 @@ class Admission:
         Raises:
             RequestError: 429, with the seconds after which to try again.
         """
-        load, limits, wait = self.load, self._limits, self.wait_seconds
-        if wait * 1000 > limits.max_wait_ms:
-            raise self._refusal("wait", f"{wait:.1f} s of work are waiting, and the limit is {limits.max_wait_ms / 1000:g} s")
+        load, limits = self.load, self._limits
+        self.check_wait(self._tokens_a_byte.estimate(n_bytes))
         if load.requests >= limits.max_requests_in_flight:
             raise self._refusal("requests", f"{load.requests} requests are in flight, which is the limit")
         if load.requests and load.bytes + n_bytes > limits.max_bytes_in_flight:
@@ -70,17 +74,32 @@ class Admission:
         place.holds(n_bytes)
         return place
 
+    def check_wait(self, tokens: float) -> None:
+        """Raise RequestError 429 when so many tokens would have to wait too long for others."""
+        wait, most = self.wait_seconds(tokens), self._limits.max_wait_ms / 1000
+        if wait > most:
+            raise self._refusal("wait", f"it would wait {wait:.1f} s for others, and the limit is {most:g} s", wait - most)
+
     def check_documents(self, n: int) -> None:
         """Raise RequestError 429 when there is no room for so many documents more."""
         held, most = self.load.documents, self._limits.max_documents_in_flight
         if held and held + n > most:
             raise self._refusal("documents", f"requests in flight hold {held} documents, and the limit is {most}")
 
-    def _refusal(self, why: str, problem: str) -> RequestError:
-        """What drains at the measured pace makes room: half of it does for the counts, what is too much for the time."""
-        wait = self.wait_seconds
-        seconds = wait - self._limits.max_wait_ms / 1000 if why == "wait" else wait / 2
+    def queued(self, place: "Place") -> None:
+        """The model has its tokens now, and counts them itself."""
+        self._unqueued.pop(place, None)
+
+    def reads(self, place: "Place", n_bytes: int, tokens: float) -> None:
+        """It has so many bytes of text (0 where most of it is stored), and is going to be about so many tokens."""
+        self._unqueued[place] = tokens
+        if n_bytes:
+            self._tokens_a_byte.measured(n_bytes, tokens)
+
+    def _refusal(self, why: str, problem: str, seconds: float | None = None) -> RequestError:
+        """Where counts are too large, half of what is in flight is to be done first."""
         self._metrics.add("refused", why=why)
+        seconds = self.wait_seconds() / 2 if seconds is None else seconds
         return RequestError(429, f"busy: {problem}; try again later, or another replica", retry_after=max(1, math.ceil(seconds)))
 
 
@@ -99,22 +118,27 @@ class Place:
         load.requests -= held.requests
         load.documents -= held.documents
         load.bytes -= held.bytes
-        load.tokens -= held.tokens
         self._held = Load()
+        self._admission.queued(self)
 
     def holds(self, n_bytes: int) -> None:
         """The body has so many bytes."""
         self._admission.load.bytes += n_bytes - self._held.bytes
         self._held.bytes = n_bytes
 
-    def reads(self, n_documents: int, tokens: float) -> None:
-        """It asks for so many documents, which are going to be about so many tokens. Raises RequestError 429."""
+    def reads(self, n_documents: int, tokens: float, *, hurried: bool, by_text: bool = True) -> None:
+        """It asks for so many documents, which are going to be about so many tokens.
+
+        Raises RequestError 429 when there is no room, or others keep it waiting for too long; the latter not where it is hurried:
+        it has a deadline, and is answered in time with what can be done. By text: its tokens are of the bytes that it has sent.
+        """
         self._admission.check_documents(n_documents)
-        self._held.documents, self._held.tokens = n_documents, tokens
+        if not hurried:
+            self._admission.check_wait(tokens)
+        self._held.documents = n_documents
         self._admission.load.documents += n_documents
-        self._admission.load.tokens += tokens
+        self._admission.reads(self, self._held.bytes if by_text else 0, tokens)
 
     def queued(self) -> None:
         """The model has its tokens now, and counts them itself."""
-        self._admission.load.tokens -= self._held.tokens
-        self._held.tokens = 0.0
+        self._admission.queued(self)

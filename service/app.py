@@ -9,7 +9,7 @@ from fastapi import FastAPI, Request
 from pydantic import BaseModel
 from pydantic.json_schema import models_json_schema
 from starlette.exceptions import HTTPException
-from starlette.responses import Response
+from starlette.responses import PlainTextResponse, Response
 
 from keyblock import __version__
 from service import info
@@ -48,6 +48,7 @@ ERRORS: dict[int | str, dict[str, Any]] = {
     status: {"model": ErrorBody | TeiErrorBody, "description": meaning}
     for status, meaning in {
         400: "not JSON, or no texts at all in TEI's shape",
+        408: "the body took longer to arrive than the limit",
         413: "a larger body than the limit",
         415: "a compressed body",
         422: "a field is missing, of a wrong type, or over a limit; the message names it",
@@ -58,11 +59,21 @@ ERRORS: dict[int | str, dict[str, Any]] = {
 DOCUMENT_ERRORS: dict[int | str, dict[str, Any]] = {
     status: {"model": ErrorBody, "description": meaning}
     for status, meaning in {
+        400: "not what the content-encoding says",
+        408: "nothing more of the body arrived",
+        415: "a body compressed by something else than gzip or zstd",
         422: "there is no store, or the body has nothing that can be stored",
         429: "too much is in flight; `Retry-After` says when to try again",
+        500: "the service failed on this request; others are served",
         503: "the store does not answer; `Retry-After` says when to try again",
         507: "the store is full; the message says what of this request is stored",
     }.items()
+}
+_UNHEALTHY: dict[str, Any] = {"responses": {503: {"description": "not in a state to serve; `status` says why"}}}
+ABOUT_OPERATIONS: dict[str, dict[str, Any]] = {  # what their handlers do not tell FastAPI
+    "/health/live": _UNHEALTHY,
+    "/health/ready": _UNHEALTHY,
+    "/metrics": {"response_class": PlainTextResponse},
 }
 _REF = "#/components/schemas/{model}"
 
@@ -150,5 +161,5 @@ def create_app(settings: Settings, ranker: Ranker | None = None) -> FastAPI:
         app.add_api_route(f"{path}/", rerank, methods=["POST"], include_in_schema=False)
     add_documents(app)
     for path, handler in OPERATIONS.items():
-        app.add_api_route(path, handler, methods=["GET"], tags=["operations"])
+        app.add_api_route(path, handler, methods=["GET"], tags=["operations"], **ABOUT_OPERATIONS.get(path, {}))
     return app

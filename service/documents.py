@@ -1,5 +1,6 @@
 """/documents: storing documents in a stream of JSON lines, and one document by its id."""
 
+import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import replace
 from functools import partial
@@ -7,6 +8,7 @@ from functools import partial
 import orjson
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
+from starlette.types import Message
 
 from keyblock.prepared import PreparedDocument
 from service import unpacking
@@ -141,7 +143,7 @@ class Upload:
         """The body in pieces of about PIECE bytes, whatever the client's are. Raises ClientDisconnect."""
         gathered = bytearray()
         while not self.read:
-            message = await self._request.receive()
+            message = await self._next()
             if message["type"] == "http.disconnect":
                 raise ClientDisconnect
             gathered += message.get("body", b"")
@@ -150,6 +152,15 @@ class Upload:
                 for start in range(0, len(gathered), PIECE):
                     yield bytes(gathered[start : start + PIECE])
                 gathered.clear()
+
+    async def _next(self) -> Message:
+        """What arrives next. Raises RequestError 408 when nothing does."""
+        seconds = self._ranker.settings.body_seconds
+        try:
+            async with asyncio.timeout(seconds):
+                return await self._request.receive()
+        except TimeoutError:
+            raise RequestError(408, f"nothing more of the body arrived for {seconds} s: send it again") from None
 
     async def _keep(self, library: Library, batch: list[Given]) -> None:
         """Prepare a batch, and store it in one transaction."""

@@ -37,7 +37,7 @@ class Exchange:
         """The answer or the error, whatever happens; counted."""
         try:
             with await self._enter() as place:
-                body = await read_body(self._request, self._ranker.settings)
+                body = await self._body()
                 place.holds(len(body))
                 self._stages = Stages(self._ranker.metrics)
                 response = await unless_gone(self._request, self._answer(body, place))
@@ -59,6 +59,15 @@ class Exchange:
         except RequestError:
             await discard(self._request, self._ranker.settings)
             raise
+
+    async def _body(self) -> bytearray:
+        """See read_body; a client that sends too slowly holds its place no longer. Raises RequestError 408 then."""
+        settings = self._ranker.settings
+        try:
+            async with asyncio.timeout(settings.body_seconds):
+                return await read_body(self._request, settings)
+        except TimeoutError:
+            raise RequestError(408, f"the body was not there after {settings.body_seconds} s: send it faster, or less") from None
 
     async def _answer(self, body: bytearray, place: Place) -> Response:
         encoding = encoding_of(self._request)

@@ -1,12 +1,14 @@
 """The model's thread: it alone runs a bundle's graphs, on batches that sequences of concurrent requests share.
 
 Work is done in rounds. A round takes sequences from every waiting job in turn, up to a few batches' worth of tokens, so a small
-request waits for a round at most, however large the one before it; then it is sorted by graph and length, batched and run. A
+request waits for a round at most, however large the one before it, and what is nearly done has more of the turns; then the round is
+sorted by graph and length, batched and run. A
 learned aggregator takes a part of a request's documents as soon as the last of their sequences is scored, then another each round.
 """
 
 import asyncio
 import logging
+import math
 import threading
 import time
 from collections.abc import Iterator, Sequence
@@ -30,7 +32,8 @@ from service.warmup import first_runs
 
 log = logging.getLogger(__name__)
 
-ROUND_BATCHES = 4  # full batches in a round: more sorts better, fewer lets newcomers in sooner
+ROUND_BATCHES = 2  # full batches in a round: more sorts better, fewer lets newcomers in sooner
+FAVOUR = 3  # sequences a turn of the request with the least left to do
 
 
 class EngineError(RuntimeError):
@@ -150,10 +153,9 @@ class Engine:
         """Whether it is warmed up and runs."""
         return self._warm.is_set() and self.alive
 
-    @property
-    def backlog(self) -> int:
-        """Tokens that wait for the model, padding not counted."""
-        return sum(job.tokens_waiting for job in list(self._jobs))
+    def backlog(self, share: float = math.inf) -> float:
+        """Tokens that wait for the model, padding not counted; of each job at most `share`: turns are taken."""
+        return sum(min(job.tokens_waiting, share) for job in list(self._jobs))
 
     async def score(self, documents: Sequence[Sequence[Packed]], turn: Turn = ANY_TURN) -> Scored:
         """Score documents, each given by its sequences: see Scored. Cancelling the await drops those that wait.
@@ -264,16 +266,15 @@ class Engine:
                     self._run_batch(graph, batch, members, packed)
 
     def _take(self, jobs: list[Job]) -> list[Ticket]:
-        """A sequence from each job of the smallest priority in turn, then from the others, until the round is full."""
+        """Sequences from the jobs of the smallest priority in turn, then from the others, until the round is full."""
         room = ROUND_BATCHES * self._batch_tokens
         tickets: list[Ticket] = []
         for priority in sorted({job.priority for job in jobs}):
-            equals = [job for job in jobs if job.priority == priority]
-            while (equals := [job for job in equals if job.n_waiting]) and room > 0:
-                for job in equals:
-                    if room > 0:
-                        tickets.append(Ticket(job, job.take()))
-                        room -= batching.bucket(len(tickets[-1].packed.ids))
+            for job in _turns([job for job in jobs if job.priority == priority]):
+                if room <= 0:
+                    return tickets
+                tickets.append(Ticket(job, job.take()))
+                room -= batching.bucket(len(tickets[-1].packed.ids))
         return tickets
 
     def _run_batch(self, graph: batching.Scorer, batch: batching.Batch, members: list[Ticket], packed: list[Packed]) -> None:
@@ -335,6 +336,15 @@ class Engine:
         self._metrics.add("batches", outcome="ok")
         self._metrics.add("tokens", n_tokens)
         self._metrics.add("padding", n_fed - n_tokens)
+
+
+def _turns(jobs: list[Job]) -> Iterator[Job]:
+    """Jobs with sequences waiting, each once a turn, the one with the least left to do more often: it is soon out of the way."""
+    while jobs := sorted((job for job in jobs if job.n_waiting), key=lambda job: job.tokens_waiting):
+        first, *others = jobs
+        for _ in range(min(FAVOUR, first.n_waiting) if others else 1):
+            yield first
+        yield from others
 
 
 def _sequences_of(documents: Sequence[int], counts: NDArray[np.intp]) -> list[int]:

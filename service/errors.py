@@ -11,6 +11,7 @@ KINDS = {
     400: "invalid_json",
     404: "not_found",
     405: "method_not_allowed",
+    408: "timeout",
     413: "too_large",
     415: "unsupported_encoding",
     422: "invalid_request",

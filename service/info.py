@@ -86,7 +86,7 @@ async def metrics(request: Request) -> Response:
     ranker = ranker_of(request)
     ranker.metrics.set("ready", ranker.engine.ready)
     ranker.metrics.set("in_flight", ranker.admission.load.requests)
-    ranker.metrics.set("wait", ranker.admission.wait_seconds)
+    ranker.metrics.set("wait", ranker.admission.wait_seconds())
     if ranker.library is not None:
         await ranker.library.measure()
     encode, content_type = choose_encoder(request.headers.get("accept", ""))

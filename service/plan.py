@@ -5,7 +5,7 @@ documents that the model has not scored are ordered by their blocks, those that 
 """
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from keyblock.pipeline import PackingConfig
@@ -26,14 +26,14 @@ class Work:
         query_tokens: of the query at most, specials included.
         prepare_pace: seconds a character takes to prepare.
         model_pace: seconds a token takes in the model.
-        backlog: tokens of other calls that the model runs before these.
+        backlog: tokens of other calls that the model runs before so many of these: turns are taken.
     """
 
     chars: Sequence[int]
     query_tokens: int
     prepare_pace: float
     model_pace: float
-    backlog: int
+    backlog: Callable[[float], float]
 
     def tokens(self, budget: int) -> float:
         """Of all documents at most, each with the query."""
@@ -41,7 +41,8 @@ class Work:
 
     def model_seconds(self, budget: int) -> float:
         """Until the model has scored them, others' turns included."""
-        return (min(self.backlog, self.tokens(budget)) + self.tokens(budget)) * self.model_pace
+        tokens = self.tokens(budget)
+        return (self.backlog(tokens) + tokens) * self.model_pace
 
 
 @dataclass(frozen=True, slots=True)

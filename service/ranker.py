@@ -80,10 +80,10 @@ class Ranker:
         self.provider = provider
         self._fusion = bundle.manifest.pipeline.fusion
         self.metrics = Metrics()
-        self.admission = Admission(settings, self._waiting, self.metrics)
         self.engine = Engine(
             graphs, bundle.pipeline, Caps(settings.token_cap, settings.batch_ms / 1000, settings.hung_seconds), self.metrics
         )
+        self.admission = Admission(settings, self._ahead, self.engine.pace, self.metrics)
         self._edge = ThreadPoolExecutor(EDGE_THREADS, "edge")
         self._edge_of_large = ThreadPoolExecutor(EDGE_THREADS, "edge-large")
         self._pool = ThreadPoolExecutor(max(settings.n_threads, SLICES_IN_HAND + 1), "prepare")  # no request ever has all of it
@@ -135,9 +135,9 @@ class Ranker:
             raise RequestError(503, "the model is warming up: try again, or another replica", retry_after=1)
         return self.admission.enter(n_bytes)
 
-    def _waiting(self, tokens: float) -> float:
-        """Seconds until the model has done what it has and so many tokens more."""
-        return self.engine.pace.estimate(self.engine.backlog + tokens)
+    def _ahead(self, tokens: float) -> float:
+        """Seconds until the model has done as much of every job that it has, or all of it."""
+        return self.engine.pace.estimate(self.engine.backlog(tokens))
 
     async def score(self, call: Call, stages: Stages, place: Place) -> Outcome:
         """Prepare and score a call, as far as its deadline allows.
@@ -147,8 +147,10 @@ class Ranker:
         library = self._library_for(call)
         budget = self._budget(call)
         work = self._work(call)
-        place.reads(len(call.documents), work.tokens(budget))
-        plan = self._plan(call, budget, work, stages)
+        hurry = call.deadline if call.deadline is not None else self.settings.default_deadline_ms / 1000 or None
+        place.reads(len(call.documents), work.tokens(budget), hurried=hurry is not None, by_text=library is None)
+        packing = self.bundle.manifest.pipeline.packing
+        plan = Plan(budget) if hurry is None else make_plan(budget, packing, stages.began, hurry, work)
         query = await self._query(call)
         if library is not None:
             await library.look_up(call.documents, texts=call.return_documents, until=plan.prepared_by)
@@ -178,13 +180,6 @@ class Ranker:
         packing = self.bundle.manifest.pipeline.packing
         paces = self.preparer.pace.seconds, self.engine.pace.seconds
         return Work(sizes(call.documents), packing.query_tokens + SPECIALS, *paces, self.engine.backlog)
-
-    def _plan(self, call: Call, budget: int, work: Work, stages: Stages) -> Plan:
-        packing = self.bundle.manifest.pipeline.packing
-        seconds = call.deadline if call.deadline is not None else self.settings.default_deadline_ms / 1000 or None
-        if seconds is None:
-            return Plan(budget)
-        return make_plan(budget, packing, stages.began, seconds, work)
 
     async def _candidates(self, query: PreparedQuery, call: Call, plan: Plan, stages: Stages) -> list[Candidate]:
         """The documents with their chosen blocks; a learned selector asks the model about all their shortlists at once."""

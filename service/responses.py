@@ -14,7 +14,7 @@ def error_response(problem: RequestError, dialect: Dialect = NATIVE) -> Response
 
     After a body that was not read to its end, the connection cannot be used again.
     """
-    headers = {"connection": "close"} if problem.status == 413 else {}
+    headers = {"connection": "close"} if problem.status in (408, 413) else {}
     if problem.retry_after:
         headers["retry-after"] = str(problem.retry_after)
     return Response(orjson.dumps(dialect.error(problem)), problem.status, headers, JSON)

@@ -58,6 +58,7 @@ class Settings(Limits, BaseSettings):
     )
     store_ttl_seconds: int = Field(0, ge=0, description="seconds until a stored document expires that names none; 0 for never")
     default_deadline_ms: int = Field(0, ge=0, description="deadline_ms of requests that name none; 0 for none")
+    body_seconds: int = Field(60, ge=1, description="seconds a request's body may take to arrive, or, of a PUT, its next piece")
     shutdown_seconds: int = Field(30, ge=0, description="seconds that requests in flight are given after SIGTERM")
     access_log: bool = Field(False, description="log a line for each request")
     log_level: str = Field("info", pattern="^(debug|info|warning|error)$", description="debug, info, warning or error")

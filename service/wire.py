@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Annotated, Any, NotRequired, Self
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 from typing_extensions import TypedDict  # pydantic reads typing's own from Python 3.12 on only
 
 LONGEST_ID = 512  # characters
@@ -18,13 +18,21 @@ class NotHonoured:
 Ignored = Annotated[Any, NotHonoured()]
 
 
+def _whole(value: object) -> object:
+    """JSON knows one kind of number: 5.0 is the integer 5."""
+    return int(value) if isinstance(value, float) and value.is_integer() else value
+
+
+Whole = Annotated[int, BeforeValidator(_whole)]
+
+
 class Options(BaseModel):
     """What a native request may ask for beside its query and documents; null means not given."""
 
     model_config = ConfigDict(extra="allow", strict=True, json_schema_extra={"additionalProperties": True})
 
     model: str | None = Field(None, description="any name; the bundle that is served answers")
-    top_n: int | None = Field(None, ge=0, description="results to return, best first; 0 or null for all")
+    top_n: Whole | None = Field(None, ge=0, description="results to return, best first; 0 or null for all")
     return_documents: bool | None = Field(None, description="send each result's document back as {text, title?}")
     return_blocks: bool | None = Field(
         None, description="name the blocks that were fed to the model, best first, with their offsets"
@@ -41,7 +49,7 @@ class Options(BaseModel):
         description="milliseconds from the request's last byte to the answer: when time is short, documents get fewer tokens, "
         "or are ordered by their blocks alone, or keep the order given; meta.degraded and meta.warnings say so",
     )
-    priority: int | None = Field(None, ge=0, le=999, description="requests of a smaller number are scored first; 0 when left out")
+    priority: Whole | None = Field(None, ge=0, le=999, description="requests of a smaller number are scored first; 0 when left out")
     strict: bool | None = Field(None, description="an unknown id is an error (422), instead of ranking last with a warning")
     first_stage_scores: Ignored = Field(None, description="accepted, not honoured by this version")
     rank_fields: Ignored = Field(None, description="accepted, not honoured: title and text are ranked")
@@ -76,7 +84,9 @@ class RerankRequest(Options):
     """A native request, which Jina's, Cohere's, vLLM's and Infinity's clients speak too."""
 
     query: str = Field(min_length=1, description="what is looked for; cut with a warning when it is longer than the model takes")
-    documents: list[str | Document] | str = Field(description="the candidates; a single text is a list of one")
+    documents: Annotated[list[str | Document], Field(min_length=1)] | str = Field(
+        description="the candidates; a single text is a list of one"
+    )
 
 
 class DocumentLine(BaseModel):
@@ -109,7 +119,7 @@ class TeiRequest(TeiOptions):
     """A request as text-embeddings-inference takes it; `texts` in place of `documents` chooses this shape."""
 
     query: str = Field(min_length=1, description="what is looked for")
-    texts: list[str] = Field(min_length=1, description="the candidates")
+    texts: Annotated[list[str], Field(min_length=1)] | str = Field(description="the candidates; a single text is a list of one")
 
 
 class BlockAnswer(TypedDict):

@@ -232,6 +232,7 @@ def evaluate_main(arguments: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("--provider", type=Provider, default=Provider.AUTO, choices=list(Provider), help="for --bundle")
     parser.add_argument("--workers", type=_count, default=1, help="requests under way at once (--url)")
+    parser.add_argument("--deadline-ms", type=float, help="give each request so much time (--url)")
     parser.add_argument(
         "--measures", nargs="+", default=["RR@10", "nDCG@10"], help=f"any that ir_measures knows; or {' or '.join(MEASURE_SETS)}"
     )
@@ -303,7 +304,8 @@ def _rankers(options: argparse.Namespace, collection: Collection) -> Iterator[Ra
         bundle = load_bundle(options.bundle)
         yield bundle_ranker(bundle, GraphModel.open(bundle, options.provider), collection, options.budget)
     else:
-        yield HttpRanker("http", collection, httpx.Client(base_url=options.url, timeout=600))
+        deadline = {} if options.deadline_ms is None else {"deadline_ms": options.deadline_ms}
+        yield HttpRanker("http", collection, httpx.Client(base_url=options.url, timeout=600), deadline)
 
 
 def candidates_main(arguments: Sequence[str] | None = None) -> int:

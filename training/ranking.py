@@ -2,7 +2,7 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -82,11 +82,16 @@ class LocalRanker(Ranker):
 
 @dataclass
 class HttpRanker(Ranker):
-    """Asks a running service, with whole documents, as a search back end would."""
+    """Asks a running service, with whole documents, as a search back end would.
+
+    Attributes:
+        options: fields of each request beside the query and the documents.
+    """
 
     name: str
     collection: Collection
     client: httpx.Client
+    options: Mapping[str, Any] = field(default_factory=dict)
 
     def rerank(self, query_id: str, candidates: Sequence[str]) -> Reranked:
         """See Ranker. Raises ValueError when the service is not there, refuses, fails, or answers something else."""
@@ -96,6 +101,7 @@ class HttpRanker(Ranker):
             "documents": [{"id": d.doc_id, "title": d.title, "text": d.text} for d in documents],
             "return_blocks": True,
             "raw_scores": True,
+            **self.options,
         }
         try:
             answer = self.client.post("/rerank", json=body)

@@ -33,4 +33,4 @@ DIALECTS = (NATIVE, TEI)
 
 def spoken(payload: Mapping[str, Any]) -> Dialect:
     """The dialect of a payload: `texts`, and `documents` missing, null or empty, is TEI's."""
-    return TEI if payload.get("texts") is not None and not payload.get("documents") else NATIVE
+    return TEI if payload.get("texts") is not None and payload.get("documents") in (None, []) else NATIVE

@@ -36,7 +36,8 @@ def test_kinds(kinds: NDArray[np.uint8], characters: str, kind: Kind) -> None:
 def test_term_characters() -> None:
     words, analyzer = word_characters(), Analyzer(AnalyzerConfig(stem=False, stop_words=False))
     assert words.shape == (CODES,)
-    for character in "aé9_Ж中½² .,-€\u0301":
+    assert not words.flags.writeable
+    for character in "aé9_Ж中½² .,-€\u0301\uffff\U00010000\ud800\U0001d7ce\U0002a6df\U0010ffff":
         assert words[ord(character)] == (len(analyzer.terms(character)) == 1)
 
 
@@ -60,6 +61,13 @@ def test_an_added_token_may_stand_within_words(backbone: Path) -> None:
     backend = changed(backbone)
     backend.add_tokens(["c++"])
     assert not reads_words(backend)
+
+
+def test_a_vocabulary_without_the_unknown_token(backbone: Path) -> None:
+    """Such a tokenizer refuses unknown words, but not the texts without."""
+    backend = changed(backbone, model=models.WordPiece({"a": 0, "b": 1, "##b": 2}, unk_token="[UNK]"))
+    assert not reads_words(backend)
+    assert character_kinds(backend) is None
 
 
 def test_other_words_of_a_cased_tokenizer(backbone: Path) -> None:

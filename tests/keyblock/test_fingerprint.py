@@ -1,10 +1,13 @@
 """The name of a preparation changes with everything that changes what is prepared, and with nothing else."""
 
+import ast
+import inspect
+from importlib import import_module
 from pathlib import Path
 
 import pytest
 
-from keyblock.fingerprint import preparation_fingerprint
+from keyblock.fingerprint import CODE, preparation_fingerprint
 from keyblock.frequencies import DocumentFrequencies
 from keyblock.pipeline import Pipeline, PipelineConfig
 from keyblock.tokenization import Tokenizer
@@ -48,3 +51,20 @@ def test_another_tokenizer_has_another_name(pipeline: Pipeline, tokenizer_file: 
     other.write_bytes(tokenizer_file.read_bytes() + b"\n")
     assert Tokenizer(other).ids("stone").tolist() == pipeline.tokenizer.ids("stone").tolist()
     assert preparation_fingerprint(pipeline, other) != preparation_fingerprint(pipeline, tokenizer_file)
+
+
+def imported(name: str) -> set[str]:
+    """The modules of keyblock that one of them imports."""
+    nodes = ast.walk(ast.parse(inspect.getsource(import_module(name))))
+    froms = [node for node in nodes if isinstance(node, ast.ImportFrom) and node.module]
+    found = {f"keyblock.{alias.name}" for node in froms if node.module == "keyblock" for alias in node.names}
+    return found | {str(node.module) for node in froms if str(node.module).startswith("keyblock.")}
+
+
+def test_no_module_that_reads_or_cuts_documents_is_forgotten() -> None:
+    reached: set[str] = set()
+    todo = {"keyblock.reader", "keyblock.blocks", "keyblock.prepared", "keyblock.text"}
+    while todo:
+        reached |= todo
+        todo = {found for name in todo for found in imported(name)} - reached
+    assert reached - {"keyblock.registry"} <= {module.__name__ for module in CODE}  # the registry only finds segmenters by name

@@ -10,8 +10,9 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from keyblock import words
 from keyblock.characters import character_kinds
-from keyblock.lexicon import LONGEST
+from keyblock.hashing import LONGEST
 from keyblock.reading import EncodedText, Reading
 from keyblock.text import Analyzer, AnalyzerConfig
 from keyblock.tokenization import Tokenizer
@@ -19,11 +20,22 @@ from keyblock.words import WordReader
 
 SPELT = "aábcdXYZ019 .,!?-_'\"“”\n\t\u00a0éœßЖ\u03a3\u03c3\u03c2İ\u0131ǅ€½中한日\u0301\u200d\u00ad\x00\x0b\u3000\ud800\U0001f600"
 SIGMA = "\u0391\u03a3"  # its lower case depends on what follows
-PIECES = """the Riverbanks a_b _ 5€ don't U.S.A. naïve e\u0301te 中文 한글 — unaffable""".split()
+PIECES = """the Riverbanks a_b _ 5€ don't U.S.A. naïve e\u0301te 中文 한글 — unaffable a\u200bon""".split()
+LONG = [
+    "x" * 70,
+    "river" * 21,
+    "中" * 70,
+    "the\u0301" * 20,
+    "a_" * 40,
+    "_" * 70,
+    "\x00" * 70,
+    f"{'x' * 64}_b",
+    f"\u200b{'the' * 22}",
+]
 TEXTS = st.one_of(
     st.text(SPELT),
     st.text(st.characters(codec=None)),
-    st.lists(st.sampled_from([*PIECES, SIGMA, f"{SIGMA}'\u0391", "\n", "x" * 70])).map(" ".join),
+    st.lists(st.sampled_from([*PIECES, SIGMA, f"{SIGMA}'\u0391", "\n", *LONG])).map(" ".join),
 )
 
 
@@ -61,19 +73,36 @@ def cuts(n_tokens: int, length: int, stride: int) -> list[tuple[int, int]]:
 @example(["!\u0301 \u0301! a\u0301\u0301b \u0301"], 1, 1)
 @example(["a_b_c __ _a 5€5 €"], 1, 1)
 @example([f"{SIGMA}'\u0391 {SIGMA} \u03a3'", "\u03a3"], 2, 1)
+@example(["a\u200bon", "\u0385\u0130he", "\x00 \u200bthe\u200bthe"], 1, 1)
+@example([" ".join(["a", *LONG, "river"]), LONG[0], "", " ".join(LONG)], 6, 2)
 def test_any_unicode(
     reader: WordReader, tokenizer: Tokenizer, analyzer: Analyzer, texts: list[str], length: int, stride: int
 ) -> None:
-    for fast, slow in zip(reader.read(texts), slowly(texts, tokenizer, analyzer), strict=True):
-        if fast is not None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(words, "LONG_SHARE", 1)  # no text is left to the tokenizer
+        for fast, slow in zip(reader.read(texts), slowly(texts, tokenizer, analyzer), strict=True):
+            assert fast is not None
             assert_alike(fast, slow, cuts(len(slow.ids), length, stride))
 
 
-def test_what_is_left_to_the_tokenizer(reader: WordReader) -> None:
-    texts = ["plain", "x" * LONGEST, "x" * (LONGEST + 1), "中" * 70, "naïve e\u0301te 中文", ""]
-    assert [reading is not None for reading in reader.read(texts)] == [True, True, False, False, True, True]
+def test_blocks_around_long_runs(reader: WordReader, tokenizer: Tokenizer, analyzer: Analyzer) -> None:
+    text = "A river. " * 100 + " the river ".join(LONG[:3])
+    (fast,), (slow,) = reader.read([text]), slowly([text], tokenizer, analyzer)
+    assert fast is not None
+    for length, stride in ((3, 1), (40, 7), (1000, 1000)):
+        assert_alike(fast, slow, cuts(len(slow.ids), length, stride))
+
+
+def test_a_text_that_is_mostly_long_words_is_left_to_the_tokenizer(reader: WordReader) -> None:
+    texts = ["plain", "x" * LONGEST, "x" * (LONGEST + 1), "中" * 70, "naïve e\u0301te 中文", "", "x" * 65 + " a" * 100]
+    assert [reading is not None for reading in reader.read(texts)] == [True, True, False, False, True, True, True]
     assert reader.read(["x" * 70]) == [None]
     assert reader.read([]) == []
+
+
+def test_a_text_with_a_huge_word_is_left_to_the_tokenizer(reader: WordReader) -> None:
+    huge, rest = "中" * words.HUGE, " a" * words.HUGE
+    assert [reading is not None for reading in reader.read([huge + rest, huge + "中" + rest, "a"])] == [True, False, True]
 
 
 def test_a_reading_does_not_keep_its_neighbours(reader: WordReader) -> None:

@@ -5,11 +5,15 @@ from hypothesis import strategies as st
 from service.admission import Admission, Load, Place
 from service.errors import RequestError
 from service.metrics import Metrics
+from service.pace import Pace
 from service.settings import Limits
 
 
-def admission(seconds_a_token: float = 0.0, **limits: int) -> Admission:
-    return Admission(Limits(**limits), lambda tokens: tokens * seconds_a_token, Metrics())
+def admission(seconds_a_token: float = 0.0, queued: float = 0.0, **limits: int) -> Admission:
+    """With a pace of the model, and so many tokens that it has of one other request."""
+    pace = Pace()
+    pace.measured(1, seconds_a_token)
+    return Admission(Limits(**limits), lambda tokens: pace.estimate(min(queued, tokens)), pace, Metrics())
 
 
 def refused(work: Admission, why: str) -> float:
@@ -17,16 +21,18 @@ def refused(work: Admission, why: str) -> float:
 
 
 def test_what_is_in_flight_is_counted_until_it_is_left() -> None:
-    work = admission()
+    work = admission(seconds_a_token=0.01)
     with work.enter(100) as first:
         first.holds(250)
-        first.reads(7, 900.0)
+        first.reads(7, 900.0, hurried=False)
         with work.enter(10) as second:
-            second.reads(1, 5.0)
-            assert work.load == Load(2, 8, 260, 905.0)
+            second.reads(1, 5.0, hurried=True)
+            assert work.load == Load(2, 8, 260)
+            assert work.wait_seconds() == pytest.approx(9.05)
             first.queued()
-            assert work.load.tokens == 5.0
+            assert work.wait_seconds() == pytest.approx(0.05)
     assert work.load == Load()
+    assert work.wait_seconds() == 0
 
 
 @given(st.lists(st.tuples(st.integers(0, 10**6), st.integers(1, 2000), st.booleans()), max_size=20), st.randoms())
@@ -35,7 +41,7 @@ def test_nothing_is_left_of_what_has_gone(requests: list[tuple[int, int, bool]],
     places: list[Place] = []
     for n_bytes, n_documents, queued in requests:
         place = work.enter(n_bytes)
-        place.reads(n_documents, 3.0 * n_documents)
+        place.reads(n_documents, 3.0 * n_documents, hurried=False)
         if queued:
             place.queued()
         places.append(place)
@@ -43,43 +49,58 @@ def test_nothing_is_left_of_what_has_gone(requests: list[tuple[int, int, bool]],
     for place in places:
         place.__exit__(None, None, None)
     assert work.load == Load()
+    assert work.wait_seconds() == 0
 
 
 @pytest.mark.parametrize(
-    ("limits", "why", "told"),
+    ("limits", "why", "told", "seconds"),
     [
-        ({"max_requests_in_flight": 1}, "requests", "1 requests are in flight, which is the limit"),
-        ({"max_bytes_in_flight": 150}, "bytes", "requests in flight hold 100 bytes, and the limit is 150"),
-        ({"max_wait_ms": 1000}, "wait", "3.0 s of work are waiting, and the limit is 1 s"),
+        ({"max_requests_in_flight": 1}, "requests", "1 requests are in flight, which is the limit", 2),
+        ({"max_bytes_in_flight": 150}, "bytes", "requests in flight hold 100 bytes, and the limit is 150", 2),
+        ({"max_wait_ms": 1000}, "wait", "it would wait 1.5 s for others, and the limit is 1 s", 1),
     ],
 )
-def test_one_too_many_is_refused_and_let_in_later(limits: dict[str, int], why: str, told: str) -> None:
+def test_one_too_many_is_refused_and_let_in_later(limits: dict[str, int], why: str, told: str, seconds: int) -> None:
+    """The first is of 100 bytes and 3,000 tokens, which take 3 s; the next is half of it, and takes turns with it."""
     work = admission(seconds_a_token=0.001, **limits)
     with work.enter(100) as place:
-        place.reads(10, 3000.0)
+        place.reads(10, 3000.0, hurried=False)
         with pytest.raises(RequestError, match=told) as caught:
-            work.enter(51)
-        assert (caught.value.status, caught.value.retry_after) == (429, 2)  # 3 s less 1 s, or half of 3 s rounded up
+            work.enter(51 if why == "bytes" else 50)
+        assert (caught.value.status, caught.value.retry_after) == (429, seconds)
         assert refused(work, why) == 1
         assert work.load.requests == 1
     with work.enter(51):
         assert work.load.requests == 1
 
 
+def test_a_small_request_is_let_in_beside_a_huge_one() -> None:
+    work = admission(seconds_a_token=0.001, queued=1e6, max_wait_ms=10_000)
+    with work.enter(400_000) as huge, pytest.raises(RequestError, match=r"it would wait 100\.0 s for others"):
+        huge.reads(1000, 100_000.0, hurried=False)
+    with work.enter(4_000) as small:
+        small.reads(10, 1_000.0, hurried=False)
+        assert work.wait_seconds(1_000) == pytest.approx(1 + 1)  # of the model's, and of its own that is not there yet
+    with work.enter(0) as hurried:  # a length that was not declared
+        hurried.reads(1000, 100_000.0, hurried=True)
+        assert work.load.documents == 1000
+
+
 def test_documents_are_counted_once_they_are_known() -> None:
     work = admission(max_documents_in_flight=10)
     with work.enter(1) as first:
-        first.reads(8, 0.0)
+        first.reads(8, 0.0, hurried=False)
         with pytest.raises(RequestError, match="hold 8 documents, and the limit is 10") as caught, work.enter(1) as second:
-            second.reads(3, 0.0)
+            second.reads(3, 0.0, hurried=True)
         assert caught.value.retry_after == 1
-        assert work.load == Load(1, 8, 1, 0.0)
+        assert work.load == Load(1, 8, 1)
         with work.enter(1) as third:
-            third.reads(2, 0.0)
+            third.reads(2, 0.0, hurried=False)
+            assert work.load.documents == 10
 
 
 def test_a_request_alone_may_be_larger_than_what_may_be_in_flight() -> None:
     work = admission(max_documents_in_flight=10, max_bytes_in_flight=10)
     with work.enter(1000) as place:
-        place.reads(1000, 1.0)
-        assert work.load == Load(1, 1000, 1000, 1.0)
+        place.reads(1000, 1.0, hurried=False)
+        assert work.load == Load(1, 1000, 1000)

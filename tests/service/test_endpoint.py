@@ -12,6 +12,7 @@ import pytest
 import zstandard
 from prometheus_client import CollectorRegistry
 from starlette.testclient import TestClient
+from starlette.types import Message
 
 from keyblock.bundle import load_bundle
 from service.app import create_app
@@ -168,6 +169,11 @@ def test_enough_time_changes_nothing(client: TestClient) -> None:
     assert (answer["meta"]["degraded"], answer["meta"]["warnings"]) == (False, [])
 
 
+def test_whole_numbers_may_be_written_with_a_point(client: TestClient) -> None:
+    answer = client.post("/rerank", json=GOOD | {"top_n": 1.0, "priority": 2.0}).json()
+    assert len(answer["results"]) == 1
+
+
 @pytest.mark.parametrize("wrong", [{"deadline_ms": -1}, {"deadline_ms": "soon"}, {"priority": 1000}, {"priority": 0.5}])
 def test_a_deadline_or_priority_that_is_none(client: TestClient, wrong: dict[str, Any]) -> None:
     response = client.post("/rerank", json=GOOD | wrong)
@@ -195,7 +201,7 @@ def test_beyond_the_limits_requests_are_refused_unread_and_told_when_to_come_bac
         wait_for(lambda: ranker.engine.ready)
         faulty.open.clear()
         first = pool.submit(client.post, "/rerank", json=GOOD)
-        wait_for(lambda: ranker.engine.backlog > 0 or bool(ranker.engine._jobs))
+        wait_for(lambda: ranker.engine.backlog() > 0 or bool(ranker.engine._jobs))
         response = client.post("/rerank", content=b"not even JSON")
         assert (response.status_code, response.json()["error"]["type"]) == (429, "overloaded")
         assert int(response.headers["retry-after"]) >= 1
@@ -232,3 +238,27 @@ def test_a_model_that_hangs_turns_health_red_until_it_answers(settings: Settings
         faulty.open.set()
         assert waiting.result(PATIENCE).status_code == 200
         assert client.get("/health/live").status_code == 200
+
+
+def test_a_client_that_sends_too_slowly_loses_its_place(settings: Settings, graphs: Graphs) -> None:
+    hasty = settings.model_copy(update={"body_seconds": 0.05})
+    ranker = Ranker(hasty, load_bundle(settings.bundle), graphs, PROVIDER)
+    app = create_app(hasty, ranker)
+    connection = Connection(GOOD)
+    chunks = iter([{"type": "http.request", "body": b"{", "more_body": True}])
+
+    async def receive() -> Message:
+        chunk = next(chunks, None)
+        return chunk if chunk is not None else await connection.gone.wait()  # type: ignore[return-value]
+
+    async def work() -> None:
+        async with app.router.lifespan_context(app):
+            async for _ in until(lambda: ranker.engine.ready):
+                pass
+            async with asyncio.timeout(PATIENCE):
+                await app(connection.scope(), receive, connection.send)
+
+    asyncio.run(work())
+    assert connection.sent[0]["status"] == 408
+    assert (b"connection", b"close") in connection.sent[0]["headers"]
+    assert ranker.admission.load.requests == 0

@@ -21,7 +21,7 @@ from keyblock.runtime.model import GraphModel
 from keyblock.runtime.providers import Provider
 from keyblock.runtime.session import OutOfMemoryError, Session
 from service.aggregation import Aggregation, shapes
-from service.engine import ROUND_BATCHES, Caps, Engine, EngineDeadError, EngineError, Graphs, Turn
+from service.engine import FAVOUR, ROUND_BATCHES, Caps, Engine, EngineDeadError, EngineError, Graphs, Turn, _turns
 from service.jobs import Job, Scored
 from service.metrics import TABLE, Metrics
 from tests.service.faults import PATIENCE, Faulty, wait_for
@@ -301,7 +301,7 @@ def test_when_time_is_up_the_first_in_order_are_scored(
     assert scored.max() == 39
     faulty.pause_after = None
     faulty.open.set()
-    wait_for(lambda: engine.backlog == 0)
+    wait_for(lambda: engine.backlog() == 0)
     assert done(submit(engine, packed))[0].logits == pytest.approx(alone(session, packed), abs=1e-5)
 
 
@@ -329,11 +329,22 @@ def test_the_smaller_priority_goes_first(engine: Engine, faulty: Faulty, packed:
         future = engine.submit(Job(packed, engine._graphs.ranker, priority=priority))
         future.add_done_callback(lambda _, priority=priority: ended.append(priority))  # type: ignore[misc]
         futures.append(future)
-    assert engine.backlog >= 3 * sum(len(p.ids) for p in packed)
+    assert engine.backlog() >= 3 * sum(len(p.ids) for p in packed)
     faulty.open.set()
     done(first, *futures)
     assert ended == [0, 5, 9]
     assert engine.pace.seconds > 0
+
+
+def test_what_is_nearly_done_has_more_of_the_turns_and_nobody_none(packed: list[Packed], faulty: Faulty) -> None:
+    large, small = Job(packed[:20], faulty), Job(packed[:6], faulty)
+    taken = []
+    for job in _turns([large, small]):
+        job.take()
+        taken.append("large" if job is large else "small")
+    assert taken[:8] == [*["small"] * FAVOUR, "large"] * 2
+    assert taken[8:] == ["large"] * 18
+    assert list(_turns([large])) == []
 
 
 class Parade:

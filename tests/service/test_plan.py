@@ -19,7 +19,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def plan(seconds: float, chars: list[int] = LONG, prepare: float = 0.0, model: float = 1e-5, backlog: int = 0) -> Plan:
     """By default 128 tokens of 100 documents take 0.128 s, parsed in no time."""
-    return make_plan(128, PACKING, 50.0, seconds, Work(chars, 51, prepare, model, backlog))
+    return make_plan(128, PACKING, 50.0, seconds, Work(chars, 51, prepare, model, lambda share: min(backlog, share)))
 
 
 def test_enough_time_changes_nothing() -> None:
@@ -54,11 +54,11 @@ def test_the_model_keeps_half_of_the_time_if_it_needs_it() -> None:
 
 
 def test_a_budget_below_the_range_is_not_raised() -> None:
-    assert make_plan(64, PACKING, 50.0, 0.001, Work(LONG, 51, 0, 1e-5, 0)).budget == 64
+    assert make_plan(64, PACKING, 50.0, 0.001, Work(LONG, 51, 0, 1e-5, lambda _: 0)).budget == 64
 
 
 def test_nothing_measured_yet_is_no_reason_to_hurry() -> None:
-    assert make_plan(200, PACKING, 50.0, 0.01, Work(LONG, 51, 0.0, 0.0, 0)).budget == 200
+    assert make_plan(200, PACKING, 50.0, 0.01, Work(LONG, 51, 0.0, 0.0, lambda _: 0)).budget == 200
 
 
 @given(
@@ -72,7 +72,7 @@ def test_nothing_measured_yet_is_no_reason_to_hurry() -> None:
 def test_whatever_comes_a_plan_is_in_range_and_ends_in_time(
     seconds: float, chars: list[int], prepare: float, model: float, backlog: int, parsing: float
 ) -> None:
-    made = make_plan(128, PACKING, 50.0 - parsing, seconds, Work(chars, 51, prepare, model, backlog))
+    made = make_plan(128, PACKING, 50.0 - parsing, seconds, Work(chars, 51, prepare, model, lambda share: min(backlog, share)))
     assert 64 <= made.budget <= 128
     assert made.prepared_by is not None
     assert made.scored_by is not None

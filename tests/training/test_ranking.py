@@ -5,6 +5,7 @@ import threading
 from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from typing import Any
 
 import httpx
 import numpy as np
@@ -289,3 +290,16 @@ def test_a_service_that_fails_or_is_not_there(answering: Callable[[int, str], ht
         pytest.raises(ValueError, match="no answer from there"),
     ):
         HttpRanker("x", toy, nobody).rerank("river?", ["river-0"])
+
+
+def test_what_else_is_asked_of_a_service(toy: Collection) -> None:
+    asked: list[dict[str, Any]] = []
+
+    def handle(request: httpx.Request) -> httpx.Response:
+        asked.append(json.loads(request.content))
+        return httpx.Response(200, json={"results": [{"id": "river-0", "relevance_score": 1, "blocks": []}]})
+
+    with httpx.Client(base_url="http://x", transport=httpx.MockTransport(handle)) as client:
+        HttpRanker("x", toy, client, {"deadline_ms": 50}).rerank(next(iter(toy.queries)), ["river-0"])
+        HttpRanker("x", toy, client).rerank(next(iter(toy.queries)), ["river-0"])
+    assert [body.get("deadline_ms") for body in asked] == [50, None]

@@ -1,0 +1,59 @@
+"""Many clients at once, each sending its next request when it has the answer to the last."""
+
+import asyncio
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from typing import NamedTuple
+
+import httpx
+
+from benchmarks.performance.service import REQUEST_SECONDS
+
+
+class Answered(NamedTuple):
+    """Whether an answer was one, and when it came, on the clock of time.perf_counter."""
+
+    good: bool
+    at: float
+
+
+def send_all(url: str, bodies: Iterable[bytes], clients: int) -> list[Answered]:
+    """Let clients share the bodies between them until there are none left; in the order of the answers."""
+    return asyncio.run(_send_all(url, iter(bodies), clients))
+
+
+async def _send_all(url: str, bodies: Iterator[bytes], clients: int) -> list[Answered]:
+    answered: list[Answered] = []
+    limits = httpx.Limits(max_connections=clients, max_keepalive_connections=clients)
+    async with httpx.AsyncClient(base_url=url, timeout=REQUEST_SECONDS, limits=limits) as client:
+
+        async def one_after_the_other() -> None:
+            while (body := next(bodies, None)) is not None:
+                answered.append(Answered(await ask(client, body), time.perf_counter()))
+
+        await asyncio.gather(*(one_after_the_other() for _ in range(clients)))
+    return answered
+
+
+async def ask(client: httpx.AsyncClient, body: bytes) -> bool:
+    """Send a request; whether its answer is good."""
+    try:
+        return good(await client.post("/rerank", content=body, headers={"content-type": "application/json"}))
+    except httpx.TransportError:
+        return False
+
+
+def good(response: httpx.Response) -> bool:
+    """Whether it is an answer, and one that was not made cheaper."""
+    return response.status_code == 200 and b'"degraded":true' not in response.content
+
+
+def steady_rate(answered: Sequence[Answered], began: float, clients: int) -> float:
+    """Answers a second, from when every client can have had one to the last; from the beginning where no client has two.
+
+    Answers come in bursts, since the service shares its batches between all requests that wait: the time between the ends of two
+    bursts counts whole ones.
+    """
+    if len(answered) <= clients:
+        return len(answered) / (answered[-1].at - began)
+    return (len(answered) - clients) / (answered[-1].at - answered[clients - 1].at)

@@ -1,0 +1,59 @@
+"""Does the service's memory stay where it is? What the process holds after some requests, and after ten times as many."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from benchmarks.performance.bench import Bench
+from benchmarks.performance.clients import send_all
+from benchmarks.performance.service import Service, ServiceError, make_body
+
+DOCUMENTS, WORDS = 10, 500
+CLIENTS = 4
+CACHE_A_REQUEST = 20 * 1024  # bytes of cache for each of the first requests: less than they fill
+
+
+def measure(bench: Bench) -> dict[str, Any]:
+    """Resident bytes after the first and the last request.
+
+    The cache of prepared documents grows up to a bound that is a setting. Here it is set so low that the first requests fill it:
+    what grows after them is something else.
+    """
+    first, last = bench.sizes.memory_first, bench.sizes.memory_last
+    cache = first * CACHE_A_REQUEST
+    with bench.fresh_service(cache_bytes=cache) as service:
+        at_start = service.resident()
+        readings = [read(bench, service, count) for count in (first, last - first)]
+    (resident_first, cached_first), (resident_last, cached_last) = readings
+    return {
+        "first": first,
+        "last": last,
+        "documents": DOCUMENTS,
+        "words": WORDS,
+        "cache_bytes": cache,
+        "cached_first": cached_first,
+        "cached_last": cached_last,
+        "resident_start": at_start,
+        "resident_first": resident_first,
+        "resident_last": resident_last,
+    }
+
+
+def read(bench: Bench, service: Service, count: int) -> tuple[int, int]:
+    """Send so many requests; the bytes that the process and its cache hold then. Raises ServiceError."""
+    answered = send_all(service.url, mixed(bench, service, count), CLIENTS)
+    if not all(answer.good for answer in answered):
+        raise ServiceError("a request had an error or a degraded answer")
+    return service.resident(), service.cached()
+
+
+def mixed(bench: Bench, service: Service, count: int) -> Iterator[bytes]:
+    """Requests whose documents are of 1 to 1,000 words, 500 in the mean, and whose budgets are all that the bundle takes."""
+    rng = np.random.default_rng(0)
+    low, _, high = service.budgets
+    for _ in range(count):
+        request = bench.source.request(DOCUMENTS, 2 * WORDS)
+        sizes = rng.integers(1, 2 * WORDS + 1, DOCUMENTS)
+        cut = [" ".join(text.split()[:size]) for text, size in zip(request.documents, sizes, strict=True)]
+        yield make_body(request._replace(documents=cut), int(rng.integers(low, high + 1)))

@@ -1,0 +1,70 @@
+"""The service held to its own OpenAPI document by schemathesis: whatever is sent, what comes back is documented, and no 5xx."""
+
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import httpx
+import pytest
+import schemathesis
+import uvicorn
+from hypothesis import HealthCheck, given, settings
+from schemathesis import GenerationMode
+from schemathesis.specs.openapi.checks import negative_data_rejection, positive_data_acceptance
+
+from service.app import create_app
+from service.settings import Settings
+from tests.service.faults import wait_for
+
+
+@pytest.fixture(scope="module")
+def url(settings_of_the_service: Settings) -> Iterator[str]:
+    """A real server: schemathesis speaks HTTP."""
+    server = uvicorn.Server(uvicorn.Config(create_app(settings_of_the_service), port=0, log_config=None, lifespan="on"))
+    thread = threading.Thread(target=server.run, daemon=True)
+    thread.start()
+    wait_for(lambda: server.started)
+    host, port = server.servers[0].sockets[0].getsockname()
+    url = f"http://{host}:{port}"
+    wait_for(lambda: httpx.get(f"{url}/health/ready").status_code == 200)
+    yield url
+    server.should_exit = True
+    thread.join()
+
+
+@pytest.fixture(scope="module")
+def settings_of_the_service(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Settings:
+    """The fixture `settings`, whose name hypothesis has here, with a store."""
+    given_settings: Settings = request.getfixturevalue("settings")
+    return given_settings.model_copy(update={"store": str(tmp_path_factory.mktemp("store"))})
+
+
+GETS = ("/info", "/metrics", "/health/live", "/health/ready")  # nothing of them can be wrong
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "mode"),
+    [
+        *(("POST", "/rerank", mode) for mode in GenerationMode),
+        *(("GET", path, GenerationMode.POSITIVE) for path in GETS),
+        *((method, "/documents/{id}", GenerationMode.POSITIVE) for method in ("GET", "DELETE")),
+    ],
+)
+def test_every_answer_is_documented(url: str, method: str, path: str, mode: GenerationMode) -> None:
+    """To requests that fit the document, and to such that do not.
+
+    Which of them are accepted is for the dialects' tests: two shapes with free fields overlap, so that no schema tells exactly.
+    """
+    operation = schemathesis.openapi.from_url(f"{url}/openapi.json")[path][method]
+    answered: list[int] = []
+
+    @settings(max_examples=60, deadline=None, derandomize=True, database=None, suppress_health_check=list(HealthCheck))
+    @given(operation.as_strategy(generation_mode=mode))
+    def holds(case: Any) -> None:
+        response = case.call()
+        answered.append(response.status_code)
+        assert response.status_code < 500
+        case.validate_response(response, excluded_checks=[positive_data_acceptance, negative_data_rejection])
+
+    holds()
+    assert answered
