@@ -104,3 +104,14 @@ def test_a_request_alone_may_be_larger_than_what_may_be_in_flight() -> None:
     with work.enter(1000) as place:
         place.reads(1000, 1.0, hurried=False)
         assert work.load == Load(1, 1000, 1000)
+
+
+def test_requests_by_id_do_not_say_how_many_tokens_a_text_has() -> None:
+    work = admission(seconds_a_token=0.01, queued=1e9, max_wait_ms=1000)
+    with work.enter(1_000_000) as by_text:
+        by_text.reads(10, 50.0, hurried=True)
+    for _ in range(50):
+        with work.enter(100) as by_id:
+            by_id.reads(1000, 100_000.0, hurried=True, by_text=False)
+    with work.enter(1_000_000):
+        assert refused(work, "wait") == 0

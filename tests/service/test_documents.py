@@ -443,3 +443,21 @@ def test_an_upload_has_a_place_among_the_requests_in_flight(serve: Serve, tmp_pa
         assert service.client.portal is not None
         service.client.portal.call(work)
         assert service.put(DOCUMENTS)["stored"] == 20
+
+
+def test_a_client_that_sends_nothing_more_is_not_waited_for(serve: Serve, tmp_path: Path) -> None:
+    with serve(store=str(tmp_path / "store"), body_seconds=1) as service:
+        connection = Connection(jsonl(DOCUMENTS).ljust(PIECE), "PUT", "/documents", more=True)
+        app: Any = service.client.app
+
+        async def work() -> None:
+            task = asyncio.create_task(app(connection.scope(), connection.receive, connection.send))
+            async for _ in until(lambda: service.sample("store_requests", method="PUT", outcome="invalid") == 1):
+                pass
+            connection.gone.set()
+            await task
+
+        assert service.client.portal is not None
+        service.client.portal.call(work)
+        assert connection.sent[0]["status"] == 408
+        assert "nothing more of the body arrived for 1 s" in json.loads(connection.sent[1]["body"])["message"]
