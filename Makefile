@@ -70,7 +70,7 @@ bench: $(VENV)/testing
 
 # what a single measure each prints; systems.py is left out: it needs collections and hours
 bench-parts: $(VENV)/testing
-	@export PATH="$(CURDIR)/$(BIN):$$PATH"; for name in preparation event_loop training_step; do echo "== benchmarks/$$name.py"; python benchmarks/$$name.py; done
+	@export PATH="$(CURDIR)/$(BIN):$$PATH"; for name in preparation stored event_loop training_step; do echo "== benchmarks/$$name.py"; python -m benchmarks.$$name; done
 
 clean:
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache build dist *.egg-info

@@ -96,9 +96,10 @@ class Admission:
         self._unqueued.pop(place, None)
 
     def reads(self, place: "Place", n_bytes: int, tokens: float) -> None:
-        """It has so many bytes, and is going to be about so many tokens."""
+        """It has so many bytes of text (0 where most of it is stored), and is going to be about so many tokens."""
         self._unqueued[place] = tokens
-        self._tokens_a_byte.measured(n_bytes, tokens)
+        if n_bytes:
+            self._tokens_a_byte.measured(n_bytes, tokens)
 
     def _refusal(self, why: str, problem: str, seconds: float | None = None) -> RequestError:
         """Where counts are too large, half of what is in flight is to be done first."""
@@ -133,18 +134,18 @@ class Place:
             self._admission.load.bytes += more
             self._held.bytes = n_bytes
 
-    def reads(self, n_documents: int, tokens: float, *, hurried: bool) -> None:
+    def reads(self, n_documents: int, tokens: float, *, hurried: bool, by_text: bool = True) -> None:
         """It asks for so many documents, which are going to be about so many tokens.
 
         Raises RequestError 429 when there is no room, or others keep it waiting for too long; the latter not where it is hurried:
-        it has a deadline, and is answered in time with what can be done.
+        it has a deadline, and is answered in time with what can be done. By text: its tokens are of the bytes that it has sent.
         """
         self._admission.check_documents(n_documents)
         if not hurried:
             self._admission.check_wait(tokens)
         self._held.documents = n_documents
         self._admission.load.documents += n_documents
-        self._admission.reads(self, self._held.bytes, tokens)
+        self._admission.reads(self, self._held.bytes if by_text else 0, tokens)
 
     def queued(self) -> None:
         """The model has its tokens now, and counts them itself."""

@@ -6,25 +6,38 @@ from http import HTTPStatus
 from typing import Any
 
 from fastapi import FastAPI, Request
+from pydantic import BaseModel
 from pydantic.json_schema import models_json_schema
 from starlette.exceptions import HTTPException
 from starlette.responses import PlainTextResponse, Response
 
 from keyblock import __version__
 from service import info
+from service.documents import delete_document, get_document, put_documents
 from service.endpoint import Exchange
 from service.errors import RequestError
 from service.examples import ANSWERS, EXAMPLES
 from service.ranker import Ranker
 from service.responses import error_response
 from service.settings import Settings
-from service.wire import ErrorBody, RerankAnswer, TeiErrorBody, TeiResult
+from service.wire import (
+    LINES_EXAMPLE,
+    Deletion,
+    DocumentLine,
+    ErrorBody,
+    RerankAnswer,
+    StoredAnswer,
+    StoredText,
+    TeiErrorBody,
+    TeiResult,
+)
 
 RERANK_PATHS = ("/rerank", "/v1/rerank", "/v2/rerank")
 JOINED_PATHS = ("/v1/v1/rerank", "/v1/v2/rerank")  # of a base with /v1 and a client that adds the version itself
 OPERATIONS = {"/health/live": info.live, "/health/ready": info.ready, "/info": info.info, "/metrics": info.metrics}
 ABOUT = """Reranks documents, however long, by their key blocks. `POST /rerank` speaks the native shape, which Jina's, Cohere's,
-vLLM's and Infinity's clients understand, and TEI's when `texts` takes the place of `documents`."""
+vLLM's and Infinity's clients understand, and TEI's when `texts` takes the place of `documents`. `PUT /documents` stores documents,
+which are then ranked by their id alone."""
 REQUESTS = tuple(dict.fromkeys(example.model for example in EXAMPLES.values()))
 ANSWER: dict[int | str, dict[str, Any]] = {
     200: {
@@ -46,6 +59,19 @@ ERRORS: dict[int | str, dict[str, Any]] = {
         503: "the model is warming up or not running; Retry-After says when to try again",
     }.items()
 }
+DOCUMENT_ERRORS: dict[int | str, dict[str, Any]] = {
+    status: {"model": ErrorBody, "description": meaning}
+    for status, meaning in {
+        400: "not what the content-encoding says",
+        408: "nothing more of the body arrived",
+        415: "a body compressed by something else than gzip or zstd",
+        422: "there is no store, or the body has nothing that can be stored",
+        429: "too much is in flight; `Retry-After` says when to try again",
+        500: "the service failed on this request; others are served",
+        503: "the store does not answer; `Retry-After` says when to try again",
+        507: "the store is full; the message says what of this request is stored",
+    }.items()
+}
 _UNHEALTHY: dict[str, Any] = {"responses": {503: {"description": "not in a state to serve; `status` says why"}}}
 ABOUT_OPERATIONS: dict[str, dict[str, Any]] = {  # what their handlers do not tell FastAPI
     "/health/live": _UNHEALTHY,
@@ -61,7 +87,8 @@ class Service(FastAPI):
     def openapi(self) -> dict[str, Any]:
         """The OpenAPI document."""
         if self.openapi_schema is None:
-            _, definitions = models_json_schema([(model, "validation") for model in REQUESTS], ref_template=_REF)
+            models: list[type[BaseModel]] = [*REQUESTS, DocumentLine]
+            _, definitions = models_json_schema([(model, "validation") for model in models], ref_template=_REF)
             super().openapi()["components"]["schemas"] |= definitions["$defs"]
         return super().openapi()
 
@@ -71,6 +98,31 @@ def request_body() -> dict[str, Any]:
     schema = {"anyOf": [{"$ref": _REF.format(model=model.__name__)} for model in REQUESTS]}
     examples = {name: {"summary": example.summary, "value": example.request} for name, example in EXAMPLES.items()}
     return {"requestBody": {"required": True, "content": {"application/json": {"schema": schema, "examples": examples}}}}
+
+
+def lines_body() -> dict[str, Any]:
+    """What OpenAPI says of the body of PUT /documents."""
+    content = {"schema": {"$ref": _REF.format(model=DocumentLine.__name__)}, "example": LINES_EXAMPLE}
+    return {"requestBody": {"required": True, "content": {"application/x-ndjson": content}}}
+
+
+def add_documents(app: FastAPI) -> None:
+    """The routes of documents by id."""
+    put: dict[int | str, dict[str, Any]] = {200: {"model": StoredAnswer, "description": "what is counted as stored is stored"}}
+    get: dict[int | str, dict[str, Any]] = {
+        200: {"model": StoredText, "description": "the document"},
+        404: {"model": ErrorBody, "description": "an unknown id"},
+    }
+    delete: dict[int | str, dict[str, Any]] = {200: {"model": Deletion, "description": "it is not there any more"}}
+    by_id = {"parameters": [{"name": "id", "in": "path", "required": True, "schema": {"type": "string"}}]}
+    routes = (
+        ("/documents", "PUT", put_documents, put, lines_body()),
+        ("/documents/{id:path}", "GET", get_document, get, by_id),
+        ("/documents/{id:path}", "DELETE", delete_document, delete, by_id),
+    )
+    for path, method, handler, answers, extra in routes:
+        responses = answers | DOCUMENT_ERRORS
+        app.add_api_route(path, handler, methods=[method], tags=["documents"], responses=responses, openapi_extra=extra)
 
 
 async def rerank(request: Request) -> Response:
@@ -110,6 +162,7 @@ def create_app(settings: Settings, ranker: Ranker | None = None) -> FastAPI:
         app.add_api_route(path, rerank, methods=["POST"], tags=["rerank"], responses=ANSWER | ERRORS, openapi_extra=request_body())
     for path in (*JOINED_PATHS, *(f"{path}/" for path in RERANK_PATHS)):
         app.add_api_route(path, rerank, methods=["POST"], include_in_schema=False)
+    add_documents(app)
     for path, handler in OPERATIONS.items():
         app.add_api_route(path, handler, methods=["GET"], tags=["operations"], **ABOUT_OPERATIONS.get(path, {}))
     return app

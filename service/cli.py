@@ -16,6 +16,7 @@ from keyblock.runtime.session import SessionError
 from service.app import create_app
 from service.ranker import Ranker
 from service.settings import Settings
+from service.store.base import StoreError
 
 PROGRAM = "keyblock-serve"
 BAD_START = 2  # exit code
@@ -28,7 +29,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         settings = read_settings(sys.argv[1:] if arguments is None else arguments)
         configure(settings)
         ranker = Ranker.load(settings)
-    except (ValidationError, BundleError, ProviderError, SessionError) as error:
+    except (ValidationError, BundleError, ProviderError, SessionError, StoreError) as error:
         print(f"{PROGRAM}: {_one_line(error)}", file=sys.stderr)
         return BAD_START
     uvicorn.run(

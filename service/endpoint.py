@@ -1,7 +1,6 @@
 """POST /rerank: from a request to its answer, in the dialect it came in."""
 
 import asyncio
-import logging
 from collections.abc import Coroutine
 from typing import Any
 
@@ -14,14 +13,14 @@ from service.call import Call
 from service.callers import readable
 from service.dialects import NATIVE, TEI, Dialect, spoken
 from service.engine import EngineDeadError, EngineError
-from service.errors import RequestError
+from service.errors import RequestError, unexpected
+from service.namespaces import namespace_of
 from service.parsing import PIECEWISE_FROM, asked_first, check_head, declared_bytes, discard, encoding_of, parse, read_body
 from service.ranker import UNREADY, Outcome, Ranker, dead
 from service.responses import error_response
 from service.stages import Stages
 from service.unpacking import unpack
 
-log = logging.getLogger(__name__)
 GONE = 499  # nobody reads it
 PACKED_LARGE = 16 * 2**10  # bytes of a compressed body: it may unpack to anything
 
@@ -90,6 +89,7 @@ class Exchange:
         body.clear()  # the texts are copies; it may be large, and the model slow
         self._dialect = spoken(payload)
         call = self._dialect.read(payload, settings)
+        call.documents.by_id.namespace = namespace_of(self._request)
         if self._dialect is TEI:
             return call
         return readable(call, self._request.headers.get("user-agent", ""), self._request.url.path)
@@ -108,8 +108,7 @@ class Exchange:
             return dead()
         if isinstance(error, EngineError):
             return RequestError(500, str(error))
-        log.error("a request failed", exc_info=error)
-        return RequestError(500, "the service failed on this request; its log says why")
+        return unexpected(error)
 
 
 async def unless_gone(request: Request, work: Coroutine[Any, Any, Response]) -> Response:

@@ -1,8 +1,10 @@
 """What is told to a client whose request cannot be served: a status, a message for people, and the field at fault."""
 
+import logging
 from dataclasses import dataclass, field
 from typing import Any
 
+log = logging.getLogger(__name__)
 Path = tuple[str | int, ...]
 
 KINDS = {
@@ -16,6 +18,7 @@ KINDS = {
     429: "overloaded",
     500: "internal",
     503: "unavailable",
+    507: "store_full",
 }
 
 
@@ -61,6 +64,12 @@ class RequestError(Exception):
         if self.status != 422:
             return self.message
         return [{"type": self.kind, "loc": ["body", *self.path], "msg": self.problem}]
+
+
+def unexpected(error: Exception) -> RequestError:
+    """What a client is told of a fault of ours; the log is told the rest."""
+    log.error("a request failed", exc_info=error)
+    return RequestError(500, "the service failed on this request; its log says why")
 
 
 def some(items: list[str], at_most: int = 5) -> str:

@@ -56,7 +56,9 @@ def _graphs(manifest: Manifest) -> dict[str, dict[str, Any]]:
 
 async def info(request: Request) -> Response:
     """What is served."""
-    return Response(orjson.dumps(describe(ranker_of(request))), media_type=JSON)
+    ranker = ranker_of(request)
+    store = None if ranker.library is None else await ranker.library.about()
+    return Response(orjson.dumps(describe(ranker) | {"store": store}), media_type=JSON)
 
 
 async def live(request: Request) -> Response:
@@ -85,5 +87,7 @@ async def metrics(request: Request) -> Response:
     ranker.metrics.set("ready", ranker.engine.ready)
     ranker.metrics.set("in_flight", ranker.admission.load.requests)
     ranker.metrics.set("wait", ranker.admission.wait_seconds())
+    if ranker.library is not None:
+        await ranker.library.measure()
     encode, content_type = choose_encoder(request.headers.get("accept", ""))
     return Response(encode(ranker.metrics.registry), headers={"content-type": content_type})

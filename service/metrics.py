@@ -13,6 +13,8 @@ DEGRADED = ("tokens", "blocks", "selector", "order")  # fewer tokens; blocks not
 OUTCOMES = ("ok", "invalid", "refused", "cancelled", "failed")
 BATCHES = ("ok", "failed", "split")  # the last is run again in halves
 LOOKUPS = ("hit", "miss")
+STORE_LOOKUPS = ("hit", "miss", "stale", "damaged")  # stale: another pipeline has prepared it, so it is prepared again
+STORE_ERRORS = ("full", "unavailable")
 REFUSED = ("unready", "wait", "requests", "bytes", "documents")
 
 
@@ -57,6 +59,28 @@ TABLE = {
         "counter", "keyblock_cache_lookups_total", f"Documents sought in the cache: {_list(LOOKUPS)}", ("outcome",), LOOKUPS
     ),
     "cache_bytes": Metric("gauge", "keyblock_cache_bytes", "Bytes of prepared documents in the cache"),
+    "store_requests": Metric(
+        "counter", "keyblock_store_requests_total", f"Requests to /documents by outcome: {_list(OUTCOMES)}", ("method", "outcome")
+    ),
+    "store_lookups": Metric(
+        "counter",
+        "keyblock_store_lookups_total",
+        f"Documents sought by id alone: {_list(STORE_LOOKUPS)}",
+        ("outcome",),
+        STORE_LOOKUPS,
+    ),
+    "stored": Metric("counter", "keyblock_stored_documents_total", "Documents stored, and acknowledged"),
+    "store_errors": Metric(
+        "counter", "keyblock_store_errors_total", f"What the store could not do: {_list(STORE_ERRORS)}", ("why",), STORE_ERRORS
+    ),
+    "store_up": Metric(
+        "gauge", "keyblock_store_up", "1 while the store of documents answers; 0 when it does not, or there is none"
+    ),
+    "store_documents": Metric("gauge", "keyblock_store_documents", "Documents in the store"),
+    "store_bytes": Metric("gauge", "keyblock_store_bytes", "Bytes that the store takes"),
+    "store_evicted": Metric(
+        "gauge", "keyblock_store_evicted_documents", "Documents forgotten for want of room since the store runs"
+    ),
     "ready": Metric("gauge", "keyblock_ready", "1 when requests can be served: warmed up, and the model's thread lives"),
     "build": Metric("gauge", "keyblock_build_info", "Always 1", ("version", "bundle", "precision", "provider")),
 }

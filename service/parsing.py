@@ -54,11 +54,14 @@ async def read_body(request: Request, limits: Limits, grown: Callable[[int], obj
             raise ClientDisconnect
         body += message.get("body", b"")
         more = message.get("more_body", False)
-        if len(body) > limits.max_body_bytes:
+        try:
+            if len(body) > limits.max_body_bytes:
+                raise _too_large(limits)
+            grown(len(body))
+        except RequestError:
             if more:
                 await _discard(request, limits)
-            raise _too_large(limits)
-        grown(len(body))
+            raise
     return body
 
 

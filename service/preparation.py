@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from keyblock.pipeline import Pipeline, Shortlist
 from keyblock.prepared import PreparedDocument, PreparedQuery
 from service.cache import DocumentCache, content_key
-from service.call import Documents
+from service.call import ASSUMED_CHARS, Documents
 from service.metrics import Metrics
 from service.pace import Pace
 from service.ranking import UNREAD, Candidate, candidate
@@ -71,6 +71,7 @@ class Preparer:
         self._cache = cache
         self._pool = pool
         self._metrics = metrics
+        self._empty = pipeline.prepare_document("")
 
     async def query(self, text: str) -> PreparedQuery:
         """Prepare the query."""
@@ -136,6 +137,17 @@ class Preparer:
         selection = self._pipeline.select(query, document, budget, (shortlist, logits[len(logits) - len(asked) :]))
         return candidate(document, selection, sum(len(packed.ids) for packed in asked))
 
+    async def stored(self, texts: Sequence[str], titles: Sequence[str], keep: Callable[[int, PreparedDocument], T]) -> list[T]:
+        """What `keep` makes of each document's number and preparation, in threads, in the order given; nothing is cached."""
+
+        def work(numbers: range) -> list[T]:
+            part = slice(numbers.start, numbers.stop)
+            prepared = self._pipeline.prepare_documents(texts[part], titles[part])
+            return [keep(number, document) for number, document in zip(numbers, prepared, strict=True)]
+
+        made = await self._in_slices([len(text) for text in texts], work, None, Pace())
+        return [one for one in made if one is not None]
+
     async def _in_slices(
         self, chars_of: Sequence[int], work: Callable[[range], list[T]], until: float | None, pace: Pace
     ) -> list[T | None]:
@@ -164,8 +176,15 @@ class Preparer:
         return found
 
     def _prepared(self, documents: Documents, numbers: range) -> list[PreparedDocument]:
-        """Each document of the slice from the cache, or prepared and cached."""
-        texts, titles = (all_of[numbers.start : numbers.stop] for all_of in (documents.texts, documents.titles))
+        """Each document of the slice from the store, from the cache, or prepared and cached; an unknown one is empty."""
+        by_id = documents.by_id
+        fresh = [number for number in numbers if not by_id.without_text(number)]
+        texts, titles = ([all_of[number] for number in fresh] for all_of in (documents.texts, documents.titles))
+        made = dict(zip(fresh, self._from_texts(texts, titles), strict=True))
+        by_id.renewed.update((number, made[number]) for number in fresh if number in by_id.stale)
+        return [made[number] if number in made else by_id.found.pop(number, self._empty) for number in numbers]
+
+    def _from_texts(self, texts: list[str], titles: list[str]) -> list[PreparedDocument]:
         if not self._cache.capacity:
             return self._pipeline.prepare_documents(texts, titles)
         keys = [content_key(text, title) for text, title in zip(texts, titles, strict=True)]
@@ -197,5 +216,8 @@ def _timed(work: Callable[[range], list[T]], numbers: range, chars: int, pace: P
 
 
 def sizes(documents: Documents) -> list[int]:
-    """Characters of each document."""
-    return [len(text) + len(title) for text, title in zip(documents.texts, documents.titles, strict=True)]
+    """Characters of each document; of one in the store, as far as they are known."""
+    chars = [len(text) + len(title) for text, title in zip(documents.texts, documents.titles, strict=True)]
+    for number in documents.by_id.ids:
+        chars[number] = documents.by_id.chars.get(number, ASSUMED_CHARS)
+    return chars

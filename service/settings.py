@@ -49,8 +49,17 @@ class Settings(Limits, BaseSettings):
     batch_ms: int = Field(50, ge=1, description="milliseconds a batch may take, measured at the start: a newcomer waits for it")
     hung_seconds: int = Field(60, ge=1, description="seconds after which a batch counts as hung: health turns red")
     cache_bytes: int = Field(256 * MIB, ge=0, description="bytes of prepared documents that are kept; 0 keeps none")
+    store: str = Field(
+        "",
+        description="where documents by id are kept: a directory, for one process, or redis://HOST:PORT/N; empty for none",
+    )
+    store_bytes: int = Field(4096 * MIB, ge=1, description="bytes that documents in a directory may take")
+    store_evict: bool = Field(
+        False, description="a full directory forgets the documents used longest ago; otherwise it refuses new ones"
+    )
+    store_ttl_seconds: int = Field(0, ge=0, description="seconds until a stored document expires that names none; 0 for never")
     default_deadline_ms: int = Field(0, ge=0, description="deadline_ms of requests that name none; 0 for none")
-    body_seconds: int = Field(60, ge=1, description="seconds a request's body may take to arrive")
+    body_seconds: int = Field(60, ge=1, description="seconds a request's body may take to arrive, or, of a PUT, its next piece")
     shutdown_seconds: int = Field(30, ge=0, description="seconds that requests in flight are given after SIGTERM")
     access_log: bool = Field(False, description="log a line for each request")
     log_level: str = Field("info", pattern="^(debug|info|warning|error)$", description="debug, info, warning or error")

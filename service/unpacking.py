@@ -1,7 +1,8 @@
 """Compressed bodies, unpacked with a limit: a few kilobytes may unpack to gigabytes."""
 
 import zlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
 
 import zstandard
 
@@ -10,6 +11,7 @@ from service.errors import RequestError
 PIECE = 1 << 20  # bytes unpacked at once
 MOST_MEMBERS = 16  # of a gzip file; nobody sends more than one, and each costs a copy of what follows it
 ZSTD_HEADER = 18  # bytes that a frame's header has at most
+FED = 256  # bytes of a stream unpacked at once: 256 KB of gzip, or 8 MB of zstd, at the very most
 LARGEST_WINDOW = 1 << 27  # bytes that zstd may ask to be kept, as its command line allows
 
 
@@ -34,6 +36,54 @@ def unpack(body: bytearray, encoding: str, limit: int) -> bytearray:
 def known(encoding: str) -> bool:
     """Whether bodies of this content-encoding are read."""
     return encoding == "identity" or encoding in _UNPACKERS
+
+
+class Unpacking:
+    """A body that arrives in a stream; see `known`."""
+
+    def __init__(self, encoding: str) -> None:
+        self._encoding = encoding
+        self._start = {"identity": None, "zstd": _zstd_frame}.get(encoding, _gzip_member)
+        self._member: Any = None  # of which more is to come
+
+    def feed(self, piece: bytes) -> Iterator[bytes]:
+        """What the next bytes say, in pieces of bounded size. Raises RequestError 400 when they are not what the encoding says."""
+        if self._start is None:
+            yield piece
+            return
+        try:
+            for start in range(0, len(piece), FED):
+                yield from self._unpacked(piece[start : start + FED])
+        except (zlib.error, zstandard.ZstdError) as error:
+            raise self._wrong(str(error)[:100]) from None
+
+    def end(self) -> None:
+        """Nothing follows. Raises RequestError 400 when it ends too early."""
+        if self._member is not None:
+            raise self._wrong("it ends too early")
+
+    def _unpacked(self, rest: bytes) -> Iterator[bytes]:
+        while rest:
+            if self._member is None:
+                rest = rest.lstrip(b"\0")  # a file may be padded
+                if not rest or self._start is None:
+                    return
+                self._member = self._start()
+            yield self._member.decompress(rest)
+            rest = self._member.unused_data
+            if self._member.eof:
+                self._member = None
+
+    def _wrong(self, why: str) -> RequestError:
+        return RequestError(400, f"the body is not {self._encoding}, which its content-encoding says: {why}")
+
+
+def _gzip_member() -> Any:
+    return zlib.decompressobj(wbits=31)
+
+
+def _zstd_frame() -> Any:
+    return zstandard.ZstdDecompressor(max_window_size=LARGEST_WINDOW).decompressobj()
 
 
 def _gunzip(body: bytearray, limit: int) -> bytearray:

@@ -1,10 +1,13 @@
 """The shapes on the wire: requests as pydantic models, answers as typed dictionaries. Checks, /docs and tests read them here."""
 
 from dataclasses import dataclass
-from typing import Annotated, Any, NotRequired
+from typing import Annotated, Any, NotRequired, Self
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 from typing_extensions import TypedDict  # pydantic reads typing's own from Python 3.12 on only
+
+LONGEST_ID = 512  # characters
+MOST_EXPIRES_IN = 315_360_000  # seconds: ten years
 
 
 @dataclass(frozen=True)
@@ -52,6 +55,7 @@ class Options(BaseModel):
         max_length=64,
         description="of documents that are objects: the fields whose strings, a line each, are the text; a title stays the title",
     )
+    strict: bool | None = Field(None, description="an unknown id is an error (422), instead of ranking last with a warning")
     first_stage_scores: Ignored = Field(None, description="accepted, not honoured by this version")
     max_chunks_per_doc: Ignored = Field(None, description="accepted, not honoured: every block of a document competes")
     truncate: Ignored = Field(None, description="accepted, not honoured: blocks are selected from the whole document")
@@ -64,13 +68,21 @@ class Options(BaseModel):
 
 
 class Document(BaseModel):
-    """A document as an object; other fields are named in a warning and not read."""
+    """A document as an object, or, without a text, the one that is stored under the id; other fields are named in a warning."""
 
     model_config = ConfigDict(strict=True, json_schema_extra={"additionalProperties": True})
 
-    text: str = Field(description="any Unicode text; offsets of blocks count its code points")
+    text: str | None = Field(
+        None, description="any Unicode text; offsets of blocks count its code points; left out, the text stored under the id"
+    )
     title: str | None = Field(None, description="put in front of the blocks")
     id: str | int | None = Field(None, description="sent back with the result")
+
+    @model_validator(mode="after")
+    def _something_to_read(self) -> Self:
+        if self.text is None and self.id is None:
+            raise ValueError("a document needs a text, or the id of a stored one")
+        return self
 
 
 class RerankRequest(Options):
@@ -79,6 +91,21 @@ class RerankRequest(Options):
     query: str = Field(min_length=1, description="what is looked for; cut with a warning when it is longer than the model takes")
     documents: Annotated[list[str | Document], Field(min_length=1)] | str = Field(
         description="the candidates; a single text is a list of one"
+    )
+
+
+class DocumentLine(BaseModel):
+    """A line of PUT /documents; other fields are named in a warning and not kept."""
+
+    model_config = ConfigDict(strict=True, json_schema_extra={"additionalProperties": True})
+
+    id: str | int = Field(
+        description=f'what the document is called in requests, 1 to {LONGEST_ID} characters; 7 and "7" are the same'
+    )
+    text: str = Field(description="any Unicode text")
+    title: str | None = Field(None, description="put in front of the blocks")
+    expires_in: float | None = Field(
+        None, gt=0, le=MOST_EXPIRES_IN, description="seconds until it is forgotten; left out, what the service is set to"
     )
 
 
@@ -180,6 +207,41 @@ class RerankAnswer(TypedDict):
     meta: Meta
 
 
+class WrongLine(TypedDict):
+    """A line of PUT /documents that is not stored, and why."""
+
+    line: int
+    id: NotRequired[str | int]
+    message: str
+
+
+class StoredAnswer(TypedDict):
+    """The answer to PUT /documents: what it counts as stored is stored."""
+
+    stored: int
+    failed: int
+    errors: Annotated[list[WrongLine], Field(description="the first 20 of the lines that are not stored; the first is line 1")]
+    warnings: list[str]
+
+
+class StoredText(TypedDict):
+    """A stored document."""
+
+    id: str
+    title: NotRequired[str]
+    text: str
+    blocks: int
+    tokens: int
+    expires: NotRequired[Annotated[float, Field(description="when it is forgotten, in seconds since 1970")]]
+
+
+class Deletion(TypedDict):
+    """The answer to DELETE /documents/{id}."""
+
+    id: str
+    deleted: Annotated[bool, Field(description="false for an id that was not there, which is no error")]
+
+
 class TeiResult(TypedDict):
     """One text's place in TEI's bare list: best first, all of them."""
 
@@ -204,3 +266,8 @@ class TeiErrorBody(TypedDict):
     error_type: str
     message: str
     detail: str | list[dict[str, Any]]
+
+
+LINES_EXAMPLE = """{"id": "danube", "title": "Danube", "text": "The Danube flows through Vienna, Bratislava and Budapest."}
+{"id": "thames", "text": "The Thames flows through London.", "expires_in": 86400}
+"""

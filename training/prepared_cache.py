@@ -7,8 +7,6 @@ documents add a shard; two processes that need the same at once write the same o
 """
 
 import hashlib
-import inspect
-import json
 import os
 import shutil
 import tempfile
@@ -16,7 +14,6 @@ import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import fields
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -24,22 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 from tqdm import tqdm
 
-from keyblock import (
-    blocks,
-    characters,
-    hashing,
-    known,
-    lexicon,
-    page,
-    pipeline,
-    prepared,
-    reader,
-    reading,
-    rows,
-    text,
-    tokenization,
-    words,
-)
+from keyblock.fingerprint import preparation_fingerprint
 from keyblock.pipeline import Pipeline
 from keyblock.prepared import PreparedDocument
 from training.collection import Document
@@ -48,29 +30,11 @@ AT_ONCE = 32  # documents that are tokenized together
 SHARD, KEPT_FOR = 1024, 60.0  # documents, and seconds since the last shard, at which one is written: what a kill can lose
 DIGEST = 16  # bytes
 FIELDS = [field.name for field in fields(PreparedDocument)]
-CODE = (  # what prepares a document
-    *(blocks, characters, hashing, known, lexicon, page, pipeline, prepared, reader, reading, rows, text, tokenization, words),
-)
-LIBRARIES = ("tokenizers", "PyStemmer")
 
 
 def default_directory() -> Path:
     """KEYBLOCK_CACHE, else ~/.cache/keyblock."""
     return Path(os.environ.get("KEYBLOCK_CACHE") or Path.home() / ".cache" / "keyblock")
-
-
-def store_key(of: Pipeline, tokenizer_file: Path) -> str:
-    """A name for all that decides how a document is prepared, the code and its libraries included."""
-    description = {
-        "analyzer": of.config.analyzer.model_dump(mode="json"),
-        "segmenter": of.config.segmenter,
-        "title_tokens": of.config.packing.title_tokens,
-        "libraries": {name: version(name) for name in LIBRARIES},
-    }
-    digest = hashlib.sha256(json.dumps(description, sort_keys=True).encode())
-    for content in (tokenizer_file.read_bytes(), *(inspect.getsource(module).encode() for module in CODE)):
-        digest.update(hashlib.sha256(content).digest())
-    return digest.hexdigest()[:32]
 
 
 def content_digest(document: Document) -> bytes:
@@ -112,7 +76,7 @@ class PreparedCache:
 
     def __init__(self, directory: Path, pipeline: Pipeline, tokenizer_file: Path) -> None:
         self.pipeline = pipeline
-        self.store = directory / "prepared" / store_key(pipeline, tokenizer_file)
+        self.store = directory / "prepared" / preparation_fingerprint(pipeline, tokenizer_file)
         self._shards: list[Shard] = []
         self._places: dict[bytes, tuple[int, int]] = {}
         self._fresh: dict[bytes, PreparedDocument] = {}

@@ -28,7 +28,7 @@ def read(payload: Payload, limits: Limits) -> Call:
     options = read_options(Options, payload, {"query", "documents"})
     if options.rank_fields:
         payload = payload | {"documents": with_text_of(payload.get("documents"), options.rank_fields)}
-    documents = read_documents(payload, "documents", limits, warnings)
+    documents = read_documents(payload, "documents", limits, warnings, by_id=True)
     if idle := [name for name in Options.not_honoured() if getattr(options, name) is not None]:
         warnings += [f"{name} is not honoured by this version" for name in idle]
     if unknown := unknown_fields(options):
@@ -43,6 +43,7 @@ def read(payload: Payload, limits: Limits) -> Call:
         raw_scores=bool(options.raw_scores),
         deadline=None if options.deadline_ms is None else options.deadline_ms / 1000,
         priority=options.priority or 0,
+        strict=bool(options.strict),
         warnings=warnings,
     )
 
@@ -51,7 +52,7 @@ def _result(call: Call, ranking: Ranking, index: int) -> Result:
     result: Result = {"index": index, "relevance_score": float(ranking.scores[index])}
     if (identity := call.documents.ids[index]) is not None:
         result["id"] = identity
-    if call.return_documents:
+    if call.return_documents and not call.documents.by_id.absent(index):
         result["document"] = _document(call, index)
     if call.return_blocks:
         result["blocks"] = [BlockAnswer(start=b.start, end=b.end, score=b.score) for b in ranking.blocks[index]]

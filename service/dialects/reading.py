@@ -32,8 +32,8 @@ def read_query(payload: Payload, limits: Limits, warnings: list[str]) -> str:
     return query[: limits.max_query_chars]
 
 
-def read_documents(payload: Payload, name: str, limits: Limits, warnings: list[str]) -> Documents:
-    """The candidates in the field `name`. Raises RequestError 422 naming the element at fault."""
+def read_documents(payload: Payload, name: str, limits: Limits, warnings: list[str], *, by_id: bool = False) -> Documents:
+    """The candidates in the field `name`; with `by_id` an id may do for a text. Raises RequestError 422 naming what is at fault."""
     given = payload.get(name)
     if given is None:
         raise RequestError(422, "is missing: send a list of texts", (name,))
@@ -47,10 +47,33 @@ def read_documents(payload: Payload, name: str, limits: Limits, warnings: list[s
     documents = Documents([], [], [])
     unread: dict[str, None] = {}
     for number, candidate in enumerate(candidates):
-        _read_document(candidate, (name, number), limits, documents, unread)
+        if by_id and (identity := _id_alone(candidate)) is not None:
+            _add_stored(candidate, identity, (name, number), limits, documents, unread)
+        else:
+            _read_document(candidate, (name, number), limits, documents, unread)
     if unread:
         warnings.append(f"{name}: fields not used: {some(list(unread))}")
     return documents
+
+
+def _id_alone(candidate: object) -> str | int | None:
+    """The id of a document that has no text, as the store's documents are named."""
+    if not isinstance(candidate, dict) or candidate.get("text") is not None:
+        return None
+    identity = candidate.get("id")
+    return identity if isinstance(identity, str | int) and not isinstance(identity, bool) else None
+
+
+def _add_stored(
+    candidate: dict[str, Any], identity: str | int, path: Path, limits: Limits, documents: Documents, unread: dict[str, None]
+) -> None:
+    if (title := candidate.get("title")) is not None:
+        read_text(title, (*path, "title"), limits)  # and the stored one is used
+    documents.by_id.ids[len(documents)] = str(identity)
+    documents.texts.append("")
+    documents.titles.append("")
+    documents.ids.append(identity)
+    unread |= dict.fromkeys(name[:_LONGEST_NAME] for name in candidate.keys() - {"id", "text"} if candidate[name] is not None)
 
 
 def _read_document(candidate: object, path: Path, limits: Limits, documents: Documents, unread: dict[str, None]) -> None:
@@ -65,13 +88,14 @@ def _read_document(candidate: object, path: Path, limits: Limits, documents: Doc
     identity = candidate.get("id")
     if isinstance(identity, bool) or not isinstance(identity, str | int | None):
         raise RequestError(422, f"must be a string or an integer, not {json_type(identity)}", (*path, "id"))
-    documents.texts.append(_read_text(candidate.get("text"), text_path, limits))
+    documents.texts.append(read_text(candidate.get("text"), text_path, limits))
     title = candidate.get("title")
-    documents.titles.append("" if title is None else _read_text(title, (*path, "title"), limits))
+    documents.titles.append("" if title is None else read_text(title, (*path, "title"), limits))
     documents.ids.append(identity)
 
 
-def _read_text(text: object, path: Path, limits: Limits) -> str:
+def read_text(text: object, path: Path, limits: Limits) -> str:
+    """A document's text or title. Raises RequestError 422."""
     if not isinstance(text, str):
         what = "is missing or null" if text is None else f"must be a string, not {json_type(text)}"
         raise RequestError(422, what, path)

@@ -52,15 +52,16 @@ class Faulty:
 class Connection:
     """A client on the ASGI interface, which may go at any time."""
 
-    def __init__(self, request: dict[str, Any]) -> None:
-        self._body: bytes | None = json.dumps(request).encode()
+    def __init__(self, request: dict[str, Any] | bytes, method: str = "POST", path: str = "/rerank", *, more: bool = False) -> None:
+        self._body: bytes | None = request if isinstance(request, bytes) else json.dumps(request).encode()
+        self._method, self._path, self._more = method, path, more
         self.gone = asyncio.Event()
         self.sent: list[Message] = []
 
     async def receive(self) -> Message:
         if self._body is not None:
             body, self._body = self._body, None
-            return {"type": "http.request", "body": body}
+            return {"type": "http.request", "body": body, "more_body": self._more}
         await self.gone.wait()
         return {"type": "http.disconnect"}
 
@@ -68,9 +69,9 @@ class Connection:
         self.sent.append(message)
 
     def scope(self) -> dict[str, Any]:
-        path = {"path": "/rerank", "raw_path": b"/rerank", "root_path": "", "query_string": b""}
+        path = {"path": self._path, "raw_path": self._path.encode(), "root_path": "", "query_string": b""}
         server = {"server": ("test", 80), "client": ("test", 1), "scheme": "http", "http_version": "1.1"}
-        return {"type": "http", "method": "POST", "headers": [], "asgi": {"version": "3.0"}, **path, **server}
+        return {"type": "http", "method": self._method, "headers": [], "asgi": {"version": "3.0"}, **path, **server}
 
 
 async def until(condition: Any) -> AsyncIterator[None]:

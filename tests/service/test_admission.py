@@ -119,3 +119,14 @@ def test_a_body_that_grows_beyond_the_room_is_refused() -> None:
     with work.enter(500) as alone:
         alone.holds(5000)
         assert work.load.bytes == 5000
+
+
+def test_requests_by_id_do_not_say_how_many_tokens_a_text_has() -> None:
+    work = admission(seconds_a_token=0.01, queued=1e9, max_wait_ms=1000)
+    with work.enter(1_000_000) as by_text:
+        by_text.reads(10, 50.0, hurried=True)
+    for _ in range(50):
+        with work.enter(100) as by_id:
+            by_id.reads(1000, 100_000.0, hurried=True, by_text=False)
+    with work.enter(1_000_000):
+        assert refused(work, "wait") == 0

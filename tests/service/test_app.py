@@ -15,7 +15,7 @@ from starlette.testclient import TestClient
 from service.app import JOINED_PATHS, RERANK_PATHS
 from service.examples import EXAMPLES
 from service.settings import Settings
-from service.wire import ErrorBody, Options, RerankAnswer
+from service.wire import DocumentLine, ErrorBody, Options, RerankAnswer
 
 GOOD: dict[str, Any] = {"query": "river bridge", "documents": ["the river flooded the bridge", "a city"]}
 ANSWER = TypeAdapter(RerankAnswer)
@@ -259,6 +259,9 @@ def test_openapi_shows_both_requests_with_an_example_of_each_dialect(client: Tes
     schemas = document["components"]["schemas"]
     assert set(schemas["RerankRequest"]["properties"]) == {"query", "documents", *Options.model_fields}
     assert all("description" in field for field in schemas["RerankRequest"]["properties"].values())
+    lines = document["paths"]["/documents"]["put"]["requestBody"]["content"]["application/x-ndjson"]
+    assert all(DocumentLine.model_validate_json(line) for line in lines["example"].splitlines())
+    assert set(document["paths"]["/documents/{id}"]) == {"get", "delete"}
     assert not _dangling(document)
     assert client.get("/docs").status_code == 200
 

@@ -117,6 +117,8 @@ def metrics(port: int) -> bytes:
         (["--provider", "cuda"], {}, "provider cuda was asked for"),
         ([], {"KEYBLOCK_PORT": "many"}, "--port: "),
         (["--max-documents", "0"], {}, "--max-documents: "),
+        (["--store", "/dev/null/store"], {}, "/dev/null/store: cannot be used as a store (Not a directory); give a directory"),
+        ([], {"KEYBLOCK_STORE": "redis://localhost:many"}, "the store's URL is none for Redis"),
     ],
 )
 def test_a_bad_start_is_one_line_and_exit_code_2(
@@ -130,6 +132,42 @@ def test_a_bad_start_is_one_line_and_exit_code_2(
     assert finished.stderr.startswith("keyblock-serve: ")
     assert told in finished.stderr
     assert finished.stderr.count("\n") == 1
+
+
+def put(port: int, names: list[str]) -> bool:
+    body = b"".join(json.dumps({"id": name, "text": f"The river {name}. " * 200}).encode() + b"\n" for name in names)
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=PATIENCE)
+    try:
+        connection.request("PUT", "/documents", body)
+        return bool(json.loads(connection.getresponse().read())["stored"] == len(names))
+    except (OSError, http.client.HTTPException):  # it was killed
+        return False
+    finally:
+        connection.close()
+
+
+def test_no_document_acknowledged_is_lost_by_kill_9(bundle_path: Path, tmp_path: Path) -> None:
+    port = free_port()
+    start = command("--port", str(port), "--bundle", str(bundle_path), "--provider=cpu", "--store", str(tmp_path / "store"))
+    acknowledged: list[str] = []
+    for turn in range(3):
+        process = subprocess.Popen(start, stderr=subprocess.DEVNULL)
+        try:
+            wait_ready(port)
+            for first in range(0, len(acknowledged), 1000):
+                documents = [{"id": name} for name in acknowledged[first : first + 1000]]
+                assert post(port, json.dumps({"query": "river", "documents": documents, "strict": True}).encode())[0] == 200
+            timer = threading.Timer(0.3 + 0.2 * turn, process.kill)
+            timer.start()
+            batch = 0
+            while put(port, names := [f"{turn}-{batch}-{n}" for n in range(10)]):
+                acknowledged += names
+                batch += 1
+            timer.join()
+        finally:
+            process.kill()
+            process.wait()
+    assert len(acknowledged) >= 20
 
 
 def test_help_describes_every_setting() -> None:

@@ -7,9 +7,20 @@ from typing import Any
 import pytest
 from starlette.testclient import TestClient
 
-from service.app import ERRORS, OPERATIONS, RERANK_PATHS
+from service.app import DOCUMENT_ERRORS, ERRORS, OPERATIONS, RERANK_PATHS
 from service.metrics import STAGES, TABLE
-from service.wire import Meta, Options, RerankAnswer, RerankRequest, Result, TeiOptions
+from service.wire import (
+    Deletion,
+    DocumentLine,
+    Meta,
+    Options,
+    RerankAnswer,
+    RerankRequest,
+    Result,
+    StoredAnswer,
+    StoredText,
+    TeiOptions,
+)
 
 PAGE = (Path(__file__).parents[2] / "docs" / "api.md").read_text(encoding="utf-8")
 
@@ -22,7 +33,11 @@ PAGE = (Path(__file__).parents[2] / "docs" / "api.md").read_text(encoding="utf-8
         *(metric.name for metric in TABLE.values()),
         *OPERATIONS,
         *RERANK_PATHS,
-        *map(str, ERRORS),
+        *map(str, ERRORS | DOCUMENT_ERRORS),
+        *DocumentLine.model_fields,
+        *StoredAnswer.__annotations__,
+        *StoredText.__annotations__,
+        *Deletion.__annotations__,
         *STAGES,
         *RerankAnswer.__annotations__,
         *Result.__annotations__,

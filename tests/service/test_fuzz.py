@@ -33,10 +33,10 @@ def url(settings_of_the_service: Settings) -> Iterator[str]:
 
 
 @pytest.fixture(scope="module")
-def settings_of_the_service(request: pytest.FixtureRequest) -> Settings:
-    """The fixture `settings`, whose name hypothesis has here."""
+def settings_of_the_service(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Settings:
+    """The fixture `settings`, whose name hypothesis has here, with a store."""
     given_settings: Settings = request.getfixturevalue("settings")
-    return given_settings
+    return given_settings.model_copy(update={"store": str(tmp_path_factory.mktemp("store"))})
 
 
 GETS = ("/info", "/metrics", "/health/live", "/health/ready")  # nothing of them can be wrong
@@ -44,7 +44,11 @@ GETS = ("/info", "/metrics", "/health/live", "/health/ready")  # nothing of them
 
 @pytest.mark.parametrize(
     ("method", "path", "mode"),
-    [*(("POST", "/rerank", mode) for mode in GenerationMode), *(("GET", path, GenerationMode.POSITIVE) for path in GETS)],
+    [
+        *(("POST", "/rerank", mode) for mode in GenerationMode),
+        *(("GET", path, GenerationMode.POSITIVE) for path in GETS),
+        *((method, "/documents/{id}", GenerationMode.POSITIVE) for method in ("GET", "DELETE")),
+    ],
 )
 def test_every_answer_is_documented(url: str, method: str, path: str, mode: GenerationMode) -> None:
     """To requests that fit the document, and to such that do not.

@@ -26,6 +26,7 @@ def test_every_row_is_exposed_with_its_help_and_unit(client: TestClient) -> None
     client.post("/rerank", json={"query": "river", "documents": ["the river", ""]})
     client.post("/rerank", json={"query": "river", "texts": ["the river"]})
     client.post("/rerank", content=b"{")
+    client.delete("/documents/a")
     families = {family.name: family for family in text_string_to_metric_families(client.get("/metrics").text)}
     for row in TABLE.values():
         family = families[row.name.removesuffix("_total")]

@@ -11,7 +11,8 @@ from service.settings import Limits, Settings
 
 @pytest.mark.parametrize("name", list(Settings.model_fields))
 def test_every_setting_is_an_environment_variable_and_a_flag(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    values = {"bundle": "/b", "host": "::1", "provider": "cpu", "precision": "fp32", "log_level": "error", "access_log": "true"}
+    values = {"bundle": "/b", "host": "::1", "provider": "cpu", "precision": "fp32", "log_level": "error"}
+    values |= dict.fromkeys(["access_log", "store_evict"], "true")
     value = values.get(name, "600")
     flag = f"--{name.replace('_', '-')}"
     from_flag = getattr(read_settings([flag] if value == "true" else [f"{flag}={value}"]), name)

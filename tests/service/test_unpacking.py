@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from service.errors import RequestError
-from service.unpacking import MOST_MEMBERS, known, unpack
+from service.unpacking import MOST_MEMBERS, Unpacking, known, unpack
 
 LIMIT = 1000
 ENCODINGS = ["gzip", "x-gzip", "zstd"]
@@ -60,3 +60,33 @@ def test_a_gzip_that_ends_too_early_or_has_countless_members() -> None:
 def test_others_are_not_known() -> None:
     assert not known("br")
     assert not known("")
+
+
+def in_pieces(body: bytes, encoding: str, size: int) -> bytes:
+    unpacking = Unpacking(encoding)
+    found = b"".join(out for start in range(0, len(body), size) for out in unpacking.feed(body[start : start + size]))
+    unpacking.end()
+    return found
+
+
+@given(st.lists(st.binary(max_size=3000), max_size=4), st.sampled_from([*ENCODINGS, "identity"]), st.integers(1, 5000))
+def test_a_stream_is_unpacked_whatever_its_pieces(contents: list[bytes], encoding: str, size: int) -> None:
+    body = b"".join(content if encoding == "identity" else bytes(packed(content, encoding)) for content in contents)
+    assert in_pieces(body, encoding, size) == b"".join(contents)
+
+
+@pytest.mark.parametrize("encoding", ENCODINGS)
+def test_a_stream_that_is_cut_or_something_else_is_refused(encoding: str) -> None:
+    body = bytes(packed(b"river" * 10_000, encoding))
+    with pytest.raises(RequestError, match=f"not {encoding}, which its content-encoding says: it ends too early"):
+        in_pieces(body[:-5], encoding, 100)
+    with pytest.raises(RequestError, match=f"not {encoding}, which"):
+        in_pieces(b'{"id": "plain"}', encoding, 100)
+
+
+@pytest.mark.parametrize("encoding", ENCODINGS)
+def test_a_bomb_in_a_stream_comes_in_pieces_of_bounded_size(encoding: str) -> None:
+    body = bytes(packed(bytes(50_000_000), encoding))
+    sizes = [len(piece) for piece in Unpacking(encoding).feed(body)]
+    assert sum(sizes) == 50_000_000
+    assert max(sizes) <= 9 << 20

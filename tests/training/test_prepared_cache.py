@@ -12,13 +12,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from keyblock.frequencies import DocumentFrequencies
-from keyblock.pipeline import Pipeline, PipelineConfig
+from keyblock.pipeline import Pipeline
 from keyblock.prepared import PreparedDocument
-from keyblock.tokenization import Tokenizer
 from training import prepared_cache
 from training.collection import Collection, Document
-from training.prepared_cache import PreparedCache, content_digest, default_directory, store_key
+from training.prepared_cache import PreparedCache, content_digest, default_directory
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -103,36 +101,6 @@ def test_a_document_is_its_title_and_text() -> None:
     assert content_digest(Document("b", "Old bridges", "Stone.")) == given_digest
     others = [Document("a", "Old", " bridgesStone."), Document("a", "", "Old bridgesStone."), Document("a", "Old bridges", "Stone")]
     assert given_digest not in {content_digest(document) for document in others}
-
-
-@pytest.mark.parametrize(
-    "change",
-    [
-        {"segmenter": {"name": "cogltx", "block_tokens": 40}},
-        {"analyzer": {"stem": False}},
-        {"packing": {"title_tokens": 8}},
-    ],
-)
-def test_another_preparation_has_another_store(pipeline: Pipeline, tokenizer_file: Path, change: dict[str, object]) -> None:
-    config = PipelineConfig.model_validate(pipeline.config.model_dump() | change)
-    other = Pipeline(config, pipeline.tokenizer, pipeline.frequencies)
-    assert store_key(other, tokenizer_file) != store_key(pipeline, tokenizer_file)
-
-
-def test_what_selects_and_packs_shares_the_store(pipeline: Pipeline, tokenizer_file: Path) -> None:
-    config = PipelineConfig.model_validate(
-        pipeline.config.model_dump() | {"selector": {"name": "first"}, "aggregator": {"name": "max"}}
-    )
-    assert store_key(Pipeline(config, pipeline.tokenizer, DocumentFrequencies(7, {})), tokenizer_file) == store_key(
-        pipeline, tokenizer_file
-    )
-
-
-def test_another_tokenizer_has_another_store(pipeline: Pipeline, tokenizer_file: Path, tmp_path: Path) -> None:
-    other = tmp_path / "tokenizer.json"
-    other.write_bytes(tokenizer_file.read_bytes() + b"\n")
-    assert Tokenizer(other).ids("stone").tolist() == pipeline.tokenizer.ids("stone").tolist()
-    assert store_key(pipeline, other) != store_key(pipeline, tokenizer_file)
 
 
 @pytest.mark.parametrize("victim", ["digests.npy", "token_ids.npy", "terms.bounds.npy"])

@@ -26,12 +26,13 @@ def test_accepts_what_the_model_declares(documents: Any) -> None:
         declared = None
     if not declared and not isinstance(documents, str):  # an empty list is refused beside its type
         with pytest.raises(RequestError):
-            read_documents({"documents": documents}, "documents", LIMITS, [])
+            read_documents({"documents": documents}, "documents", LIMITS, [], by_id=True)
         return
-    read = read_documents({"documents": documents}, "documents", LIMITS, [])
+    read = read_documents({"documents": documents}, "documents", LIMITS, [], by_id=True)
     objects = [Document(text=d) if isinstance(d, str) else d for d in ([declared] if isinstance(declared, str) else declared)]
-    assert read.texts == [d.text for d in objects]
-    assert read.titles == [d.title or "" for d in objects]
+    assert read.texts == [d.text or "" for d in objects]
+    assert read.titles == ["" if d.text is None else d.title or "" for d in objects]
+    assert read.by_id.ids == {number: str(d.id) for number, d in enumerate(objects) if d.text is None}
     assert read.ids == [d.id for d in objects]
 
 
@@ -117,3 +118,14 @@ def test_null_is_not_given() -> None:
 def test_unknown_fields_are_listed_short() -> None:
     options = read_options(Options, {"x" * 1000: 1, "nothing": None, "top_n": 1}, set())
     assert unknown_fields(options) == ["x" * 40]
+
+
+def test_an_id_may_do_for_a_text_where_there_is_a_store() -> None:
+    warnings: list[str] = []
+    given = ["a", {"id": 7}, {"id": "x", "text": "b"}, {"id": "y", "text": None, "title": "T", "url": None}]
+    read = read_documents({"documents": given}, "documents", LIMITS, warnings, by_id=True)
+    assert (read.texts, read.titles, read.ids) == (["a", "", "b", ""], [""] * 4, [None, 7, "x", "y"])
+    assert read.by_id.ids == {1: "7", 3: "y"}
+    assert warnings == ["documents: fields not used: title"]
+    with pytest.raises(RequestError, match=r"texts\[1\].text: is missing or null"):
+        read_documents({"texts": given}, "texts", LIMITS, [])

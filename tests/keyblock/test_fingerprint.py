@@ -1,0 +1,70 @@
+"""The name of a preparation changes with everything that changes what is prepared, and with nothing else."""
+
+import ast
+import inspect
+from importlib import import_module
+from pathlib import Path
+
+import pytest
+
+from keyblock.fingerprint import CODE, preparation_fingerprint
+from keyblock.frequencies import DocumentFrequencies
+from keyblock.pipeline import Pipeline, PipelineConfig
+from keyblock.tokenization import Tokenizer
+
+
+@pytest.fixture(scope="module")
+def tokenizer_file(backbone: Path) -> Path:
+    return backbone / "tokenizer.json"
+
+
+def test_it_is_the_same_each_time(pipeline: Pipeline, tokenizer_file: Path) -> None:
+    name = preparation_fingerprint(pipeline, tokenizer_file)
+    assert name == preparation_fingerprint(pipeline, tokenizer_file)
+    assert len(bytes.fromhex(name)) == 16
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"segmenter": {"name": "cogltx", "block_tokens": 40}},
+        {"analyzer": {"stem": False}},
+        {"packing": {"title_tokens": 8}},
+    ],
+)
+def test_another_preparation_has_another_name(pipeline: Pipeline, tokenizer_file: Path, change: dict[str, object]) -> None:
+    config = PipelineConfig.model_validate(pipeline.config.model_dump() | change)
+    other = Pipeline(config, pipeline.tokenizer, pipeline.frequencies)
+    assert preparation_fingerprint(other, tokenizer_file) != preparation_fingerprint(pipeline, tokenizer_file)
+
+
+def test_what_selects_and_packs_shares_the_name(pipeline: Pipeline, tokenizer_file: Path) -> None:
+    config = PipelineConfig.model_validate(
+        pipeline.config.model_dump() | {"selector": {"name": "first"}, "aggregator": {"name": "max"}}
+    )
+    other = Pipeline(config, pipeline.tokenizer, DocumentFrequencies(7, {}))
+    assert preparation_fingerprint(other, tokenizer_file) == preparation_fingerprint(pipeline, tokenizer_file)
+
+
+def test_another_tokenizer_has_another_name(pipeline: Pipeline, tokenizer_file: Path, tmp_path: Path) -> None:
+    other = tmp_path / "tokenizer.json"
+    other.write_bytes(tokenizer_file.read_bytes() + b"\n")
+    assert Tokenizer(other).ids("stone").tolist() == pipeline.tokenizer.ids("stone").tolist()
+    assert preparation_fingerprint(pipeline, other) != preparation_fingerprint(pipeline, tokenizer_file)
+
+
+def imported(name: str) -> set[str]:
+    """The modules of keyblock that one of them imports."""
+    nodes = ast.walk(ast.parse(inspect.getsource(import_module(name))))
+    froms = [node for node in nodes if isinstance(node, ast.ImportFrom) and node.module]
+    found = {f"keyblock.{alias.name}" for node in froms if node.module == "keyblock" for alias in node.names}
+    return found | {str(node.module) for node in froms if str(node.module).startswith("keyblock.")}
+
+
+def test_no_module_that_reads_or_cuts_documents_is_forgotten() -> None:
+    reached: set[str] = set()
+    todo = {"keyblock.reader", "keyblock.blocks", "keyblock.prepared", "keyblock.text"}
+    while todo:
+        reached |= todo
+        todo = {found for name in todo for found in imported(name)} - reached
+    assert reached - {"keyblock.registry"} <= {module.__name__ for module in CODE}  # the registry only finds segmenters by name

@@ -1,0 +1,72 @@
+from dataclasses import fields, replace
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from keyblock.pipeline import Pipeline, PipelineConfig
+from keyblock.prepared import PreparedDocument
+from service.store.base import HEAD
+from service.store.codec import VERSION, DamagedError, StoredDocument, decode, encode, pack_text
+
+ANY = st.text(st.characters(codec=None), max_size=200)
+WORDS = st.lists(st.sampled_from(["river ", "bridge. ", "\x00", "\ud800", "😀", "مرحبا ", "東京都。", "e\u0301"]), max_size=300)
+FINGERPRINT = bytes(range(16))
+
+
+def stored(pipeline: Pipeline, text: str, title: str = "", identity: str = "a", expires: int = 0) -> StoredDocument:
+    return StoredDocument(identity, title, pack_text(text), pipeline.prepare_document(text, title), FINGERPRINT, expires)
+
+
+def assert_equal(one: PreparedDocument, other: PreparedDocument) -> None:
+    for field in fields(PreparedDocument):
+        mine, theirs = getattr(one, field.name), getattr(other, field.name)
+        np.testing.assert_array_equal(mine, theirs, err_msg=field.name)
+        assert (mine.dtype, mine.shape) == (theirs.dtype, theirs.shape)
+
+
+@given(ANY | WORDS.map("".join), ANY, ANY, st.integers(0, 2**63))
+def test_any_document_comes_back(pipeline: Pipeline, text: str, title: str, identity: str, expires: int) -> None:
+    document = stored(pipeline, text, title, identity, expires)
+    content = encode(document)
+    found = decode(content)
+    assert (found.id, found.title, found.text, found.expires) == (identity, title, text, expires)
+    assert (found.fingerprint, found.head) == (FINGERPRINT, content[:HEAD])
+    assert_equal(found.prepared, document.prepared)
+
+
+@pytest.mark.parametrize("segmenter", ["cogltx", "window", "sentences"])
+def test_long_documents_of_every_segmenter(pipeline: Pipeline, segmenter: str) -> None:
+    config = PipelineConfig.model_validate({"segmenter": {"name": segmenter}})
+    document = stored(Pipeline(config, pipeline.tokenizer, pipeline.frequencies), "The river flooded the bridge. " * 20_000)
+    assert document.prepared.ends[-1] > 1 << 16
+    assert_equal(decode(encode(document)).prepared, document.prepared)
+
+
+def test_it_is_smaller_than_its_text_and_arrays(pipeline: Pipeline) -> None:
+    text = "".join(f"The river flooded bridge {number}. " for number in range(300))
+    document = stored(pipeline, text)
+    assert len(encode(document)) < 0.7 * (len(text) + document.prepared.nbytes)
+
+
+def test_two_writings_of_one_document_are_told_apart(pipeline: Pipeline) -> None:
+    document = stored(pipeline, "river")
+    assert len({encode(document)[:HEAD] for _ in range(50)}) == 50
+
+
+@given(st.data())
+def test_damage_is_seen(pipeline: Pipeline, data: st.DataObject) -> None:
+    content = encode(stored(pipeline, "The river flooded the bridge.", "Floods"))
+    at = data.draw(st.integers(0, len(content) - 1))
+    flipped = data.draw(st.integers(1, 255))
+    with pytest.raises(DamagedError):
+        decode(content[:at] + bytes([content[at] ^ flipped]) + content[at + 1 :])
+    with pytest.raises(DamagedError):
+        decode(content[:at])
+
+
+def test_another_version_is_named(pipeline: Pipeline) -> None:
+    content = encode(replace(stored(pipeline, "river")))
+    with pytest.raises(DamagedError, match=f"of format 9, and this version reads {VERSION}"):
+        decode(b"\x09" + content[1:])
