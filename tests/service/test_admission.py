@@ -122,7 +122,7 @@ def test_a_body_that_grows_beyond_the_room_is_refused() -> None:
 
 
 def test_requests_by_id_do_not_say_how_many_tokens_a_text_has() -> None:
-    work = admission(seconds_a_token=0.01, queued=1e9, max_wait_ms=1000)
+    work = admission(seconds_a_token=0.01, queued=1e9, max_wait_ms=1000, max_backlog_ms=10**12)
     with work.enter(1_000_000) as by_text:
         by_text.reads(10, 50.0, hurried=True)
     for _ in range(50):
