@@ -19,7 +19,7 @@ def test_health_is_answered_while_large_documents_are_prepared(bundle_path: Path
     server = subprocess.Popen(command, env=os.environ | {"KEYBLOCK_CACHE_BYTES": "0"}, stderr=subprocess.DEVNULL)
     try:
         wait_ready(port)
-        upload = Upload(port, make_body(20, 20_000))
+        upload = Upload(port, make_body(60, 20_000))
         upload.start()
         looks = watch(upload)
     finally:

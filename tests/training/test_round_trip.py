@@ -78,6 +78,8 @@ def test_a_small_recipe_trains_exports_and_serves(name: str, encoder: Path, toy:
     body = {"query": toy.query(query), "raw_scores": True, "return_blocks": True}
     body["documents"] = [{"id": d["doc_id"], "title": d["title"], "text": d["text"]} for d in documents]
     with TestClient(create_app(Settings(bundle=bundle, provider=Provider.CPU))) as client:
+        while client.get("/health/ready").status_code != 200:
+            assert client.get("/health/live").status_code == 200
         answer = client.post("/rerank", content=json.dumps(body))
     assert answer.status_code == 200, answer.text
     scores = {result["id"]: result["relevance_score"] for result in answer.json()["results"]}
