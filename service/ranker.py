@@ -52,12 +52,14 @@ class Outcome(NamedTuple):
         candidates: its documents in the order given.
         scored: their logits.
         unasked: blocks that a learned selector had no time for.
+        reckoned: tokens of one sequence a document, as they were reckoned beforehand.
     """
 
     plan: Plan
     candidates: list[Candidate]
     scored: Scored
-    unasked: int = 0
+    unasked: int
+    reckoned: float
 
 
 class Ranker:
@@ -170,7 +172,7 @@ class Ranker:
         stages.add("queue", scored.queue_seconds)
         stages.add("model", scored.model_seconds)
         stages.skip()
-        return Outcome(plan, candidates, scored, unasked)
+        return Outcome(plan, candidates, scored, unasked, work.tokens(plan.budget) / work.fed)
 
     def _library_for(self, call: Call) -> Library | None:
         """What a call has to ask for documents by id, if it has any. Raises RequestError 422 where there is no store."""
@@ -210,7 +212,7 @@ class Ranker:
 
     def rank(self, call: Call, outcome: Outcome) -> Ranking:
         """Order what was scored, and say what was not."""
-        plan, candidates, scored, _ = outcome
+        plan, candidates, scored = outcome.plan, outcome.candidates, outcome.scored
         ranking = rank(candidates, scored.logits, self._fusion, plan.budget, top_n=call.top_n, raw=call.raw_scores)
         self.metrics.add("documents", len(candidates))
         unknown = call.documents.by_id.unknown
@@ -222,7 +224,7 @@ class Ranker:
             call.warnings.append(f"documents without text to score, ranked last: {some(empty, 10)}")
         degraded = self._tell(call, outcome, ranking)
         if not degraded:
-            self._fed.measured(replace(self._work(call), fed=1.0).tokens(plan.budget), ranking.n_tokens)
+            self._fed.measured(outcome.reckoned, ranking.n_tokens)
         return replace(ranking, degraded=degraded)
 
     def _tell(self, call: Call, outcome: Outcome, ranking: Ranking) -> bool:
@@ -232,6 +234,8 @@ class Ranker:
         unscored = ranking.scored_by.count(ScoredBy.SELECTOR)
         told = {
             "tokens": outcome.plan.budget < usual and f"{outcome.plan.budget} tokens a document instead of {usual}",
+            "blocks": outcome.unasked
+            and f"{outcome.unasked} blocks were not scored in time, so that others may have been chosen in their place",
             "selector": unscored
             and f"{unscored} of {n} documents are ordered by their blocks alone, after those that the model scored",
             "order": unread and f"{unread} of {n} documents were not read and stay in the order given, last",

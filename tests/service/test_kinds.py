@@ -230,6 +230,19 @@ def test_a_failure_in_any_round_fails_that_request_and_no_other(settings: Settin
         assert client.get("/health/ready").status_code == 200
 
 
+def test_blocks_that_a_deadline_left_unscored_are_told(settings: Settings, parts: Parts) -> None:
+    """The selector hangs: the cheap one's order is all there is."""
+    with TestClient(create_app(settings, parts.ranker)) as client:
+        wait_for(lambda: parts.ranker.engine.ready)
+        parts.selector_graph.open.clear()
+        meta = client.post("/rerank", json={"query": QUERY, "documents": DOCUMENTS, "deadline_ms": 500}).json()["meta"]
+        parts.selector_graph.open.set()
+        assert meta["degraded"] is True
+        assert any("blocks were not scored in time" in warning for warning in meta["warnings"])
+        registry = parts.ranker.metrics.registry
+        assert registry.get_sample_value("keyblock_degraded_total", {"how": "blocks"}) == 1
+
+
 def test_a_batch_that_fails_one_request_spares_the_others_of_its_round(settings: Settings, parts: Parts) -> None:
     """Both requests wait while the selector stands; only one holds the word at which it then fails."""
     tokenizer = parts.ranker.bundle.tokenizer
