@@ -12,15 +12,7 @@ from starlette.exceptions import HTTPException
 from starlette.responses import PlainTextResponse, Response
 
 from keyblock import __version__
-from service import info
-from service.documents import delete_document, get_document, put_documents
-from service.endpoint import Exchange
-from service.errors import RequestError
-from service.examples import ANSWERS, EXAMPLES
-from service.ranker import Ranker
-from service.responses import error_response
-from service.settings import Settings
-from service.wire import (
+from keyblock.wire import (
     LINES_EXAMPLE,
     Deletion,
     DocumentLine,
@@ -31,6 +23,14 @@ from service.wire import (
     TeiErrorBody,
     TeiResult,
 )
+from service import info
+from service.documents import delete_document, get_document, put_documents
+from service.endpoint import Exchange
+from service.errors import RequestError
+from service.examples import ANSWERS, EXAMPLES
+from service.ranker import Ranker
+from service.responses import error_response
+from service.settings import Settings
 
 RERANK_PATHS = ("/rerank", "/v1/rerank", "/v2/rerank")
 JOINED_PATHS = ("/v1/v1/rerank", "/v1/v2/rerank")  # of a base with /v1 and a client that adds the version itself

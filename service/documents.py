@@ -11,6 +11,7 @@ from starlette.responses import Response
 from starlette.types import Message
 
 from keyblock.prepared import PreparedDocument
+from keyblock.wire import Deletion, StoredAnswer, StoredText, WrongLine
 from service import unpacking
 from service.admission import Place
 from service.endpoint import GONE
@@ -24,7 +25,6 @@ from service.responses import JSON, error_response
 from service.store.base import Item
 from service.store.codec import StoredDocument, encode, pack_text
 from service.store.library import OFF, Library
-from service.wire import Deletion, StoredAnswer, StoredText, WrongLine
 
 PIECE = 1 << 16  # bytes of the body that are read before a thread is asked to look at them
 HELD = 8 << 20  # bytes that an upload counts for among those in flight, until more is known

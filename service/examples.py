@@ -4,7 +4,7 @@ from typing import Any, NamedTuple
 
 from pydantic import BaseModel
 
-from service.wire import RerankRequest, TeiRequest
+from keyblock.wire import RerankRequest, TeiRequest
 
 
 class Example(NamedTuple):

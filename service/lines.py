@@ -4,12 +4,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+from keyblock.wire import LONGEST_ID, MOST_EXPIRES_IN, DocumentLine
 from service.dialects.reading import read_text
 from service.errors import RequestError
 from service.parsing import decode, json_type
 from service.settings import Limits
 from service.unpacking import Unpacking
-from service.wire import LONGEST_ID, MOST_EXPIRES_IN, DocumentLine
 
 BATCH_DOCUMENTS = 512
 BATCH_CHARS = 2_000_000

@@ -7,6 +7,7 @@ from typing import Any
 
 import orjson
 
+from keyblock.wire import BlockAnswer, DocumentAnswer, ErrorBody, Meta, Options, RerankAnswer, Result
 from service.answers import About, PiecesResponse, json_list
 from service.call import Call
 from service.dialects.fields import with_text_of
@@ -15,7 +16,6 @@ from service.dialects.tei import ERROR_TYPES
 from service.errors import RequestError, some
 from service.ranking import Ranking, ScoredBy
 from service.settings import Limits
-from service.wire import BlockAnswer, DocumentAnswer, ErrorBody, Meta, Options, RerankAnswer, Result
 
 NAME = "native"
 DOCUMENTS_PER_UNIT = 100  # Cohere bills a query with up to 100 documents as one search unit

@@ -7,11 +7,11 @@ from typing import Any, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
+from keyblock.wire import Document
 from service.call import Documents
 from service.errors import Path, RequestError, some
 from service.parsing import json_type
 from service.settings import Limits
-from service.wire import Document
 
 M = TypeVar("M", bound=BaseModel)
 Payload = dict[str, Any]

@@ -1,12 +1,12 @@
 """The dialect of text-embeddings-inference: `texts` in, a bare sorted list of all of them out."""
 
+from keyblock.wire import TeiErrorBody, TeiOptions, TeiResult
 from service.answers import About, PiecesResponse, json_list
 from service.call import Call
 from service.dialects.reading import Payload, read_documents, read_options, read_query
 from service.errors import RequestError
 from service.ranking import Ranking
 from service.settings import Limits
-from service.wire import TeiErrorBody, TeiOptions, TeiResult
 
 NAME = "tei"
 # its name for each of our stages; what the model selects is inference too

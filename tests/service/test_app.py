@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 from pydantic import TypeAdapter
 from starlette.testclient import TestClient
 
+from keyblock.wire import DocumentLine, ErrorBody, Options, RerankAnswer
 from service.app import JOINED_PATHS, RERANK_PATHS
 from service.examples import EXAMPLES
 from service.settings import Settings
-from service.wire import DocumentLine, ErrorBody, Options, RerankAnswer
 
 GOOD: dict[str, Any] = {"query": "river bridge", "documents": ["the river flooded the bridge", "a city"]}
 ANSWER = TypeAdapter(RerankAnswer)

@@ -7,9 +7,7 @@ from typing import Any
 import pytest
 from starlette.testclient import TestClient
 
-from service.app import DOCUMENT_ERRORS, ERRORS, OPERATIONS, RERANK_PATHS
-from service.metrics import STAGES, TABLE
-from service.wire import (
+from keyblock.wire import (
     Deletion,
     DocumentLine,
     Meta,
@@ -21,6 +19,8 @@ from service.wire import (
     StoredText,
     TeiOptions,
 )
+from service.app import DOCUMENT_ERRORS, ERRORS, OPERATIONS, RERANK_PATHS
+from service.metrics import STAGES, TABLE
 
 PAGE = (Path(__file__).parents[2] / "docs" / "api.md").read_text(encoding="utf-8")
 

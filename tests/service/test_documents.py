@@ -16,6 +16,7 @@ from pydantic import TypeAdapter
 from starlette.testclient import TestClient
 
 from keyblock.bundle import load_bundle, write_bundle
+from keyblock.wire import StoredAnswer
 from service import lines
 from service.app import create_app
 from service.documents import PIECE
@@ -25,7 +26,6 @@ from service.ranker import Ranker
 from service.settings import Settings
 from service.store.base import DEFAULT_NAMESPACE, Item
 from service.store.opening import open_store
-from service.wire import StoredAnswer
 from tests.service.faults import Connection, until, wait_for
 from tests.service.store.redis_server import MISSING, RedisServer, installed
 

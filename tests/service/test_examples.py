@@ -4,9 +4,9 @@ import pytest
 from pydantic import TypeAdapter
 from starlette.testclient import TestClient
 
+from keyblock.wire import RerankAnswer, TeiResult
 from service.app import RERANK_PATHS
 from service.examples import ANSWERS, EXAMPLES, Example
-from service.wire import RerankAnswer, TeiResult
 
 
 @pytest.mark.parametrize("example", EXAMPLES.values(), ids=EXAMPLES)

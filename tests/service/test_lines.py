@@ -8,11 +8,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import TypeAdapter, ValidationError
 
+from keyblock.wire import DocumentLine
 from service import lines
 from service.errors import RequestError
 from service.lines import Given, LineReader, Report, read_line
 from service.settings import Limits
-from service.wire import DocumentLine
 
 LIMITS = Limits(max_document_chars=50, max_body_bytes=300)
 TEXT = st.text(st.characters(codec=None), max_size=60)

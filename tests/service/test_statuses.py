@@ -11,12 +11,12 @@ from pydantic import TypeAdapter
 from starlette.testclient import TestClient
 
 from keyblock.bundle import load_bundle
+from keyblock.wire import ErrorBody, RerankAnswer, TeiErrorBody, TeiResult
 from service import endpoint
 from service.app import ERRORS, RERANK_PATHS, create_app
 from service.engine import Graphs
 from service.ranker import Ranker
 from service.settings import Settings
-from service.wire import ErrorBody, RerankAnswer, TeiErrorBody, TeiResult
 from tests.service.faults import PATIENCE, Faulty, wait_for
 
 NATIVE: dict[str, Any] = {"query": "river bridge", "documents": ["the river flooded the bridge", "a city"]}

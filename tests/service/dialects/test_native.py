@@ -2,10 +2,10 @@ import pytest
 from pydantic import TypeAdapter
 from starlette.testclient import TestClient
 
+from keyblock.wire import ErrorBody, Options, RerankAnswer
 from service.dialects import native
 from service.errors import RequestError
 from service.examples import EXAMPLES
-from service.wire import ErrorBody, Options, RerankAnswer
 
 TEXTS = ["the river flooded the old stone bridge", "a city of a million people", "every year the same"]
 ANSWER = TypeAdapter(RerankAnswer)

@@ -7,10 +7,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import TypeAdapter, ValidationError
 
+from keyblock.wire import Document, Options, RerankRequest
 from service.dialects.reading import read_documents, read_options, read_query, unknown_fields
 from service.errors import RequestError
 from service.settings import Limits
-from service.wire import Document, Options, RerankRequest
 
 LIMITS = Limits(max_documents=5, max_document_chars=10, max_query_chars=8)
 SCALARS = st.sampled_from([None, True, 0, 7, 1.5, "", "text", [], {}])

@@ -7,12 +7,12 @@ from starlette.testclient import TestClient
 
 from keyblock.fusion import Fusion
 from keyblock.packing import Packed
+from keyblock.wire import TeiErrorBody, TeiResult
 from service.answers import About
 from service.call import Call, Documents
 from service.dialects import NATIVE, TEI, spoken, tei
 from service.examples import EXAMPLES
 from service.ranking import Candidate, rank
-from service.wire import TeiErrorBody, TeiResult
 
 TEXTS = ["the river flooded the old stone bridge", "", "a city of a million people", "the river flooded the old stone bridge"]
 ANSWER = TypeAdapter(list[TeiResult])

@@ -1,4 +1,7 @@
-"""The shapes on the wire: requests as pydantic models, answers as typed dictionaries. Checks, /docs and tests read them here."""
+"""The shapes on the wire: requests as pydantic models, answers as typed dictionaries.
+
+The service's checks, /docs, the client and the tests read them here.
+"""
 
 from dataclasses import dataclass
 from typing import Annotated, Any, NotRequired, Self
