@@ -49,14 +49,15 @@ class Service:
     Args:
         threads: for preparing and computing.
         log: a file for what it prints.
+        port: to listen on; by default a free one.
         settings: more of its settings, by their names in service/settings.py.
 
     Raises:
         ServiceError: it ends, or is not ready in time.
     """
 
-    def __init__(self, threads: int, log: Path, **settings: object) -> None:
-        self.port = free_port()
+    def __init__(self, threads: int, log: Path, *, port: int = 0, **settings: object) -> None:
+        self.port = port or free_port()
         wanted = {"port": self.port, "threads": threads, "log_level": "warning", **settings}
         given = {f"KEYBLOCK_{name.upper()}": str(value) for name, value in wanted.items()}
         kept = {name: value for name, value in os.environ.items() if not name.startswith("KEYBLOCK_")}
@@ -79,11 +80,17 @@ class Service:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self.stop()
 
-    def stop(self) -> None:
-        """End the process."""
+    def stop(self) -> int:
+        """Ask the process to end, and wait for it; its exit code."""
         self._client.close()
         self._process.terminate()
-        self._process.wait(60)
+        return self._process.wait(60)
+
+    def kill(self) -> None:
+        """End the process as a machine's failure does."""
+        self._client.close()
+        self._process.kill()
+        self._process.wait()
 
     @property
     def alive(self) -> bool:

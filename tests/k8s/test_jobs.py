@@ -1,0 +1,60 @@
+"""The commands of the Jobs are commands, with flags that they know and recipes that are there."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from export.cli import main as export_main
+from tests.k8s.manifests import Manifest, containers, one, pods
+from training.cli import calibrate_main, train_main
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+
+
+def commands(built: dict[str, list[Manifest]]) -> dict[str, list[str]]:
+    jobs = dict(pods(built["jobs/one-gpu"]))
+    found = {one["name"]: one["command"] for pod in jobs.values() for one in containers(pod)}
+    trainer = one(built["jobs/several-gpus"], "TrainJob", "keyblock-train")["spec"]["trainer"]
+    return found | {"several": trainer["command"][2:] + trainer["args"]}
+
+
+def test_the_jobs_train_calibrate_and_export(built: dict[str, list[Manifest]]) -> None:
+    found = commands(built)
+    assert {name: command[0] for name, command in found.items()} == {
+        "train": "keyblock-train",
+        "several": "keyblock-train",
+        "calibrate": "keyblock-calibrate",
+        "export": "keyblock-export",
+    }
+    assert found["several"] == found["train"], "one GPU and several do the same"
+    assert found["train"][-1] == found["calibrate"][2] == found["export"][1], "one run"
+
+
+@pytest.mark.parametrize(
+    ("name", "main"),
+    [("train", train_main), ("calibrate", calibrate_main), ("export", export_main)],
+    ids=["train", "calibrate", "export"],
+)
+def test_their_flags_are_known(
+    built: dict[str, list[Manifest]], capsys: pytest.CaptureFixture[str], name: str, main: Callable[[list[str]], int]
+) -> None:
+    with pytest.raises(SystemExit):
+        main(["--help"])
+    told = capsys.readouterr().out
+    assert [argument for argument in commands(built)[name] if argument.startswith("--") and argument not in told] == []
+
+
+def test_the_recipe_is_in_the_image(built: dict[str, list[Manifest]]) -> None:
+    recipe = commands(built)["train"][1]
+    assert recipe.startswith("/training/recipes/")
+    assert (ROOT / recipe.removeprefix("/")).is_file()
+
+
+def test_a_job_that_was_killed_goes_on(built: dict[str, list[Manifest]]) -> None:
+    """A wrong recipe ends with 2 and is not tried again; what a node's end has stopped is."""
+    rules = one(built["jobs/one-gpu"], "Job", "keyblock-train")["spec"]["podFailurePolicy"]["rules"]
+    assert rules[0]["action"] == "FailJob"
+    assert rules[0]["onExitCodes"]["values"] == [2]
+    assert rules[1]["action"] == "Ignore"
+    assert [condition["type"] for condition in rules[1]["onPodConditions"]] == ["DisruptionTarget"]

@@ -1,0 +1,71 @@
+"""Everything that kustomize makes is what the API servers accept: no unknown field, no wrong type."""
+
+import copy
+import json
+from pathlib import Path
+
+import jsonschema
+import kubernetes_validate
+import pytest
+import yaml
+from kubeflow_trainer_api.models.trainer_v1alpha1_train_job import TrainerV1alpha1TrainJob
+
+from tests.k8s.manifests import K8S, Manifest, one
+
+VERSIONS = ("1.35", "1.37")  # of Kubernetes: from the first on, volumes may be images
+KINDS = frozenset(  # all of them, so that none is left out unnoticed
+    "ConfigMap Deployment HorizontalPodAutoscaler Ingress Job NetworkPolicy PersistentVolumeClaim PodDisruptionBudget PodMonitor "
+    "PrometheusRule ScaledObject Service ServiceAccount TrainJob".split()
+)
+
+
+def wrong(manifest: Manifest, schemas: Path) -> str | None:
+    """What an API server would say."""
+    try:
+        if manifest["kind"] == "TrainJob":
+            read = TrainerV1alpha1TrainJob.from_dict(copy.deepcopy(manifest))
+            return None if read is not None and read.to_dict() == manifest else "a field that the CRD does not know"
+        if (schema := schemas / f"{manifest['kind']}.json").exists():
+            jsonschema.validate(manifest, json.loads(schema.read_text(encoding="utf-8")))
+        else:
+            for version in VERSIONS:
+                kubernetes_validate.validate(manifest, version, strict=True)
+    except (jsonschema.ValidationError, kubernetes_validate.ValidationError, ValueError) as error:
+        return str(error).splitlines()[0]
+    return None
+
+
+def test_every_manifest_keeps_to_its_schema(built: dict[str, list[Manifest]], schemas: Path) -> None:
+    told = {json.dumps(manifest, sort_keys=True): name for name, manifests in built.items() for manifest in manifests}
+    different = [(name, json.loads(manifest)) for manifest, name in told.items()]
+    assert {manifest["kind"] for _, manifest in different} | {"PrometheusRule"} == KINDS
+    assert [f"{name}: {m['kind']}: {error}" for name, m in different if (error := wrong(m, schemas))] == []
+
+
+def test_a_namespace_alone(schemas: Path) -> None:
+    namespace = yaml.safe_load((K8S / "namespace.yaml").read_text(encoding="utf-8"))
+    assert wrong(namespace, schemas) is None
+    assert namespace["metadata"]["labels"]["pod-security.kubernetes.io/enforce"] == "restricted"
+
+
+@pytest.mark.parametrize(
+    ("variant", "kind", "path", "value"),
+    [
+        ("cpu", "Deployment", ("spec", "template", "spec", "containers", 0, "readinessprobe"), {}),
+        ("cpu", "Deployment", ("spec", "replicas"), "two"),
+        ("cpu", "NetworkPolicy", ("spec", "ingress", 0, "port"), 8000),
+        ("cpu-hpa-cpu", "HorizontalPodAutoscaler", ("spec", "minReplica"), 2),
+        ("cpu-keda", "ScaledObject", ("spec", "triggers", 0, "metadata", "treshold"), "1"),
+        ("monitoring", "PodMonitor", ("spec", "podMetricsEndpoints", 0, "interval"), "15 s"),
+        ("jobs/several-gpus", "TrainJob", ("spec", "trainer", "numNode"), 4),
+    ],
+)
+def test_what_is_misspelt_is_found(
+    built: dict[str, list[Manifest]], schemas: Path, variant: str, kind: str, path: tuple[str | int, ...], value: object
+) -> None:
+    manifest = copy.deepcopy(one(built[variant], kind, "keyblock-train" if kind == "TrainJob" else "keyblock"))
+    where = manifest
+    for step in path[:-1]:
+        where = where[step]
+    where[path[-1]] = value
+    assert wrong(manifest, schemas)

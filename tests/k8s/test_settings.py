@@ -1,0 +1,151 @@
+"""What the manifests set is what the service reads, and fits what they allow it."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from service.settings import Settings
+from tests.k8s.manifests import K8S, Manifest, one
+
+PREFIX = "KEYBLOCK_"
+UNITS = {"Ki": 2**10, "Mi": 2**20, "Gi": 2**30}
+
+
+def settings_of(manifests: list[Manifest], monkeypatch: pytest.MonkeyPatch) -> Settings:
+    """As a pod reads them."""
+    for name, value in one(manifests, "ConfigMap")["data"].items():
+        monkeypatch.setenv(name, value)
+    return Settings()
+
+
+def amount(quantity: str) -> int:
+    found = re.fullmatch(r"(\d+)([KMG]i)", quantity)
+    assert found, quantity
+    return int(found[1]) * UNITS[found[2]]
+
+
+def serving(built: dict[str, list[Manifest]]) -> dict[str, list[Manifest]]:
+    return {name: manifests for name, manifests in built.items() if not name.startswith("jobs/")}
+
+
+def test_every_name_is_a_setting_with_a_valid_value(built: dict[str, list[Manifest]], monkeypatch: pytest.MonkeyPatch) -> None:
+    known = {f"{PREFIX}{name}".upper() for name in Settings.model_fields}
+    for manifests in serving(built).values():
+        data = one(manifests, "ConfigMap")["data"]
+        assert set(data) <= known
+        with monkeypatch.context() as patch:
+            read = settings_of(manifests, patch)
+        assert {name: str(getattr(read, name.removeprefix(PREFIX).lower())) for name in data} == data
+
+
+def test_a_file_of_settings_says_something_new() -> None:
+    """Lines that repeat a default are noise, and go stale."""
+    lines = (K8S / "base" / "settings.env").read_text(encoding="utf-8").splitlines()
+    given = dict(line.split("=", 1) for line in lines if line and not line.startswith("#"))
+    same = [name for name, value in given.items() if str(Settings.model_fields[name.removeprefix(PREFIX).lower()].default) == value]
+    assert same in ([], ["KEYBLOCK_PORT", "KEYBLOCK_SHUTDOWN_SECONDS"])  # these two are tied to what the Deployment says
+
+
+def test_the_service_listens_where_it_is_asked(built: dict[str, list[Manifest]], monkeypatch: pytest.MonkeyPatch) -> None:
+    for manifests in serving(built).values():
+        with monkeypatch.context() as patch:
+            read = settings_of(manifests, patch)
+        container = one(manifests, "Deployment")["spec"]["template"]["spec"]["containers"][0]
+        assert (read.host, [read.port]) == ("0.0.0.0", [port["containerPort"] for port in container["ports"]])
+        assert {container[f"{kind}Probe"]["httpGet"]["port"] for kind in ("startup", "readiness", "liveness")} == {"http"}
+        assert one(manifests, "Service")["spec"]["ports"][0]["targetPort"] == "http"
+
+
+def test_a_pod_has_the_time_to_finish(cpu: list[Manifest], monkeypatch: pytest.MonkeyPatch) -> None:
+    """preStop, then what is in flight, then the end: all of it before the kubelet kills."""
+    pod = one(cpu, "Deployment")["spec"]["template"]["spec"]
+    asleep = pod["containers"][0]["lifecycle"]["preStop"]["sleep"]["seconds"]
+    assert pod["terminationGracePeriodSeconds"] >= asleep + settings_of(cpu, monkeypatch).shutdown_seconds + 5
+    ready = pod["containers"][0]["readinessProbe"]
+    assert asleep >= ready["periodSeconds"] + ready["timeoutSeconds"]
+
+
+def test_a_slow_start_is_no_failure(cpu: list[Manifest]) -> None:
+    spec = one(cpu, "Deployment")["spec"]
+    startup = spec["template"]["spec"]["containers"][0]["startupProbe"]
+    assert startup["periodSeconds"] * startup["failureThreshold"] == 120
+    assert spec["progressDeadlineSeconds"] > 2 * 120
+
+
+def test_probes_ask_paths_that_are_there(cpu: list[Manifest]) -> None:
+    from service.app import OPERATIONS
+
+    container = one(cpu, "Deployment")["spec"]["template"]["spec"]["containers"][0]
+    asked = {kind: container[f"{kind}Probe"]["httpGet"]["path"] for kind in ("startup", "readiness", "liveness")}
+    assert asked == {"startup": "/health/live", "readiness": "/health/ready", "liveness": "/health/live"}
+    assert set(asked.values()) <= set(OPERATIONS)
+
+
+def test_what_is_in_flight_and_cached_fits_the_memory(built: dict[str, list[Manifest]], monkeypatch: pytest.MonkeyPatch) -> None:
+    """A body is held once as bytes and again as text while it is read; the model and the interpreter want theirs."""
+    for name in ("cpu", "gpu"):
+        with monkeypatch.context() as patch:
+            read = settings_of(built[name], patch)
+        container = one(built[name], "Deployment")["spec"]["template"]["spec"]["containers"][0]
+        assert 4 * read.max_bytes_in_flight + read.cache_bytes <= amount(container["resources"]["limits"]["memory"])
+
+
+def test_the_proxy_lets_through_what_the_service_takes(built: dict[str, list[Manifest]]) -> None:
+    annotations = one(built["cpu-ingress"], "Ingress")["metadata"]["annotations"]
+    wanted = f"{Settings.model_fields['max_body_bytes'].default // 2**20}m"
+    assert annotations["nginx.org/client-max-body-size"] == wanted
+    assert annotations["nginx.ingress.kubernetes.io/proxy-body-size"] == wanted
+
+
+def test_a_gpu_is_asked_for_and_insisted_on(built: dict[str, list[Manifest]], monkeypatch: pytest.MonkeyPatch) -> None:
+    assert settings_of(built["gpu"], monkeypatch).provider == "cuda"
+    container = one(built["gpu"], "Deployment")["spec"]["template"]["spec"]["containers"][0]
+    assert container["resources"]["limits"]["nvidia.com/gpu"] == "1"
+
+
+def test_the_autoscalers_ask_for_a_metric_that_is_there(built: dict[str, list[Manifest]]) -> None:
+    from service.metrics import TABLE
+
+    gauges = {metric.name for metric in TABLE.values() if metric.kind == "gauge"}
+    hpa = one(built["cpu-hpa-queue"], "HorizontalPodAutoscaler")["spec"]["metrics"][0]["pods"]["metric"]["name"]
+    query = one(built["cpu-keda"], "ScaledObject")["spec"]["triggers"][0]["metadata"]["query"]
+    rule = (K8S / "components" / "hpa-queue" / "adapter-values.yaml").read_text(encoding="utf-8")
+    assert hpa in gauges
+    assert f"({hpa}{{" in query
+    assert f"seriesQuery: {hpa}{{" in rule
+
+
+def test_an_autoscaler_owns_the_number_of_replicas(built: dict[str, list[Manifest]]) -> None:
+    for name in ("hpa-cpu", "hpa-queue", "keda"):
+        assert "replicas" not in one(built[f"cpu-{name}"], "Deployment")["spec"]
+    assert one(built["cpu"], "Deployment")["spec"]["replicas"] >= 2
+
+
+def test_the_bundle_is_where_it_is_mounted(built: dict[str, list[Manifest]], monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("model-pvc", "model-image", "model-download"):
+        with monkeypatch.context() as patch:
+            bundle = settings_of(built[f"cpu-{name}"], patch).bundle
+        mounts = one(built[f"cpu-{name}"], "Deployment")["spec"]["template"]["spec"]["containers"][0]["volumeMounts"]
+        assert [m for m in mounts if bundle.is_relative_to(Path(m["mountPath"])) and m.get("readOnly")], (name, bundle)
+
+
+def test_another_setting_rolls_the_pods(built: dict[str, list[Manifest]]) -> None:
+    """The ConfigMap's name has a hash of what it holds, and the pods name it."""
+    for name in ("cpu", "gpu", "cpu-model-pvc"):
+        source = one(built[name], "Deployment")["spec"]["template"]["spec"]["containers"][0]["envFrom"][0]
+        assert source["configMapRef"]["name"] == one(built[name], "ConfigMap")["metadata"]["name"]
+    assert one(built["cpu"], "ConfigMap")["metadata"]["name"] != one(built["gpu"], "ConfigMap")["metadata"]["name"]
+
+
+def test_selectors_find_the_pods(built: dict[str, list[Manifest]]) -> None:
+    for manifests in serving(built).values():
+        labels = one(manifests, "Deployment")["spec"]["template"]["metadata"]["labels"].items()
+        chosen = [
+            one(manifests, "Deployment")["spec"]["selector"]["matchLabels"],
+            one(manifests, "Service")["spec"]["selector"],
+            one(manifests, "PodDisruptionBudget")["spec"]["selector"]["matchLabels"],
+            one(manifests, "NetworkPolicy")["spec"]["podSelector"]["matchLabels"],
+        ]
+        assert all(selector.items() <= labels for selector in chosen)
+    assert one(built["monitoring"], "PodMonitor")["spec"]["selector"]["matchLabels"].items() <= labels
