@@ -2,11 +2,12 @@
 
     python -m benchmarks.soak [--minutes 10] [--load 1.5] [--bundle models/default]
 
-Small, middling and huge requests, with and without deadlines, compressed, malformed, and clients that hang up, come at random
-times, whether those before are answered or not. The service computes in fp32, so that an accepted request's scores can be held to
-those of an idle service: equal to 1e-4. Refused ones must say when to come back, malformed ones what is wrong; nothing may be a
-5xx; a deadline is kept to the larger of 50 ms and a batch; memory stays within 5% of what it is after the first third. Before that:
-what a small request takes beside a huge one, as a multiple of what it takes alone. Ends with 1 when something did not hold.
+Small, middling and huge requests, with and without deadlines, compressed, malformed, of stored documents by their ids, and clients
+that hang up, come at random times, whether those before are answered or not; documents are stored anew all the while. The service
+computes in fp32, so that an accepted request's scores can be held to those of an idle service: equal to 1e-4. Refused ones must
+say when to come back, malformed ones what is wrong; nothing may be a 5xx; a deadline is kept to the larger of 50 ms and a batch;
+memory stays within 5% of what it is after the first third. Before that: what a small request takes beside a huge one, as a
+multiple of what it takes alone. Ends with 1 when something did not hold.
 """
 
 import argparse
@@ -33,7 +34,16 @@ from keyblock.runtime.cpus import default_threads
 
 ROOT = Path(__file__).resolve().parent.parent
 KINDS = {"small": (10, 200), "middling": (40, 400), "huge": (400, 500)}  # documents, words
-SHARES = {"small": 0.62, "middling": 0.16, "huge": 0.02, "hurried": 0.12, "malformed": 0.04, "gone": 0.04}
+SHARES = {
+    "small": 0.47,
+    "by id": 0.12,
+    "middling": 0.16,
+    "huge": 0.02,
+    "hurried": 0.12,
+    "stored": 0.03,
+    "malformed": 0.04,
+    "gone": 0.04,
+}
 POOL = {"small": 24, "middling": 8, "huge": 2}  # different requests of each kind
 DEADLINES = (50, 150, 400, 1000)  # milliseconds
 MALFORMED = (b"{", b"[]", b'{"query": "q"}', b'{"query": 1, "documents": ["a"]}', b'{"query": "q", "documents": []}', b"\xff\xfe")
@@ -50,6 +60,8 @@ class Known:
     body: bytes
     scores: dict[int, float]
     tokens: int
+    lines: bytes
+    by_id: bytes
 
 
 @dataclass
@@ -73,9 +85,10 @@ def main(options: argparse.Namespace) -> int:
     with tempfile.TemporaryDirectory() as folder:
         log = Path(folder) / "service.log"
         settings = {"bundle": options.bundle, "precision": "fp32", "cache_bytes": 4 << 20, "max_wait_ms": options.max_wait_ms}
+        settings["store"] = Path(folder) / "store"
         with Service(threads, log, **settings) as service:
             source = invented(options.bundle / "tokenizer.json")
-            pool = {kind: [learn(service, source, *KINDS[kind]) for _ in range(number)] for kind, number in POOL.items()}
+            pool = {kind: [learn(service, source, kind, n) for n in range(number)] for kind, number in POOL.items()}
             tally = Tally()
             print(f"provider: {service.info['provider']['why']}; {threads} threads")
             fairness(service, pool, tally)
@@ -88,12 +101,16 @@ def main(options: argparse.Namespace) -> int:
     return report(tally)
 
 
-def learn(service: Service, source: Source, documents: int, words: int) -> Known:
-    """A request, and the answer of an idle service."""
-    request = source.request(documents, words)
+def learn(service: Service, source: Source, kind: str, number: int) -> Known:
+    """A request, and the answer of an idle service; its documents are stored too."""
+    request = source.request(*KINDS[kind])
     answer = service.rank(request)
+    names = [f"{kind}-{number}-{n}" for n in range(len(request.documents))]
+    lines = b"".join(json.dumps({"id": i, "text": text}).encode() + b"\n" for i, text in zip(names, request.documents, strict=True))
+    httpx.put(f"{service.url}/documents", content=lines, timeout=600).raise_for_status()
     body = json.dumps({"query": request.query, "documents": request.documents}).encode()
-    return Known(body, dict(enumerate(answer.scores)), answer.tokens)
+    by_id = json.dumps({"query": request.query, "documents": [{"id": name} for name in names], "strict": True}).encode()
+    return Known(body, dict(enumerate(answer.scores)), answer.tokens, lines, by_id)
 
 
 def measure_capacity(service: Service, pool: dict[str, list[Known]]) -> float:
@@ -171,6 +188,10 @@ async def send(client: httpx.AsyncClient, kind: str, pool: dict[str, list[Known]
             deadline = random.choice(DEADLINES)
             body = json.dumps(json.loads(known.body) | {"deadline_ms": deadline}).encode()
             check_hurried(await client.post("/rerank", content=body), known, deadline, tally)
+        elif kind == "by id":
+            check_scores(await client.post("/rerank", content=known.by_id), kind, known, tally)
+        elif kind == "stored":
+            check_stored(await client.put("/documents", content=known.lines), known, tally)
         else:
             packed = random.random() < 0.2
             content = gzip.compress(known.body, 1) if packed else known.body
@@ -204,6 +225,14 @@ def check_malformed(response: httpx.Response, tally: Tally) -> None:
     if not refused(response, "malformed", tally):
         tally.outcomes["malformed told"] += 1
         tally.check(response.status_code in (400, 422), f"malformed: {response.status_code} {response.text[:200]}")
+
+
+def check_stored(response: httpx.Response, known: Known, tally: Tally) -> None:
+    """All of them are."""
+    if not refused(response, "stored", tally):
+        tally.outcomes["stored again"] += 1
+        whole = response.status_code == 200 and response.json()["stored"] == len(known.scores)
+        tally.check(whole, f"stored: {response.status_code} {response.text[:200]}")
 
 
 def check_scores(response: httpx.Response, kind: str, known: Known, tally: Tally) -> None:

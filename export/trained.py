@@ -1,6 +1,7 @@
 """What is exported: a training run's model and pipeline, or those of a bundle that is to be written anew."""
 
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -62,8 +63,8 @@ def _load_bundle(path: Path) -> Trained:
     manifest = bundle.manifest
     if manifest.aggregator or manifest.selector_graph:
         raise ExportError(f"{path}: a bundle of several graphs cannot be written anew; export the run that it was made from")
-    backbone = (manifest.provenance.get("recipe") or {}).get("backbone")
-    if not backbone:
+    backbone = _recipe(manifest.provenance).get("backbone")
+    if not isinstance(backbone, str) or not backbone:
         raise ExportError(f"{path}: does not say which backbone it was trained on; export the run that it was made from")
     try:
         model = read_ranker(path, backbone_path(backbone))
@@ -98,9 +99,14 @@ def _load_run(run: Path) -> Trained:
 
 def _selector_run(run: Path) -> str | None:
     """The run or bundle whose model selects for this one, as its recipe names it."""
-    recipe = _read_json(run / "provenance.json").get("recipe") or {}
-    selector: str | None = recipe.get("selector_run")
+    selector: str | None = _recipe(_read_json(run / "provenance.json")).get("selector_run")
     return selector
+
+
+def _recipe(provenance: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The recipe in a provenance, which is free in form."""
+    recipe = provenance.get("recipe")
+    return recipe if isinstance(recipe, dict) else {}
 
 
 def _check_positions(run: Path, pipeline: Pipeline, model: CrossEncoder) -> None:

@@ -35,12 +35,12 @@ class PageError(ValueError):
     """The page has no place for the tables; one line."""
 
 
-def put(page: Path, text: str) -> None:
+def put(page: Path, text: str, mark: str = BEGIN) -> None:
     """Put text between the page's marks. Raises PageError where they are missing."""
-    before, begin, rest = page.read_text(encoding="utf-8").partition(BEGIN)
+    before, begin, rest = page.read_text(encoding="utf-8").partition(mark)
     _, end, after = rest.partition(END)
     if not end:
-        raise PageError(f"{page} has no place for the tables: a line {BEGIN!r} and a line {END!r}")
+        raise PageError(f"{page} has no place for the tables: a line {mark!r} and a line {END!r}")
     page.write_text(f"{before}{begin}\n\n{text}\n\n{end}{after}", encoding="utf-8")
 
 

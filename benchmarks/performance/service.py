@@ -6,7 +6,7 @@ import re
 import subprocess
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from types import TracebackType
@@ -49,14 +49,20 @@ class Service:
     Args:
         threads: for preparing and computing.
         log: a file for what it prints.
+        command: what starts it, where that is not keyblock-serve.
         port: to listen on; by default a free one.
         settings: more of its settings, by their names in service/settings.py.
+
+    Attributes:
+        process: of the service.
 
     Raises:
         ServiceError: it ends, or is not ready in time.
     """
 
-    def __init__(self, threads: int, log: Path, *, port: int = 0, **settings: object) -> None:
+    def __init__(
+        self, threads: int, log: Path, command: Sequence[str] = (str(COMMAND),), *, port: int = 0, **settings: object
+    ) -> None:
         self.port = port or free_port()
         wanted = {"port": self.port, "threads": threads, "log_level": "warning", **settings}
         given = {f"KEYBLOCK_{name.upper()}": str(value) for name, value in wanted.items()}
@@ -65,7 +71,7 @@ class Service:
         self._log = log
         started = time.perf_counter()
         with log.open("wb") as output:
-            self._process = subprocess.Popen([str(COMMAND)], env=kept | given, stdout=output, stderr=subprocess.STDOUT)
+            self.process = subprocess.Popen(command, env=kept | given, stdout=output, stderr=subprocess.STDOUT)
         self._client = httpx.Client(base_url=self.url, timeout=REQUEST_SECONDS)
         try:
             self._wait_ready()
@@ -83,25 +89,25 @@ class Service:
     def stop(self) -> int:
         """Ask the process to end, and wait for it; its exit code."""
         self._client.close()
-        self._process.terminate()
-        return self._process.wait(60)
+        self.process.terminate()
+        return self.process.wait(60)
 
     def kill(self) -> None:
         """End the process as a machine's failure does."""
         self._client.close()
-        self._process.kill()
-        self._process.wait()
+        self.process.kill()
+        self.process.wait()
 
     @property
     def alive(self) -> bool:
         """Whether the process runs."""
-        return self._process.poll() is None
+        return self.process.poll() is None
 
     def _wait_ready(self) -> None:
         until = time.perf_counter() + START_SECONDS
         while time.perf_counter() < until:
-            if self._process.poll() is not None:
-                raise ServiceError(f"keyblock-serve ended with {self._process.returncode}: {last_line(self._log)}")
+            if self.process.poll() is not None:
+                raise ServiceError(f"keyblock-serve ended with {self.process.returncode}: {last_line(self._log)}")
             try:
                 if self._client.get("/health/ready").status_code == 200:
                     return
@@ -123,7 +129,7 @@ class Service:
 
     def resident(self) -> int:
         """Bytes of memory that the process holds."""
-        status = Path(f"/proc/{self._process.pid}/status").read_text(encoding="utf-8")
+        status = Path(f"/proc/{self.process.pid}/status").read_text(encoding="utf-8")
         return int(found[1]) * 1024 if (found := re.search(r"VmRSS:\s+(\d+) kB", status)) else 0
 
     def cached(self) -> int:

@@ -102,11 +102,6 @@ class Session:
             )
         return np.asarray(outputs, dtype=np.float32)
 
-    def warm_up(self, shapes: Sequence[tuple[int, int]]) -> None:
-        """Run every (rows, length) once, so that no request pays for a first time. Raises ScoreError."""
-        for shape in shapes:
-            self.score(np.zeros(shape, np.int64), np.zeros(shape, np.int64), np.ones(shape, np.int64))
-
 
 def open_graph(graph_path: Path, choice: Choice, threads: int) -> Any:
     """An ONNX Runtime session. Raises ProviderError and SessionError; see Session."""

@@ -4,9 +4,9 @@ from typing import Any
 import httpx
 import pytest
 
-from benchmarks.soak import GROWTH, Known, Tally, check_hurried, check_malformed, check_scores, report
+from benchmarks.soak import GROWTH, Known, Tally, check_hurried, check_malformed, check_scores, check_stored, report
 
-KNOWN = Known(b"{}", {0: 0.25, 1: 0.75}, 100)
+KNOWN = Known(b"{}", {0: 0.25, 1: 0.75}, 100, b"", b"{}")
 
 
 def response(status: int = 200, results: Any = None, degraded: bool = False, total: float = 5.0, **headers: str) -> httpx.Response:
@@ -78,3 +78,12 @@ def test_the_report_judges(
     printed = capsys.readouterr().out
     assert (told or "all held") in printed
     assert GROWTH > 1
+
+
+def test_what_is_stored_is_stored_whole() -> None:
+    tally = Tally()
+    check_stored(httpx.Response(200, json={"stored": 2}), KNOWN, tally)
+    assert (tally.wrong, tally.outcomes["stored again"]) == ([], 1)
+    check_stored(httpx.Response(200, json={"stored": 1}), KNOWN, tally)
+    check_stored(httpx.Response(507, json={"message": "full"}), KNOWN, tally)
+    assert len(tally.wrong) == 2

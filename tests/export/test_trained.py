@@ -1,5 +1,6 @@
 """What can be exported; damaged runs are in test_exporter."""
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -53,4 +54,8 @@ def test_a_bundle_that_cannot_be_read_back(tmp_path: Path, run: Path, save_run: 
         export_run(tmp_path / "wide", tmp_path / "again", Options(**FEW))
     export_run(run, tmp_path / "plain", Options(**FEW))
     with pytest.raises(ExportError, match="does not say which backbone it was trained on; export the run"):
+        export_run(tmp_path / "plain", tmp_path / "again", Options(**FEW))
+    manifest = tmp_path / "plain" / "bundle.json"
+    manifest.write_text(json.dumps(json.loads(manifest.read_text()) | {"provenance": {"recipe": "by hand"}}))
+    with pytest.raises(ExportError, match="does not say which backbone"):
         export_run(tmp_path / "plain", tmp_path / "again", Options(**FEW))

@@ -106,13 +106,6 @@ def test_memory_that_does_not_do_is_told_apart(graph: Path, monkeypatch: pytest.
         session.score(*batch(2, 4))
 
 
-def test_warm_up_runs_each_shape(graph: Path) -> None:
-    session = Session(graph, Provider.CPU, threads=1)
-    session.warm_up([(1, 32), (4, 64)])
-    with pytest.raises(ScoreError, match=r"\(2, 0\)"):
-        session.warm_up([(1, 32), (2, 0)])
-
-
 @pytest.mark.parametrize("provider", ["cpu", OPENVINO])
 @pytest.mark.parametrize("content", [b"", b"no graph at all", bytes(1000)])
 def test_a_file_that_is_no_graph(tmp_path: Path, provider: str, content: bytes) -> None:

@@ -1,0 +1,81 @@
+"""python -m benchmarks.faults: see the package."""
+
+import argparse
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import httpx
+
+import benchmarks.faults
+from benchmarks.faults import connections, model, processes, stores
+from benchmarks.faults.drill import NotHeldError, SkipError
+from benchmarks.performance.report import put
+from benchmarks.performance.service import ServiceError
+
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "faults.md"
+MARK = "<!-- what happened: python -m benchmarks.faults --publish writes from here -->"
+FAULTS: tuple[Callable[[Path], str], ...] = (
+    model.one_input_fails,
+    model.thread_killed,
+    model.model_hangs,
+    model.out_of_memory,
+    stores.directory_full,
+    stores.directory_read_only,
+    stores.disk_full,
+    stores.killed_while_writing,
+    stores.redis_stopped,
+    processes.terminated_under_load,
+    processes.killed_under_load,
+    processes.clock_jumps,
+    connections.idle_connections,
+    connections.slow_clients,
+)
+
+
+def name_of(fault: Callable[[Path], str]) -> str:
+    """As the command line has it."""
+    return fault.__name__.replace("_", "-")
+
+
+def main(options: argparse.Namespace) -> int:
+    """Do each, print what happened; the exit code."""
+    rows, bad = [], 0
+    for fault in FAULTS:
+        if options.only and name_of(fault) not in options.only:
+            continue
+        held, happened = done(fault)
+        bad += not held
+        rows.append(f"| {(fault.__doc__ or '').strip().rstrip('.')} | {happened} | `{name_of(fault)}` |")
+        print(rows[-1], flush=True)
+    if options.publish and not bad:
+        put(PAGE, "\n".join(["| fault | what happened | |", "|---|---|---|", *rows]), MARK)
+    return 1 if bad else 0
+
+
+def done(fault: Callable[[Path], str]) -> tuple[bool, str]:
+    """Whether all held under it, and what happened."""
+    started = time.monotonic()
+    with tempfile.TemporaryDirectory() as folder:
+        try:
+            return True, fault(Path(folder))
+        except SkipError as why:
+            return True, f"not done here: {why}"
+        except (NotHeldError, ServiceError, httpx.HTTPError) as error:
+            return False, f"**DID NOT HOLD** after {time.monotonic() - started:.0f} s: {error}"
+
+
+def parser() -> argparse.ArgumentParser:
+    """The command line."""
+    made = argparse.ArgumentParser(
+        "python -m benchmarks.faults", description=benchmarks.faults.__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    made.add_argument("--only", nargs="+", choices=[name_of(fault) for fault in FAULTS], metavar="NAME", help="these faults")
+    made.add_argument("--publish", action="store_true", help="put the table into docs/faults.md")
+    return made
+
+
+if __name__ == "__main__":
+    sys.exit(main(parser().parse_args()))

@@ -1,0 +1,158 @@
+"""What every fault is done with: a service of its own, requests whose answers are known, and clients that ask all the while."""
+
+import json
+import sys
+import threading
+import time
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import httpx
+
+from benchmarks.performance.service import Service
+from keyblock.runtime.cpus import default_threads
+
+FAULTY = (sys.executable, "-m", "benchmarks.faults.serving")
+PATIENCE = 120.0  # seconds
+TOLERANCE = 1e-4
+WORDS = 300  # of a document, about
+CLIENTS = 3
+
+
+class NotHeldError(AssertionError):
+    """Something that must hold under a fault does not; one line."""
+
+
+class SkipError(RuntimeError):
+    """A fault cannot be done here; one line that says why."""
+
+
+def must(held: object, what: str) -> None:
+    """Raises NotHeldError unless it held."""
+    if not held:
+        raise NotHeldError(what)
+
+
+def until(condition: Any, what: str, seconds: float = PATIENCE) -> float:
+    """Wait for it; the seconds it took. Raises NotHeldError when it does not come."""
+    started = time.monotonic()
+    while not condition():
+        must(time.monotonic() - started < seconds, f"{what}: not within {seconds:g} s")
+        time.sleep(0.01)
+    return time.monotonic() - started
+
+
+def request(name: str, documents: int = 10, *, extra: str = "", **more: object) -> dict[str, Any]:
+    """A request whose documents say its name; its query says `extra` too, so that every sequence does."""
+    texts = [f"{name} number {n} crosses the river at bridge {n * n}. " * (WORDS // 9) for n in range(documents)]
+    return {"query": f"river bridge {name} {extra}", "documents": texts, **more}
+
+
+@dataclass
+class Asked:
+    """What clients were answered meanwhile.
+
+    Attributes:
+        statuses: how often each was.
+        wrong: answers whose scores are not those of an idle service.
+        lost: connections that ended without an answer.
+    """
+
+    statuses: Counter[int] = field(default_factory=Counter)
+    wrong: list[str] = field(default_factory=list)
+    lost: int = 0
+
+    def check(self, allowed: tuple[int, ...] = (200,), lost: int = 0) -> str:
+        """What they were told, in words. Raises NotHeldError where that is not allowed."""
+        must(not self.wrong, f"{len(self.wrong)} wrong answers, such as {self.wrong[:1]}")
+        must(set(self.statuses) <= set(allowed), f"clients were answered {dict(self.statuses)}")
+        must(self.lost <= lost, f"{self.lost} clients lost their connection")
+        must(self.statuses[200], "no client was answered")
+        return ", ".join(f"{number:,} x {status}" for status, number in sorted(self.statuses.items()))
+
+
+class Drill:
+    """A service and those who ask it.
+
+    Args:
+        service: running.
+    """
+
+    def __init__(self, service: Service) -> None:
+        self.service = service
+        self.client = httpx.Client(base_url=service.url, timeout=PATIENCE)
+        self.known = {name: self.scores(request(name)) for name in ("otter", "heron", "newt", "carp")[:CLIENTS]}
+
+    def post(self, body: Mapping[str, object]) -> httpx.Response:
+        """POST /rerank."""
+        return self.client.post("/rerank", content=json.dumps(body).encode())
+
+    def scores(self, body: Mapping[str, object]) -> list[float]:
+        """Scores in the order given. Raises NotHeldError where the answer is none."""
+        response = self.post(body)
+        must(response.status_code == 200, f"{response.status_code} {response.text[:200]}")
+        return in_order(response.json())
+
+    def health(self) -> tuple[int, int]:
+        """Statuses of /health/live and /health/ready."""
+        return self.client.get("/health/live").status_code, self.client.get("/health/ready").status_code
+
+    def metric(self, name: str) -> float:
+        """The sum of a metric's samples."""
+        lines = self.client.get("/metrics").text.splitlines()
+        return sum(float(line.rpartition(" ")[2]) for line in lines if line.partition("{")[0].partition(" ")[0] == name)
+
+    @contextmanager
+    def asking(self) -> Iterator[Asked]:
+        """Clients ask one request after the other, each on a connection of its own, until the block ends."""
+        asked, stop = Asked(), threading.Event()
+        threads = [threading.Thread(target=self._ask, args=(name, asked, stop)) for name in self.known]
+        for thread in threads:
+            thread.start()
+        try:
+            until(lambda: asked.statuses[200], "a client is answered")
+            yield asked
+        finally:
+            stop.set()
+            for thread in threads:
+                thread.join(PATIENCE)
+
+    def _ask(self, name: str, asked: Asked, stop: threading.Event) -> None:
+        body, known = json.dumps(request(name)).encode(), self.known[name]
+        with httpx.Client(base_url=self.service.url, timeout=PATIENCE) as client:
+            while not stop.is_set():
+                try:
+                    response = client.post("/rerank", content=body)
+                except httpx.TransportError:
+                    asked.lost += 1
+                    time.sleep(0.05)
+                    continue
+                asked.statuses[response.status_code] += 1
+                if response.status_code == 200:
+                    off = max(abs(a - b) for a, b in zip(in_order(response.json()), known, strict=True))
+                    if off > TOLERANCE:
+                        asked.wrong.append(f"{name}: a score is off by {off:.2g}")
+
+
+def in_order(answer: Mapping[str, Any]) -> list[float]:
+    """Scores in the order of the documents."""
+    return [result["relevance_score"] for result in sorted(answer["results"], key=lambda result: result["index"])]
+
+
+@contextmanager
+def drill(folder: Path, command: tuple[str, ...] | None = None, **settings: object) -> Iterator[Drill]:
+    """A service with these settings, computing in fp32 so that scores can be compared, and whoever asks it."""
+    given = {"precision": "fp32", **settings}
+    folder.mkdir(parents=True, exist_ok=True)
+    threads = default_threads()
+    log = folder / f"service-{time.monotonic_ns()}.log"
+    with Service(threads, log, command, **given) if command else Service(threads, log, **given) as service:
+        made = Drill(service)
+        try:
+            yield made
+        finally:
+            made.client.close()

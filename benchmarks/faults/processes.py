@@ -1,0 +1,49 @@
+"""Faults of the process and of what it stands on."""
+
+import signal
+from pathlib import Path
+
+from benchmarks.faults.drill import FAULTY, drill, must, request
+from benchmarks.faults.serving import CLOCK_JUMP
+from benchmarks.faults.stores import by_id, lines
+
+
+def terminated_under_load(folder: Path) -> str:
+    """SIGTERM while clients ask."""
+    with drill(folder) as it:
+        with it.asking() as asked:
+            it.service.process.send_signal(signal.SIGTERM)
+            code = it.service.process.wait(60)
+        must(code == 0, f"the exit code is {code}")
+        must(not asked.wrong and set(asked.statuses) <= {200, 503}, f"{asked.statuses}, {asked.wrong[:1]}")
+        return f"exit code 0; every request that was accepted is answered ({dict(asked.statuses)}), later connections are refused"
+
+
+def killed_under_load(folder: Path) -> str:
+    """SIGKILL while clients ask, and a start after it."""
+    store = folder / "store"
+    with drill(folder, store=store) as it:
+        it.client.put("/documents", content=lines(["a", "b"])).raise_for_status()
+        with it.asking() as asked:
+            it.service.process.kill()
+            it.service.process.wait(60)
+        must(not asked.wrong and set(asked.statuses) == {200}, f"{asked.statuses}, {asked.wrong[:1]}")
+    with drill(folder, store=store) as it:
+        must(it.post(by_id(["a", "b"])).status_code == 200, "the store is not what it was")
+        return f"clients lose their connection, no answer is wrong; ready {it.service.start_seconds:.1f} s after a start"
+
+
+def clock_jumps(folder: Path) -> str:
+    """The wall clock jumps a day ahead under load."""
+    with drill(folder, FAULTY, store=folder / "store") as it:
+        kept, gone = lines(["kept"]), lines(["gone"]).replace(b'"text"', b'"expires_in": 3600, "text"')
+        it.client.put("/documents", content=kept + gone).raise_for_status()
+        must(it.post(by_id(["kept", "gone"])).status_code == 200, "they are not stored")
+        with it.asking() as asked:
+            it.service.process.send_signal(CLOCK_JUMP)
+            hurried = [it.post(request("newt", deadline_ms=60_000)).json()["meta"]["degraded"] for _ in range(5)]
+        must(not any(hurried), "a deadline of a minute degrades")
+        must(it.health() == (200, 200), f"health is {it.health()}")
+        must(it.post(by_id(["kept"])).status_code == 200, "a document without expiry has gone")
+        must(it.post(by_id(["gone"])).status_code == 422, "a document whose hour is over is there")
+        return f"deadlines, queue and health do not see it ({asked.check()}); a stored document with an hour to live has expired"
