@@ -38,7 +38,7 @@ def parser() -> argparse.ArgumentParser:
         choices=list(VariantKind),
         action="append",
         default=[],
-        help="graphs beside the bundle's own: int8 for CPUs without bf16, fp16 for CUDA; repeatable; a bundle loses those not named",
+        help="graphs beside the bundle's own: int8 for CPUs without bf16, fp16 for CUDA; repeatable; others of a bundle go",
     )
     made.add_argument("--name", default="", help="the model's name; its run's or bundle's when left out")
     made.add_argument("--overwrite", action="store_true", help="replace the bundle that stands at --out")
