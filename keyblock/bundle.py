@@ -143,6 +143,11 @@ class Manifest(BaseModel):
         kinds: list[Manifest | Variant] = [self, *self.variants.values()]
         return [entry for kind in kinds for entry in (kind.graph, kind.selector_graph) if entry is not None]
 
+    def graphs_for(self, precision: str) -> "Manifest | Variant":
+        """Whose graphs compute in this precision: a variant that is made for it; where there is none, the bundle's own do."""
+        made_for_it = (variant for name, variant in self.variants.items() if name == precision)
+        return next(made_for_it, self)
+
     @property
     def needed(self) -> list[str]:
         """The files without which the bundle is none."""
@@ -176,9 +181,13 @@ class Bundle:
         Args:
             precision: what they are to be computed in; where no variant is made for it, the bundle's own graphs are meant.
         """
-        variants = (variant for name, variant in self.manifest.variants.items() if name == precision)
-        kind: Manifest | Variant = next(variants, self.manifest)
+        kind = self.manifest.graphs_for(precision)
         return self.path / kind.graph.file, self.path / kind.selector_graph.file if kind.selector_graph else None
+
+    def check_files(self) -> None:
+        """Raise BundleError unless every file still is what the manifest says: what was read since was of this bundle."""
+        for name, entry in self.manifest.files.items():
+            _verify(self.path / name, entry)
 
 
 def load_bundle(path: str | Path) -> Bundle:

@@ -17,7 +17,7 @@ from service.pace import Pace
 from service.settings import Limits
 
 SecondsAhead = Callable[[float], float]
-"""From the tokens of a newcomer to the seconds until the model is done with its share of what it has."""
+"""From the seconds that a newcomer needs the model to the seconds until it is done with its share of what it has."""
 
 
 @dataclass(slots=True)
@@ -35,23 +35,20 @@ class Admission:
     Args:
         limits: of what may be in flight.
         ahead: what the model has to do before it is done with a newcomer.
-        pace: of the model, a token.
         metrics: counts refusals.
     """
 
-    def __init__(self, limits: Limits, ahead: SecondsAhead, pace: Pace, metrics: Metrics) -> None:
+    def __init__(self, limits: Limits, ahead: SecondsAhead, metrics: Metrics) -> None:
         self.load = Load()
         self._limits = limits
         self._ahead = ahead
-        self._pace = pace
         self._metrics = metrics
-        self._unqueued: dict[Place, float] = {}  # tokens of those that the model does not have yet
-        self._tokens_a_byte = Pace()
+        self._unqueued: dict[Place, float] = {}  # seconds of those that the model does not have yet
+        self._seconds_a_byte = Pace()  # whichever model it is that they ask
 
-    def wait_seconds(self, tokens: float = math.inf) -> float:
-        """How long a newcomer with so many tokens waits for others; by default until all that is in flight is done."""
-        shares = sum(min(theirs, tokens) for theirs in self._unqueued.values())
-        return self._ahead(tokens) + self._pace.estimate(shares)
+    def wait_seconds(self, own: float = math.inf) -> float:
+        """How long a newcomer with so many seconds of its own waits for others; by default until all that is in flight is done."""
+        return self._ahead(own) + sum(min(theirs, own) for theirs in self._unqueued.values())
 
     def enter(self, n_bytes: int) -> "Place":
         """Let a request in whose body has so many bytes, as declared.
@@ -62,7 +59,7 @@ class Admission:
             RequestError: 429, with the seconds after which to try again.
         """
         load, limits = self.load, self._limits
-        self.check_wait(self._tokens_a_byte.estimate(n_bytes))
+        self.check_wait(self._seconds_a_byte.estimate(n_bytes))
         if load.requests >= limits.max_requests_in_flight:
             raise self._refusal("requests", f"{load.requests} requests are in flight, which is the limit")
         place = Place(self)
@@ -76,9 +73,9 @@ class Admission:
         if others and others + held + more > most:
             raise self._refusal("bytes", f"requests in flight hold {self.load.bytes} bytes, and the limit is {most}")
 
-    def check_wait(self, tokens: float) -> None:
-        """Raise RequestError 429 when so many tokens would have to wait too long for others."""
-        wait, most = self.wait_seconds(tokens), self._limits.max_wait_ms / 1000
+    def check_wait(self, own: float) -> None:
+        """Raise RequestError 429 when so many seconds of work would have to wait too long for others."""
+        wait, most = self.wait_seconds(own), self._limits.max_wait_ms / 1000
         if wait > most:
             raise self._refusal("wait", f"it would wait {wait:.1f} s for others, and the limit is {most:g} s", wait - most)
         backlog, most = self.wait_seconds(), self._limits.max_backlog_ms / 1000
@@ -92,14 +89,14 @@ class Admission:
             raise self._refusal("documents", f"requests in flight hold {held} documents, and the limit is {most}")
 
     def queued(self, place: "Place") -> None:
-        """The model has its tokens now, and counts them itself."""
+        """The model has its work now, and counts it itself."""
         self._unqueued.pop(place, None)
 
-    def reads(self, place: "Place", n_bytes: int, tokens: float) -> None:
-        """It has so many bytes of text (0 where most of it is stored), and is going to be about so many tokens."""
-        self._unqueued[place] = tokens
+    def reads(self, place: "Place", n_bytes: int, seconds: float) -> None:
+        """It has so many bytes of text (0 where most of it is stored), and is going to take the model about so many seconds."""
+        self._unqueued[place] = seconds
         if n_bytes:
-            self._tokens_a_byte.measured(n_bytes, tokens)
+            self._seconds_a_byte.measured(n_bytes, seconds)
 
     def _refusal(self, why: str, problem: str, seconds: float | None = None) -> RequestError:
         """Where counts are too large, half of what is in flight is to be done first."""
@@ -134,19 +131,19 @@ class Place:
             self._admission.load.bytes += more
             self._held.bytes = n_bytes
 
-    def reads(self, n_documents: int, tokens: float, *, hurried: bool, by_text: bool = True) -> None:
-        """It asks for so many documents, which are going to be about so many tokens.
+    def reads(self, n_documents: int, seconds: float, *, hurried: bool, by_text: bool = True) -> None:
+        """It asks for so many documents, which are going to take the model about so many seconds.
 
         Raises RequestError 429 when there is no room, or others keep it waiting for too long; the latter not where it is hurried:
-        it has a deadline, and is answered in time with what can be done. By text: its tokens are of the bytes that it has sent.
+        it has a deadline, and is answered in time with what can be done. By text: they are for the bytes that it has sent.
         """
         self._admission.check_documents(n_documents)
         if not hurried:
-            self._admission.check_wait(tokens)
+            self._admission.check_wait(seconds)
         self._held.documents = n_documents
         self._admission.load.documents += n_documents
-        self._admission.reads(self, self._held.bytes if by_text else 0, tokens)
+        self._admission.reads(self, self._held.bytes if by_text else 0, seconds)
 
     def queued(self) -> None:
-        """The model has its tokens now, and counts them itself."""
+        """The model has its work now, and counts it itself."""
         self._admission.queued(self)

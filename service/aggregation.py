@@ -4,10 +4,13 @@ A learned aggregator runs on the model's thread, between batches: in parts of at
 the others for long, and in a few fixed shapes, as batches have them.
 """
 
+import time
+
 import numpy as np
 from numpy.typing import NDArray
 
 from keyblock.aggregation import Aggregator, Combine, aggregate
+from service.pace import Pace
 
 EXPECTED_PASSAGES = 16  # of a document where the pipeline sets no number; more are combined as well, but not warmed up
 
@@ -20,15 +23,19 @@ class Aggregation:
         counts: shape (n_documents,), sequences of each.
         combine: the learned module, for ``states``.
         cap: sequences in a part, padding included.
+        pace: is told how long a document takes.
 
     Attributes:
         logits: shape (n_documents,), -inf for a document without a sequence, and as long as it is not `done`.
     """
 
-    def __init__(self, aggregator: Aggregator, counts: NDArray[np.intp], combine: Combine | None, cap: int) -> None:
+    def __init__(
+        self, aggregator: Aggregator, counts: NDArray[np.intp], combine: Combine | None, cap: int, pace: Pace | None = None
+    ) -> None:
         self.logits = np.full(len(counts), -np.inf, dtype=np.float32)
         self._aggregator = aggregator
         self._combine_and_cap = combine, cap
+        self._pace = pace or Pace()
         self._combine = None if combine is None else in_fixed_shapes(combine)
         self._counts = counts
         self._parts = parts(counts, cap)
@@ -47,7 +54,7 @@ class Aggregation:
 
         Raises what the learned module raises.
         """
-        n_documents = 0
+        started, n_documents = time.perf_counter(), 0
         for _ in range(1 if self._aggregator.learned else len(self._parts)):
             documents = self._parts.pop()
             n_documents += len(documents)
@@ -56,6 +63,7 @@ class Aggregation:
             else:
                 rows, counts = self._rows(documents), self._counts[documents]
                 self.logits[documents] = aggregate(self._aggregator, outputs[rows], counts, self._combine)
+        self._pace.measured(n_documents, time.perf_counter() - started)
         return n_documents
 
     def of_known(self, outputs: NDArray[np.float32], scored: NDArray[np.bool_]) -> NDArray[np.float32]:

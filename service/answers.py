@@ -16,7 +16,7 @@ class About:
     """What an answer says beside its results.
 
     Attributes:
-        model: the bundle's name.
+        model: its name.
         path: of the request.
         timings_ms: by stage, and their `total`.
     """

@@ -10,16 +10,16 @@ ENTRY_BYTES = 1400  # what an entry costs beside its arrays' data: seven array h
 LARGEST_SHARE = 8  # a document larger than an eighth of the cache would push out too much
 
 
-def content_key(text: str, title: str) -> bytes:
-    """A key of what a document says; titles and texts cannot run into each other."""
-    digest = blake2b(len(title).to_bytes(8, "little"), digest_size=16)
+def content_key(text: str, title: str, prepared_by: bytes = b"") -> bytes:
+    """A key of what a document says and of what prepares it (at most 16 bytes); titles and texts cannot run into each other."""
+    digest = blake2b(len(title).to_bytes(8, "little"), digest_size=16, salt=prepared_by)
     for part in (title, text):
         digest.update(part.encode("utf-8", "surrogatepass"))
     return digest.digest()
 
 
 class DocumentCache:
-    """Safe to use from several threads.
+    """One for all models, whose documents have keys of their own unless they are prepared alike. Safe to use from several threads.
 
     Args:
         capacity: bytes; 0 keeps nothing.

@@ -69,16 +69,18 @@ class Call:
     Attributes:
         query: not blank.
         documents: at least one.
+        model: the name that is asked for, whatever it is; None for none.
         max_tokens: tokens a sequence may have; None for the pipeline's own budget.
         top_n: results to return; 0 for all.
         deadline: seconds from the call's last byte to its answer; None for as long as it takes.
         priority: calls of a smaller one go first.
-        strict: whether an unknown id is an error.
+        strict: whether an unknown id or model is an error.
         warnings: what was asked for and is not done; grows on the way.
     """
 
     query: str
     documents: Documents
+    model: str | None = None
     max_tokens: float | None = None
     top_n: int = 0
     return_documents: bool = False

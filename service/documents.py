@@ -164,15 +164,16 @@ class Upload:
 
     async def _keep(self, library: Library, batch: list[Given]) -> None:
         """Prepare a batch, and store it in one transaction."""
+        model = self._ranker.models.default  # a reload may put another one in its place between two batches
 
         def item(number: int, prepared: PreparedDocument) -> Item:
             given = batch[number]
             expires = library.expiry(given.expires_in)
-            stored = StoredDocument(given.id, given.title, pack_text(given.text), prepared, library.fingerprint, expires)
+            stored = StoredDocument(given.id, given.title, pack_text(given.text), prepared, model.fingerprint, expires)
             return Item(given.id, encode(stored), expires)
 
         async with library.preparing:
-            items = await self._ranker.preparer.stored([given.text for given in batch], [given.title for given in batch], item)
+            items = await model.preparer.stored([given.text for given in batch], [given.title for given in batch], item)
         good = []
         for given, made in zip(batch, items, strict=True):
             if len(made.content) <= library.largest:

@@ -14,9 +14,10 @@ from service.callers import readable
 from service.dialects import NATIVE, TEI, Dialect, spoken
 from service.engine import EngineDeadError, EngineError
 from service.errors import RequestError, unexpected
+from service.model import Model, Outcome
 from service.namespaces import namespace_of
 from service.parsing import PIECEWISE_FROM, asked_first, check_head, declared_bytes, discard, encoding_of, parse, read_body
-from service.ranker import UNREADY, Outcome, Ranker, dead
+from service.ranker import UNREADY, Ranker, dead
 from service.responses import error_response
 from service.stages import Stages
 from service.unpacking import unpack
@@ -33,6 +34,7 @@ class Exchange:
         self._request = request
         self._stages = Stages(ranker.metrics)
         self._dialect: Dialect = NATIVE
+        self._model = ""
 
     async def respond(self) -> Response:
         """The answer or the error, whatever happens; counted."""
@@ -42,7 +44,7 @@ class Exchange:
                 body = await self._body(place)
                 self._stages = Stages(self._ranker.metrics)
                 response = await unless_gone(self._request, self._answer(body, place))
-            self._ranker.metrics.observe("latency", self._stages.total, dialect=self._dialect.NAME)
+            self._ranker.metrics.observe("latency", self._stages.total, dialect=self._dialect.NAME, model=self._model)
             outcome = "ok"
         except ClientDisconnect:
             response, outcome = Response(status_code=GONE), "cancelled"
@@ -78,8 +80,10 @@ class Exchange:
         place.holds(len(unpacked))
         call = await self._ranker.beside(lambda: self._read(unpacked), large=large)
         self._stages.end("parse")
-        outcome = await self._ranker.score(call, self._stages, place)
-        response = await self._ranker.beside(lambda: self._write(call, outcome), large=large)
+        model = self._ranker.models.chosen(call, strict=self._ranker.settings.strict_models)
+        self._model = model.name
+        outcome = await model.score(call, self._stages, place)
+        response = await self._ranker.beside(lambda: self._write(model, call, outcome), large=large)
         self._stages.end("respond")
         return response
 
@@ -94,9 +98,9 @@ class Exchange:
             return call
         return readable(call, self._request.headers.get("user-agent", ""), self._request.url.path)
 
-    def _write(self, call: Call, outcome: Outcome) -> Response:
-        ranking = self._ranker.rank(call, outcome)
-        about = About(self._ranker.bundle.manifest.name, self._request.url.path, self._stages.milliseconds())
+    def _write(self, model: Model, call: Call, outcome: Outcome) -> Response:
+        ranking = model.rank(call, outcome)
+        about = About(model.name, self._request.url.path, self._stages.milliseconds())
         return self._dialect.answer(call, ranking, about)
 
     def _problem(self, error: Exception) -> RequestError:

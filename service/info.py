@@ -10,9 +10,10 @@ from starlette.responses import Response
 from keyblock import __version__
 from keyblock.bundle import Manifest
 from service.engine import Engine
+from service.model import Model
 from service.ranker import Ranker
 from service.responses import JSON
-from service.settings import Limits
+from service.settings import Limits, Settings
 
 
 def ranker_of(request: Request) -> Ranker:
@@ -22,32 +23,48 @@ def ranker_of(request: Request) -> Ranker:
 
 
 def describe(ranker: Ranker) -> dict[str, Any]:
-    """What is served: bundle, pipeline, provider and why, measured quality, limits."""
-    manifest, settings = ranker.bundle.manifest, ranker.settings
-    low, high = manifest.pipeline.packing.budget_range
+    """What is served: the default model, all models, and the limits."""
+    settings = ranker.settings
     return {
         "version": __version__,
-        "model": manifest.name,
-        "format_version": manifest.format_version,
-        "precision": manifest.graph.precision,
-        "provider": ranker.provider,
+        **describe_model(ranker.models.default, settings),
+        "models": [describe_model(model, settings) for model in ranker.models],
         "threads": settings.n_threads,
-        "selector": manifest.pipeline.selector,
-        "aggregator": manifest.pipeline.aggregator,
-        "graphs": _graphs(manifest),
-        "variants": {name: variant.quality for name, variant in manifest.variants.items()},
-        "pipeline": manifest.pipeline.model_dump(mode="json"),
-        "tokens_per_document": {"default": manifest.pipeline.packing.budget, "least": low, "most": high},
-        "quality": manifest.quality,
-        "provenance": manifest.provenance,
         "limits": {name: getattr(settings, name) for name in Limits.model_fields},
     }
 
 
-def _graphs(manifest: Manifest) -> dict[str, dict[str, Any]]:
-    """What each graph is and how its weights are stored; the ranker selects where a learned selector has no graph of its own."""
-    graphs: dict[str, dict[str, Any]] = {"ranker": {"precision": manifest.graph.precision}}
-    if (selector := manifest.selector_graph) is not None:
+def describe_model(model: Model, settings: Settings) -> dict[str, Any]:
+    """One model: its bundle and pipeline, where and in what it is computed and why, and its measured quality."""
+    manifest, choice = model.bundle.manifest, model.choice
+    low, high = manifest.pipeline.packing.budget_range
+    return {
+        "model": model.name,
+        "format_version": manifest.format_version,
+        "precision": choice.precision.value,
+        "provider": {
+            "asked": settings.provider.value,
+            "chosen": choice.provider.value,
+            "arithmetic": choice.precision.value,
+            "why": choice.why,
+        },
+        "selector": manifest.pipeline.selector,
+        "aggregator": manifest.pipeline.aggregator,
+        "graphs": _graphs(manifest, choice.precision.value),
+        "variants": {name: variant.quality for name, variant in manifest.variants.items()},
+        "pipeline": manifest.pipeline.model_dump(mode="json"),
+        "tokens_per_document": {"default": manifest.pipeline.packing.budget, "least": low, "most": high},
+        "preparation": model.fingerprint.hex(),
+        "quality": manifest.quality,
+        "provenance": manifest.provenance,
+    }
+
+
+def _graphs(manifest: Manifest, precision: str) -> dict[str, dict[str, Any]]:
+    """What each graph that is run is, and how its weights are stored; the ranker selects where a learned selector has none."""
+    served = manifest.graphs_for(precision)
+    graphs: dict[str, dict[str, Any]] = {"ranker": {"precision": served.graph.precision}}
+    if (selector := served.selector_graph) is not None:
         graphs["selector"] = {"precision": selector.precision}
     if (aggregator := manifest.aggregator) is not None:
         graphs["aggregator"] = {"precision": aggregator.precision, "kind": aggregator.kind}

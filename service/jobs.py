@@ -1,4 +1,4 @@
-"""What a request hands in to the model's thread: sequences for one of its graphs, and what becomes of their outputs."""
+"""What a request hands in to the model's thread: sequences for a model's graph, and what becomes of their outputs."""
 
 import time
 from collections.abc import Sequence
@@ -9,8 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from keyblock.packing import Packed
-from keyblock.runtime.batching import Scorer
 from service.aggregation import Aggregation
+from service.encoder import Encoder
 
 
 class Scored(NamedTuple):
@@ -33,7 +33,7 @@ class Job:
 
     Args:
         packed: at least one sequence.
-        graph: what scores them.
+        encoder: what scores them.
         aggregation: of the documents that they are, in order; none: each sequence's own logit is wanted.
         urgency: numbers of sequences, the first to be scored first; none: the longest first, which batches best.
         priority: jobs of a smaller one go first.
@@ -42,13 +42,13 @@ class Job:
     def __init__(
         self,
         packed: Sequence[Packed],
-        graph: Scorer,
+        encoder: Encoder,
         aggregation: Aggregation | None = None,
         urgency: Sequence[int] | None = None,
         priority: int = 0,
     ) -> None:
         self.packed = packed
-        self.graph = graph
+        self.encoder = encoder
         self.priority = priority
         self.future: Future[Scored] = Future()
         self._aggregation = aggregation
@@ -75,6 +75,11 @@ class Job:
     def tokens_waiting(self) -> int:
         """Tokens of these."""
         return self._tokens
+
+    @property
+    def seconds_waiting(self) -> float:
+        """What these are going to take at the measured pace: models differ in what a token costs."""
+        return self.encoder.pace.estimate(self._tokens)
 
     @property
     def n_documents(self) -> int:
@@ -108,21 +113,17 @@ class Job:
         self._scored[number] = True
         self._unscored -= 1
 
-    def step(self) -> int:
-        """Go on with a complete job: aggregate the next documents; the last of them resolve the future. Raises what they raise.
-
-        Returns how many documents were aggregated.
-        """
-        logits, n_aggregated = self._outputs, 0
+    def step(self) -> None:
+        """Go on with a complete job: aggregate the next documents; the last of them resolve the future. Raises what they raise."""
+        logits = self._outputs
         if self._aggregation is not None:
-            n_aggregated = self._aggregation.step(self._outputs)
+            self._aggregation.step(self._outputs)
             if not self._aggregation.done:
-                return n_aggregated
+                return
             logits = self._aggregation.logits
         if self.future.set_running_or_notify_cancel():
             now = time.perf_counter()
             self.future.set_result(Scored(logits, self._started - self._handed_in, now - self._started))
-        return n_aggregated
 
     def known(self) -> Scored:
         """What is scored by now; for a job that is cancelled, from any thread. Raises what the aggregation raises."""

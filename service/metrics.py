@@ -15,6 +15,7 @@ BATCHES = ("ok", "failed", "split")  # the last is run again in halves
 LOOKUPS = ("hit", "miss")
 STORE_LOOKUPS = ("hit", "miss", "stale", "damaged")  # stale: another pipeline has prepared it, so it is prepared again
 STORE_ERRORS = ("full", "unavailable")
+RELOADS = ("ok", "unchanged", "failed")
 REFUSED = ("unready", "wait", "requests", "bytes", "documents")
 
 
@@ -38,9 +39,9 @@ TABLE = {
     ),
     "in_flight": Metric("gauge", "keyblock_in_flight_requests", "Requests in flight"),
     "wait": Metric("gauge", "keyblock_wait_seconds", "Waiting work at the measured pace of the model"),
-    "latency": Metric("histogram", "keyblock_request_seconds", "From a request's last byte to its answer", ("dialect",)),
+    "latency": Metric("histogram", "keyblock_request_seconds", "From a request's last byte to its answer", ("dialect", "model")),
     "stages": Metric("histogram", "keyblock_stage_seconds", f"Time in a stage: {_list(STAGES)}", ("stage",)),
-    "documents": Metric("counter", "keyblock_documents_total", "Documents of answered requests"),
+    "documents": Metric("counter", "keyblock_documents_total", "Documents of answered requests", ("model",)),
     "unscored": Metric("counter", "keyblock_unscored_documents_total", "Documents without a block, ranked last"),
     "degraded": Metric(
         "counter",
@@ -49,10 +50,12 @@ TABLE = {
         ("how",),
         DEGRADED,
     ),
-    "tokens": Metric("counter", "keyblock_tokens_total", "Tokens fed to the model, to select and to score, padding not counted"),
-    "padding": Metric("counter", "keyblock_padding_tokens_total", "Padding tokens fed to the model"),
+    "tokens": Metric(
+        "counter", "keyblock_tokens_total", "Tokens fed to the model, to select and to score, padding not counted", ("model",)
+    ),
+    "padding": Metric("counter", "keyblock_padding_tokens_total", "Padding tokens fed to the model", ("model",)),
     "batches": Metric(
-        "counter", "keyblock_batches_total", f"Batches the model has run, by outcome: {_list(BATCHES)}", ("outcome",), BATCHES
+        "counter", "keyblock_batches_total", f"Batches the model has run, by outcome: {_list(BATCHES)}", ("model", "outcome")
     ),
     "queued": Metric("gauge", "keyblock_queue_sequences", "Sequences waiting for the model, to select or to score"),
     "cache_lookups": Metric(
@@ -82,7 +85,12 @@ TABLE = {
         "gauge", "keyblock_store_evicted_documents", "Documents forgotten for want of room since the store runs"
     ),
     "ready": Metric("gauge", "keyblock_ready", "1 when requests can be served: warmed up, and the model's thread lives"),
-    "build": Metric("gauge", "keyblock_build_info", "Always 1", ("version", "bundle", "precision", "provider")),
+    "reloads": Metric(
+        "counter", "keyblock_reloads_total", f"Times that the bundles were read again: {_list(RELOADS)}", ("outcome",), RELOADS
+    ),
+    "build": Metric(
+        "gauge", "keyblock_build_info", "Always 1, for each model that is served", ("version", "bundle", "precision", "provider")
+    ),
 }
 
 
@@ -118,6 +126,10 @@ class Metrics:
         """Set a gauge."""
         gauge = self._gauges[key]
         (gauge.labels(**labels) if labels else gauge).set(value)
+
+    def forget(self, key: str, **labels: str) -> None:
+        """Show a gauge of these labels no more."""
+        self._gauges[key].remove_by_labels(labels)
 
     def observe(self, key: str, seconds: float, **labels: str) -> None:
         """Add to a histogram."""

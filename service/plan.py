@@ -27,7 +27,7 @@ class Work:
         query_tokens: of the query at most, specials included.
         prepare_pace: seconds a character takes to prepare.
         model_pace: seconds a token takes in the model.
-        backlog: tokens of other calls that the model runs before so many of these: turns are taken.
+        ahead: seconds of other calls' work that are run before so many of these: turns are taken.
         fed: tokens that calls feed for each one of a sequence a document, as measured: with passages or learned selection more.
     """
 
@@ -35,17 +35,21 @@ class Work:
     query_tokens: int
     prepare_pace: float
     model_pace: float
-    backlog: Callable[[float], float]
+    ahead: Callable[[float], float]
     fed: float = 1.0
 
     def tokens(self, budget: int) -> float:
         """Of all documents, each with the query."""
         return self.fed * sum(min(budget, self.query_tokens + chars / CHARS_PER_TOKEN) for chars in self.chars)
 
+    def own_seconds(self, budget: int) -> float:
+        """The model's, for them alone."""
+        return self.tokens(budget) * self.model_pace
+
     def model_seconds(self, budget: int) -> float:
         """Until the model has scored them, others' turns included."""
-        tokens = self.tokens(budget)
-        return (self.backlog(tokens) + tokens) * self.model_pace
+        own = self.own_seconds(budget)
+        return self.ahead(own) + own
 
 
 @dataclass(frozen=True, slots=True)

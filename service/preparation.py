@@ -57,17 +57,21 @@ class Preparer:
 
     Args:
         pipeline: the bundle's.
-        cache: documents seen before.
+        cache: documents seen before, by whichever pipeline.
         pool: threads to work in.
         metrics: counts the cache's hits.
+        fingerprint: of the preparation, at most 16 bytes; pipelines of one fingerprint prepare alike.
 
     Attributes:
         pace: of a slice, a character, documents that were seen before included.
     """
 
-    def __init__(self, pipeline: Pipeline, cache: DocumentCache, pool: ThreadPoolExecutor, metrics: Metrics) -> None:
+    def __init__(
+        self, pipeline: Pipeline, cache: DocumentCache, pool: ThreadPoolExecutor, metrics: Metrics, fingerprint: bytes = b""
+    ) -> None:
         self.pace, self._choosing_pace = Pace(), Pace()
         self._pipeline = pipeline
+        self._fingerprint = fingerprint
         self._cache = cache
         self._pool = pool
         self._metrics = metrics
@@ -187,7 +191,7 @@ class Preparer:
     def _from_texts(self, texts: list[str], titles: list[str]) -> list[PreparedDocument]:
         if not self._cache.capacity:
             return self._pipeline.prepare_documents(texts, titles)
-        keys = [content_key(text, title) for text, title in zip(texts, titles, strict=True)]
+        keys = [content_key(text, title, self._fingerprint) for text, title in zip(texts, titles, strict=True)]
         known = {key: document for key in dict.fromkeys(keys) if (document := self._cache.get(key)) is not None}
         new = {key: number for number, key in enumerate(keys) if key not in known}
         if new:

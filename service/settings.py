@@ -1,15 +1,35 @@
 """Every setting of the service, declared once: an environment variable KEYBLOCK_* and a flag of keyblock-serve alike."""
 
+import os
 from pathlib import Path
+from typing import Annotated, Any
 
-from pydantic import BaseModel, Field
-from pydantic_settings import BaseSettings, SettingsConfigDict
+from pydantic import BaseModel, BeforeValidator, Field
+from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
 from keyblock.runtime.cpus import default_threads
 from keyblock.runtime.providers import Precision, Provider
 
 DEFAULT_BUNDLE = Path(__file__).parent.parent / "models" / "default"
 MIB = 2**20
+_EMBEDDED: Any = str(DEFAULT_BUNDLE)  # a text, as --help shows it
+
+
+def _paths(given: object) -> object:
+    """Paths in one text: a comma between them, as flags that are given again arrive, or the character that PATH has."""
+    if isinstance(given, Path):
+        return [given]
+    return _split(given, f",{os.pathsep}") if isinstance(given, str) else given
+
+
+def _split(text: str, separators: str) -> list[str]:
+    """The parts; a path that is there is one, whatever it is called."""
+    if not separators or Path(text).exists():
+        return [text]
+    return [path for part in text.split(separators[0]) for path in _split(part, separators[1:])]
+
+
+Paths = Annotated[tuple[Path, ...], NoDecode, BeforeValidator(_paths), Field(min_length=1)]
 
 
 class Limits(BaseModel):
@@ -34,7 +54,13 @@ class Settings(Limits, BaseSettings):
     model_config = SettingsConfigDict(
         env_prefix="KEYBLOCK_", extra="ignore", cli_kebab_case=True, cli_implicit_flags=True, cli_hide_none_type=True, frozen=True
     )
-    bundle: Path = Field(DEFAULT_BUNDLE, description="directory of the bundle to serve")
+    bundle: Paths = Field(
+        _EMBEDDED,
+        validate_default=True,
+        description=f"directory of a bundle, or of bundles; several: the flag again, or {os.pathsep!r} between them; the first is "
+        "the default model",
+    )
+    strict_models: bool = Field(False, description="an unknown model is an error; otherwise the default one answers")
     host: str = Field("127.0.0.1", description="address to listen on; 0.0.0.0 for every interface")
     port: int = Field(8000, ge=0, le=65535, description="port to listen on; 0 takes a free one")
     provider: Provider = Field(

@@ -6,7 +6,7 @@ GPU even the largest batch is short.
 
 import logging
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Generator, Iterator, Mapping
 
 import numpy as np
 
@@ -16,7 +16,11 @@ log = logging.getLogger(__name__)
 TRIES = 2  # on a machine that does other work as well, one slow run says little
 
 
-def first_runs(graph: Scorer, most: Mapping[int, int], seconds: float) -> Iterator[tuple[int, int, float]]:
+Run = tuple[int, int, float]
+"""Rows, length, and the seconds that they take."""
+
+
+def first_runs(graph: Scorer, most: Mapping[int, int], seconds: float) -> Iterator[Run | None]:
     """Run a graph in ever larger shapes: of each length one row, then more, as long as these are quick and memory does.
 
     Args:
@@ -25,7 +29,7 @@ def first_runs(graph: Scorer, most: Mapping[int, int], seconds: float) -> Iterat
         seconds: that a batch of several rows may take.
 
     Yields:
-        (rows, length, seconds) of each shape that may be used from now on, rows ascending.
+        After each run, so that other work may come between: a shape that may be used from now on, rows ascending, or None.
 
     Raises what the graph raises, of BatchTooLargeError only that for a single row.
     """
@@ -33,27 +37,30 @@ def first_runs(graph: Scorer, most: Mapping[int, int], seconds: float) -> Iterat
         taken, ran = 0.0, 1
         for rows in row_counts(most[length]):
             if taken * rows / ran > seconds:  # so it was in one run: measure again before that decides
-                taken = min(taken, _seconds(graph, ran, length, 0.0))
+                again = yield from _timed(graph, ran, length, 0.0)
+                taken = min(taken, again)
                 if taken * rows / ran > seconds:
                     break
             try:
-                taken, ran = _seconds(graph, rows, length, seconds), rows
+                taken = yield from _timed(graph, rows, length, seconds)
             except BatchTooLargeError as error:
                 if rows == 1:
                     raise
                 log.warning("batches of %d tokens have fewer than %d rows, for want of memory: %s", length, rows, error)
                 break
+            ran = rows
             if rows == 1 or taken <= seconds:
                 yield rows, length, taken
 
 
-def _seconds(graph: Scorer, rows: int, length: int, enough: float) -> float:
-    """What a run takes once the first is done: the least of a few, where one is not quick enough."""
+def _timed(graph: Scorer, rows: int, length: int, enough: float) -> Generator[None, None, float]:
+    """What a run takes once the first is done: the least of a few, where one is not quick enough. Yields between runs."""
     ones = np.ones((rows, length), dtype=np.int64)
     types = np.zeros_like(ones)
     graph.score(ones, types, ones)
     best = np.inf
     for _ in range(TRIES):
+        yield
         started = time.perf_counter()
         graph.score(ones, types, ones)
         best = min(best, time.perf_counter() - started)

@@ -36,6 +36,7 @@ def read(payload: Payload, limits: Limits) -> Call:
     return Call(
         query=query,
         documents=documents,
+        model=options.model,
         max_tokens=options.max_tokens_per_doc,
         top_n=options.top_n or 0,
         return_documents=bool(options.return_documents),

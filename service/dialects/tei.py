@@ -22,7 +22,14 @@ def read(payload: Payload, limits: Limits) -> Call:
     query = read_query(payload, limits, warnings)
     texts = read_documents(payload, "texts", limits, warnings)
     options = read_options(TeiOptions, payload, {"query", "texts"})
-    return Call(query, texts, return_documents=bool(options.return_text), raw_scores=bool(options.raw_scores), warnings=warnings)
+    return Call(
+        query,
+        texts,
+        model=options.model,
+        return_documents=bool(options.return_text),
+        raw_scores=bool(options.raw_scores),
+        warnings=warnings,
+    )
 
 
 def answer(call: Call, ranking: Ranking, about: About) -> PiecesResponse:

@@ -47,11 +47,12 @@ class Library:
 
     Args:
         store: keeps them; closed by `close`.
-        fingerprint: of the preparation that is served, 16 bytes.
+        fingerprint: see below.
         ttl_seconds: until a document expires that does not say when; 0 for never.
         metrics: counts lookups and errors.
 
     Attributes:
+        fingerprint: of the preparation that is kept, 16 bytes: the default model's. Another model's is made anew from the text.
         preparing: one request's documents are prepared for the store at a time, so that reranking goes on beside.
     """
 
@@ -75,11 +76,12 @@ class Library:
         seconds = self._ttl_seconds if seconds is None else seconds
         return int((time.time() + seconds) * 1000) if seconds else 0
 
-    async def look_up(self, documents: Documents, *, texts: bool, until: float | None) -> None:
+    async def look_up(self, documents: Documents, fingerprint: bytes, *, texts: bool, until: float | None) -> None:
         """Enter what the store has of the documents that were sent as an id alone, as far as there is time.
 
         Args:
             documents: their `by_id` is filled.
+            fingerprint: of the preparation that is wanted.
             texts: whether texts and titles are wanted too.
             until: when time is up, as `time.perf_counter` counts.
 
@@ -92,13 +94,14 @@ class Library:
                 for start in range(0, len(numbers), AT_ONCE):
                     part = numbers[start : start + AT_ONCE]
                     ids = [by_id.ids[number] for number in part]
-                    found = await self._in(self._readers, partial(self._read, by_id.namespace, ids, texts=texts))
+                    read = partial(self._read, by_id.namespace, ids, fingerprint, texts=texts)
+                    found = await self._in(self._readers, read)
                     for number, one in zip(part, found, strict=True):
                         _enter(documents, number, one)
 
     async def find(self, namespace: str, identity: str) -> StoredDocument | None:
         """The document; None for an unknown id. Raises RequestError 503."""
-        (found,) = await self._in(self._readers, lambda: self._read(namespace, [identity], texts=False))
+        (found,) = await self._in(self._readers, lambda: self._read(namespace, [identity], self.fingerprint, texts=False))
         return None if found is None else found.stored
 
     async def put(self, namespace: str, items: Sequence[Item]) -> None:
@@ -110,13 +113,18 @@ class Library:
         """Forget a document; whether it was there. Raises RequestError 507 (a full disk) or 503."""
         return await self._in(self._writer, lambda: self._store.delete(namespace, identity))
 
-    def renew(self, documents: Documents) -> None:
-        """Write back what was prepared again, in the background; none of it matters to the request."""
+    def renew(self, documents: Documents, fingerprint: bytes) -> None:
+        """Write back what was prepared again, in the background; none of it matters to the request.
+
+        Only of the preparation that is kept: two models that prepare differently would rewrite it in turns.
+        """
+        if fingerprint != self.fingerprint:
+            return
         by_id = documents.by_id
         renewed = [(by_id.stale[number], prepared) for number, prepared in list(by_id.renewed.items())]
         if not renewed or len(self._renewing) >= MOST_RENEWALS:
             return
-        new = [(old.head, replace(old, prepared=prepared, fingerprint=self.fingerprint)) for old, prepared in renewed]
+        new = [(old.head, replace(old, prepared=prepared, fingerprint=fingerprint)) for old, prepared in renewed]
         work = self._writer.submit(self._renew, by_id.namespace, new)
         self._renewing.add(work)
         work.add_done_callback(self._renewing.discard)
@@ -169,10 +177,10 @@ class Library:
             log.warning("%s", error)
             raise RequestError(503, "the store of documents does not answer: try again", retry_after=AWAY_SECONDS) from None
 
-    def _read(self, namespace: str, ids: Sequence[str], *, texts: bool) -> list[Found | None]:
-        return [self._decoded(content, texts=texts) for content in self._store.get_many(namespace, ids)]
+    def _read(self, namespace: str, ids: Sequence[str], fingerprint: bytes, *, texts: bool) -> list[Found | None]:
+        return [self._decoded(content, fingerprint, texts=texts) for content in self._store.get_many(namespace, ids)]
 
-    def _decoded(self, content: bytes | None, *, texts: bool) -> Found | None:
+    def _decoded(self, content: bytes | None, fingerprint: bytes, *, texts: bool) -> Found | None:
         outcome = "miss"
         found = None
         if content is not None:
@@ -182,7 +190,7 @@ class Library:
                 outcome = "damaged"
                 log.error("%s", error)
             else:
-                stale = stored.fingerprint != self.fingerprint
+                stale = stored.fingerprint != fingerprint
                 outcome = "stale" if stale else "hit"
                 found = Found(stored, stored.text if texts or stale else None, stale)
         self._metrics.add("store_lookups", outcome=outcome)

@@ -14,7 +14,7 @@ from keyblock.pipeline import PipelineConfig
 from keyblock.runtime.providers import Precision, Provider
 from keyblock.runtime.session import Session
 from service.app import create_app
-from service.engine import Graphs
+from service.instance import Graphs
 from service.ranker import Ranker
 from service.settings import Settings
 from tests.service.faults import Faulty
@@ -65,7 +65,7 @@ def export_tiny(path: Path) -> None:
 def settings(bundle_path: Path) -> Settings:
     """Small limits, exact arithmetic."""
     return Settings(
-        bundle=bundle_path,
+        bundle=(bundle_path,),
         provider=Provider.CPU,
         precision=Precision.FP32,
         threads=2,

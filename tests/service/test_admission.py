@@ -5,15 +5,12 @@ from hypothesis import strategies as st
 from service.admission import Admission, Load, Place
 from service.errors import RequestError
 from service.metrics import Metrics
-from service.pace import Pace
 from service.settings import Limits
 
 
-def admission(seconds_a_token: float = 0.0, queued: float = 0.0, **limits: int) -> Admission:
-    """With a pace of the model, and so many tokens that it has of one other request."""
-    pace = Pace()
-    pace.measured(1, seconds_a_token)
-    return Admission(Limits(**limits), lambda tokens: pace.estimate(min(queued, tokens)), pace, Metrics())
+def admission(queued: float = 0.0, **limits: int) -> Admission:
+    """With so many seconds of work that the model has of one other request."""
+    return Admission(Limits(**limits), lambda own: min(queued, own), Metrics())
 
 
 def refused(work: Admission, why: str) -> float:
@@ -21,12 +18,12 @@ def refused(work: Admission, why: str) -> float:
 
 
 def test_what_is_in_flight_is_counted_until_it_is_left() -> None:
-    work = admission(seconds_a_token=0.01)
+    work = admission()
     with work.enter(100) as first:
         first.holds(250)
-        first.reads(7, 900.0, hurried=False)
+        first.reads(7, 9.0, hurried=False)
         with work.enter(10) as second:
-            second.reads(1, 5.0, hurried=True)
+            second.reads(1, 0.05, hurried=True)
             assert work.load == Load(2, 8, 260)
             assert work.wait_seconds() == pytest.approx(9.05)
             first.queued()
@@ -62,10 +59,10 @@ def test_nothing_is_left_of_what_has_gone(requests: list[tuple[int, int, bool]],
     ],
 )
 def test_one_too_many_is_refused_and_let_in_later(limits: dict[str, int], why: str, told: str, seconds: int) -> None:
-    """The first is of 100 bytes and 3,000 tokens, which take 3 s; the next is half of it, and takes turns with it."""
-    work = admission(seconds_a_token=0.001, **limits)
+    """The first is of 100 bytes and 3 s; the next is half of it, and takes turns with it."""
+    work = admission(**limits)
     with work.enter(100) as place:
-        place.reads(10, 3000.0, hurried=False)
+        place.reads(10, 3.0, hurried=False)
         with pytest.raises(RequestError, match=told) as caught:
             work.enter(51 if why == "bytes" else 50)
         assert (caught.value.status, caught.value.retry_after) == (429, seconds)
@@ -76,14 +73,14 @@ def test_one_too_many_is_refused_and_let_in_later(limits: dict[str, int], why: s
 
 
 def test_a_small_request_is_let_in_beside_a_huge_one() -> None:
-    work = admission(seconds_a_token=0.001, queued=1e6, max_wait_ms=10_000, max_backlog_ms=10**9)
+    work = admission(queued=1e3, max_wait_ms=10_000, max_backlog_ms=10**9)
     with work.enter(400_000) as huge, pytest.raises(RequestError, match=r"it would wait 100\.0 s for others"):
-        huge.reads(1000, 100_000.0, hurried=False)
+        huge.reads(1000, 100.0, hurried=False)
     with work.enter(4_000) as small:
-        small.reads(10, 1_000.0, hurried=False)
-        assert work.wait_seconds(1_000) == pytest.approx(1 + 1)  # of the model's, and of its own that is not there yet
+        small.reads(10, 1.0, hurried=False)
+        assert work.wait_seconds(1) == pytest.approx(1 + 1)  # of the model's, and of its own that is not there yet
     with work.enter(0) as hurried:  # a length that was not declared
-        hurried.reads(1000, 100_000.0, hurried=True)
+        hurried.reads(1000, 100.0, hurried=True)
         assert work.load.documents == 1000
 
 
@@ -121,12 +118,12 @@ def test_a_body_that_grows_beyond_the_room_is_refused() -> None:
         assert work.load.bytes == 5000
 
 
-def test_requests_by_id_do_not_say_how_many_tokens_a_text_has() -> None:
-    work = admission(seconds_a_token=0.01, queued=1e9, max_wait_ms=1000, max_backlog_ms=10**12)
+def test_requests_by_id_do_not_say_how_long_a_text_takes() -> None:
+    work = admission(queued=1e7, max_wait_ms=1000, max_backlog_ms=10**12)
     with work.enter(1_000_000) as by_text:
-        by_text.reads(10, 50.0, hurried=True)
+        by_text.reads(10, 0.5, hurried=True)
     for _ in range(50):
         with work.enter(100) as by_id:
-            by_id.reads(1000, 100_000.0, hurried=True, by_text=False)
+            by_id.reads(1000, 1000.0, hurried=True, by_text=False)
     with work.enter(1_000_000):
         assert refused(work, "wait") == 0

@@ -15,21 +15,20 @@ import zstandard
 from pydantic import TypeAdapter
 from starlette.testclient import TestClient
 
-from keyblock.bundle import load_bundle, write_bundle
 from keyblock.wire import StoredAnswer
 from service import lines
 from service.app import create_app
 from service.documents import PIECE
-from service.engine import Graphs
+from service.instance import Graphs
 from service.metrics import TABLE
 from service.ranker import Ranker
 from service.settings import Settings
 from service.store.base import DEFAULT_NAMESPACE, Item
 from service.store.opening import open_store
 from tests.service.faults import Connection, until, wait_for
+from tests.service.rankers import another, serving
 from tests.service.store.redis_server import MISSING, RedisServer, installed
 
-PROVIDER = {"asked": "cpu", "chosen": "cpu", "why": "asked for"}
 ANSWER = TypeAdapter(StoredAnswer)
 TEXTS = {
     f"d{n}": f"Number {n}. " + "The river flooded the old stone bridge. " * (n % 5) + "A city of a million people. " * (n % 7)
@@ -75,7 +74,7 @@ def serve(settings: Settings, graphs: Graphs) -> Serve:
     @contextmanager
     def start(**changes: Any) -> Iterator[Service]:
         changed = settings.model_copy(update={"cache_bytes": 0, **changes})
-        ranker = Ranker(changed, load_bundle(changed.bundle), graphs, PROVIDER, open_store(changed))
+        ranker = serving(changed, graphs, open_store(changed))
         with TestClient(create_app(changed, ranker)) as client:
             wait_for(lambda: ranker.engine.ready)
             yield Service(client, ranker)
@@ -125,7 +124,7 @@ def test_scores_by_id_are_those_by_text_exactly(service: Service, options: dict[
 
 @pytest.mark.parametrize("kind", ["cascade", "maxp", "parade by binb2"])
 def test_every_kind_of_ranker_ranks_by_id(bundle_of: Callable[[str], Path], settings: Settings, tmp_path: Path, kind: str) -> None:
-    changed = settings.model_copy(update={"bundle": bundle_of(kind), "store": str(tmp_path / "store"), "cache_bytes": 0})
+    changed = settings.model_copy(update={"bundle": (bundle_of(kind),), "store": str(tmp_path / "store"), "cache_bytes": 0})
     ranker = Ranker.load(changed)
     with TestClient(create_app(changed, ranker)) as client:
         wait_for(lambda: ranker.engine.ready)
@@ -265,12 +264,9 @@ def test_another_pipeline_prepares_again_from_the_text_and_writes_back(
 ) -> None:
     with serve(store=place) as first:
         first.put(DOCUMENTS)
-    bundle = load_bundle(settings.bundle)
-    changed = bundle.manifest.pipeline.model_dump() | {"segmenter": {"name": "window", "block_tokens": 30, "stride": 20}}
-    manifest = bundle.manifest.model_validate(bundle.manifest.model_dump() | {"pipeline": changed})
-    files = {name: bundle.path / name for name in bundle.manifest.files}
-    other = write_bundle(tmp_path / "other", manifest, files).path
-    with serve(store=place, bundle=other) as second:
+    window = {"name": "window", "block_tokens": 30, "stride": 20}
+    other = another(*settings.bundle, tmp_path / "other", "other", segmenter=window)
+    with serve(store=place, bundle=(other,)) as second:
         by_text = second.rank(DOCUMENTS, return_blocks=True)["results"]
         assert second.rank(ids(*TEXTS), return_blocks=True)["results"] == by_text
         assert second.sample("store_lookups", outcome="stale") == 20

@@ -14,21 +14,20 @@ from prometheus_client import CollectorRegistry
 from starlette.testclient import TestClient
 from starlette.types import Message
 
-from keyblock.bundle import load_bundle
 from service.app import create_app
-from service.engine import Graphs
+from service.instance import Graphs
 from service.metrics import TABLE
 from service.ranker import Ranker
 from service.settings import Settings
 from tests.service.faults import PATIENCE, Connection, Faulty, until, wait_for
+from tests.service.rankers import serving
 
 GOOD: dict[str, Any] = {"query": "river bridge", "documents": ["the river flooded the bridge", "a city"]}
-PROVIDER = {"asked": "cpu", "chosen": "cpu", "why": "asked for"}
 
 
 @pytest.fixture
 def ranker(settings: Settings, graphs: Graphs) -> Ranker:
-    return Ranker(settings, load_bundle(settings.bundle), graphs, PROVIDER)
+    return serving(settings, graphs)
 
 
 @pytest.fixture
@@ -90,7 +89,7 @@ def test_a_bug_in_preparation_is_a_500_without_its_words(
         raise ValueError("secret of the inside")
 
     with monkeypatch.context() as patch, caplog.at_level(logging.ERROR):
-        patch.setattr(ranker.bundle.pipeline, "select", select)
+        patch.setattr(ranker.models.default.bundle.pipeline, "select", select)
         response = client.post("/rerank", json=GOOD)
     assert response.status_code == 500
     assert "secret" not in response.text
@@ -138,7 +137,7 @@ def test_a_client_that_goes_while_its_documents_are_prepared(settings: Settings,
 
     asyncio.run(work())
     assert requests(ranker.metrics.registry, "cancelled") == 1
-    assert ranker.metrics.registry.get_sample_value("keyblock_batches_total", {"outcome": "ok"}) == 0
+    assert ranker.metrics.registry.get_sample_value("keyblock_batches_total", {"model": "tiny", "outcome": "ok"}) is None
 
 
 def test_a_deadline_is_kept_by_ordering_after_the_blocks(client: TestClient, faulty: Faulty, ranker: Ranker) -> None:
@@ -183,7 +182,7 @@ def test_a_deadline_or_priority_that_is_none(client: TestClient, wrong: dict[str
 
 def test_a_deadline_for_requests_that_name_none(settings: Settings, graphs: Graphs, faulty: Faulty) -> None:
     hurried = settings.model_copy(update={"default_deadline_ms": 50})
-    ranker = Ranker(hurried, load_bundle(settings.bundle), graphs, PROVIDER)
+    ranker = serving(hurried, graphs)
     with TestClient(create_app(hurried, ranker)) as client:
         wait_for(lambda: ranker.engine.ready)
         faulty.open.clear()
@@ -196,7 +195,7 @@ def test_beyond_the_limits_requests_are_refused_unread_and_told_when_to_come_bac
     settings: Settings, graphs: Graphs, faulty: Faulty
 ) -> None:
     full = settings.model_copy(update={"max_requests_in_flight": 1})
-    ranker = Ranker(full, load_bundle(settings.bundle), graphs, PROVIDER)
+    ranker = serving(full, graphs)
     with TestClient(create_app(full, ranker)) as client, ThreadPoolExecutor(1) as pool:
         wait_for(lambda: ranker.engine.ready)
         faulty.open.clear()
@@ -224,7 +223,7 @@ def test_compressed_bodies(client: TestClient, encoding: str) -> None:
 
 
 def test_a_model_that_hangs_turns_health_red_until_it_answers(settings: Settings, graphs: Graphs, faulty: Faulty) -> None:
-    ranker = Ranker(settings, load_bundle(settings.bundle), graphs, PROVIDER)
+    ranker = serving(settings, graphs)
     ranker.engine._caps = ranker.engine._caps._replace(hung_after=0.05)
     with TestClient(create_app(settings, ranker)) as client, ThreadPoolExecutor(1) as pool:
         wait_for(lambda: ranker.engine.ready)
@@ -242,7 +241,7 @@ def test_a_model_that_hangs_turns_health_red_until_it_answers(settings: Settings
 
 def test_a_client_that_sends_too_slowly_loses_its_place(settings: Settings, graphs: Graphs) -> None:
     hasty = settings.model_copy(update={"body_seconds": 0.05})
-    ranker = Ranker(hasty, load_bundle(settings.bundle), graphs, PROVIDER)
+    ranker = serving(hasty, graphs)
     app = create_app(hasty, ranker)
     connection = Connection(GOOD)
     chunks = iter([{"type": "http.request", "body": b"{", "more_body": True}])
@@ -283,7 +282,7 @@ def test_after_a_body_that_was_not_read_the_connection_ends(client: TestClient) 
 
 def test_teis_clients_see_that_a_deadline_cost_something(settings: Settings, graphs: Graphs, faulty: Faulty) -> None:
     hurried = settings.model_copy(update={"default_deadline_ms": 50})
-    ranker = Ranker(hurried, load_bundle(settings.bundle), graphs, PROVIDER)
+    ranker = serving(hurried, graphs)
     with TestClient(create_app(hurried, ranker)) as client:
         wait_for(lambda: ranker.engine.ready)
         body = {"query": "river", "texts": ["the river", "a city"]}

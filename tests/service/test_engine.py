@@ -3,6 +3,7 @@
 import asyncio
 import threading
 import time
+import weakref
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
 from pathlib import Path
@@ -21,7 +22,9 @@ from keyblock.runtime.model import GraphModel
 from keyblock.runtime.providers import Provider
 from keyblock.runtime.session import OutOfMemoryError, Session
 from service.aggregation import Aggregation, shapes
-from service.engine import ROUND_BATCHES, Caps, Engine, EngineDeadError, EngineError, Graphs, Turn
+from service.encoder import Caps
+from service.engine import ROUND_BATCHES, Engine, EngineDeadError, EngineError
+from service.instance import Graphs, Turn
 from service.jobs import Job, Scored
 from service.metrics import TABLE, Metrics
 from tests.service.faults import PATIENCE, Faulty, wait_for
@@ -30,20 +33,27 @@ CAP = 512
 SHAPES = batching.shapes(batching.capped(128, CAP))
 
 
-def make(graphs: Graphs, pipeline: Pipeline, metrics: Metrics | None = None, **parts: Any) -> Engine:
-    """An engine for sequences of up to 128 tokens; `parts` are the pipeline's where it is not the default one."""
+class One(Engine):
+    """An engine with a model for sequences of up to 128 tokens; `parts` are its pipeline's where it is not the default one."""
+
+    def __init__(self, graphs: Graphs, pipeline: Pipeline, metrics: Metrics | None = None, **parts: Any) -> None:
+        super().__init__(Caps(CAP, PATIENCE), metrics or Metrics())
+        self.model = self.add("one", graphs, shorter(pipeline, **parts))
+
+
+def shorter(pipeline: Pipeline, **parts: Any) -> Pipeline:
     config = PipelineConfig.model_validate({"packing": {"budget_range": (64, 128)}, **parts})
-    return Engine(graphs, Pipeline(config, pipeline.tokenizer, pipeline.frequencies), Caps(CAP, PATIENCE), metrics or Metrics())
+    return Pipeline(config, pipeline.tokenizer, pipeline.frequencies)
 
 
-def submit(engine: Engine, packed: Sequence[Packed]) -> Future[Scored]:
+def submit(engine: One, packed: Sequence[Packed]) -> Future[Scored]:
     """Sequences for the ranker, each for itself."""
-    return engine.submit(Job(packed, engine._graphs.ranker))
+    return engine.submit(Job(packed, engine.model.ranker))
 
 
 @pytest.fixture
-def engine(graphs: Graphs, faulty: Faulty, pipeline: Pipeline) -> Iterator[Engine]:
-    engine = make(graphs, pipeline)
+def engine(graphs: Graphs, faulty: Faulty, pipeline: Pipeline) -> Iterator[One]:
+    engine = One(graphs, pipeline)
     engine.start()
     wait_for(lambda: engine.ready)
     faulty.shapes.clear()
@@ -74,11 +84,12 @@ def done(*futures: Future[Scored]) -> list[Scored]:
     return [future.result(PATIENCE) for future in futures]
 
 
-def count(engine: Engine, key: str, **labels: str) -> float:
+def count(engine: One, key: str, **labels: str) -> float:
+    labels = ({"model": "one"} if "model" in TABLE[key].labels else {}) | labels
     return engine._metrics.registry.get_sample_value(TABLE[key].name, labels) or 0.0
 
 
-def test_scores_equal_one_at_a_time(engine: Engine, session: Session, packed: list[Packed]) -> None:
+def test_scores_equal_one_at_a_time(engine: One, session: Session, packed: list[Packed]) -> None:
     (scored,) = done(submit(engine, packed))
     assert scored.logits == pytest.approx(alone(session, packed), abs=1e-5)
     assert scored.queue_seconds >= 0
@@ -86,7 +97,7 @@ def test_scores_equal_one_at_a_time(engine: Engine, session: Session, packed: li
 
 
 def test_concurrent_requests_share_batches_and_get_their_own_scores(
-    engine: Engine, faulty: Faulty, session: Session, packed: list[Packed]
+    engine: One, faulty: Faulty, session: Session, packed: list[Packed]
 ) -> None:
     alike = sorted(packed, key=lambda p: len(p.ids))[-8:]  # all in the longest bucket: four fill a batch
     requests = [alike[:2], alike[2:4], alike[4:6], alike[6:]]
@@ -101,7 +112,7 @@ def test_concurrent_requests_share_batches_and_get_their_own_scores(
     assert faulty.shapes[1:] == [(4, 128), (4, 128)]
 
 
-def test_a_small_request_waits_for_a_round_at_most(engine: Engine, faulty: Faulty, packed: list[Packed]) -> None:
+def test_a_small_request_waits_for_a_round_at_most(engine: One, faulty: Faulty, packed: list[Packed]) -> None:
     longest = max(packed, key=lambda p: len(p.ids))
     faulty.open.clear()
     large = submit(engine, [longest] * 400)
@@ -115,7 +126,7 @@ def test_a_small_request_waits_for_a_round_at_most(engine: Engine, faulty: Fault
     assert len(faulty.shapes) >= 100
 
 
-def test_only_known_shapes_are_run(engine: Engine, faulty: Faulty, packed: list[Packed]) -> None:
+def test_only_known_shapes_are_run(engine: One, faulty: Faulty, packed: list[Packed]) -> None:
     done(*(submit(engine, packed[start:]) for start in range(0, 40, 7)))
     assert set(faulty.shapes) <= set(SHAPES)
 
@@ -124,7 +135,7 @@ def test_every_shape_is_warmed_up_before_it_is_ready(
     graphs: Graphs, faulty: Faulty, pipeline: Pipeline, packed: list[Packed]
 ) -> None:
     metrics = Metrics()
-    engine = make(graphs, pipeline, metrics)
+    engine = One(graphs, pipeline, metrics)
     faulty.open.clear()
     engine.start()
     assert (engine.alive, engine.ready) == (True, False)
@@ -137,7 +148,7 @@ def test_every_shape_is_warmed_up_before_it_is_ready(
 
 
 def test_an_exception_fails_its_request_and_the_engine_goes_on(
-    engine: Engine, faulty: Faulty, session: Session, packed: list[Packed]
+    engine: One, faulty: Faulty, session: Session, packed: list[Packed]
 ) -> None:
     by_length = sorted(packed, key=lambda p: len(p.ids))
     short, long = by_length[:3], by_length[-3:]
@@ -154,7 +165,7 @@ def test_an_exception_fails_its_request_and_the_engine_goes_on(
 
 
 def test_a_poisoned_sequence_takes_no_other_request_down(
-    engine: Engine, faulty: Faulty, session: Session, packed: list[Packed]
+    engine: One, faulty: Faulty, session: Session, packed: list[Packed]
 ) -> None:
     """They are of one length, and so of one batch, which is run in halves until the poison is alone."""
     length = len(packed[1].ids)
@@ -172,7 +183,7 @@ def test_a_poisoned_sequence_takes_no_other_request_down(
     assert set(faulty.shapes) <= set(SHAPES)
 
 
-def test_a_batch_too_large_for_the_memory_is_split(engine: Engine, faulty: Faulty, session: Session, packed: list[Packed]) -> None:
+def test_a_batch_too_large_for_the_memory_is_split(engine: One, faulty: Faulty, session: Session, packed: list[Packed]) -> None:
     """Even where all of it is one request's."""
     faulty.fault, faulty.memory = OutOfMemoryError("failed to allocate"), 128
     assert done(submit(engine, packed))[0].logits == pytest.approx(alone(session, packed), abs=1e-5)
@@ -187,7 +198,7 @@ def test_a_warm_up_finds_out_how_large_batches_may_be(
     graphs: Graphs, faulty: Faulty, pipeline: Pipeline, session: Session, packed: list[Packed]
 ) -> None:
     faulty.fault, faulty.memory = OutOfMemoryError("failed to allocate"), 200
-    engine = make(graphs, pipeline)
+    engine = One(graphs, pipeline)
     engine.start()
     wait_for(lambda: engine.ready)
     assert done(submit(engine, packed))[0].logits == pytest.approx(alone(session, packed), abs=1e-5)
@@ -198,7 +209,7 @@ def test_a_warm_up_finds_out_how_large_batches_may_be(
 def test_a_dead_thread_fails_what_waits_and_is_not_ready(
     graphs: Graphs, faulty: Faulty, pipeline: Pipeline, packed: list[Packed]
 ) -> None:
-    engine = make(graphs, pipeline)
+    engine = One(graphs, pipeline)
     engine.start()
     wait_for(lambda: engine.ready)
     faulty.open.clear()
@@ -217,14 +228,14 @@ def test_a_dead_thread_fails_what_waits_and_is_not_ready(
 
 def test_a_failing_warm_up_leaves_it_dead_not_hanging(graphs: Graphs, faulty: Faulty, pipeline: Pipeline) -> None:
     faulty.fault = RuntimeError("no memory")
-    engine = make(graphs, pipeline)
+    engine = One(graphs, pipeline)
     engine.start()
     wait_for(lambda: not engine.alive)
     assert not engine.ready
     engine.close()
 
 
-def test_cancelled_sequences_are_dropped_before_the_next_round(engine: Engine, faulty: Faulty, packed: list[Packed]) -> None:
+def test_cancelled_sequences_are_dropped_before_the_next_round(engine: One, faulty: Faulty, packed: list[Packed]) -> None:
     longest = max(packed, key=lambda p: len(p.ids))
     faulty.open.clear()
     large = submit(engine, [longest] * 400)
@@ -236,10 +247,10 @@ def test_cancelled_sequences_are_dropped_before_the_next_round(engine: Engine, f
     assert count(engine, "queued") == 0
 
 
-def test_cancelling_the_await_cancels_the_job(engine: Engine, faulty: Faulty, packed: list[Packed]) -> None:
+def test_cancelling_the_await_cancels_the_job(engine: One, faulty: Faulty, packed: list[Packed]) -> None:
     async def work() -> None:
         faulty.open.clear()
-        task = asyncio.create_task(engine.choose(packed))
+        task = asyncio.create_task(engine.model.choose(packed))
         await asyncio.sleep(0.01)
         (job,) = engine._jobs
         task.cancel()
@@ -247,19 +258,19 @@ def test_cancelling_the_await_cancels_the_job(engine: Engine, faulty: Faulty, pa
             await task
         assert job.over
         faulty.open.set()
-        assert len((await engine.choose(packed[:4])).logits) == 4
+        assert len((await engine.model.choose(packed[:4])).logits) == 4
 
     asyncio.run(work())
 
 
 def test_nothing_to_score_needs_no_thread(graphs: Graphs, faulty: Faulty, pipeline: Pipeline) -> None:
-    engine = make(graphs, pipeline)
-    assert len(asyncio.run(engine.choose([])).logits) == 0
-    assert len(asyncio.run(engine.score([])).logits) == 0
-    assert asyncio.run(engine.score([[], []])).logits.tolist() == [-np.inf, -np.inf]
+    engine = One(graphs, pipeline)
+    assert len(asyncio.run(engine.model.choose([])).logits) == 0
+    assert len(asyncio.run(engine.model.score([])).logits) == 0
+    assert asyncio.run(engine.model.score([[], []])).logits.tolist() == [-np.inf, -np.inf]
 
 
-def test_closing_fails_what_waits(engine: Engine, faulty: Faulty, packed: list[Packed]) -> None:
+def test_closing_fails_what_waits(engine: One, faulty: Faulty, packed: list[Packed]) -> None:
     longest = max(packed, key=lambda p: len(p.ids))
     faulty.open.clear()
     future = submit(engine, [longest] * 400)
@@ -274,7 +285,7 @@ def test_closing_fails_what_waits(engine: Engine, faulty: Faulty, packed: list[P
     assert not engine.alive
 
 
-def test_tokens_and_padding_are_counted(engine: Engine, faulty: Faulty, packed: list[Packed]) -> None:
+def test_tokens_and_padding_are_counted(engine: One, faulty: Faulty, packed: list[Packed]) -> None:
     done(submit(engine, packed))
     n_tokens = sum(len(p.ids) for p in packed)
     assert count(engine, "tokens") == n_tokens
@@ -282,9 +293,7 @@ def test_tokens_and_padding_are_counted(engine: Engine, faulty: Faulty, packed: 
     assert count(engine, "batches", outcome="ok") == len(faulty.shapes)
 
 
-def test_when_time_is_up_the_first_in_order_are_scored(
-    engine: Engine, faulty: Faulty, session: Session, packed: list[Packed]
-) -> None:
+def test_when_time_is_up_the_first_in_order_are_scored(engine: One, faulty: Faulty, session: Session, packed: list[Packed]) -> None:
     """The model stops after its first round, and would go on later."""
     documents = [[p] for p in packed]
     order = list(range(39, -1, -1))
@@ -292,7 +301,7 @@ def test_when_time_is_up_the_first_in_order_are_scored(
     async def work() -> Scored:
         faulty.pause_after = 6
         turn = Turn(time.perf_counter() + 0.5, order)
-        return await engine.score(documents, turn)
+        return await engine.model.score(documents, turn)
 
     known = asyncio.run(work()).logits
     scored = np.flatnonzero(known > -np.inf)
@@ -305,42 +314,40 @@ def test_when_time_is_up_the_first_in_order_are_scored(
     assert done(submit(engine, packed))[0].logits == pytest.approx(alone(session, packed), abs=1e-5)
 
 
-def test_what_is_done_in_time_is_complete(engine: Engine, session: Session, packed: list[Packed]) -> None:
+def test_what_is_done_in_time_is_complete(engine: One, session: Session, packed: list[Packed]) -> None:
     turn = Turn(time.perf_counter() + PATIENCE, list(range(40)))
-    found = asyncio.run(engine.score([[p] for p in packed], turn)).logits
+    found = asyncio.run(engine.model.score([[p] for p in packed], turn)).logits
     assert found == pytest.approx(alone(session, packed), abs=1e-5)
-    assert asyncio.run(engine.choose(packed, turn)).logits == pytest.approx(found, abs=1e-5)
+    assert asyncio.run(engine.model.choose(packed, turn)).logits == pytest.approx(found, abs=1e-5)
 
 
-def test_time_that_is_up_scores_nothing(engine: Engine, faulty: Faulty, packed: list[Packed]) -> None:
+def test_time_that_is_up_scores_nothing(engine: One, faulty: Faulty, packed: list[Packed]) -> None:
     faulty.open.clear()
     turn = Turn(time.perf_counter() - 1, [0])
-    assert asyncio.run(engine.score([packed[:2], []], turn)).logits.tolist() == [-np.inf, -np.inf]
-    assert asyncio.run(engine.choose(packed[:2], turn)).logits.tolist() == [-np.inf, -np.inf]
+    assert asyncio.run(engine.model.score([packed[:2], []], turn)).logits.tolist() == [-np.inf, -np.inf]
+    assert asyncio.run(engine.model.choose(packed[:2], turn)).logits.tolist() == [-np.inf, -np.inf]
 
 
-def test_the_smaller_priority_goes_first(engine: Engine, faulty: Faulty, packed: list[Packed]) -> None:
+def test_the_smaller_priority_goes_first(engine: One, faulty: Faulty, packed: list[Packed]) -> None:
     faulty.open.clear()
     first = submit(engine, packed[:1])  # keeps the thread busy while the others come in
     wait_for(lambda: not engine._jobs or not engine._jobs[0].n_waiting)
     ended: list[int] = []
     futures = []
     for priority in (9, 0, 5):
-        future = engine.submit(Job(packed, engine._graphs.ranker, priority=priority))
+        future = engine.submit(Job(packed, engine.model.ranker, priority=priority))
         future.add_done_callback(lambda _, priority=priority: ended.append(priority))  # type: ignore[misc]
         futures.append(future)
-    assert engine.backlog() >= 3 * sum(len(p.ids) for p in packed)
+    assert engine.backlog() >= engine.model.pace.estimate(3 * sum(len(p.ids) for p in packed))
     faulty.open.set()
     done(first, *futures)
     assert ended == [0, 5, 9]
-    assert engine.pace.seconds > 0
+    assert engine.model.pace.seconds > 0
 
 
 @pytest.mark.parametrize("order", [["large", "small"], ["small", "large"]])
-def test_what_is_nearly_done_has_three_of_four_turns(
-    engine: Engine, packed: list[Packed], faulty: Faulty, order: list[str]
-) -> None:
-    jobs = {"large": Job(packed[:30], faulty), "small": Job(packed[:6], faulty)}
+def test_what_is_nearly_done_has_three_of_four_turns(engine: One, packed: list[Packed], faulty: Faulty, order: list[str]) -> None:
+    jobs = {"large": Job(packed[:30], engine.model.ranker), "small": Job(packed[:6], engine.model.ranker)}
     names = {job: name for name, job in jobs.items()}
     taken: list[str] = []
     while any(job.n_waiting for job in jobs.values()):
@@ -352,12 +359,12 @@ def test_what_is_nearly_done_has_three_of_four_turns(
         assert taken[:6] == ["small"] * 6
 
 
-def test_whatever_comes_the_oldest_gets_on(engine: Engine, packed: list[Packed], faulty: Faulty) -> None:
+def test_whatever_comes_the_oldest_gets_on(engine: One, packed: list[Packed], faulty: Faulty) -> None:
     """More small ones than a round has room for, again and again, and all of them of a smaller priority."""
-    oldest = Job(packed * 3, faulty, priority=9)
+    oldest = Job(packed * 3, engine.model.ranker, priority=9)
     rounds = 0
     while oldest.n_waiting:
-        engine._take([oldest, *(Job(packed[:1] * 9, faulty) for _ in range(50))])
+        engine._take([oldest, *(Job(packed[:1] * 9, engine.model.ranker) for _ in range(50))])
         rounds += 1
     assert rounds <= 4 * len(oldest.packed)
 
@@ -374,7 +381,7 @@ class Parade:
         self.open.set()
         self.fault: Exception | None = None
         aggregator = {"name": "states", "passages": 5}
-        self.engine = make(Graphs(self.ranker, self.selector, self.combine), pipeline, aggregator=aggregator)
+        self.engine = One(Graphs(self.ranker, self.selector, self.combine), pipeline, aggregator=aggregator)
 
     def combine(self, states: NDArray[np.float32], mask: NDArray[np.bool_]) -> NDArray[np.float32]:
         self.combined.append(mask.shape)
@@ -384,7 +391,7 @@ class Parade:
         return self.model.combine(states, mask)
 
     def score(self, documents: list[list[Packed]]) -> Scored:
-        return asyncio.run(self.engine.score(documents))
+        return asyncio.run(self.engine.model.score(documents))
 
     def expected(self, documents: list[list[Packed]]) -> NDArray[np.float32]:
         counts = np.asarray([len(sequences) for sequences in documents])
@@ -408,7 +415,7 @@ def test_documents_of_several_sequences(parade: Parade, packed: list[Packed]) ->
 
 
 def test_choosing_takes_the_selectors_logits_or_the_first_column_of_the_rankers(parade: Parade, packed: list[Packed]) -> None:
-    chosen = asyncio.run(parade.engine.choose(packed)).logits
+    chosen = asyncio.run(parade.engine.model.choose(packed)).logits
     assert chosen == pytest.approx(alone(parade.selector_session, packed), abs=1e-4)
     (scored,) = done(submit(parade.engine, packed))  # the ranker, as a bundle without a selector of its own is asked
     assert scored.logits == pytest.approx(parade.model.outputs(packed)[:, 0], abs=1e-5)
@@ -419,7 +426,11 @@ def test_rounds_of_both_kinds_share_the_thread_and_no_batch(parade: Parade, pack
     documents = [packed[:3], packed[3:8], packed[8:9]]
 
     async def work() -> list[Scored]:
-        rounds = [parade.engine.score(documents), parade.engine.choose(packed), parade.engine.score(documents[:1])]
+        rounds = [
+            parade.engine.model.score(documents),
+            parade.engine.model.choose(packed),
+            parade.engine.model.score(documents[:1]),
+        ]
         return list(await asyncio.gather(*rounds))
 
     first, chosen, second = asyncio.run(work())
@@ -437,7 +448,7 @@ def test_a_failing_aggregator_fails_its_request_alone(parade: Parade, packed: li
     parade.fault = RuntimeError("out of memory")
     with pytest.raises(EngineError, match="out of memory"):
         parade.score([packed[:2]])
-    assert len(asyncio.run(parade.engine.choose(packed)).logits) == len(packed)
+    assert len(asyncio.run(parade.engine.model.choose(packed)).logits) == len(packed)
     parade.fault = None
     assert parade.score([packed[:2]]).logits == pytest.approx(parade.expected([packed[:2]]), abs=1e-5)
     assert parade.engine.ready
@@ -451,7 +462,7 @@ def test_many_documents_are_combined_a_part_a_round(parade: Parade, packed: list
     parade.open.clear()
     counts = np.full(160, 16, dtype=np.intp)
     aggregation = Aggregation(AGGREGATORS.create({"name": "states"}), counts, parade.combine, CAP)
-    large = parade.engine.submit(Job([shortest] * counts.sum(), parade.ranker, aggregation))
+    large = parade.engine.submit(Job([shortest] * counts.sum(), parade.engine.model.ranker, aggregation))
     wait_for(lambda: bool(parade.combined))
     small = submit(parade.engine, packed[:1])
     served_after: list[int] = []
@@ -471,9 +482,157 @@ def test_a_request_that_is_cancelled_between_its_parts_ends_there(parade: Parade
         return parade.combine(states, mask)
 
     aggregation = Aggregation(AGGREGATORS.create({"name": "states"}), np.ones(4, np.intp), cancelling, 1)
-    job = Job(packed[:4], parade.ranker, aggregation)
+    job = Job(packed[:4], parade.engine.model.ranker, aggregation)
     parade.engine.submit(job)
     done(submit(parade.engine, packed[:1]))
     wait_for(lambda: not parade.engine._jobs)
     assert job.future.cancelled()
     assert parade.combined == [(1, 1)]
+
+
+class Two:
+    """Two models on one thread: the session's, and a random one whose logits are others."""
+
+    def __init__(self, faulty: Faulty, other: Faulty, pipeline: Pipeline) -> None:
+        self.engine = One(Graphs(faulty), pipeline)
+        self.graphs = {"one": faulty, "two": other}
+        self.instances = {"one": self.engine.model, "two": self.engine.add("two", Graphs(other), shorter(pipeline))}
+
+    def submit(self, name: str, packed: Sequence[Packed], priority: int = 0) -> Future[Scored]:
+        return self.engine.submit(Job(packed, self.instances[name].ranker, priority=priority))
+
+
+@pytest.fixture
+def two(faulty: Faulty, bundle_of: Callable[[str], Path], pipeline: Pipeline) -> Iterator[Two]:
+    other = Faulty(Session(load_bundle(bundle_of("random")).graph_path, Provider.CPU, 1))
+    two = Two(faulty, other, pipeline)
+    two.engine.start()
+    wait_for(lambda: two.engine.ready)
+    yield two
+    for graph in two.graphs.values():
+        graph.open.set()
+    two.engine.close()
+
+
+def test_all_models_are_warm_before_it_is_ready(two: Two) -> None:
+    for graph in two.graphs.values():
+        assert list(dict.fromkeys(graph.shapes)) == SHAPES
+
+
+def test_no_batch_is_of_two_models(two: Two, packed: list[Packed]) -> None:
+    """Their logits differ by far more than rounding, so a sequence that went to the other's graph would show."""
+    two.graphs["one"].open.clear()
+    first = two.submit("one", packed[:1])  # keeps the thread busy while the others come in
+    parts = [(name, packed[start : start + 7]) for start in range(0, 40, 7) for name in ("one", "two")]
+    futures = [two.submit(*part) for part in parts]
+    two.graphs["one"].open.set()
+    done(first)
+    for (name, part), scored in zip(parts, done(*futures), strict=True):
+        assert scored.logits == pytest.approx(alone(two.graphs[name].session, part), abs=1e-4)
+    assert np.abs(alone(two.graphs["one"].session, packed) - alone(two.graphs["two"].session, packed)).min() > 1e-3
+    assert count(two.engine, "tokens", model="two") == sum(len(p.ids) for p in packed)
+
+
+def test_models_take_turns_by_the_time_they_need(two: Two, packed: list[Packed]) -> None:
+    """The second model takes a hundred times as long for a token: fewer tokens are not less to do."""
+    two.instances["two"].pace.measured(1e9, 1e9 * 100 * two.instances["one"].pace.seconds)
+    jobs = [Job(packed[:8], two.instances["two"].ranker), Job(packed[:16], two.instances["one"].ranker)]
+    taken = [ticket.job for ticket in two.engine._take(jobs)]
+    assert [taken[:8].count(job) for job in jobs] == [2, 6]
+    assert two.engine.backlog() == 0
+    two.graphs["one"].open.clear()
+    future = two.submit("one", packed)
+    wait_for(lambda: bool(two.engine._jobs))
+    assert 0 < two.engine.backlog() <= two.instances["one"].pace.estimate(sum(len(p.ids) for p in packed))
+    assert two.engine.backlog(1e-9) <= 1e-9
+    two.graphs["one"].open.set()
+    done(future)
+
+
+def test_a_round_is_as_long_whichever_model_it_is_of(two: Two, packed: list[Packed]) -> None:
+    longest = max(packed, key=lambda p: len(p.ids))
+    quick, slow = (two.instances[name].ranker for name in ("one", "two"))
+    slow.most_rows = dict.fromkeys(slow.most_rows, 1)
+    rounds = {encoder: two.engine._take([Job([longest] * 100, encoder)]) for encoder in (quick, slow)}
+    assert [len(tickets) for tickets in rounds.values()] == [ROUND_BATCHES * CAP // 128, ROUND_BATCHES]
+
+
+def test_a_model_that_comes_later_is_warmed_up_between_the_rounds(
+    engine: One, faulty: Faulty, session: Session, pipeline: Pipeline, packed: list[Packed]
+) -> None:
+    """Whoever waits waits for one run of it."""
+    later = Faulty(session)
+    later.open.clear()
+    added = engine.add("later", Graphs(later), shorter(pipeline))
+    runs: list[int] = []
+    futures = []
+    for _ in range(5):
+        futures.append(submit(engine, packed))
+        futures[-1].add_done_callback(lambda _: runs.append(len(later.shapes)))
+    large = submit(engine, packed * 20)
+    later.open.set()
+    done(*futures, large)
+    assert engine.ready
+    assert runs[0] < 20, "it is served before the other one is warm"
+    added.warmed.result(PATIENCE)
+    assert list(dict.fromkeys(later.shapes)) == SHAPES
+    scored = engine.submit(Job(packed, added.ranker)).result(PATIENCE)
+    assert scored.logits == pytest.approx(alone(session, packed), abs=1e-5)
+
+
+def test_a_model_that_fails_to_warm_up_later_leaves_the_others_served(
+    engine: One, session: Session, pipeline: Pipeline, packed: list[Packed]
+) -> None:
+    broken, fine = Faulty(session), Faulty(session)
+    broken.fault = RuntimeError("its weights are not numbers")
+    added = [engine.add(name, Graphs(graph), shorter(pipeline)) for name, graph in {"broken": broken, "fine": fine}.items()]
+    with pytest.raises(EngineError, match="its weights are not numbers"):
+        added[0].warmed.result(PATIENCE)
+    added[1].warmed.result(PATIENCE)
+    assert engine.ready
+    assert len(done(submit(engine, packed))[0].logits) == len(packed)
+
+
+def test_a_warm_up_that_nobody_waits_for_any_more_ends(engine: One, session: Session, pipeline: Pipeline) -> None:
+    later = Faulty(session)
+    later.open.clear()
+    added = engine.add("later", Graphs(later), shorter(pipeline))
+    assert added.warmed.cancel()
+    later.open.set()
+    wait_for(lambda: not engine._warm_ups)
+    assert len(later.shapes) <= 1
+
+
+def test_a_warm_up_that_hangs_beside_requests_is_seen(engine: One, session: Session, pipeline: Pipeline) -> None:
+    later = Faulty(session)
+    later.open.clear()
+    engine._caps = engine._caps._replace(hung_after=0.05)
+    added = engine.add("later", Graphs(later), shorter(pipeline))
+    wait_for(lambda: engine.hung)
+    later.open.set()
+    added.warmed.result(PATIENCE)
+    assert engine.ready
+
+
+def test_closing_tells_who_waits_for_a_warm_up(engine: One, session: Session, pipeline: Pipeline) -> None:
+    later = Faulty(session)
+    later.open.clear()
+    added = engine.add("later", Graphs(later), shorter(pipeline))
+    closing = threading.Thread(target=engine.close)
+    closing.start()
+    wait_for(lambda: engine._closing)
+    later.open.set()
+    closing.join(PATIENCE)
+    with pytest.raises(EngineDeadError):
+        added.warmed.result(PATIENCE)
+    with pytest.raises(EngineDeadError):
+        engine.add("too late", Graphs(later), shorter(pipeline))
+
+
+def test_nothing_is_kept_of_a_model_that_is_let_go(engine: One, session: Session, pipeline: Pipeline, packed: list[Packed]) -> None:
+    later = Faulty(session)
+    added = engine.add("later", Graphs(later), shorter(pipeline))
+    done(engine.submit(Job(packed, added.ranker)))
+    graph = weakref.ref(later)
+    del later, added
+    wait_for(lambda: graph() is None)

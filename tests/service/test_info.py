@@ -22,7 +22,7 @@ def test_info_says_what_is_served(client: TestClient, ranker: Ranker) -> None:
         {"name": "joint"},
         {"ranker": {"precision": "fp32"}},
     )
-    assert PipelineConfig.model_validate(told["pipeline"]) == ranker.bundle.manifest.pipeline
+    assert PipelineConfig.model_validate(told["pipeline"]) == ranker.models.default.bundle.manifest.pipeline
     assert told["tokens_per_document"] == {"default": 128, "least": 64, "most": 256}
     assert told["quality"] == {"dev": {"nDCG@10": 0.5}}
     assert set(told["limits"]) == set(Limits.model_fields)
@@ -30,7 +30,7 @@ def test_info_says_what_is_served(client: TestClient, ranker: Ranker) -> None:
 
 
 def test_info_names_no_path_of_the_machine(client: TestClient, ranker: Ranker) -> None:
-    assert str(ranker.bundle.path) not in client.get("/info").text
+    assert str(ranker.models.default.bundle.path) not in client.get("/info").text
 
 
 def test_health(client: TestClient) -> None:

@@ -19,19 +19,19 @@ from keyblock.runtime.model import GraphModel
 from keyblock.runtime.providers import Provider
 from keyblock.scoring import score_documents
 from service.app import create_app
-from service.engine import Graphs
+from service.instance import Graphs
 from service.metrics import TABLE
 from service.ranker import Ranker
 from service.ranking import LOWEST
 from service.settings import Settings
 from tests.service.faults import PATIENCE, Connection, Faulty, until, wait_for
 from tests.service.kinds import CHOOSERS, KINDS
+from tests.service.rankers import serving
 
 QUERY = "which river flooded the old stone bridge"
 WORDS = "river bridge stone city flood year winter garden teacher letter forest window market engine island harbour".split()
 LEARNED = [kind for kind, parts in KINDS.items() if parts.get("selector", {}).get("name") == "learned"]
 CLOSE = 1e-4  # of a logit, whatever batch it was in
-PROVIDER = {"asked": "cpu", "chosen": "cpu", "why": "asked for"}
 
 
 def document(seed: int) -> dict[str, str]:
@@ -51,7 +51,7 @@ def served(
     request: pytest.FixtureRequest, settings: Settings, bundle_of: Callable[[str], Path]
 ) -> Iterator[tuple[TestClient, Ranker]]:
     """A service of the kind, with the cache, as it is started."""
-    app = create_app(settings.model_copy(update={"bundle": bundle_of(request.param)}))
+    app = create_app(settings.model_copy(update={"bundle": (bundle_of(request.param),)}))
     with TestClient(app) as client:
         wait_for(lambda: bool(app.state.ranker.engine.ready))
         yield client, app.state.ranker
@@ -95,7 +95,7 @@ class Reference:
 @pytest.mark.parametrize("budget", [None, 64, 200])
 def test_the_answer_is_that_of_the_plain_composition(served: tuple[TestClient, Ranker], budget: int | None) -> None:
     client, ranker = served
-    reference = Reference(ranker.bundle.path, DOCUMENTS, budget)
+    reference = Reference(ranker.models.default.bundle.path, DOCUMENTS, budget)
     request = {"query": QUERY, "documents": DOCUMENTS, "max_tokens_per_doc": budget, "return_blocks": True, "raw_scores": True}
     for _ in range(2):  # the second time from the cache
         answer = client.post("/rerank", json=request).json()
@@ -118,11 +118,11 @@ def test_the_answer_is_that_of_the_plain_composition(served: tuple[TestClient, R
 def test_kinds_differ_in_what_they_say(served: tuple[TestClient, Ranker]) -> None:
     """The comparison above would be worth little if all documents scored alike."""
     client, ranker = served
-    scores = Reference(ranker.bundle.path, DOCUMENTS).scored.logits
+    scores = Reference(ranker.models.default.bundle.path, DOCUMENTS).scored.logits
     assert np.std(scores[np.isfinite(scores)]) > 300 * CLOSE
-    assert {"parse", "prepare", "queue", "model", "total"} | ({"select"} if ranker.bundle.pipeline.learned else set()) == set(
-        client.post("/rerank", json={"query": QUERY, "documents": DOCUMENTS}).json()["meta"]["timings_ms"]
-    )
+    rounds = {"select"} if ranker.models.default.bundle.pipeline.learned else set()
+    answer = client.post("/rerank", json={"query": QUERY, "documents": DOCUMENTS}).json()
+    assert set(answer["meta"]["timings_ms"]) == {"parse", "prepare", "queue", "model", "total"} | rounds
 
 
 def test_nothing_to_score_and_a_few_of_many(served: tuple[TestClient, Ranker]) -> None:
@@ -130,7 +130,7 @@ def test_nothing_to_score_and_a_few_of_many(served: tuple[TestClient, Ranker]) -
     answer = client.post("/rerank", json={"query": QUERY, "documents": ["", "\x00", {"text": " ", "title": "T"}]}).json()
     assert [(r["index"], r["relevance_score"], r["scored_by"]) for r in answer["results"]] == [(n, 0.0, "order") for n in range(3)]
     assert answer["usage"]["total_tokens"] == 0
-    reference = Reference(ranker.bundle.path, DOCUMENTS)
+    reference = Reference(ranker.models.default.bundle.path, DOCUMENTS)
     answer = client.post("/rerank", json={"query": QUERY, "documents": DOCUMENTS, "top_n": 2}).json()
     best = sorted(reference.some, key=lambda n: -reference.fused[n])[:2]
     assert [result["index"] for result in answer["results"]] == best
@@ -173,13 +173,13 @@ def test_concurrent_requests_of_all_sizes_get_what_each_would_get_alone(served: 
 def test_info_tells_selector_aggregator_and_graphs(served: tuple[TestClient, Ranker]) -> None:
     client, ranker = served
     told = client.get("/info").json()
-    parts = KINDS[ranker.bundle.manifest.name]
+    parts = KINDS[ranker.models.default.bundle.manifest.name]
     assert told["selector"]["name"] == parts.get("selector", {"name": "bm25"})["name"]
     assert told["aggregator"]["name"] == parts.get("aggregator", {"name": "joint"})["name"]
     aggregated = told["aggregator"]["name"] == "states"
-    chooser = ranker.bundle.manifest.name in CHOOSERS
+    chooser = ranker.models.default.bundle.manifest.name in CHOOSERS
     assert set(told["graphs"]) == {"ranker"} | ({"aggregator"} if aggregated else set()) | ({"selector"} if chooser else set())
-    assert str(ranker.bundle.path) not in client.get("/info").text
+    assert str(ranker.models.default.bundle.path) not in client.get("/info").text
 
 
 class Parts:
@@ -198,7 +198,7 @@ class Parts:
             return model.combine(states, mask)
 
         graphs = Graphs(self.ranker_graph, self.selector_graph, combine)
-        self.ranker = Ranker(settings.model_copy(update={"bundle": path}), bundle, graphs, PROVIDER)
+        self.ranker = serving(settings.model_copy(update={"bundle": (path,)}), graphs)
 
 
 @pytest.fixture
@@ -245,7 +245,7 @@ def test_blocks_that_a_deadline_left_unscored_are_told(settings: Settings, parts
 
 def test_a_batch_that_fails_one_request_spares_the_others_of_its_round(settings: Settings, parts: Parts) -> None:
     """Both requests wait while the selector stands; only one holds the word at which it then fails."""
-    tokenizer = parts.ranker.bundle.tokenizer
+    tokenizer = parts.ranker.models.default.bundle.tokenizer
     (parts.selector_graph.only_with,) = tokenizer.ids("zebra").tolist()
     hit = {"query": QUERY, "documents": ["The zebra crossed the river. " * 40]}
     spared = {"query": QUERY, "documents": ["The river."]}  # far shorter: never in a batch with the other
@@ -334,7 +334,7 @@ def test_rounds_of_many_requests_do_not_wait_for_each_other(
     path = bundle_of(kind)
     large = {"query": QUERY, "documents": [document(4 * n) for n in range(60)] * 4}
     small = {"query": QUERY, "documents": DOCUMENTS[:2], "raw_scores": True}
-    settings = settings.model_copy(update={"bundle": path, "max_documents": 1000, "token_cap": 512})
+    settings = settings.model_copy(update={"bundle": (path,), "max_documents": 1000, "token_cap": 512})
     parts = Parts(settings, path) if kind in CHOOSERS else None
     with TestClient(create_app(settings, parts and parts.ranker)) as client, ThreadPoolExecutor(2) as pool:
         ranker = client.app.state.ranker  # type: ignore[attr-defined]

@@ -17,9 +17,9 @@ def test_a_name_outside_the_table_is_an_error() -> None:
 
 def test_two_services_in_one_process_do_not_mix() -> None:
     first, second = Metrics(), Metrics()
-    first.add("documents", 5)
-    assert first.registry.get_sample_value("keyblock_documents_total") == 5
-    assert second.registry.get_sample_value("keyblock_documents_total") == 0
+    first.add("stored", 5)
+    assert first.registry.get_sample_value("keyblock_stored_documents_total") == 5
+    assert second.registry.get_sample_value("keyblock_stored_documents_total") == 0
 
 
 def test_every_row_is_exposed_with_its_help_and_unit(client: TestClient) -> None:

@@ -12,10 +12,10 @@ from starlette.testclient import TestClient
 from keyblock.bundle import load_bundle
 from keyblock.runtime.session import Session
 from service.app import create_app
-from service.engine import Graphs
-from service.ranker import Ranker
+from service.instance import Graphs
 from service.settings import Settings
 from tests.service.faults import Ints, wait_for
+from tests.service.rankers import serving
 
 CANDIDATES = 6
 BUDGETS = (64, 128, 256)  # a query each
@@ -46,7 +46,7 @@ def recorder(session: Session) -> Recorder:
 
 @pytest.fixture(scope="module")
 def client(settings: Settings, recorder: Recorder) -> Iterator[TestClient]:
-    ranker = Ranker(settings, load_bundle(settings.bundle), Graphs(recorder), {"asked": "cpu", "chosen": "cpu", "why": "asked for"})
+    ranker = serving(settings, Graphs(recorder))
     with TestClient(create_app(settings, ranker)) as client:
         wait_for(lambda: ranker.engine.ready)
         yield client

@@ -65,7 +65,7 @@ def test_a_large_request_leaves_a_thread_to_prepare_others(client: TestClient, m
 
 def test_load_refuses_in_one_line(settings: Settings, tmp_path: Path) -> None:
     with pytest.raises(BundleError, match="does not exist"):
-        Ranker.load(settings.model_copy(update={"bundle": tmp_path / "none"}))
+        Ranker.load(settings.model_copy(update={"bundle": (tmp_path / "none",)}))
     with pytest.raises(ProviderError, match="cuda"):
         Ranker.load(settings.model_copy(update={"provider": Provider.CUDA}))
     with pytest.raises(ProviderError, match="bf16"):

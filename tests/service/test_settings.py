@@ -1,3 +1,4 @@
+import os
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,7 @@ from service.settings import Limits, Settings
 @pytest.mark.parametrize("name", list(Settings.model_fields))
 def test_every_setting_is_an_environment_variable_and_a_flag(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     values = {"bundle": "/b", "host": "::1", "provider": "cpu", "precision": "fp32", "log_level": "error"}
-    values |= dict.fromkeys(["access_log", "store_evict"], "true")
+    values |= dict.fromkeys(["access_log", "store_evict", "strict_models"], "true")
     value = values.get(name, "600")
     flag = f"--{name.replace('_', '-')}"
     from_flag = getattr(read_settings([flag] if value == "true" else [f"{flag}={value}"]), name)
@@ -29,7 +30,7 @@ def test_defaults_are_those_of_the_documentation() -> None:
     settings = Settings()
     assert (settings.max_documents, settings.max_document_chars, settings.max_body_bytes) == (2048, 4_000_000, 64 << 20)
     assert (settings.host, settings.port, settings.provider) == ("127.0.0.1", 8000, Provider.AUTO)
-    assert settings.bundle.parts[-2:] == ("models", "default")
+    assert settings.bundle[0].parts[-2:] == ("models", "default")
 
 
 def test_flags_win_over_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -57,4 +58,18 @@ def test_bad_values_are_refused(name: str, value: str, monkeypatch: pytest.Monke
 
 def test_bundle_path_from_the_environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("KEYBLOCK_BUNDLE", str(tmp_path))
-    assert Settings().bundle == tmp_path
+    assert Settings().bundle == (tmp_path,)
+
+
+def test_several_bundles(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    several = (Path("a"), Path("b/c"))
+    assert read_settings(["--bundle", "a", "--bundle", "b/c"]).bundle == several
+    monkeypatch.setenv("KEYBLOCK_BUNDLE", os.pathsep.join(map(str, several)))
+    assert Settings().bundle == several
+    odd = tmp_path / f"one,of{os.pathsep}mine"
+    odd.mkdir()
+    monkeypatch.setenv("KEYBLOCK_BUNDLE", str(odd))
+    assert Settings().bundle == (odd,), "what is there is one path, whatever it is called"
+    assert Settings(bundle=odd).bundle == (odd,)
+    with pytest.raises(ValidationError, match="bundle"):
+        Settings(bundle=())

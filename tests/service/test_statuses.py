@@ -10,14 +10,14 @@ import pytest
 from pydantic import TypeAdapter
 from starlette.testclient import TestClient
 
-from keyblock.bundle import load_bundle
 from keyblock.wire import ErrorBody, RerankAnswer, TeiErrorBody, TeiResult
 from service import endpoint
 from service.app import ERRORS, RERANK_PATHS, create_app
-from service.engine import Graphs
+from service.instance import Graphs
 from service.ranker import Ranker
 from service.settings import Settings
 from tests.service.faults import PATIENCE, Faulty, wait_for
+from tests.service.rankers import serving
 
 NATIVE: dict[str, Any] = {"query": "river bridge", "documents": ["the river flooded the bridge", "a city"]}
 TEI: dict[str, Any] = {"query": "river bridge", "texts": ["the river flooded the bridge", "a city"]}
@@ -98,7 +98,7 @@ WAYS: dict[int, Callable[[Stage, str, dict[str, Any]], httpx.Response]] = {
 @pytest.fixture
 def stage(settings: Settings, graphs: Graphs, faulty: Faulty) -> Iterator[Stage]:
     small = settings.model_copy(update={"max_requests_in_flight": 1, "max_body_bytes": LARGEST})
-    ranker = Ranker(small, load_bundle(small.bundle), graphs, {"asked": "cpu", "chosen": "cpu", "why": "asked for"})
+    ranker = serving(small, graphs)
     faulty.open.clear()
     with TestClient(create_app(small, ranker)) as client:
         yield Stage(client, ranker, faulty)

@@ -74,7 +74,7 @@ def asked(*ids: str) -> Documents:
 
 
 def look_up(library: Library, documents: Documents, until: float | None = None, *, texts: bool = False) -> None:
-    asyncio.run(library.look_up(documents, texts=texts, until=until))
+    asyncio.run(library.look_up(documents, NEW, texts=texts, until=until))
 
 
 def test_what_is_found_is_entered(library: Library, pipeline: Pipeline) -> None:
@@ -95,7 +95,7 @@ def test_what_is_not_looked_up_in_time_is_neither_known_nor_unknown(library: Lib
     store.gate.clear()
 
     async def work() -> None:
-        await library.look_up(documents, texts=False, until=time.perf_counter() + 0.05)
+        await library.look_up(documents, NEW, texts=False, until=time.perf_counter() + 0.05)
         store.gate.set()
 
     asyncio.run(work())
@@ -126,7 +126,7 @@ def test_renewing_goes_on_beside_and_its_errors_are_nobodys(
     asyncio.run(library.put("default", [item(pipeline, "b", OLD)]))  # somebody else was here
     store.gate.clear()
     store.fault = fault
-    library.renew(documents)  # returns at once
+    library.renew(documents, NEW)  # returns at once
     store.gate.set()
     wait_for(lambda: not library._renewing)
     store.fault = None

@@ -1,0 +1,26 @@
+"""A ranker of one bundle whose graphs are in the tests' hands, and other bundles made of one."""
+
+from pathlib import Path
+from typing import Any
+
+from keyblock.bundle import Manifest, load_bundle, write_bundle
+from keyblock.runtime.providers import Precision, Provider, resolve
+from service.instance import Graphs
+from service.loading import Opened
+from service.ranker import Ranker
+from service.settings import Settings
+from service.store.base import DocumentStore
+
+
+def serving(settings: Settings, graphs: Graphs, store: DocumentStore | None = None) -> Ranker:
+    """What serves these graphs with all else that is in the settings' one bundle."""
+    (path,) = settings.bundle
+    return Ranker(settings, [Opened(load_bundle(path), graphs, resolve(Provider.CPU, precision=Precision.FP32))], store)
+
+
+def another(path: Path, place: Path, name: str, **parts: Any) -> Path:
+    """A bundle like the one at `path`, written to `place`, with another name and other parts of the pipeline."""
+    bundle = load_bundle(path)
+    changes = {"name": name, "pipeline": bundle.manifest.pipeline.model_dump() | parts}
+    manifest = Manifest.model_validate(bundle.manifest.model_dump() | changes)
+    return write_bundle(place, manifest, {name: path / name for name in bundle.manifest.files}, overwrite=True).path
