@@ -34,7 +34,11 @@ class Options(BaseModel):
 
     model_config = ConfigDict(extra="allow", strict=True, json_schema_extra={"additionalProperties": True})
 
-    model: str | None = Field(None, description="any name; the bundle that is served answers")
+    model: str | None = Field(
+        None,
+        description="the model that is to answer; any other name is the default model's, with a warning where several are served, "
+        "or an error with `strict`",
+    )
     top_n: Whole | None = Field(None, ge=0, description="results to return, best first; 0 or null for all")
     return_documents: bool | None = Field(None, description="send each result's document back as {text, title?}")
     return_blocks: bool | None = Field(
@@ -58,7 +62,7 @@ class Options(BaseModel):
         max_length=64,
         description="of documents that are objects: the fields whose strings, a line each, are the text; a title stays the title",
     )
-    strict: bool | None = Field(None, description="an unknown id is an error (422), instead of ranking last with a warning")
+    strict: bool | None = Field(None, description="an unknown id or model is an error (422), instead of a warning")
     first_stage_scores: Ignored = Field(None, description="accepted, not honoured by this version")
     max_chunks_per_doc: Ignored = Field(None, description="accepted, not honoured: every block of a document competes")
     truncate: Ignored = Field(None, description="accepted, not honoured: blocks are selected from the whole document")
@@ -117,6 +121,7 @@ class TeiOptions(BaseModel):
 
     model_config = ConfigDict(extra="allow", strict=True, json_schema_extra={"additionalProperties": True})
 
+    model: str | None = Field(None, description="the model that is to answer; any other name is the default model's")
     raw_scores: bool | None = Field(None, description="scores on the logit scale instead of probabilities")
     return_text: bool | None = Field(None, description="send each text back")
     truncate: Any = Field(None, description="accepted; blocks are selected from the whole text")
@@ -243,6 +248,15 @@ class Deletion(TypedDict):
 
     id: str
     deleted: Annotated[bool, Field(description="false for an id that was not there, which is no error")]
+
+
+class ReloadAnswer(TypedDict):
+    """The answer to POST /admin/reload."""
+
+    models: Annotated[list[str], Field(description="names of the models that are served now, the default one first")]
+    loaded: Annotated[list[str], Field(description="of these, those that are new or whose bundle has changed")]
+    removed: Annotated[list[str], Field(description="names that are not served any more")]
+    seconds: float
 
 
 class TeiResult(TypedDict):

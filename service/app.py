@@ -24,11 +24,13 @@ from keyblock.wire import (
     TeiResult,
 )
 from service import info
+from service.admin import add_admin
 from service.documents import delete_document, get_document, put_documents
 from service.endpoint import Exchange
 from service.errors import RequestError
 from service.examples import ANSWERS, EXAMPLES
 from service.ranker import Ranker
+from service.reload import Reloader
 from service.responses import error_response
 from service.settings import Settings
 
@@ -151,10 +153,13 @@ def create_app(settings: Settings, ranker: Ranker | None = None) -> FastAPI:
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         app.state.ranker = ranker or Ranker.load(settings)
         app.state.ranker.start()
+        app.state.reloader = Reloader(app.state.ranker)
+        app.state.reloader.listen()
         try:
             yield
         finally:
             app.state.ranker.close()
+            app.state.reloader.close()
 
     app = Service(title="KeyBlock", version=__version__, description=ABOUT, lifespan=lifespan, redirect_slashes=False)
     app.add_exception_handler(HTTPException, http_error)
@@ -163,6 +168,7 @@ def create_app(settings: Settings, ranker: Ranker | None = None) -> FastAPI:
     for path in (*JOINED_PATHS, *(f"{path}/" for path in RERANK_PATHS)):
         app.add_api_route(path, rerank, methods=["POST"], include_in_schema=False)
     add_documents(app)
+    add_admin(app)
     for path, handler in OPERATIONS.items():
         app.add_api_route(path, handler, methods=["GET"], tags=["operations"], **ABOUT_OPERATIONS.get(path, {}))
     return app

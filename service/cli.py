@@ -1,4 +1,4 @@
-"""keyblock-serve: serve a bundle over HTTP."""
+"""keyblock-serve: serve bundles over HTTP."""
 
 import logging
 import os
@@ -17,6 +17,7 @@ from service.app import create_app
 from service.ranker import Ranker
 from service.settings import Settings
 from service.store.base import StoreError
+from service.terminal import Terminal
 
 PROGRAM = "keyblock-serve"
 BAD_START = 2  # exit code
@@ -52,6 +53,9 @@ def configure(settings: Settings) -> None:
     """What holds for the whole process: logging, and how its threads share the processors and the interpreter."""
     logging.basicConfig(level=settings.log_level.upper(), format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     signal.signal(signal.SIGTERM, _stop)
+    terminal = Terminal()
+    # while loading; later it asks for a reload: see Reloader.listen
+    signal.signal(signal.SIGHUP, lambda number, frame: _stop(number, frame) if terminal.closed else None)
     sys.setswitchinterval(SWITCH_SECONDS)
     os.environ.setdefault("RAYON_NUM_THREADS", str(settings.n_threads))  # the tokenizer's threads
 

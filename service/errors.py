@@ -12,6 +12,7 @@ KINDS = {
     404: "not_found",
     405: "method_not_allowed",
     408: "timeout",
+    409: "conflict",
     413: "too_large",
     415: "unsupported_encoding",
     422: "invalid_request",

@@ -16,6 +16,7 @@ import pytest
 
 from benchmarks.event_loop import free_port, get, wait_ready
 from tests.service.faults import PATIENCE, wait_for
+from tests.service.rankers import another
 
 GOOD = json.dumps({"query": "river bridge", "documents": ["the river flooded the bridge", "a city"]}).encode()
 LIMIT = 20_000_000
@@ -107,6 +108,68 @@ def metrics(port: int) -> bytes:
     content = connection.getresponse().read()
     connection.close()
     return content
+
+
+def budget(port: int, model: str | None = None) -> int:
+    """What tells the bundles of these tests apart."""
+    status, answer = post(port, json.dumps(json.loads(GOOD) | {"model": model}).encode())
+    assert status == 200
+    return int(answer["meta"]["tokens_per_document"])
+
+
+def put_bundle(bundle_path: Path, place: Path, name: str, tokens: int) -> None:
+    another(bundle_path, place, name, packing={"budget": tokens, "budget_range": (64, 256)})
+
+
+def test_several_bundles_and_a_reload_by_sighup(bundle_path: Path, tmp_path: Path) -> None:
+    port, folder = free_port(), tmp_path / "bundles"
+    put_bundle(bundle_path, folder / "default", "one", 64)
+    put_bundle(bundle_path, folder / "two", "two", 96)
+    start = command("--port", str(port), "--bundle", str(folder), "--bundle", str(bundle_path), "--provider=cpu")
+    process = subprocess.Popen(start, stderr=subprocess.PIPE, text=True)
+    try:
+        wait_ready(port)
+        assert [budget(port, name) for name in (None, "one", "two", "tiny")] == [64, 64, 96, 128]
+        put_bundle(bundle_path, folder / "default", "one", 192)
+        process.send_signal(signal.SIGHUP)
+        wait_for(lambda: budget(port) == 192)
+        (folder / "default" / "bundle.json").write_text("garbage")
+        process.send_signal(signal.SIGHUP)
+        wait_for(lambda: b'keyblock_reloads_total{outcome="failed"} 1.0' in metrics(port))
+        assert [budget(port, name) for name in ("one", "two", "tiny")] == [192, 96, 128]
+        process.send_signal(signal.SIGTERM)
+        _, log = process.communicate(timeout=PATIENCE)
+    finally:
+        process.kill()
+    assert process.returncode == 0
+    assert "Traceback" not in log
+    (told,) = (line for line in log.splitlines() if " ERROR " in line)
+    assert "not reloaded, the old models are served on: " in told
+    assert "bundle.json: not JSON" in told
+
+
+IN_A_TERMINAL = """import fcntl, os, sys, termios
+os.setsid()
+fcntl.ioctl(0, termios.TIOCSCTTY, 0)
+os.execv(sys.argv[1], sys.argv[1:])"""
+
+
+def test_a_terminal_that_is_closed_ends_it_as_ever(bundle_path: Path) -> None:
+    """SIGHUP asks for a reload where somebody sends it; the terminal sends it too, when it is closed."""
+    port = free_port()
+    start = command("--port", str(port), "--bundle", str(bundle_path), "--provider=cpu")
+    ours, theirs = os.openpty()
+    process = subprocess.Popen([sys.executable, "-c", IN_A_TERMINAL, *start], stdin=theirs, stdout=theirs, stderr=theirs)
+    os.close(theirs)
+    try:
+        wait_ready(port)
+        process.send_signal(signal.SIGHUP)
+        wait_for(lambda: b'keyblock_reloads_total{outcome="unchanged"} 1.0' in metrics(port))
+        os.close(ours)
+        assert process.wait(PATIENCE) == 0
+    finally:
+        process.kill()
+        process.wait()
 
 
 @pytest.mark.parametrize(

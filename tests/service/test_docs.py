@@ -12,6 +12,7 @@ from keyblock.wire import (
     DocumentLine,
     Meta,
     Options,
+    ReloadAnswer,
     RerankAnswer,
     RerankRequest,
     Result,
@@ -19,6 +20,7 @@ from keyblock.wire import (
     StoredText,
     TeiOptions,
 )
+from service.admin import NOT_RELOADED, RELOAD_ANSWERS, RELOAD_PATH
 from service.app import DOCUMENT_ERRORS, ERRORS, OPERATIONS, RERANK_PATHS
 from service.metrics import STAGES, TABLE
 
@@ -42,6 +44,10 @@ PAGE = (Path(__file__).parents[2] / "docs" / "api.md").read_text(encoding="utf-8
         *RerankAnswer.__annotations__,
         *Result.__annotations__,
         *Meta.__annotations__,
+        *ReloadAnswer.__annotations__,
+        RELOAD_PATH,
+        NOT_RELOADED,
+        *map(str, RELOAD_ANSWERS),
     ],
 )
 def test_everything_declared_is_named(name: str) -> None:

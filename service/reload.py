@@ -1,0 +1,166 @@
+"""New bundles in the place of those that are served, without a request lost.
+
+They are read, checked and opened in a thread of their own, and warmed up on the model's thread, a run at a time between the rounds
+of requests: a request waits for one run, and what is measured is what the model can do there. Then all change at once. What is in
+flight ends with the model that it began with, whose memory is given back after the last of it.
+"""
+
+import asyncio
+import logging
+import os
+import signal
+import threading
+import time
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import NamedTuple
+
+from keyblock.bundle import Bundle, BundleError
+from keyblock.runtime.providers import ProviderError
+from keyblock.runtime.session import SessionError
+from service.engine import EngineDeadError, EngineError
+from service.loading import open_bundle, read_bundles
+from service.model import Model
+from service.models import Models
+from service.ranker import Ranker
+from service.terminal import Terminal
+
+log = logging.getLogger(__name__)
+
+
+class ReloadError(Exception):
+    """The new bundles cannot be served, and the old ones still are; one clear line."""
+
+
+class Reloaded(NamedTuple):
+    """What a reload has changed.
+
+    Attributes:
+        models: names of those that are served now, the default first.
+        loaded: of these, what is new or not as it was.
+        removed: names that are not served any more.
+        seconds: that it took.
+    """
+
+    models: list[str]
+    loaded: list[str]
+    removed: list[str]
+    seconds: float
+
+
+class Reloader:
+    """Reloads, one at a time; to be made and used on the event loop."""
+
+    def __init__(self, ranker: Ranker) -> None:
+        self._ranker = ranker
+        self._thread = ThreadPoolExecutor(1, "reload")
+        self._one_at_a_time = asyncio.Lock()
+        self._next: asyncio.Task[Reloaded] | None = None
+        self._asked: set[asyncio.Task[None]] = set()
+        self._terminal = Terminal()
+
+    def listen(self) -> None:
+        """SIGHUP asks for a reload from now on, where signals are heard: on the main thread."""
+        if threading.current_thread() is threading.main_thread():
+            asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, self._hung_up)
+
+    def close(self) -> None:
+        """Wait for what is being loaded; it is not served any more."""
+        if threading.current_thread() is threading.main_thread():
+            asyncio.get_running_loop().remove_signal_handler(signal.SIGHUP)
+        self._thread.shutdown(wait=True, cancel_futures=True)
+
+    async def reload(self) -> Reloaded:
+        """Read all bundles again and serve them. Raises ReloadError: then nothing has changed.
+
+        Who asks while a reload is under way gets the next one, which sees all that was there when they asked. It goes on when
+        nobody waits for it any more.
+        """
+        if self._next is None:
+            self._next = asyncio.create_task(self._after_the_one_in_hand())
+        return await asyncio.shield(self._next)
+
+    def _hung_up(self) -> None:
+        """SIGHUP: a reload, or, where the terminal was closed that this was started from, the end, as without a handler."""
+        if self._terminal.closed:
+            os.kill(os.getpid(), signal.SIGTERM)
+            return
+        task = asyncio.create_task(self._quietly())
+        self._asked.add(task)
+        task.add_done_callback(self._asked.discard)
+
+    async def _quietly(self) -> None:
+        try:
+            await self.reload()
+        except ReloadError:
+            return  # logged
+
+    async def _after_the_one_in_hand(self) -> Reloaded:
+        async with self._one_at_a_time:
+            self._next = None
+            try:
+                reloaded = await self._reload()
+            except Exception as error:
+                self._ranker.metrics.add("reloads", outcome="failed")
+                raise _told(error) from None
+            self._ranker.metrics.add("reloads", outcome="ok" if reloaded.loaded or reloaded.removed else "unchanged")
+            log.info("reloaded in %.1f s: serving %s; new: %s", reloaded.seconds, reloaded.models, reloaded.loaded)
+            return reloaded
+
+    async def _reload(self) -> Reloaded:
+        began = time.perf_counter()
+        old = self._ranker.models
+        models = await asyncio.get_running_loop().run_in_executor(self._thread, self._load, old)
+        new = [model for model in models if model not in set(old)]
+        await _warmed(new)
+        self._ranker.serve(Models(models))
+        names = [model.name for model in models]
+        removed = [model.name for model in old if model.name not in names]
+        return Reloaded(names, [model.name for model in new], removed, time.perf_counter() - began)
+
+    def _load(self, old: Models) -> list[Model]:
+        """The models of all bundles; those whose bundle is as it was are the old ones."""
+        settings = self._ranker.settings
+        bundles = read_bundles(settings)
+        kept = {bundle.manifest.name: model for bundle in bundles if (model := _unchanged(bundle, old)) is not None}
+        opened = [open_bundle(bundle, settings) for bundle in bundles if bundle.manifest.name not in kept]
+        models = dict(kept)
+        try:
+            for one in opened:
+                models[one.bundle.manifest.name] = self._ranker.model(one)
+        except Exception:
+            _give_up([model for name, model in models.items() if name not in kept])
+            raise
+        return [models[bundle.manifest.name] for bundle in bundles]
+
+
+async def _warmed(models: Sequence[Model]) -> None:
+    """Wait until all are; what fails one ends the warm-up of the others. Raises EngineError or EngineDeadError."""
+    try:
+        await asyncio.gather(*(asyncio.wrap_future(model.instance.warmed) for model in models))
+    except BaseException:
+        _give_up(models)
+        raise
+
+
+def _give_up(models: Sequence[Model]) -> None:
+    for model in models:
+        model.instance.warmed.cancel()
+
+
+def _unchanged(bundle: Bundle, old: Models) -> Model | None:
+    """The model of the same bundle: its manifest has the hashes of all files."""
+    model = old.get(bundle.manifest.name)
+    same = model is not None and model.bundle.path == bundle.path and model.bundle.manifest == bundle.manifest
+    return model if same else None
+
+
+def _told(error: Exception) -> ReloadError:
+    """One line for whoever asked, and for the log."""
+    if isinstance(error, BundleError | ProviderError | SessionError | EngineError | EngineDeadError):
+        problem = " ".join(str(error).split())
+        log.error("not reloaded, the old models are served on: %s", problem)
+    else:
+        problem = "an unexpected error; the log says more"
+        log.error("not reloaded, the old models are served on", exc_info=error)
+    return ReloadError(problem)
