@@ -23,7 +23,7 @@ from keyblock.wire import (
     TeiErrorBody,
     TeiResult,
 )
-from service import info
+from service import info, playground
 from service.admin import add_admin
 from service.documents import delete_document, get_document, put_documents
 from service.endpoint import Exchange
@@ -171,4 +171,6 @@ def create_app(settings: Settings, ranker: Ranker | None = None) -> FastAPI:
     add_admin(app)
     for path, handler in OPERATIONS.items():
         app.add_api_route(path, handler, methods=["GET"], tags=["operations"], **ABOUT_OPERATIONS.get(path, {}))
+    if settings.playground:
+        app.router.routes.extend(playground.routes())
     return app

@@ -87,6 +87,7 @@ class Settings(Limits, BaseSettings):
     default_deadline_ms: int = Field(0, ge=0, description="deadline_ms of requests that name none; 0 for none")
     body_seconds: int = Field(60, ge=1, description="seconds a request's body may take to arrive, or, of a PUT, its next piece")
     shutdown_seconds: int = Field(30, ge=0, description="seconds that requests in flight are given after SIGTERM")
+    playground: bool = Field(True, description="a page at / to try it on: paste a query and documents, see the blocks")
     access_log: bool = Field(False, description="log a line for each request")
     log_level: str = Field("info", pattern="^(debug|info|warning|error)$", description="debug, info, warning or error")
 

@@ -27,7 +27,7 @@ from service.store.base import DEFAULT_NAMESPACE, Item
 from service.store.opening import open_store
 from tests.service.faults import Connection, until, wait_for
 from tests.service.rankers import another, serving
-from tests.service.store.redis_server import MISSING, RedisServer, installed
+from tests.service.store.redis_server import RedisServer
 
 ANSWER = TypeAdapter(StoredAnswer)
 TEXTS = {
@@ -88,8 +88,6 @@ def place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
     if request.param == "lmdb":
         yield str(tmp_path / "store")
         return
-    if not installed():
-        pytest.skip(MISSING)
     server = RedisServer(tmp_path)
     server.start()
     yield server.url
@@ -333,7 +331,6 @@ def test_expiry_by_the_service_and_by_the_document(serve: Serve, tmp_path: Path)
         assert service.client.get("/documents/b").status_code == 200
 
 
-@pytest.mark.skipif(not installed(), reason=MISSING)
 def test_redis_stopped_and_back(serve: Serve, tmp_path: Path) -> None:
     """Only requests that need the store are refused, and only while it is away."""
     server = RedisServer(tmp_path)

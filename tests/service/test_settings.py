@@ -14,9 +14,10 @@ from service.settings import Limits, Settings
 def test_every_setting_is_an_environment_variable_and_a_flag(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     values = {"bundle": "/b", "host": "::1", "provider": "cpu", "precision": "fp32", "log_level": "error"}
     values |= dict.fromkeys(["access_log", "store_evict", "strict_models"], "true")
+    values |= dict.fromkeys(["playground"], "false")
     value = values.get(name, "600")
-    flag = f"--{name.replace('_', '-')}"
-    from_flag = getattr(read_settings([flag] if value == "true" else [f"{flag}={value}"]), name)
+    flag = f"--{'no-' if value == 'false' else ''}{name.replace('_', '-')}"
+    from_flag = getattr(read_settings([flag] if value in ("true", "false") else [f"{flag}={value}"]), name)
     monkeypatch.setenv(f"KEYBLOCK_{name.upper()}", value)
     assert getattr(Settings(), name) == from_flag
     assert from_flag != Settings.model_fields[name].default

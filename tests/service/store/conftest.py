@@ -3,14 +3,12 @@ from pathlib import Path
 
 import pytest
 
-from tests.service.store.redis_server import MISSING, RedisServer, installed
+from tests.service.store.redis_server import RedisServer
 
 
 @pytest.fixture(scope="module")
 def redis_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisServer]:
     """Running, and empty at first; a test that stops it starts it again."""
-    if not installed():
-        pytest.skip(MISSING)
     server = RedisServer(tmp_path_factory.mktemp("redis"))
     server.start()
     yield server

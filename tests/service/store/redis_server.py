@@ -1,6 +1,5 @@
 """A real redis-server for tests, which they may stop and start."""
 
-import shutil
 import subprocess
 from pathlib import Path
 
@@ -9,19 +8,15 @@ from redis.backoff import NoBackoff
 from redis.retry import Retry
 
 from benchmarks.event_loop import free_port
+from tests.programs import need
 from tests.service.faults import wait_for
-
-MISSING = "redis-server is not installed (Debian: apt install redis-server)"
-
-
-def installed() -> bool:
-    return shutil.which("redis-server") is not None
 
 
 class RedisServer:
     """Keeps what it is told in a file, so that it is there again after a restart."""
 
     def __init__(self, directory: Path) -> None:
+        self._program = need("redis-server", "redis-server")
         self.port = free_port()
         self.url = f"redis://127.0.0.1:{self.port}/0"
         self._directory = directory
@@ -30,7 +25,7 @@ class RedisServer:
     def start(self, *options: str) -> None:
         durable = ["--appendonly", "yes", "--appendfsync", "always", "--save", ""]
         place = ["--port", str(self.port), "--bind", "127.0.0.1", "--dir", str(self._directory)]
-        self._process = subprocess.Popen(["redis-server", *place, *durable, *options], stdout=subprocess.DEVNULL)
+        self._process = subprocess.Popen([self._program, *place, *durable, *options], stdout=subprocess.DEVNULL)
         wait_for(self._answers)
 
     def _answers(self) -> bool:

@@ -10,9 +10,7 @@ from benchmarks.event_loop import free_port
 from service.store.base import HEAD, Item, StoreFullError, StoreUnavailableError
 from service.store.redis_store import REST_SECONDS, RedisStore
 from tests.service.faults import PATIENCE, wait_for
-from tests.service.store.redis_server import MISSING, RedisServer, installed
-
-pytestmark = pytest.mark.skipif(not installed(), reason=MISSING)
+from tests.service.store.redis_server import RedisServer
 
 
 @pytest.fixture

@@ -1,0 +1,60 @@
+// Elements without HTML: whatever a document says stays text.
+
+export const byId = (id) => document.getElementById(id);
+
+/** An element; `properties` are its own (className, onclick), but for `data` and `attributes`; children are nodes or strings. */
+export function make(tag, { data = {}, attributes = {}, ...properties } = {}, ...children) {
+  const element = Object.assign(document.createElement(tag), properties);
+  Object.assign(element.dataset, data);
+  for (const [name, value] of Object.entries(attributes)) element.setAttribute(name, value);
+  element.append(...children.filter((child) => child !== null));
+  return element;
+}
+
+const SVG = "http://www.w3.org/2000/svg";
+
+/** An element of a picture. */
+export function draw(tag, attributes, ...children) {
+  const element = document.createElementNS(SVG, tag);
+  for (const [name, value] of Object.entries(attributes)) element.setAttribute(name, value);
+  element.append(...children);
+  return element;
+}
+
+/** Sets custom properties for the style sheet; the policy of the page allows no style attributes. */
+export function vary(element, variables) {
+  for (const [name, value] of Object.entries(variables)) element.style.setProperty(`--${name}`, value);
+  return element;
+}
+
+const NUMBER = new Intl.NumberFormat("en");
+
+/** 12,345 */
+export const count = (number) => NUMBER.format(number);
+
+/** 1 document, 2 documents */
+export const some = (number, noun) => `${count(number)} ${noun}${number === 1 ? "" : "s"}`;
+
+/** Milliseconds with as many digits as tell something. */
+export const milliseconds = (ms) => `${ms < 10 ? ms.toFixed(1) : count(Math.round(ms))} ms`;
+
+/** Offers `text` to the clipboard; false where the browser does not let us. */
+export async function copy(text) {
+  try {
+    await navigator.clipboard.writeText(text);
+    return true;
+  } catch {
+    return copyBySelection(text); // pages that are neither local nor on https have no clipboard of their own
+  }
+}
+
+function copyBySelection(text) {
+  const area = make("textarea", { value: text, className: "unseen" });
+  const focused = document.activeElement;
+  document.body.append(area);
+  area.select();
+  const copied = document.execCommand("copy");
+  area.remove();
+  focused?.focus();
+  return copied;
+}

@@ -1,0 +1,77 @@
+// Documents from files: a text is one; JSON and JSON lines hold any number, as strings, as {id, title, text}, or as a whole request.
+
+const LISTS = /\.(jsonl|ndjson)$/i;
+const MOST_TOLD = 3;
+
+/** A document as the form holds it, or null for what is none. */
+export function documentOf(value) {
+  if (typeof value === "string") return { text: value };
+  if (typeof value?.text !== "string") return null;
+  const { id, title, text } = value;
+  return { id, title: typeof title === "string" ? title : "", text };
+}
+
+/** `{query?, documents, wrong}` of one parsed value: a request, a list, or a document. */
+export function readValue(value) {
+  const request = Array.isArray(value?.documents);
+  const values = request ? value.documents : Array.isArray(value) ? value : [value];
+  const documents = values.map(documentOf);
+  return {
+    query: request && typeof value.query === "string" ? value.query : undefined,
+    documents: documents.filter(Boolean),
+    wrong: documents.filter((document) => !document).length,
+  };
+}
+
+function readLines(name, content) {
+  const read = { documents: [], problems: [] };
+  const bad = [];
+  content.split("\n").forEach((line, number) => {
+    if (!line.trim()) return;
+    try {
+      const { query, documents, wrong } = readValue(JSON.parse(line));
+      read.query ??= query;
+      read.documents.push(...documents);
+      if (wrong) bad.push(number + 1);
+    } catch {
+      bad.push(number + 1);
+    }
+  });
+  const more = bad.length > MOST_TOLD ? ` and ${bad.length - MOST_TOLD} more` : "";
+  if (bad.length) read.problems.push(`${name}: line ${bad.slice(0, MOST_TOLD).join(", ")}${more} is no document in JSON`);
+  return read;
+}
+
+function readJson(name, content) {
+  try {
+    const { query, documents, wrong } = readValue(JSON.parse(content));
+    return { query, documents, problems: wrong ? [`${name}: ${wrong} of its values have no text`] : [] };
+  } catch (error) {
+    return { documents: [], problems: [`${name}: not JSON (${error.message})`] };
+  }
+}
+
+/** `{query?, documents, problems}` of a file. */
+export function readContent(name, content) {
+  if (content.includes("\0")) return { documents: [], problems: [`${name}: not a text (it has NUL bytes)`] };
+  if (LISTS.test(name)) return readLines(name, content);
+  if (/\.json$/i.test(name)) return readJson(name, content);
+  return { documents: [{ id: name, text: content }], problems: [] };
+}
+
+/** The same of several files together, in the order of their names as people count. */
+export async function readFiles(files) {
+  const sorted = [...files].sort((a, b) => a.name.localeCompare(b.name, "en", { numeric: true }));
+  const all = { documents: [], problems: [] };
+  for (const file of sorted) {
+    try {
+      const { query, documents, problems } = readContent(file.name, await file.text());
+      all.query ??= query;
+      all.documents.push(...documents);
+      all.problems.push(...problems);
+    } catch {
+      all.problems.push(`${file.name}: cannot be read`); // a folder, or gone
+    }
+  }
+  return all;
+}

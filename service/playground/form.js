@@ -1,0 +1,123 @@
+// The form: its documents and options, read and filled.
+
+import { byId, count, make, some } from "./dom.js";
+import { wordsIn } from "./text.js";
+
+const NUMBERS = ["max_tokens_per_doc", "deadline_ms", "top_n"];
+const OPTIONS = [...NUMBERS, "model"];
+const SHORT = { max_tokens_per_doc: "tokens", deadline_ms: "ms", top_n: "results", model: "" };
+const documents = byId("documents");
+const ids = new WeakMap(); // of the documents that came with one
+
+const field = (item, name) => item.querySelector(`.${name}`);
+
+function renumber() {
+  [...documents.children].forEach((item, place) => {
+    const number = place + 1;
+    field(item, "number").textContent = number;
+    field(item, "title").setAttribute("aria-label", `Title of document ${number}, if it has one`);
+    field(item, "text").setAttribute("aria-label", `Text of document ${number}`);
+    field(item, "remove").setAttribute("aria-label", `Remove document ${number}`);
+  });
+  byId("count").textContent = count(documents.children.length);
+  byId("clear").hidden = documents.children.length < 2;
+}
+
+const recount = (item) => {
+  field(item, "words").textContent = some(wordsIn(field(item, "text").value), "word");
+};
+
+function remove(item) {
+  const next = item.nextElementSibling ?? item.previousElementSibling;
+  item.remove();
+  renumber();
+  (next ? field(next, "text") : byId("add")).focus();
+}
+
+function itemOf({ id, title = "", text = "" }) {
+  const item = make(
+    "li",
+    {},
+    make(
+      "div",
+      { className: "line" },
+      make("span", { className: "number", attributes: { "aria-hidden": "true" } }),
+      make("input", { className: "title", value: title, placeholder: "Title, if any", autocomplete: "off" }),
+      make("span", { className: "words" }),
+      make("button", { type: "button", className: "remove quiet", textContent: "×", onclick: () => remove(item) }),
+    ),
+    make("textarea", { className: "text", rows: 3, value: text, spellcheck: false, placeholder: "Paste a document" }),
+  );
+  field(item, "text").addEventListener("input", () => recount(item));
+  if (id !== undefined && id !== null) ids.set(item, id);
+  recount(item);
+  return item;
+}
+
+/** Puts documents behind those that are there; boxes that nobody has written in make room. */
+export function addDocuments(added) {
+  for (const item of [...documents.children]) {
+    if (!field(item, "text").value && !field(item, "title").value) item.remove();
+  }
+  documents.append(...added.map(itemOf));
+  renumber();
+}
+
+/** An empty box, ready to be pasted into. */
+export function addEmpty() {
+  const item = itemOf({});
+  documents.append(item);
+  renumber();
+  field(item, "text").focus();
+}
+
+/** One empty box in place of all. */
+export function clearDocuments() {
+  documents.replaceChildren(itemOf({}));
+  renumber();
+  field(documents.firstElementChild, "text").focus();
+}
+
+/** Fills the form; what was in it goes. */
+export function fill({ query, documents: given }) {
+  byId("query").value = query;
+  documents.replaceChildren(...given.map(itemOf));
+  renumber();
+}
+
+const documentIn = (item) => ({ id: ids.get(item), title: field(item, "title").value.trim(), text: field(item, "text").value });
+
+/** What the form holds. Boxes that are empty through and through are no documents. Raises Error for what is no number. */
+export function read() {
+  const all = [...documents.children].map(documentIn);
+  return {
+    query: byId("query").value,
+    documents: all.filter(({ title, text }) => title || text),
+    options: Object.fromEntries(OPTIONS.map((name) => [name, optionIn(name)])),
+    key: byId("key").value.trim(),
+  };
+}
+
+function optionIn(name) {
+  const input = byId(name);
+  if (input.validity.badInput) {
+    byId("options").open = true;
+    input.focus();
+    throw new Error(`${name}: not a number`);
+  }
+  return NUMBERS.includes(name) && input.value !== "" ? Number(input.value) : input.value.trim();
+}
+
+/** Says beside "Options" which are chosen, since they may be folded away. */
+export function tellOptions() {
+  const chosen = OPTIONS.filter((name) => byId(name).value).map((name) => `${byId(name).value} ${SHORT[name]}`.trim());
+  byId("chosen").textContent = [...chosen, ...(byId("key").value ? ["key"] : [])].join(" · ");
+}
+
+/** Fits the form to what /info says is served. */
+export function suit({ model, models = {}, tokens_per_document: tokens }) {
+  const names = new Set([model, ...(Array.isArray(models) ? models.map((one) => one.model ?? one.name ?? one) : Object.keys(models))]);
+  byId("models").replaceChildren(...[...names].filter((name) => typeof name === "string").map((value) => make("option", { value })));
+  byId("model").placeholder = model ?? "";
+  if (tokens) byId("max_tokens_per_doc").placeholder = `${tokens.default} (${tokens.least} to ${tokens.most})`;
+}

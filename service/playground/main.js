@@ -1,0 +1,122 @@
+// The page: what its buttons and keys do.
+
+import { byId } from "./dom.js";
+import { readFiles } from "./files.js";
+import { addDocuments, addEmpty, clearDocuments, fill, read, suit, tellOptions } from "./form.js";
+import { show } from "./results.js";
+import { about, rank, requestOf, sample, ServiceError } from "./service.js";
+
+const form = byId("request");
+const NARROW = matchMedia("(max-width: 60rem)"); // as in the style sheet: the answer is below the form
+let running = null; // the request in flight
+
+function complain(message) {
+  byId("problem").textContent = message;
+  byId("problem").hidden = !message;
+  if (message && NARROW.matches) byId("problem").scrollIntoView({ block: "center" });
+}
+
+/** What is told of a request that has no answer: the service's own words where there are any. */
+function told(error) {
+  if (error instanceof ServiceError) return `${error.status}: ${error.message}`;
+  return error.name === "TypeError" ? `The service cannot be reached (${error.message})` : error.message;
+}
+
+function refuse(error) {
+  complain(told(error));
+  byId("results").classList.add("old");
+  if (error instanceof ServiceError && [401, 403].includes(error.status)) {
+    byId("options").open = true;
+    byId("key").focus();
+  }
+}
+
+async function send() {
+  running?.abort();
+  const mine = (running = new AbortController());
+  byId("answer").setAttribute("aria-busy", "true");
+  try {
+    const { key, ...asked } = read();
+    const request = requestOf(asked);
+    const { answer, elapsed } = await rank(request, key, mine.signal);
+    if (running !== mine) return;
+    complain("");
+    show(request, answer, elapsed, Boolean(key));
+    byId("results").classList.remove("old");
+    if (NARROW.matches) byId("answer").scrollIntoView();
+  } catch (error) {
+    if (running === mine) refuse(error);
+  } finally {
+    if (running === mine) byId("answer").setAttribute("aria-busy", "false");
+  }
+}
+
+async function load() {
+  try {
+    fill(await sample());
+  } catch (error) {
+    complain(told(error));
+  }
+}
+
+async function take(files) {
+  const { query, documents, problems } = await readFiles(files);
+  if (query !== undefined) byId("query").value = query;
+  if (documents.length) addDocuments(documents);
+  byId("file-problems").textContent = problems.join("\n");
+  byId("file-problems").hidden = !problems.length;
+}
+
+function listenToFiles() {
+  byId("open").addEventListener("click", () => byId("files").click());
+  byId("files").addEventListener("change", async ({ target }) => {
+    await take(target.files);
+    target.value = ""; // the same file may be opened again
+  });
+  const carriesFiles = (event) => event.dataTransfer?.types.includes("Files");
+  addEventListener("dragover", (event) => {
+    if (!carriesFiles(event)) return;
+    event.preventDefault();
+    byId("drop").classList.add("over");
+  });
+  addEventListener("dragleave", ({ relatedTarget }) => relatedTarget ?? byId("drop").classList.remove("over"));
+  addEventListener("drop", (event) => {
+    if (!carriesFiles(event)) return;
+    event.preventDefault();
+    byId("drop").classList.remove("over");
+    take(event.dataTransfer.files);
+  });
+}
+
+/** Says in the header what is served; a service that tells it to nobody without a key is no less usable. */
+async function introduce() {
+  try {
+    const info = await about(byId("key").value.trim());
+    suit(info);
+    byId("serving").textContent = [info.model, info.provider?.chosen, info.provider?.arithmetic].filter(Boolean).join(" · ");
+  } catch {
+    byId("serving").textContent = "";
+  }
+}
+
+form.addEventListener("submit", (event) => {
+  event.preventDefault();
+  send();
+});
+addEventListener("keydown", (event) => {
+  if (event.key !== "Enter" || !(event.ctrlKey || event.metaKey)) return;
+  event.preventDefault();
+  send();
+});
+byId("load").addEventListener("click", load);
+byId("try").addEventListener("click", async () => {
+  await load();
+  await send();
+});
+byId("add").addEventListener("click", addEmpty);
+byId("clear").addEventListener("click", clearDocuments);
+byId("options").addEventListener("input", tellOptions);
+byId("key").addEventListener("change", introduce);
+listenToFiles();
+addDocuments([{}, {}]);
+introduce();

@@ -1,0 +1,60 @@
+// The service: what is sent to it, what comes back, and the same for a shell. Addresses are relative to the page, which may have a prefix.
+
+const address = (path) => new URL(path, document.baseURI).href;
+
+/** What the service answers instead of an order. */
+export class ServiceError extends Error {
+  constructor(status, message) {
+    super(message);
+    this.status = status;
+  }
+}
+
+/** The body of POST /rerank; options that are not given are left out. */
+export function requestOf({ query, documents, options }) {
+  const given = Object.entries(options).filter(([, value]) => value !== "");
+  const bodies = documents.map(({ id, title, text }) => ({ ...(id !== undefined && { id }), ...(title && { title }), text }));
+  return { query, documents: bodies, return_blocks: true, ...Object.fromEntries(given) };
+}
+
+async function problemOf(response) {
+  const text = await response.text();
+  try {
+    const { message, detail, error } = JSON.parse(text);
+    return [message, detail, error?.message].find((told) => typeof told === "string") ?? text;
+  } catch {
+    return text.slice(0, 500) || response.statusText || "no answer"; // a proxy's page, perhaps
+  }
+}
+
+/** The answer as an object. Raises ServiceError, or what fetch raises. */
+async function ask(path, key, options) {
+  const headers = key ? { ...options.headers, authorization: `Bearer ${key}` } : options.headers;
+  const response = await fetch(address(path), { ...options, headers, credentials: "same-origin" });
+  if (!response.ok) throw new ServiceError(response.status, await problemOf(response));
+  return response.json();
+}
+
+/** The order of `request`, and how long it took to come. */
+export async function rank(request, key, signal) {
+  const began = performance.now();
+  const headers = { "content-type": "application/json" };
+  const answer = await ask("rerank", key, { method: "POST", body: JSON.stringify(request), headers, signal });
+  return { answer, elapsed: performance.now() - began };
+}
+
+/** What is served: see /info. */
+export const about = (key) => ask("info", key, {});
+
+/** The sample request. */
+export const sample = () => ask("playground/sample.json", "", {});
+
+/**
+ * The same request for a shell. The body is a here-document: it needs no quoting, and has no limit (an argument has, of 128 KiB).
+ * A key is taken from the environment, so that it gets into no history.
+ */
+export function curlOf(request, keyed) {
+  const lines = [`curl -sS '${address("rerank").replaceAll("'", "%27")}' \\`, "  -H 'Content-Type: application/json' \\"];
+  if (keyed) lines.push('  -H "Authorization: Bearer $KEYBLOCK_API_KEY" \\');
+  return [...lines, "  --data-binary @- <<'KEYBLOCK'", JSON.stringify(request, null, 1), "KEYBLOCK", ""].join("\n");
+}

@@ -1,0 +1,66 @@
+// What is reckoned of a text. The service counts Unicode code points, JavaScript UTF-16 units: an emoji is one of those and two of these.
+
+const isPair = (text, at) => {
+  const [high, low] = [text.charCodeAt(at), text.charCodeAt(at + 1)];
+  return high >= 0xd800 && high < 0xdc00 && low >= 0xdc00 && low < 0xe000;
+};
+
+/** The UTF-16 index of each of `offsets`, which are code points into `text`; a lone surrogate is one of either. */
+export function unitsOf(text, offsets) {
+  const sorted = [...new Set(offsets)].sort((a, b) => a - b);
+  const found = new Map();
+  let [unit, point] = [0, 0];
+  for (const offset of sorted) {
+    for (; point < offset && unit < text.length; point += 1) unit += isPair(text, unit) ? 2 : 1;
+    found.set(offset, unit);
+  }
+  return offsets.map((offset) => found.get(offset));
+}
+
+/** `text` cut where a block begins or ends: pieces `{start, end, blocks}` in UTF-16 units, with the places of the blocks that cover each. */
+export function piecesOf(text, blocks) {
+  const units = unitsOf(text, blocks.flatMap(({ start, end }) => [start, end]));
+  const spans = blocks.map((_, place) => ({ place, start: units[2 * place], end: units[2 * place + 1] }));
+  const cuts = [...new Set([0, ...units, text.length])].sort((a, b) => a - b);
+  return cuts.slice(1).map((end, at) => {
+    const covering = spans.filter((span) => span.start < end && span.end > cuts[at]);
+    return { start: cuts[at], end, blocks: covering.map(({ place }) => place) };
+  });
+}
+
+const WORDS = /\p{Script=Han}|\p{Script=Hiragana}|\p{Script=Katakana}|[\p{L}\p{M}\p{N}]+|[^\s\p{L}\p{M}\p{N}]/gu;
+const LATIN = /^[\p{Script=Latin}\p{Script=Common}\p{Script=Inherited}]+$/u;
+const PLAIN = 7; // letters up to which most words are one token
+const PIECE = 8; // letters of a longer one for each further token, on the average of English
+
+/** About how many tokens a word is in the vocabulary of BERT's English models, which most rerankers share. */
+function tokensOf(word) {
+  if (!LATIN.test(word)) return word.length; // hardly more than its letters are in the vocabulary
+  return word.length <= PLAIN ? 1 : 1 + (word.length - PLAIN) / PIECE;
+}
+
+/** About how many tokens `text` is. */
+export const tokensAbout = (text) => Math.round([...text.matchAll(WORDS)].reduce((sum, [word]) => sum + tokensOf(word), 0));
+
+/** The UTF-16 index where about `tokens` of them end, or the length of a text that has fewer. */
+export function indexAfter(text, tokens) {
+  let sum = 0;
+  for (const match of text.matchAll(WORDS)) {
+    sum += tokensOf(match[0]);
+    if (sum > tokens) return match.index;
+  }
+  return text.length;
+}
+
+/** The number of words. */
+export function wordsIn(text) {
+  let words = 0;
+  for (const _ of text.matchAll(/\S+/g)) words += 1;
+  return words;
+}
+
+/** The opening of a text in a line. */
+export function opening(text, length = 70) {
+  const line = text.slice(0, 4 * length).replace(/\s+/gu, " ").trim();
+  return line.length > length ? `${[...line].slice(0, length).join("")} …` : line;
+}

@@ -1,0 +1,112 @@
+"""Debian's Chromium, without a screen, at a page of a real service."""
+
+import json
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from selenium.webdriver import ActionChains, Chrome, ChromeOptions, ChromeService, Keys
+from selenium.webdriver.remote.webelement import WebElement
+from selenium.webdriver.support.wait import WebDriverWait
+
+from tests.programs import need
+from tests.service.faults import PATIENCE
+
+PIECES = """const text = document.querySelector(`#result-${arguments[0]} .text`);
+return text && [...text.childNodes].map((node) => [node.textContent, node.dataset?.blocks ?? null, node.dataset?.label ?? null]);"""
+FILL = """const [selector, value] = arguments;
+const element = document.querySelector(selector);
+element.value = value;
+element.dispatchEvent(new Event("input", { bubbles: true }));"""
+
+
+@contextmanager
+def chromium() -> Iterator[Chrome]:
+    """A browser with a log of what it fetches and of what it complains about."""
+    options = ChromeOptions()
+    options.binary_location = need("chromium", "chromium")
+    for argument in ("--headless=new", "--no-sandbox", "--disable-dev-shm-usage", "--window-size=1280,900", "--disable-gpu"):
+        options.add_argument(argument)
+    options.set_capability("goog:loggingPrefs", {"performance": "ALL", "browser": "ALL"})
+    driver = Chrome(options=options, service=ChromeService(need("chromedriver", "chromium-driver")))
+    try:
+        yield driver
+    finally:
+        driver.quit()
+
+
+class Page:
+    """The playground as somebody sees and uses it."""
+
+    def __init__(self, driver: Chrome, url: str) -> None:
+        self.driver = driver
+        self.url = url
+
+    def open(self) -> None:
+        """A new page, in a browser that remembers nothing of the last."""
+        self.driver.get_log("performance")
+        self.driver.get_log("browser")
+        self.driver.execute_cdp_cmd("Storage.clearDataForOrigin", {"origin": self.url, "storageTypes": "all"})
+        self.driver.get(self.url)
+        self.wait(lambda: self.all("#documents li"))
+
+    def wait(self, happened: Callable[[], Any]) -> Any:
+        return WebDriverWait(self.driver, PATIENCE, 0.05).until(lambda _: happened())
+
+    def one(self, selector: str) -> WebElement:
+        return self.driver.find_element("css selector", selector)
+
+    def all(self, selector: str) -> list[WebElement]:
+        return self.driver.find_elements("css selector", selector)
+
+    def texts(self, selector: str) -> list[str]:
+        """What is written in elements, shown or not."""
+        return [str(element.get_property("textContent")) for element in self.all(selector)]
+
+    def run(self, script: str, *arguments: Any) -> Any:
+        return self.driver.execute_script(script, *arguments)
+
+    def module(self, name: str, expression: str, *arguments: Any) -> Any:
+        """The value of an expression of a module `m` of the page and of `a`, the arguments."""
+        script = f"""const [done, a] = [arguments[arguments.length - 1], arguments];
+            import({json.dumps(f"{self.url}playground/{name}.js")}).then((m) => done({expression}))"""
+        return self.driver.execute_async_script(script, *arguments)
+
+    def fill(self, selector: str, value: str) -> None:
+        """As if pasted; typing is for characters of the basic plane only."""
+        self.run(FILL, selector, value)
+
+    def ask(self, query: str, documents: list[str]) -> None:
+        """Fills the form and ranks."""
+        self.run("document.getElementById('clear').click()")
+        for number, document in enumerate(documents, 1):
+            if number > 1:
+                self.run("document.getElementById('add').click()")
+            self.fill(f"#documents li:nth-child({number}) .text", document)
+        self.fill("#query", query)
+        self.rank()
+
+    def rank(self) -> None:
+        """Presses the button, and waits for the answer or the error."""
+        self.run("document.getElementById('rank').click()")
+        self.wait(lambda: self.one("#answer").get_attribute("aria-busy") == "false")
+
+    def press(self, *keys: str) -> None:
+        ActionChains(self.driver).send_keys(*keys).perform()
+
+    def press_with_control(self, key: str) -> None:
+        ActionChains(self.driver).key_down(Keys.CONTROL).send_keys(key).key_up(Keys.CONTROL).perform()
+
+    def pieces(self, index: int) -> list[tuple[str, str | None, str | None]]:
+        """The text of a card in pieces: (text, numbers of the blocks over it, label)."""
+        self.run("const d = document.querySelector(`#result-${arguments[0]} details`); d.open = true", index)
+        return [tuple(piece) for piece in self.wait(lambda: self.run(PIECES, index))]
+
+    def answer(self) -> Any:
+        """The answer that is shown, from its JSON."""
+        return json.loads(self.texts("#json code")[0])
+
+    def fetched(self) -> list[dict[str, Any]]:
+        """The requests of the page since it was opened, or since this was asked for."""
+        events = (json.loads(entry["message"])["message"] for entry in self.driver.get_log("performance"))
+        return [event["params"]["request"] for event in events if event["method"] == "Network.requestWillBeSent"]

@@ -1,0 +1,410 @@
+"""The page at /, in Chromium, at a service that serves the embedded model."""
+
+import json
+import os
+import pty
+import subprocess
+import sys
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from selenium.webdriver import Chrome, Keys
+
+from benchmarks.event_loop import free_port, wait_ready
+from service.settings import DEFAULT_BUNDLE
+from tests.conftest import ROOT
+from tests.programs import need
+from tests.service.browser import Page, chromium
+from tests.service.faults import PATIENCE
+
+SAMPLE = json.loads((ROOT / "service" / "playground" / "sample.json").read_text(encoding="utf-8"))
+FILLER = "The committee met in the usual room and spoke of the usual things, at the usual length. "
+ODD = [
+    "😀👨‍👩‍👧 " * 30
+    + FILLER * 20
+    + "𐎀𐎁𐎂 the river 🌊 rose. "
+    + FILLER * 20
+    + "e\u0301 The river bridge is closed 🚧! "
+    + FILLER * 5,
+    "مرحبا 東京都。 river 🌉 bridge",
+    FILLER * 3,
+]
+HOSTILE = [
+    "<script>window.hit = 1</script><img src=x onerror='window.hit = 2'> the river <b>bridge</b>",
+    "</textarea></pre></code><svg onload=window.hit=3> river",
+    "javascript:window.hit=4 river KEYBLOCK\nKEYBLOCK\n$(touch hit) `touch hit`",
+]
+HOSTILE_QUERY = """it's the "river"' <img src=x onerror="window.hit=5"> $HOME `bridge` \\ !! & $(exit 3)"""
+
+
+@pytest.fixture(scope="module")
+def url() -> Iterator[str]:
+    port = free_port()
+    command = [sys.executable, "-m", "service.cli", "--port", str(port), "--provider", "cpu", "--bundle", str(DEFAULT_BUNDLE)]
+    process = subprocess.Popen(command, stderr=subprocess.DEVNULL)
+    try:
+        wait_ready(port)
+        yield f"http://127.0.0.1:{port}/"
+    finally:
+        process.kill()
+        process.wait()
+
+
+@pytest.fixture(scope="module")
+def driver() -> Iterator[Chrome]:
+    with chromium() as driver:
+        yield driver
+
+
+@pytest.fixture
+def page(driver: Chrome, url: str) -> Iterator[Page]:
+    page = Page(driver, url)
+    page.open()
+    yield page
+    complaints = [entry["message"] for entry in driver.get_log("browser") if "Failed to load resource" not in entry["message"]]
+    assert complaints == []
+
+
+def post(url: str, request: dict[str, Any]) -> Any:
+    """What the service answers to who does not use the page."""
+    with urllib.request.urlopen(f"{url}rerank", json.dumps(request).encode(), timeout=PATIENCE) as response:
+        return json.loads(response.read())
+
+
+def check_highlights(page: Page, texts: list[str], answer: Any) -> None:
+    """Each card has its document's text, whole, with its blocks highlighted, each in its place and with its score."""
+    for result in answer["results"]:
+        pieces = page.pieces(result["index"])
+        text = texts[result["index"]]
+        assert "".join(piece for piece, _, _ in pieces) == text
+        shown = {}
+        at = 0
+        for piece, blocks, label in pieces:
+            for block in map(int, (blocks or "").split()):
+                start, _, told = shown.get(block, (at, at, label))
+                shown[block] = (start, at + len(piece), told)
+            at += len(piece)
+        expected = {n: (b["start"], b["end"], f"{n + 1}: {_number(b['score'])}") for n, b in enumerate(result.get("blocks", []))}
+        assert shown == expected
+
+
+def _number(score: float) -> str:
+    """As JavaScript writes it."""
+    return f"{score:g}" if score != int(score) else str(int(score))
+
+
+def test_the_sample_in_one_press(page: Page, url: str) -> None:
+    page.one("#try").click()
+    page.wait(lambda: page.all(".card"))
+    answer = post(url, SAMPLE | {"return_blocks": True})
+    titles = [document["title"] for document in SAMPLE["documents"]]
+    ranked = [titles[result["index"]] for result in answer["results"]]
+    assert ranked != titles
+    assert page.texts(".before .name") == titles
+    assert page.texts(".after .name") == page.texts(".card .line .name") == ranked
+    assert page.texts(".after .score") == [f"{result['relevance_score']:.3f}" for result in answer["results"]]
+    assert answer["results"][0]["index"] > 0  # the model finds what the first stage did not
+    check_highlights(page, [document["text"] for document in SAMPLE["documents"]], answer)
+    assert set(answer["meta"]["timings_ms"]) - {"total"} == set(page.texts(".timings dt.stage"))
+    assert page.one("#status").get_property("textContent").startswith("8 documents ranked in ")
+
+
+def test_offsets_are_code_points(page: Page, url: str) -> None:
+    page.ask("river bridge", ODD)
+    answer = post(url, {"query": "river bridge", "documents": ODD, "return_blocks": True})
+    assert answer["results"][0]["blocks"]
+    check_highlights(page, ODD, answer)
+    assert page.module("text", "m.unitsOf(a[0], a[1])", "a😀b\u0301𐎀", [5, 0, 1, 2, 3, 4]) == [7, 0, 1, 3, 4, 5]
+    assert page.module("text", "m.unitsOf('\\ud83d!\\ude00', [1, 2, 3])") == [1, 2, 3]
+
+
+def test_blocks_that_overlap_are_each_there(page: Page) -> None:
+    blocks = [{"start": 2, "end": 6}, {"start": 4, "end": 8}, {"start": 0, "end": 10}]
+    pieces = page.module("text", "m.piecesOf('0123456789', a[0])", blocks)
+    assert [(p["start"], p["end"], p["blocks"]) for p in pieces] == [
+        (0, 2, [2]),
+        (2, 4, [0, 2]),
+        (4, 6, [0, 1, 2]),
+        (6, 8, [1, 2]),
+        (8, 10, [2]),
+    ]
+
+
+def test_what_a_document_says_stays_text(page: Page, url: str) -> None:
+    page.ask(HOSTILE_QUERY, HOSTILE)
+    page.fill("#documents li:nth-child(1) .title", '"><script>window.hit = 6</script>')
+    page.rank()
+    documents = [{"title": '"><script>window.hit = 6</script>', "text": HOSTILE[0]}, *HOSTILE[1:]]
+    check_highlights(page, HOSTILE, post(url, {"query": HOSTILE_QUERY, "documents": documents, "return_blocks": True}))
+    assert page.all("#results script, #results img, #results b[onclick], #results svg[onload]") == []
+    assert page.run("return window.hit") is None
+    refused = "try { document.body.insertAdjacentHTML('beforeend', arguments[0]); return ''; } catch (error) { return error.name; }"
+    assert page.run(refused, HOSTILE[0]) == "TypeError"
+    page.driver.get_log("browser")  # it has complained about that, as it should
+
+
+FOCUSED = """const at = document.activeElement;
+    const name = at.id || at.className.split(" ")[0] || `${at.tagName} ${at.textContent.trim()}`;
+    return [name, getComputedStyle(at).outlineStyle];"""
+TYPED = "return [...document.querySelectorAll('#documents .text')].map((area) => area.value)"
+
+
+def focused(page: Page) -> str:
+    name = page.run(
+        "const a = document.activeElement; return a.id || a.className.split(' ')[0] || a.tagName + ' ' + a.textContent.trim()"
+    )
+    visible = page.run(
+        "const s = getComputedStyle(document.activeElement); return s.outlineStyle !== 'none' && s.outlineWidth !== '0px'"
+    )
+    assert visible, f"{name} has the focus, and nobody sees it"
+    return str(name)
+
+
+def test_by_the_keyboard_alone(page: Page, url: str) -> None:
+    order = []
+    while "query" not in order:
+        page.press(Keys.TAB)
+        order.append(focused(page))
+    assert order == ["skip", "A API", "A Info", "theme", "query"]
+    page.press("river bridge", *[Keys.TAB] * 3)
+    assert focused(page) == "SUMMARY Options"
+    while focused(page) != "text":
+        page.press(Keys.TAB)
+    page.press(ODD[2], *[Keys.TAB] * 3)
+    assert page.run("return document.activeElement.getAttribute('aria-label')") == "Text of document 2"
+    page.press(FILLER * 10 + "The river bridge is closed. " + FILLER * 9)
+    page.press_with_control(Keys.ENTER)
+    page.wait(lambda: page.all(".card"))
+    assert focused(page) == "text"  # where one was
+    assert [result["index"] for result in page.answer()["results"]] == [1, 0]
+    while focused(page) != "block":
+        page.press(Keys.TAB)
+    page.press(Keys.ENTER)
+    inside = """const [text, mark] = [document.querySelector("#result-1 .text"), document.querySelector("#result-1 mark.found")];
+        const [box, found] = [text.getBoundingClientRect(), mark?.getBoundingClientRect()];
+        return found && found.top >= box.top && found.top < box.bottom;"""
+    page.wait(lambda: page.run(inside))
+    page.run("document.querySelector('#result-1 summary').focus()")
+    page.press(Keys.ENTER)
+    page.wait(lambda: not page.run("return document.querySelector('#result-1 details').open"))
+
+
+def test_every_control_has_a_name(page: Page) -> None:
+    page.ask("river bridge", ODD)
+    page.run("for (const details of document.querySelectorAll('details')) details.open = true")
+    nodes = page.driver.execute_cdp_cmd("Accessibility.getFullAXTree", {})["nodes"]
+    controls = [
+        node
+        for node in nodes
+        if node.get("role", {}).get("value") in ("button", "textbox", "spinbutton", "link", "combobox", "region")
+    ]
+    assert len(controls) > 20
+    assert [node["role"]["value"] for node in controls if not node.get("name", {}).get("value", "").strip()] == []
+
+
+def curl_copied(page: Page) -> str:
+    grant = {"origin": page.url, "permissions": ["clipboardReadWrite", "clipboardSanitizedWrite"]}
+    page.driver.execute_cdp_cmd("Browser.grantPermissions", grant)
+    page.run("document.getElementById('curl').open = true")
+    page.one("#curl .copy").click()
+    page.wait(lambda: page.texts("#curl .copy") == ["Copied"])
+    return str(page.driver.execute_async_script("navigator.clipboard.readText().then(arguments[0])"))
+
+
+def results(answer: Any) -> list[tuple[int, list[Any]]]:
+    """What does not change between two answers to one request: of scores the last digits may."""
+    return [(result["index"], result["blocks"]) for result in answer["results"]]
+
+
+def test_curl_pasted_into_a_shell_gives_the_same_answer(page: Page, tmp_path: Path) -> None:
+    need("curl", "curl")
+    page.fill("#max_tokens_per_doc", "200")
+    page.ask(HOSTILE_QUERY, [*HOSTILE, *ODD, FILLER * 4000])  # the last alone is more than an argument may have
+    command = curl_copied(page)
+    finished = subprocess.run(["bash"], input=command, cwd=tmp_path, capture_output=True, text=True, timeout=PATIENCE, check=True)
+    assert (finished.stderr, list(tmp_path.iterdir())) == ("", [])
+    answer = json.loads(finished.stdout)
+    assert results(answer) == results(page.answer())
+    assert answer["meta"]["tokens_per_document"] == page.answer()["meta"]["tokens_per_document"] == 200
+
+
+def test_curl_typed_into_a_terminal_gives_the_same_answer(page: Page, tmp_path: Path) -> None:
+    need("curl", "curl")
+    page.ask(HOSTILE_QUERY, HOSTILE)
+    command = curl_copied(page).replace("curl ", f"curl -o '{tmp_path}/answer' ", 1)
+    terminal, end = pty.openpty()
+    environment = os.environ | {"HISTFILE": "", "TERM": "dumb"}
+    shell = subprocess.Popen(
+        ["bash", "--norc", "-i"], stdin=end, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=environment
+    )
+    try:
+        os.write(terminal, (command + "exit\n").encode())
+        shell.wait(PATIENCE)
+    finally:
+        shell.kill()
+        shell.wait()
+        os.close(terminal)
+        os.close(end)
+    assert results(json.loads((tmp_path / "answer").read_bytes())) == results(page.answer())
+
+
+def test_a_key_is_sent_and_nowhere_kept(page: Page) -> None:
+    page.fill("#key", "secret-0815")
+    page.ask("river", ODD)
+    (ranked,) = (request for request in page.fetched() if request["url"].endswith("/rerank"))
+    assert {name.lower(): value for name, value in ranked["headers"].items()}["authorization"] == "Bearer secret-0815"
+    assert "Authorization: Bearer $KEYBLOCK_API_KEY" in page.texts("#curl code")[0]
+    assert "secret-0815" not in page.run("return document.body.textContent + JSON.stringify({...localStorage, ...sessionStorage})")
+    page.driver.refresh()
+    assert page.one("#key").get_property("value") == ""
+
+
+def test_nothing_is_fetched_from_elsewhere(page: Page) -> None:
+    page.one("#try").click()
+    page.wait(lambda: page.all(".card"))
+    fetched = [request["url"] for request in page.fetched()]
+    assert f"{page.url}rerank" in fetched
+    assert [address for address in fetched if not address.startswith(page.url)] == []
+
+
+def background(page: Page) -> str:
+    return str(page.run("return getComputedStyle(document.body).backgroundColor"))
+
+
+def test_dark_as_the_system_and_as_chosen(page: Page) -> None:
+    light = background(page)
+    dark_system = {"features": [{"name": "prefers-color-scheme", "value": "dark"}]}
+    page.driver.execute_cdp_cmd("Emulation.setEmulatedMedia", dark_system)
+    try:
+        dark = background(page)
+        assert dark != light
+        assert page.one("#theme").get_attribute("aria-pressed") == "true"
+        page.one("#theme").click()
+        assert (background(page), page.one("#theme").get_attribute("aria-pressed")) == (light, "false")
+        page.driver.refresh()
+        assert background(page) == light
+        page.one("#theme").click()
+        assert background(page) == dark
+    finally:
+        page.driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": []})
+    assert background(page) == dark
+
+
+def test_errors_are_told_in_the_words_of_the_service(page: Page, url: str) -> None:
+    page.ask("", ["a river"])
+    with pytest.raises(urllib.error.HTTPError) as refused:
+        post(url, {"query": "", "documents": ["a river"]})
+    told = json.loads(refused.value.read())["message"]
+    refused.value.close()
+    assert page.texts("#problem") == [f"422: {told}"]
+    page.ask("river", ["a river"])
+    assert not page.one("#problem").is_displayed()
+    assert len(page.all(".card")) == 1
+
+
+def test_no_document_and_no_number_are_told(page: Page) -> None:
+    page.fill("#query", "river")
+    page.rank()
+    assert page.texts("#problem")[0].startswith("422: documents: ")
+    page.one("#options summary").click()
+    page.one("#top_n").send_keys("e")
+    page.rank()
+    assert page.texts("#problem") == ["top_n: not a number"]
+
+
+def test_a_deadline_that_cost_something_is_told(page: Page) -> None:
+    page.fill("#deadline_ms", "0")
+    page.ask("river bridge", ODD)
+    answer = page.answer()
+    assert answer["meta"]["degraded"]
+    assert page.texts(".notice.degraded li") == answer["meta"]["warnings"]
+    assert {result["scored_by"] for result in answer["results"]} <= {"order", "selector"}
+    assert len(page.all(".card .by")) == 3
+    assert "0 ms" in page.texts("#chosen")[0]
+
+
+def test_options_are_sent(page: Page) -> None:
+    for name, value in {"max_tokens_per_doc": "9999", "top_n": "2", "model": "any name"}.items():
+        page.fill(f"#{name}", value)
+    page.ask("river bridge", ODD)
+    answer = page.answer()
+    assert len(answer["results"]) == len(page.all(".card")) == 2
+    assert page.texts(".notice.warn li") == answer["meta"]["warnings"]
+    assert answer["meta"]["warnings"]
+    (sent,) = (json.loads(request["postData"]) for request in page.fetched() if request["url"].endswith("/rerank"))
+    assert {name: sent[name] for name in ("max_tokens_per_doc", "top_n", "model")} == {
+        "max_tokens_per_doc": 9999,
+        "top_n": 2,
+        "model": "any name",
+    }
+
+
+def test_documents_come_from_files(page: Page, tmp_path: Path) -> None:
+    lines = [{"id": 7, "title": "Bridges", "text": ODD[0]}, "a river", {"no": "text"}]
+    (tmp_path / "b.jsonl").write_text("\n".join(map(json.dumps, lines)) + "\n{cut\n", encoding="utf-8")
+    (tmp_path / "a.txt").write_text(ODD[1], encoding="utf-8")
+    (tmp_path / "request.json").write_text(json.dumps({"query": "river", "documents": ["stone"]}), encoding="utf-8")
+    page.one("#files").send_keys("\n".join(str(path) for path in sorted(tmp_path.iterdir())))
+    page.wait(lambda: page.texts("#count") == ["4"])
+    assert page.texts("#file-problems") == ["b.jsonl: line 3, 4 is no document in JSON"]
+    page.rank()
+    (sent,) = (json.loads(request["postData"]) for request in page.fetched() if request["url"].endswith("/rerank"))
+    assert sent["query"] == "river"
+    assert sent["documents"] == [{"id": "a.txt", "text": ODD[1]}, lines[0], {"text": "a river"}, {"text": "stone"}]
+
+
+def test_files_can_be_dropped(page: Page) -> None:
+    drop = """const data = new DataTransfer();
+        data.items.add(new File(["the river"], "one.txt"));
+        data.items.add(new File(['{"text": "a bridge"}'], "two.jsonl"));
+        document.body.dispatchEvent(new DragEvent("drop", {dataTransfer: data, bubbles: true, cancelable: true}));"""
+    page.run(drop)
+    page.wait(lambda: page.texts("#count") == ["2"])
+    assert page.run(TYPED) == [
+        "the river",
+        "a bridge",
+    ]
+
+
+def test_documents_are_added_and_removed(page: Page) -> None:
+    page.ask("river", ["one", "two", "three"])
+    page.all("#documents .remove")[1].click()
+    assert page.run(TYPED) == ["one", "three"]
+    assert focused(page) == "text"
+    page.rank()
+    assert len(page.all(".card")) == 2
+
+
+def test_where_512_tokens_end_is_about_there(page: Page) -> None:
+    from keyblock.bundle import TOKENIZER_FILE
+    from keyblock.tokenization import Tokenizer
+
+    tokenizer = Tokenizer(DEFAULT_BUNDLE / TOKENIZER_FILE)
+    for document in SAMPLE["documents"]:
+        index = page.module("text", "m.indexAfter(a[0], 512)", document["text"])  # all of the basic plane: units are code points
+        assert len(tokenizer.backend.encode(document["text"][:index], add_special_tokens=False)) == pytest.approx(512, rel=0.1)
+
+
+def test_a_document_of_megabytes_leaves_the_page_quick(page: Page, url: str) -> None:
+    long = FILLER * 12_000 + "The river bridge is closed. " + FILLER * 12_000
+    page.ask("river bridge", [long])
+    pieces = page.pieces(0)
+    assert sum(len(piece) for piece, _, _ in pieces) < 100_000
+    assert any("characters not shown" in piece for piece, _, _ in pieces)
+    blocks = post(url, {"query": "river bridge", "documents": [long], "return_blocks": True})["results"][0]["blocks"]
+    assert next(piece for piece, over, _ in pieces if over == "0") == long[blocks[0]["start"] : blocks[0]["end"]]
+
+
+def test_nothing_sticks_out_on_a_phone(page: Page) -> None:
+    phone = {"width": 390, "height": 844, "deviceScaleFactor": 2, "mobile": True}
+    page.driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", phone)
+    try:
+        page.one("#try").click()
+        page.wait(lambda: page.all(".card"))
+        assert page.run("return document.documentElement.scrollWidth") == 390
+    finally:
+        page.driver.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
