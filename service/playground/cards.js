@@ -20,10 +20,10 @@ export function moveOf({ index, place }) {
   return make("span", { className: `move ${kind}`, title: told }, sight, make("span", { className: "unseen", textContent: told }));
 }
 
-/** A score as it is read best: three digits, but for those close to nothing. */
-export function scoreOf({ relevance_score: score }) {
-  return score !== 0 && Math.abs(score) < 0.001 ? score.toExponential(1) : score.toFixed(3);
-}
+/** A document's score to three digits. */
+export const scoreOf = ({ relevance_score: score }) => (score > 0 && score < 0.001 ? "<0.001" : score.toFixed(3));
+
+const DIGITS = 2; // of a block's score
 
 /** How strongly each block is shown, 0 to 1: by its score among those of its document. */
 function strengthsOf(blocks) {
@@ -68,7 +68,7 @@ function highlighted({ text, blocks }, strengths) {
     if (!covering.length) return stretch(content);
     const fresh = covering.filter((place) => !named.has(place));
     for (const place of fresh) named.add(place);
-    const label = fresh.map((place) => `${place + 1}: ${blocks[place].score}`).join(", ");
+    const label = fresh.map((place) => `${place + 1} · ${blocks[place].score.toFixed(DIGITS)}`).join(", ");
     const data = { blocks: covering.join(" "), ...(label && { label }) };
     const mark = make("mark", { tabIndex: -1, className: covering.includes(0) ? "best" : "", textContent: content, data });
     return [vary(mark, { strength: Math.max(...covering.map((place) => strengths[place])) })];
@@ -91,9 +91,9 @@ function goTo(card, place, smooth = true) {
 function blockList(card, { text, blocks }, units) {
   const buttons = blocks.map(({ start, end, score }, place) => {
     const at = percent(units[2 * place], text.length);
-    const button = make("button", { type: "button", className: "block", title: `characters ${count(start)} to ${count(end)}`, data: { block: place } });
-    button.append(make("b", { textContent: place + 1 }), make("span", { textContent: score }), make("i", { textContent: `at ${at}` }));
-    button.setAttribute("aria-label", `Block ${place + 1}, score ${score}, at ${at} of the document: show it`);
+    const button = make("button", { type: "button", className: "block", title: `score ${score}, characters ${count(start)} to ${count(end)}`, data: { block: place } });
+    button.append(make("b", { textContent: place + 1 }), make("span", { textContent: score.toFixed(DIGITS) }), make("i", { textContent: `at ${at}` }));
+    button.setAttribute("aria-label", `Block ${place + 1}, score ${score.toFixed(DIGITS)}, at ${at} of the document: show it`);
     button.addEventListener("click", () => goTo(card, place));
     return make("li", {}, button);
   });

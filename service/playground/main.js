@@ -17,10 +17,7 @@ function complain(message) {
 }
 
 /** What is told of a request that has no answer: the service's own words where there are any. */
-function told(error) {
-  if (error instanceof ServiceError) return `${error.status}: ${error.message}`;
-  return error.name === "TypeError" ? `The service cannot be reached (${error.message})` : error.message;
-}
+const told = (error) => (error instanceof ServiceError ? `${error.status}: ${error.message}` : error.message);
 
 function refuse(error) {
   complain(told(error));

@@ -3,7 +3,7 @@
 import { byId, copy, count, draw, make, milliseconds, some, vary } from "./dom.js";
 import { cardOf, moveOf, openCard, scoreOf } from "./cards.js";
 import { curlOf } from "./service.js";
-import { indexAfter, opening, tokensAbout, wordsIn } from "./text.js";
+import { indexAfter, opening, tokensAbout, unitsOf, wordsIn } from "./text.js";
 
 const OPENED = 3; // cards whose text is shown at once
 const OTHER_READS = 512; // tokens of the query, the document and three marks between them
@@ -29,8 +29,8 @@ function timingsOf({ timings_ms: timings }, elapsed) {
     make("div", {}, make("dt", { className: `stage ${name}`, textContent: name }), make("dd", { textContent: milliseconds(ms) })),
   );
   terms.push(
-    make("div", { className: "total" }, make("dt", { textContent: "in all" }), make("dd", { textContent: milliseconds(timings.total) })),
-    make("div", {}, make("dt", { textContent: "seen from here" }), make("dd", { textContent: milliseconds(elapsed) })),
+    make("div", { className: "total" }, make("dt", { textContent: "total" }), make("dd", { textContent: milliseconds(timings.total) })),
+    make("div", {}, make("dt", { textContent: "round trip" }), make("dd", { textContent: milliseconds(elapsed) })),
   );
   return make(
     "div",
@@ -44,11 +44,11 @@ function timingsOf({ timings_ms: timings }, elapsed) {
 function summaryOf(request, answer) {
   const words = request.documents.reduce((sum, { text }) => sum + wordsIn(text), 0);
   const parts = [
+    "Read ",
     make("strong", { textContent: some(words, "word") }),
-    ` read in ${some(request.documents.length, "document")}, `,
-    make("strong", { textContent: `${count(answer.usage.total_tokens)} tokens` }),
-    " of them and the query fed to ",
-    make("span", { className: "model", textContent: answer.model }),
+    ` in ${some(request.documents.length, "document")}, fed the model `,
+    make("strong", { textContent: some(answer.usage.total_tokens, "token") }),
+    make("span", { className: "model-name", textContent: answer.model }),
   ];
   return make("p", { className: "summary" }, ...parts);
 }
@@ -64,7 +64,7 @@ function warningsOf({ degraded, warnings }) {
   );
 }
 
-/** "3 of 5 documents are ranked by a block that ..." */
+/** "In 3 of 5 documents the best block ..." */
 function beyondOf(placed) {
   const read = placed.filter(({ blocks }) => blocks.length);
   const beyond = read.filter(isBeyond);
@@ -72,14 +72,15 @@ function beyondOf(placed) {
   return make(
     "p",
     { className: "beyond" },
+    "In ",
     make("strong", { textContent: `${beyond.length} of ${read.length}` }),
-    " documents have their best block where a reranker of 512 tokens does not read (the place is estimated).",
+    " documents the best block lies beyond token 512 (estimated), where most rerankers stop reading.",
   );
 }
 
-const isBeyond = ({ blocks, text, seen }) => blocks.length > 0 && [...text.slice(0, seen)].length <= blocks[0].start;
+const isBeyond = ({ blocks, text, seen }) => blocks.length > 0 && unitsOf(text, [blocks[0].start])[0] >= seen;
 
-const STEP = 32; // as --step in the style sheet
+const STEP = 28; // as --step in the style sheet
 const WIDTH = 100;
 
 function linesOf(placed, rows) {
@@ -111,9 +112,9 @@ function ordersOf(request, placed) {
   const section = make(
     "section",
     { className: "orders", attributes: { "aria-label": "The order given, and the new one" } },
-    make("div", { className: "order" }, make("h3", { textContent: "Given" }), make("ol", { className: "before" }, ...before)),
+    make("div", { className: "order" }, make("h3", { textContent: "First stage" }), make("ol", { className: "before" }, ...before)),
     make("div", { className: "slopes" }, linesOf(placed, rows)),
-    make("div", { className: "order" }, make("h3", { textContent: "Ranked" }), make("ol", { className: "after" }, ...after)),
+    make("div", { className: "order" }, make("h3", { textContent: "KeyBlock" }), make("ol", { className: "after" }, ...after)),
   );
   section.addEventListener("pointerover", ({ target }) => pickOut(section, target.closest("[data-index]")?.dataset.index));
   section.addEventListener("pointerleave", () => pickOut(section, undefined));

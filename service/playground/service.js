@@ -27,10 +27,19 @@ async function problemOf(response) {
   }
 }
 
-/** The answer as an object. Raises ServiceError, or what fetch raises. */
+async function reach(path, options) {
+  try {
+    return await fetch(address(path), { ...options, credentials: "same-origin" });
+  } catch (error) {
+    if (error.name === "AbortError") throw error; // by a newer request
+    throw new Error(`The service cannot be reached: ${error.message}`);
+  }
+}
+
+/** The answer as an object. Raises ServiceError, or Error where there is none. */
 async function ask(path, key, options) {
   const headers = key ? { ...options.headers, authorization: `Bearer ${key}` } : options.headers;
-  const response = await fetch(address(path), { ...options, headers, credentials: "same-origin" });
+  const response = await reach(path, { ...options, headers });
   if (!response.ok) throw new ServiceError(response.status, await problemOf(response));
   return response.json();
 }

@@ -88,13 +88,12 @@ def check_highlights(page: Page, texts: list[str], answer: Any) -> None:
                 start, _, told = shown.get(block, (at, at, label))
                 shown[block] = (start, at + len(piece), told)
             at += len(piece)
-        expected = {n: (b["start"], b["end"], f"{n + 1}: {_number(b['score'])}") for n, b in enumerate(result.get("blocks", []))}
+        expected = {n: (b["start"], b["end"], f"{n + 1} · {b['score']:.2f}") for n, b in enumerate(result.get("blocks", []))}
         assert shown == expected
 
 
-def _number(score: float) -> str:
-    """As JavaScript writes it."""
-    return f"{score:g}" if score != int(score) else str(int(score))
+def shown(score: float) -> str:
+    return "<0.001" if 0 < score < 0.001 else f"{score:.3f}"
 
 
 def test_the_sample_in_one_press(page: Page, url: str) -> None:
@@ -106,7 +105,7 @@ def test_the_sample_in_one_press(page: Page, url: str) -> None:
     assert ranked != titles
     assert page.texts(".before .name") == titles
     assert page.texts(".after .name") == page.texts(".card .line .name") == ranked
-    assert page.texts(".after .score") == [f"{result['relevance_score']:.3f}" for result in answer["results"]]
+    assert page.texts(".after .score") == [shown(result["relevance_score"]) for result in answer["results"]]
     assert answer["results"][0]["index"] > 0  # the model finds what the first stage did not
     check_highlights(page, [document["text"] for document in SAMPLE["documents"]], answer)
     assert set(answer["meta"]["timings_ms"]) - {"total"} == set(page.texts(".timings dt.stage"))
