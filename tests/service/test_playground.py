@@ -61,7 +61,7 @@ def test_the_page_has_nothing_that_the_policy_forbids_and_names_no_other_host() 
 
 
 def test_every_file_is_used_and_every_one_used_is_there(client: TestClient) -> None:
-    named = {name for asset in assets().values() for name in re.findall(rb"[\w-]+\.(?:css|js|json|svg)\b", asset.content)}
+    named = {name for asset in assets().values() for name in re.findall(rb"[\w-]+\.(?:css|js|json|svg)(?=\")", asset.content)}
     assert {name.decode() for name in named} == set(assets()) - {PAGE}
 
 
