@@ -31,7 +31,8 @@ def draw_block_places(places: Sequence[BlockPlace]) -> Figure:
     edges = np.linspace(0, max((place.start for place in places), default=0) + 1, BINS + 1)
     for kind, of_kind in kinds.items():
         last.stairs(start_shares(of_kind, edges), edges, label=kind)
-    last.set(xlabel="characters in front of the block", ylabel="share of the selected blocks")
+    last.set(xlabel="thousands of characters in front of the block", ylabel="share of the selected blocks")
+    last.xaxis.set_major_formatter(lambda value, _: f"{value / 1000:g}")
     last.legend(loc="upper right")
     return figure
 

@@ -27,6 +27,7 @@ FAULTS: tuple[Callable[[Path], str], ...] = (
     stores.disk_full,
     stores.killed_while_writing,
     stores.redis_stopped,
+    processes.bundle_replaced_by_garbage,
     processes.terminated_under_load,
     processes.killed_under_load,
     processes.clock_jumps,

@@ -1,11 +1,13 @@
 """Faults of the process and of what it stands on."""
 
+import shutil
 import signal
 from pathlib import Path
 
 from benchmarks.faults.drill import FAULTY, drill, must, request
 from benchmarks.faults.serving import CLOCK_JUMP
 from benchmarks.faults.stores import by_id, lines
+from service.settings import DEFAULT_BUNDLE
 
 
 def terminated_under_load(folder: Path) -> str:
@@ -47,3 +49,20 @@ def clock_jumps(folder: Path) -> str:
         must(it.post(by_id(["kept"])).status_code == 200, "a document without expiry has gone")
         must(it.post(by_id(["gone"])).status_code == 422, "a document whose hour is over is there")
         return f"deadlines, queue and health do not see it ({asked.check()}); a stored document with an hour to live has expired"
+
+
+def bundle_replaced_by_garbage(folder: Path) -> str:
+    """The bundle's files are overwritten with garbage, and a reload is asked for."""
+    bundle = folder / "bundle"
+    shutil.copytree(DEFAULT_BUNDLE, bundle)
+    graph = (bundle / "model.onnx").read_bytes()
+    with drill(folder, bundle=bundle) as it, it.asking() as asked:
+        (bundle / "model.onnx").write_bytes(b"garbage" * 1000)
+        refused = it.client.post("/admin/reload")
+        must(refused.status_code == 409, f"the reload was answered {refused.status_code} {refused.text[:200]}")
+        must(it.health() == (200, 200), f"health is {it.health()}")
+        (bundle / "model.onnx").write_bytes(graph)
+        again = it.client.post("/admin/reload").status_code
+        must(again == 200, f"the reload of a mended bundle was answered {again}")
+    said = refused.json()["message"].replace(str(bundle), "BUNDLE")
+    return f"the old one goes on, `{said}`; mended, it is reloaded; clients all the while: {asked.check()}"
