@@ -87,14 +87,16 @@ export function fill({ query, documents: given }) {
 
 const documentIn = (item) => ({ id: ids.get(item), title: field(item, "title").value.trim(), text: field(item, "text").value });
 
-/** What the form holds. Boxes that are empty through and through are no documents. Raises Error for what is no number. */
+/** What the form holds. Boxes that are empty through and through are no documents. Raises Error for what is no number, or cannot be a key. */
 export function read() {
+  const key = byId("key").value.trim();
+  if (/[^!-~]/.test(key)) throw new Error("API key: it has a character that a header cannot carry");
   const all = [...documents.children].map(documentIn);
   return {
     query: byId("query").value,
     documents: all.filter(({ title, text }) => title || text),
     options: Object.fromEntries(OPTIONS.map((name) => [name, optionIn(name)])),
-    key: byId("key").value.trim(),
+    key,
   };
 }
 

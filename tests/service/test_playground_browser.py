@@ -305,7 +305,7 @@ def test_errors_are_told_in_the_words_of_the_service(page: Page, url: str) -> No
     assert len(page.all(".card")) == 1
 
 
-def test_no_document_and_no_number_are_told(page: Page) -> None:
+def test_what_cannot_be_sent_is_told(page: Page) -> None:
     page.fill("#query", "river")
     page.rank()
     assert page.texts("#problem")[0].startswith("422: documents: ")
@@ -313,6 +313,10 @@ def test_no_document_and_no_number_are_told(page: Page) -> None:
     page.one("#top_n").send_keys("e")
     page.rank()
     assert page.texts("#problem") == ["top_n: not a number"]
+    page.fill("#top_n", "")
+    page.fill("#key", "schlüssel")
+    page.rank()
+    assert page.texts("#problem") == ["API key: it has a character that a header cannot carry"]
 
 
 def test_a_deadline_that_cost_something_is_told(page: Page) -> None:
