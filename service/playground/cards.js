@@ -50,7 +50,7 @@ function whereOf({ text, blocks, seen }, units) {
   if (!blocks.length) return make("span", { className: "where", textContent: text.trim() ? "No block was read" : "There is nothing to read" });
   const best = make("span", {}, "Best block at ", make("strong", { textContent: percent(units[0], text.length) }), " of the document");
   const told = seen < text.length ? `512 tokens end at about ${percent(seen, text.length)}` : "512 tokens would do";
-  return make("span", { className: "where" }, best, make("span", { className: "reach", textContent: told }));
+  return make("span", { className: "where" }, best, " ", make("span", { className: "reach", textContent: told }));
 }
 
 /** A stretch of text outside of all blocks; the middle of a very long one is left out, to keep the page quick. */
