@@ -273,7 +273,9 @@ class ErrorBody(TypedDict):
     detail: str | list[dict[str, Any]]
     message: str
     error: dict[str, Any]
-    error_type: NotRequired[Annotated[str, Field(description="TEI's word, where the request was refused unread: 429 and 503")]]
+    error_type: NotRequired[
+        Annotated[str, Field(description="TEI's word, where the request was refused unread: 401, 403, 429 and 503")]
+    ]
 
 
 class TeiErrorBody(TypedDict):

@@ -9,29 +9,25 @@ from starlette.responses import Response
 
 from keyblock.wire import ErrorBody, ReloadAnswer
 from service.errors import RequestError
+from service.keys import Scope
 from service.reload import Reloader, ReloadError
 from service.responses import JSON, error_response
+from service.security import DENIALS, requires
 
 RELOAD_PATH = "/admin/reload"
 NOT_RELOADED = "not_reloaded"
 RELOAD_ANSWERS: dict[int | str, dict[str, Any]] = {
     200: {"model": ReloadAnswer, "description": "these models are served now"},
+    **DENIALS,
     409: {"model": ErrorBody, "description": "a bundle cannot be served; the message says why, and nothing has changed"},
 }
-
-
-def check_operator(_request: Request) -> None:
-    """The one place that says who may use /admin: everybody, as long as there are no API keys to tell callers apart."""
 
 
 async def reload(request: Request) -> Response:
     """Read the bundles again and serve them, without a request lost. Where one cannot be served, nothing changes."""
     reloader: Reloader = request.app.state.reloader
     try:
-        check_operator(request)
         done = await reloader.reload()
-    except RequestError as error:
-        return error_response(error)
     except ReloadError as error:
         return error_response(RequestError(409, f"not reloaded, the old models are served on: {error}", kind=NOT_RELOADED))
     answer: ReloadAnswer = {
@@ -45,4 +41,6 @@ async def reload(request: Request) -> Response:
 
 def add_admin(app: FastAPI) -> None:
     """The routes."""
-    app.add_api_route(RELOAD_PATH, reload, methods=["POST"], tags=["operations"], responses=RELOAD_ANSWERS)
+    app.add_api_route(
+        RELOAD_PATH, reload, methods=["POST"], tags=["operations"], dependencies=[requires(Scope.ADMIN)], responses=RELOAD_ANSWERS
+    )

@@ -19,11 +19,13 @@ class About:
         model: its name.
         path: of the request.
         timings_ms: by stage, and their `total`.
+        request_id: which the answer's `id` ends with, as vLLM's does.
     """
 
     model: str
     path: str
     timings_ms: dict[str, float]
+    request_id: str
 
 
 def json_list(items: Iterable[Mapping[str, object]]) -> Iterator[bytes]:

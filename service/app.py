@@ -9,7 +9,9 @@ from fastapi import FastAPI, Request
 from pydantic import BaseModel
 from pydantic.json_schema import models_json_schema
 from starlette.exceptions import HTTPException
+from starlette.middleware.cors import CORSMiddleware
 from starlette.responses import PlainTextResponse, Response
+from starlette.types import ASGIApp
 
 from keyblock import __version__
 from keyblock.wire import (
@@ -24,19 +26,24 @@ from keyblock.wire import (
     TeiResult,
 )
 from service import info, playground
+from service.accounting import Accounting
 from service.admin import add_admin
 from service.documents import delete_document, get_document, put_documents
 from service.endpoint import Exchange
 from service.errors import RequestError
 from service.examples import ANSWERS, EXAMPLES
+from service.keys import Scope, load_keys
 from service.ranker import Ranker
 from service.reload import Reloader
 from service.responses import error_response
+from service.security import DENIALS, NEEDED, DeniedError, denied, failed, requires
 from service.settings import Settings
 
 RERANK_PATHS = ("/rerank", "/v1/rerank", "/v2/rerank")
 JOINED_PATHS = ("/v1/v1/rerank", "/v1/v2/rerank")  # of a base with /v1 and a client that adds the version itself
-OPERATIONS = {"/health/live": info.live, "/health/ready": info.ready, "/info": info.info, "/metrics": info.metrics}
+HEALTH = {"/health/live": info.live, "/health/ready": info.ready}
+OPERATIONS = (*HEALTH, "/info", "/metrics")
+EXPOSED = ["X-Request-ID", "Retry-After", "X-Degraded", "X-Compute-Tokens", "X-Total-Time", "X-Queue-Time", "X-Inference-Time"]
 ABOUT = """Reranks documents, however long, by their key blocks. `POST /rerank` speaks the native shape, which Jina's, Cohere's,
 vLLM's and Infinity's clients understand, and TEI's when `texts` takes the place of `documents`. `PUT /documents` stores documents,
 which are then ranked by their id alone."""
@@ -52,6 +59,7 @@ ERRORS: dict[int | str, dict[str, Any]] = {
     status: {"model": ErrorBody | TeiErrorBody, "description": meaning}
     for status, meaning in {
         400: "not JSON, or no texts at all in TEI's shape",
+        **NEEDED,
         408: "the body took longer to arrive than the limit",
         413: "a larger body than the limit",
         415: "a content-encoding that is neither gzip nor zstd",
@@ -65,6 +73,7 @@ DOCUMENT_ERRORS: dict[int | str, dict[str, Any]] = {
     status: {"model": ErrorBody, "description": meaning}
     for status, meaning in {
         400: "not what the content-encoding says",
+        **NEEDED,
         408: "nothing more of the body arrived",
         415: "a body compressed by something else than gzip or zstd",
         422: "there is no store, or the body has nothing that can be stored",
@@ -75,11 +84,6 @@ DOCUMENT_ERRORS: dict[int | str, dict[str, Any]] = {
     }.items()
 }
 _UNHEALTHY: dict[str, Any] = {"responses": {503: {"description": "not in a state to serve; `status` says why"}}}
-ABOUT_OPERATIONS: dict[str, dict[str, Any]] = {  # what their handlers do not tell FastAPI
-    "/health/live": _UNHEALTHY,
-    "/health/ready": _UNHEALTHY,
-    "/metrics": {"response_class": PlainTextResponse},
-}
 _REF = "#/components/schemas/{model}"
 
 
@@ -91,8 +95,17 @@ class Service(FastAPI):
         if self.openapi_schema is None:
             models: list[type[BaseModel]] = [*REQUESTS, DocumentLine]
             _, definitions = models_json_schema([(model, "validation") for model in models], ref_template=_REF)
-            super().openapi()["components"]["schemas"] |= definitions["$defs"]
+            document = super().openapi()
+            document["components"]["schemas"] |= definitions["$defs"]
+            if self.state.keyring is None:
+                for operation in (operation for path in document["paths"].values() for operation in path.values()):
+                    operation.pop("security", None)  # whatever it would need elsewhere, none is needed here
         return super().openapi()
+
+    def build_middleware_stack(self) -> ASGIApp:
+        """Around all that FastAPI puts around an application."""
+        settings: Settings = self.state.settings
+        return Accounting(super().build_middleware_stack(), access_log=settings.access_log)
 
 
 def request_body() -> dict[str, Any]:
@@ -106,6 +119,22 @@ def lines_body() -> dict[str, Any]:
     """What OpenAPI says of the body of PUT /documents."""
     content = {"schema": {"$ref": _REF.format(model=DocumentLine.__name__)}, "example": LINES_EXAMPLE}
     return {"requestBody": {"required": True, "content": {"application/x-ndjson": content}}}
+
+
+def answer_errors(app: FastAPI) -> None:
+    """All errors in one shape."""
+    for kind, handler in ((HTTPException, http_error), (DeniedError, denied), (RequestError, failed)):
+        app.add_exception_handler(kind, handler)
+
+
+def add_rerank(app: FastAPI) -> None:
+    """The routes of reranking."""
+    needs = [requires(Scope.RANK)]
+    about: dict[str, Any] = {"tags": ["rerank"], "responses": ANSWER | ERRORS, "openapi_extra": request_body()}
+    for path in RERANK_PATHS:
+        app.add_api_route(path, rerank, methods=["POST"], dependencies=needs, **about)
+    for path in (*JOINED_PATHS, *(f"{path}/" for path in RERANK_PATHS)):
+        app.add_api_route(path, rerank, methods=["POST"], dependencies=needs, include_in_schema=False)
 
 
 def add_documents(app: FastAPI) -> None:
@@ -124,7 +153,32 @@ def add_documents(app: FastAPI) -> None:
     )
     for path, method, handler, answers, extra in routes:
         responses = answers | DOCUMENT_ERRORS
-        app.add_api_route(path, handler, methods=[method], tags=["documents"], responses=responses, openapi_extra=extra)
+        about: dict[str, Any] = {"tags": ["documents"], "responses": responses, "openapi_extra": extra}
+        app.add_api_route(path, handler, methods=[method], dependencies=[requires(Scope.DOCUMENTS)], **about)
+
+
+def add_health(app: FastAPI) -> None:
+    """What supervisors and load balancers ask: everybody may."""
+    for path, handler in HEALTH.items():
+        app.add_api_route(path, handler, methods=["GET"], tags=["operations"], **_UNHEALTHY)
+
+
+def add_metrics(app: FastAPI) -> None:
+    """What Prometheus asks; it can send a key as a bearer token."""
+    about: dict[str, Any] = {"tags": ["operations"], "response_class": PlainTextResponse, "responses": DENIALS}
+    app.add_api_route("/metrics", info.metrics, methods=["GET"], dependencies=[requires(Scope.METRICS)], **about)
+
+
+def add_operators(app: FastAPI) -> None:
+    """What is for operators alone, and moves to the admin port where there is one."""
+    add_metrics(app)
+    add_admin(app)
+
+
+def allow_origins(app: FastAPI, origins: str) -> None:
+    """Let pages of these origins ask from a browser; what they may do is what their key may."""
+    methods, allowed = ["GET", "POST", "PUT", "DELETE"], [origin.strip() for origin in origins.split(",")]
+    app.add_middleware(CORSMiddleware, allow_origins=allowed, allow_methods=methods, allow_headers=["*"], expose_headers=EXPOSED)
 
 
 async def rerank(request: Request) -> Response:
@@ -147,6 +201,8 @@ def create_app(settings: Settings, ranker: Ranker | None = None) -> FastAPI:
     Args:
         settings: see `Settings`.
         ranker: one that is loaded already; by default it is loaded when the application starts.
+
+    Raises KeysError where the settings name API keys that cannot be read.
     """
 
     @asynccontextmanager
@@ -162,15 +218,26 @@ def create_app(settings: Settings, ranker: Ranker | None = None) -> FastAPI:
             app.state.reloader.close()
 
     app = Service(title="KeyBlock", version=__version__, description=ABOUT, lifespan=lifespan, redirect_slashes=False)
-    app.add_exception_handler(HTTPException, http_error)
-    for path in RERANK_PATHS:
-        app.add_api_route(path, rerank, methods=["POST"], tags=["rerank"], responses=ANSWER | ERRORS, openapi_extra=request_body())
-    for path in (*JOINED_PATHS, *(f"{path}/" for path in RERANK_PATHS)):
-        app.add_api_route(path, rerank, methods=["POST"], include_in_schema=False)
+    app.state.settings, app.state.keyring = settings, load_keys(settings)
+    answer_errors(app)
+    add_rerank(app)
     add_documents(app)
-    add_admin(app)
-    for path, handler in OPERATIONS.items():
-        app.add_api_route(path, handler, methods=["GET"], tags=["operations"], **ABOUT_OPERATIONS.get(path, {}))
+    add_health(app)
+    app.add_api_route("/info", info.info, tags=["operations"], dependencies=[requires(None)], responses=DENIALS)
+    if settings.admin_port is None:
+        add_operators(app)
     if settings.playground:
         app.router.routes.extend(playground.routes())
+    if settings.cors_origins:
+        allow_origins(app, settings.cors_origins)
     return app
+
+
+def create_admin_app(app: FastAPI) -> FastAPI:
+    """What operators ask at a port of its own, of an application that is served at another: the two share all state."""
+    admin = Service(title="KeyBlock, for operators", version=__version__, redirect_slashes=False)
+    admin.state = app.state
+    answer_errors(admin)
+    add_health(admin)
+    add_operators(admin)
+    return admin

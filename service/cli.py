@@ -1,19 +1,20 @@
 """keyblock-serve: serve bundles over HTTP."""
 
-import logging
 import os
 import signal
 import sys
 from collections.abc import Sequence
 from types import FrameType
 
-import uvicorn
 from pydantic import ValidationError
 
 from keyblock.bundle import BundleError
 from keyblock.runtime.providers import ProviderError
 from keyblock.runtime.session import SessionError
-from service.app import create_app
+from service.app import create_admin_app, create_app
+from service.keys import KeysError, load_keys
+from service.listeners import ListenError, bind, serve
+from service.logs import configure_logs
 from service.ranker import Ranker
 from service.settings import Settings
 from service.store.base import StoreError
@@ -21,6 +22,8 @@ from service.terminal import Terminal
 
 PROGRAM = "keyblock-serve"
 BAD_START = 2  # exit code
+NOT_STARTED = 3  # the port is taken, say: the log says why
+BAD = (ValidationError, KeysError, BundleError, ProviderError, SessionError, StoreError, ListenError)
 SWITCH_SECONDS = 0.001  # how long a thread that prepares documents may keep the event loop waiting for the interpreter lock
 
 
@@ -29,19 +32,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         settings = read_settings(sys.argv[1:] if arguments is None else arguments)
         configure(settings)
-        ranker = Ranker.load(settings)
-    except (ValidationError, BundleError, ProviderError, SessionError, StoreError) as error:
+        load_keys(settings)  # what is wrong is told before a model is loaded
+        operators = None if settings.admin_port is None else bind(settings.admin_host or settings.host, settings.admin_port)
+        app = create_app(settings, Ranker.load(settings))
+        started = serve(settings, app, None if operators is None else (create_admin_app(app), operators))
+    except BAD as error:
         print(f"{PROGRAM}: {_one_line(error)}", file=sys.stderr)
         return BAD_START
-    uvicorn.run(
-        create_app(settings, ranker),
-        host=settings.host,
-        port=settings.port,
-        log_config=None,
-        access_log=settings.access_log,
-        timeout_graceful_shutdown=settings.shutdown_seconds,
-    )
-    return 0
+    return 0 if started else NOT_STARTED
 
 
 def read_settings(arguments: Sequence[str]) -> Settings:
@@ -51,7 +49,7 @@ def read_settings(arguments: Sequence[str]) -> Settings:
 
 def configure(settings: Settings) -> None:
     """What holds for the whole process: logging, and how its threads share the processors and the interpreter."""
-    logging.basicConfig(level=settings.log_level.upper(), format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    configure_logs(settings.log_level, settings.log_format)
     signal.signal(signal.SIGTERM, _stop)
     terminal = Terminal()
     # while loading; later it asks for a reload: see Reloader.listen

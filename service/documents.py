@@ -13,6 +13,7 @@ from starlette.types import Message
 from keyblock.prepared import PreparedDocument
 from keyblock.wire import Deletion, StoredAnswer, StoredText, WrongLine
 from service import unpacking
+from service.account import account_of
 from service.admission import Place
 from service.endpoint import GONE
 from service.errors import RequestError, some, unexpected
@@ -184,6 +185,7 @@ class Upload:
         if good:
             await library.put(self._namespace, good)
         self._stored += len(good)
+        account_of(self._request).documents = self._stored
         self._last_line = batch[-1].line
 
     def _with_what_is_stored(self, error: RequestError) -> RequestError:

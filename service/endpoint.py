@@ -7,6 +7,7 @@ from typing import Any
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 
+from service.account import account_of
 from service.admission import Place
 from service.answers import About, disconnected
 from service.call import Call
@@ -35,6 +36,7 @@ class Exchange:
         self._stages = Stages(ranker.metrics)
         self._dialect: Dialect = NATIVE
         self._model = ""
+        self._account = account_of(request)
 
     async def respond(self) -> Response:
         """The answer or the error, whatever happens; counted."""
@@ -54,6 +56,7 @@ class Exchange:
             refused = problem.status == 429 or problem.kind == UNREADY
             outcome = "refused" if refused else "invalid" if problem.status < 500 else "failed"
         self._ranker.metrics.add("requests", dialect=self._dialect.NAME, outcome=outcome)
+        self._account.dialect, self._account.stages = self._dialect.NAME, self._stages
         return response
 
     async def _enter(self) -> Place:
@@ -94,13 +97,16 @@ class Exchange:
         self._dialect = spoken(payload)
         call = self._dialect.read(payload, settings)
         call.documents.by_id.namespace = namespace_of(self._request)
+        self._account.documents = len(call.documents)
+        if settings.log_texts:
+            self._account.call = call
         if self._dialect is TEI:
             return call
         return readable(call, self._request.headers.get("user-agent", ""), self._request.url.path)
 
     def _write(self, model: Model, call: Call, outcome: Outcome) -> Response:
         ranking = model.rank(call, outcome)
-        about = About(model.name, self._request.url.path, self._stages.milliseconds())
+        about = About(model.name, self._request.url.path, self._stages.milliseconds(), self._account.request_id)
         return self._dialect.answer(call, ranking, about)
 
     def _problem(self, error: Exception) -> RequestError:

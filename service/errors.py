@@ -9,6 +9,8 @@ Path = tuple[str | int, ...]
 
 KINDS = {
     400: "invalid_json",
+    401: "unauthorized",
+    403: "forbidden",
     404: "not_found",
     405: "method_not_allowed",
     408: "timeout",

@@ -16,6 +16,7 @@ LOOKUPS = ("hit", "miss")
 STORE_LOOKUPS = ("hit", "miss", "stale", "damaged")  # stale: another pipeline has prepared it, so it is prepared again
 STORE_ERRORS = ("full", "unavailable")
 RELOADS = ("ok", "unchanged", "failed")
+DENIED = ("key", "scope")
 REFUSED = ("unready", "wait", "requests", "bytes", "documents")
 
 
@@ -37,6 +38,7 @@ TABLE = {
     "refused": Metric(
         "counter", "keyblock_refused_total", f"Requests refused for want of room, by what: {_list(REFUSED)}", ("why",), REFUSED
     ),
+    "denied": Metric("counter", "keyblock_denied_total", f"Requests denied for want of what: {_list(DENIED)}", ("why",), DENIED),
     "in_flight": Metric("gauge", "keyblock_in_flight_requests", "Requests in flight"),
     "wait": Metric("gauge", "keyblock_wait_seconds", "Waiting work at the measured pace of the model"),
     "latency": Metric("histogram", "keyblock_request_seconds", "From a request's last byte to its answer", ("dialect", "model")),

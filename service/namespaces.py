@@ -2,9 +2,11 @@
 
 from starlette.requests import Request
 
+from service.account import account_of
 from service.store.base import DEFAULT_NAMESPACE
 
 
-def namespace_of(_request: Request) -> str:
-    """The one namespace there is, as long as there are no API keys to tell callers apart; without a colon."""
-    return DEFAULT_NAMESPACE
+def namespace_of(request: Request) -> str:
+    """That of the key which the request came with, or the one there is where everybody may ask; without a colon."""
+    key = account_of(request).key
+    return DEFAULT_NAMESPACE if key is None else key.owns

@@ -81,20 +81,20 @@ def declared_bytes(request: Request) -> int:
     return int(declared) if declared.isascii() and declared.isdigit() else 0
 
 
-async def discard(request: Request, limits: Limits) -> None:
+async def discard(request: Request, limits: Limits) -> bool:
     """Most clients read no answer before their whole body is sent: take in an unread one, up to a bound, and throw it away.
 
-    A client that asked first (Expect: 100-continue) has sent nothing, and will not.
+    A client that asked first (Expect: 100-continue) has sent nothing, and will not. Returns whether nothing of it is left: else
+    the connection cannot be used again.
     """
-    if not asked_first(request):
-        await _discard(request, limits)
+    return not asked_first(request) and await _discard(request, limits)
 
 
 def _too_large(limits: Limits) -> RequestError:
     return RequestError(413, f"the body is larger than the limit of {limits.max_body_bytes} bytes: send fewer or shorter documents")
 
 
-async def _discard(request: Request, limits: Limits) -> None:
+async def _discard(request: Request, limits: Limits) -> bool:
     at_most = DISCARDED_AT_MOST * limits.max_body_bytes
     try:
         async with asyncio.timeout(DISCARD_SECONDS):
@@ -102,9 +102,10 @@ async def _discard(request: Request, limits: Limits) -> None:
                 message = await request.receive()
                 at_most -= len(message.get("body", b"")) + 1
                 if not message.get("more_body", False):
-                    return
+                    return True
     except TimeoutError:
-        return
+        pass
+    return False
 
 
 def parse(body: bytearray, limits: Limits) -> dict[str, Any]:

@@ -20,4 +20,6 @@ def error_response(problem: RequestError, dialect: Dialect = NATIVE, *, close: b
     headers = {"connection": "close"} if close or problem.status in (408, 413) else {}
     if problem.retry_after:
         headers["retry-after"] = str(problem.retry_after)
+    if problem.status == 401:
+        headers["www-authenticate"] = "Bearer"
     return Response(orjson.dumps(dialect.error(problem)), problem.status, headers, JSON)

@@ -1,10 +1,11 @@
 """Every setting of the service, declared once: an environment variable KEYBLOCK_* and a flag of keyblock-serve alike."""
 
 import os
+from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
 
-from pydantic import BaseModel, BeforeValidator, Field
+from pydantic import BaseModel, BeforeValidator, Field, SecretStr
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
 from keyblock.runtime.cpus import default_threads
@@ -30,6 +31,13 @@ def _split(text: str, separators: str) -> list[str]:
 
 
 Paths = Annotated[tuple[Path, ...], NoDecode, BeforeValidator(_paths), Field(min_length=1)]
+
+
+class LogFormat(StrEnum):
+    """How lines of the log are written."""
+
+    TEXT = "text"
+    JSON = "json"
 
 
 class Limits(BaseModel):
@@ -77,6 +85,7 @@ class Settings(Limits, BaseSettings):
     cache_bytes: int = Field(256 * MIB, ge=0, description="bytes of prepared documents that are kept; 0 keeps none")
     store: str = Field(
         "",
+        repr=False,  # a URL may hold a password
         description="where documents by id are kept: a directory, for one process, or redis://HOST:PORT/N; empty for none",
     )
     store_bytes: int = Field(4096 * MIB, ge=1, description="bytes that documents in a directory may take")
@@ -88,7 +97,22 @@ class Settings(Limits, BaseSettings):
     body_seconds: int = Field(60, ge=1, description="seconds a request's body may take to arrive, or, of a PUT, its next piece")
     shutdown_seconds: int = Field(30, ge=0, description="seconds that requests in flight are given after SIGTERM")
     playground: bool = Field(True, description="a page at / to try it on: paste a query and documents, see the blocks")
-    access_log: bool = Field(False, description="log a line for each request")
+    api_keys: SecretStr = Field(
+        SecretStr(""), description="API keys that may ask, as keyblock-key prints them, one a line; without any, everybody may"
+    )
+    api_keys_file: Path | None = Field(None, description="a file of more of them")
+    cors_origins: str = Field(
+        "",
+        pattern=r"^(\*|\s*https?://[^\s/,*]+(\s*,\s*https?://[^\s/,*]+)*\s*)?$",
+        description="origins whose pages may ask, as in https://a.example,https://b.example; * for all; none by default",
+    )
+    admin_port: int | None = Field(
+        None, ge=0, le=65535, description="another port, to which /admin and /metrics move; 0 takes a free one"
+    )
+    admin_host: str = Field("", description="address that the admin port listens on; by default host's")
+    access_log: bool = Field(False, description="log a line for each request: what became of it, and not what it says")
+    log_format: LogFormat = Field(LogFormat.TEXT, description="text for people, or json: an object a line")
+    log_texts: bool = Field(False, description="put the query and the openings of ten documents into the lines of access_log")
     log_level: str = Field("info", pattern="^(debug|info|warning|error)$", description="debug, info, warning or error")
 
     @property

@@ -1,7 +1,6 @@
 """The native dialect, a superset of Jina's, Cohere's, vLLM's and Infinity's."""
 
 import time
-import uuid
 from collections.abc import Iterator
 from typing import Any
 
@@ -93,7 +92,7 @@ def _frame(call: Call, ranking: Ranking, about: About) -> RerankAnswer:
         "tokens": {"input_tokens": ranking.n_tokens, "output_tokens": 0},
     }
     return {
-        "id": f"rerank-{uuid.uuid4().hex}",
+        "id": f"rerank-{about.request_id}",
         "object": "rerank",
         "created": int(time.time()),
         "model": about.model,
@@ -108,6 +107,6 @@ def error(problem: RequestError) -> ErrorBody:
     body: dict[str, Any] = {"message": problem.message, "type": problem.kind, "code": problem.status}
     body["param"] = problem.path[0] if problem.path else None
     answer: ErrorBody = {"detail": problem.detail(), "message": problem.message, "error": body}
-    if problem.retry_after:  # refused unread, so perhaps a TEI client
+    if problem.retry_after or problem.status in (401, 403):  # refused unread, so perhaps a TEI client
         answer["error_type"] = ERROR_TYPES[problem.status]
     return answer

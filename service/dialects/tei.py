@@ -11,7 +11,7 @@ from service.settings import Limits
 NAME = "tei"
 # its name for each of our stages; what the model selects is inference too
 TIMES = {"total": ["total"], "tokenization": ["prepare"], "queue": ["queue"], "inference": ["select", "model"]}
-ERROR_TYPES = {500: "Backend", 503: "Unhealthy", 429: "Overloaded"}
+ERROR_TYPES = {401: "Unauthorized", 403: "Forbidden", 429: "Overloaded", 500: "Backend", 503: "Unhealthy"}
 
 
 def read(payload: Payload, limits: Limits) -> Call:

@@ -182,6 +182,10 @@ def test_a_terminal_that_is_closed_ends_it_as_ever(bundle_path: Path) -> None:
         (["--max-documents", "0"], {}, "--max-documents: "),
         (["--store", "/dev/null/store"], {}, "/dev/null/store: cannot be used as a store (Not a directory); give a directory"),
         ([], {"KEYBLOCK_STORE": "redis://localhost:many"}, "the store's URL is none for Redis"),
+        (["--api-keys", "hunter2"], {}, "api_keys, line 1: is not JSON; keyblock-key prints what belongs there"),
+        ([], {"KEYBLOCK_API_KEYS_FILE": "no/such/file"}, "no/such/file: cannot be read as a file of API keys"),
+        (["--cors-origins", "a.example"], {}, "--cors-origins: "),
+        (["--admin-port", "0", "--admin-host", "192.0.2.1"], {}, "cannot listen on 192.0.2.1, port 0"),
     ],
 )
 def test_a_bad_start_is_one_line_and_exit_code_2(
@@ -195,6 +199,7 @@ def test_a_bad_start_is_one_line_and_exit_code_2(
     assert finished.stderr.startswith("keyblock-serve: ")
     assert told in finished.stderr
     assert finished.stderr.count("\n") == 1
+    assert "hunter2" not in finished.stderr
 
 
 def put(port: int, names: list[str]) -> bool:

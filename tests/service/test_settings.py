@@ -13,7 +13,8 @@ from service.settings import Limits, Settings
 @pytest.mark.parametrize("name", list(Settings.model_fields))
 def test_every_setting_is_an_environment_variable_and_a_flag(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     values = {"bundle": "/b", "host": "::1", "provider": "cpu", "precision": "fp32", "log_level": "error"}
-    values |= dict.fromkeys(["access_log", "store_evict", "strict_models"], "true")
+    values |= {"log_format": "json", "cors_origins": "https://a.example"}
+    values |= dict.fromkeys(["access_log", "log_texts", "store_evict", "strict_models"], "true")
     values |= dict.fromkeys(["playground"], "false")
     value = values.get(name, "600")
     flag = f"--{'no-' if value == 'false' else ''}{name.replace('_', '-')}"
@@ -55,6 +56,17 @@ def test_bad_values_are_refused(name: str, value: str, monkeypatch: pytest.Monke
     monkeypatch.setenv(f"KEYBLOCK_{name.upper()}", value)
     with pytest.raises(ValidationError, match=name):
         Settings()
+
+
+@pytest.mark.parametrize("origins", ["", "*", "https://a.example", "https://a.example, http://localhost:3000"])
+def test_origins(origins: str) -> None:
+    assert Settings(cors_origins=origins).cors_origins == origins
+
+
+@pytest.mark.parametrize("origins", ["a.example", "https://a.example/", "https://a.example,*", "https://*.example", "null"])
+def test_what_no_browser_sends_as_an_origin_is_refused(origins: str) -> None:
+    with pytest.raises(ValidationError, match="cors_origins"):
+        Settings(cors_origins=origins)
 
 
 def test_bundle_path_from_the_environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

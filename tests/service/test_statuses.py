@@ -14,14 +14,16 @@ from keyblock.wire import ErrorBody, RerankAnswer, TeiErrorBody, TeiResult
 from service import endpoint
 from service.app import ERRORS, RERANK_PATHS, create_app
 from service.instance import Graphs
+from service.keys import load_keys
 from service.ranker import Ranker
 from service.settings import Settings
 from tests.service.faults import PATIENCE, Faulty, wait_for
+from tests.service.keyed import bearing, keyed
 from tests.service.rankers import serving
 
 NATIVE: dict[str, Any] = {"query": "river bridge", "documents": ["the river flooded the bridge", "a city"]}
 TEI: dict[str, Any] = {"query": "river bridge", "texts": ["the river flooded the bridge", "a city"]}
-UNREAD = {408, 413, 415, 429, 503}  # answered before the body tells the dialect
+UNREAD = {401, 403, 408, 413, 415, 429, 503}  # answered before the body tells the dialect
 LARGEST = 1_000_000
 
 
@@ -55,6 +57,18 @@ class Stage:
             patch.setattr(endpoint, "read_body", lambda *_: asyncio.sleep(PATIENCE))
             return self.client.post(path, json=request)
 
+    def without_key(self, path: str, request: dict[str, Any]) -> httpx.Response:
+        self._with_keys()
+        return self.client.post(path, json=request)
+
+    def without_scope(self, path: str, request: dict[str, Any]) -> httpx.Response:
+        self._with_keys()
+        return self.client.post(path, json=request, headers=bearing("ops"))
+
+    def _with_keys(self) -> None:
+        app: Any = self.client.app
+        app.state.keyring = load_keys(keyed(self._ranker.settings))
+
     def packed(self, path: str, request: dict[str, Any]) -> httpx.Response:
         self.warm()
         return self.client.post(path, json=request, headers={"content-encoding": "br"})
@@ -85,6 +99,8 @@ class Stage:
 WAYS: dict[int, Callable[[Stage, str, dict[str, Any]], httpx.Response]] = {
     200: Stage.ask,
     400: Stage.cut,
+    401: Stage.without_key,
+    403: Stage.without_scope,
     408: Stage.slow,
     413: Stage.large,
     415: Stage.packed,

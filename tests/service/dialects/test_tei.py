@@ -56,7 +56,7 @@ def test_time_that_selects_blocks_with_the_model_is_inference_time() -> None:
     ranking = rank([candidate], np.zeros(1, np.float32), Fusion(), 128, top_n=0, raw=False)
     timings = {"parse": 1.0, "prepare": 2.0, "select": 30.0, "queue": 4.0, "model": 50.0, "total": 87.0}
     call = Call("q", Documents(["a"], [""], [None]))
-    headers = tei.answer(call, ranking, About("m", "/rerank", timings)).headers
+    headers = tei.answer(call, ranking, About("m", "/rerank", timings, "a1")).headers
     told = [headers[f"x-{name}"] for name in ("compute-tokens", "total-time", "tokenization-time", "queue-time", "inference-time")]
     assert told == ["30", "87", "2", "4", "80"]
 
