@@ -1,5 +1,6 @@
 """The application: routes, lifespan, error shapes, and the OpenAPI document."""
 
+import logging
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from http import HTTPStatus
@@ -32,13 +33,14 @@ from service.documents import delete_document, get_document, put_documents
 from service.endpoint import Exchange
 from service.errors import RequestError
 from service.examples import ANSWERS, EXAMPLES
-from service.keys import Scope, load_keys
+from service.keys import Scope, load_keys, told
 from service.ranker import Ranker
 from service.reload import Reloader
 from service.responses import error_response
 from service.security import DENIALS, NEEDED, DeniedError, denied, failed, requires
 from service.settings import Settings
 
+log = logging.getLogger(__name__)
 RERANK_PATHS = ("/rerank", "/v1/rerank", "/v2/rerank")
 JOINED_PATHS = ("/v1/v1/rerank", "/v1/v2/rerank")  # of a base with /v1 and a client that adds the version itself
 HEALTH = {"/health/live": info.live, "/health/ready": info.ready}
@@ -209,6 +211,7 @@ def create_app(settings: Settings, ranker: Ranker | None = None) -> FastAPI:
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         app.state.ranker = ranker or Ranker.load(settings)
         app.state.ranker.start()
+        log.info("%s", told(app.state.keyring))
         app.state.reloader = Reloader(app.state.ranker)
         app.state.reloader.listen()
         try:

@@ -119,6 +119,13 @@ class Keyring:
         return key
 
 
+def told(keyring: Keyring | None) -> str:
+    """Who may ask, for the log."""
+    if keyring is None:
+        return "no API keys: whoever reaches this service may ask for everything"
+    return "API keys: " + ", ".join(f"{key.name} ({', '.join(sorted(key.scopes))})" for key in keyring.keys)
+
+
 def load_keys(settings: Settings) -> Keyring | None:
     """The keys that the settings name; None where they name none, and everybody may ask. Raises KeysError."""
     given = settings.api_keys.get_secret_value()

@@ -7,7 +7,7 @@ import pytest
 from pydantic import SecretStr
 
 from service.errors import RequestError
-from service.keys import Key, Keyring, KeysError, Scope, load_keys, make, read_keys
+from service.keys import Key, Keyring, KeysError, Scope, load_keys, make, read_keys, told
 from service.settings import Settings
 
 SEARCH, SHOP, OPS = make("search", ["rank", "documents"]), make("shop", ["rank"], "shelf"), make("ops", ["admin", "metrics"])
@@ -155,6 +155,11 @@ def test_a_file_that_cannot_be_read(tmp_path: Path) -> None:
     (tmp_path / "bytes").write_bytes(b"\xff\xfe")
     with pytest.raises(KeysError, match="not UTF-8"):
         load_keys(Settings(api_keys_file=tmp_path / "bytes"))
+
+
+def test_the_log_is_told_who_may_ask(keyring: Keyring) -> None:
+    assert told(None).startswith("no API keys")
+    assert told(keyring) == "API keys: search (documents, rank), shop (rank), ops (admin, metrics)"
 
 
 def test_keys_are_in_no_repr() -> None:
