@@ -16,7 +16,7 @@ from service import unpacking
 from service.account import account_of
 from service.admission import Place
 from service.endpoint import GONE
-from service.errors import RequestError, some, unexpected
+from service.errors import RequestError, ending, some, unexpected
 from service.info import ranker_of
 from service.lines import Given, LineReader, Report
 from service.namespaces import namespace_of
@@ -89,14 +89,20 @@ def _library(ranker: Ranker) -> Library:
     return ranker.library
 
 
+def _problem(error: Exception | asyncio.CancelledError) -> RequestError:
+    if isinstance(error, asyncio.CancelledError):
+        return ending()
+    return error if isinstance(error, RequestError) else unexpected(error)
+
+
 async def _answered(request: Request, work: Callable[[], Awaitable[Response]]) -> Response:
     """The answer or the error, whatever happens; counted."""
     try:
         response, outcome = await work(), "ok"
     except ClientDisconnect:
         response, outcome = Response(status_code=GONE), "cancelled"
-    except Exception as error:
-        problem = error if isinstance(error, RequestError) else unexpected(error)
+    except (Exception, asyncio.CancelledError) as error:
+        problem = _problem(error)
         response = error_response(problem)
         outcome = "refused" if problem.retry_after or problem.status == 507 else "invalid" if problem.status < 500 else "failed"
     ranker_of(request).metrics.add("store_requests", method=request.method, outcome=outcome)
@@ -127,8 +133,8 @@ class Upload:
         with self._ranker.admission.enter(min(declared_bytes(self._request) or HELD, HELD)) as place:
             try:
                 await self._store(library, LineReader(encoding, self._ranker.settings, self._report), place)
-            except RequestError as error:
-                raise self._with_what_is_stored(error) from None
+            except (RequestError, asyncio.CancelledError) as error:
+                raise self._with_what_is_stored(error if isinstance(error, RequestError) else ending()) from None
         return self._answer()
 
     async def _store(self, library: Library, reader: LineReader, place: Place) -> None:

@@ -14,7 +14,7 @@ from service.call import Call
 from service.callers import readable
 from service.dialects import NATIVE, TEI, Dialect, spoken
 from service.engine import EngineDeadError, EngineError
-from service.errors import RequestError, unexpected
+from service.errors import RequestError, ending, unexpected
 from service.model import Model, Outcome
 from service.namespaces import namespace_of
 from service.parsing import PIECEWISE_FROM, asked_first, check_head, declared_bytes, discard, encoding_of, parse, read_body
@@ -50,7 +50,7 @@ class Exchange:
             outcome = "ok"
         except ClientDisconnect:
             response, outcome = Response(status_code=GONE), "cancelled"
-        except Exception as error:
+        except (Exception, asyncio.CancelledError) as error:
             problem = self._problem(error)
             response = error_response(problem, self._dialect, close=asked_first(self._request))
             refused = problem.status == 429 or problem.kind == UNREADY
@@ -109,7 +109,9 @@ class Exchange:
         about = About(model.name, self._request.url.path, self._stages.milliseconds(), self._account.request_id)
         return self._dialect.answer(call, ranking, about)
 
-    def _problem(self, error: Exception) -> RequestError:
+    def _problem(self, error: Exception | asyncio.CancelledError) -> RequestError:
+        if isinstance(error, asyncio.CancelledError):
+            return ending()
         if isinstance(error, RequestError):
             if error.path[:1] == ("texts",):  # refused before the whole body was read
                 self._dialect = TEI

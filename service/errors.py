@@ -75,6 +75,13 @@ def unexpected(error: Exception) -> RequestError:
     return RequestError(500, "the service failed on this request; its log says why")
 
 
+def ending() -> RequestError:
+    """What is told of a request that is cancelled, because the service ends and `shutdown_seconds` are over."""
+    return RequestError(
+        503, "the service is ending and could not finish this in time: try again, or ask another replica", retry_after=1
+    )
+
+
 def some(items: list[str], at_most: int = 5) -> str:
     """A few of `items`, and how many more there are, so that no warning grows with the input.
 

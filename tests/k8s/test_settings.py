@@ -1,5 +1,6 @@
 """What the manifests set is what the service reads, and fits what they allow it."""
 
+import os
 import re
 from pathlib import Path
 
@@ -25,6 +26,11 @@ def amount(quantity: str) -> int:
     return int(found[1]) * UNITS[found[2]]
 
 
+def written(value: object) -> str:
+    """As an environment variable."""
+    return os.pathsep.join(map(str, value)) if isinstance(value, tuple) else str(value)
+
+
 def serving(built: dict[str, list[Manifest]]) -> dict[str, list[Manifest]]:
     return {name: manifests for name, manifests in built.items() if not name.startswith("jobs/")}
 
@@ -36,7 +42,7 @@ def test_every_name_is_a_setting_with_a_valid_value(built: dict[str, list[Manife
         assert set(data) <= known
         with monkeypatch.context() as patch:
             read = settings_of(manifests, patch)
-        assert {name: str(getattr(read, name.removeprefix(PREFIX).lower())) for name in data} == data
+        assert {name: written(getattr(read, name.removeprefix(PREFIX).lower())) for name in data} == data
 
 
 def test_a_file_of_settings_says_something_new() -> None:
@@ -125,7 +131,7 @@ def test_an_autoscaler_owns_the_number_of_replicas(built: dict[str, list[Manifes
 def test_the_bundle_is_where_it_is_mounted(built: dict[str, list[Manifest]], monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("model-pvc", "model-image", "model-download"):
         with monkeypatch.context() as patch:
-            bundle = settings_of(built[f"cpu-{name}"], patch).bundle
+            (bundle,) = settings_of(built[f"cpu-{name}"], patch).bundle
         mounts = one(built[f"cpu-{name}"], "Deployment")["spec"]["template"]["spec"]["containers"][0]["volumeMounts"]
         assert [m for m in mounts if bundle.is_relative_to(Path(m["mountPath"])) and m.get("readOnly")], (name, bundle)
 

@@ -58,6 +58,11 @@ class Connection:
         self.gone = asyncio.Event()
         self.sent: list[Message] = []
 
+    @property
+    def taken(self) -> bool:
+        """Whether the body was asked for."""
+        return self._body is None
+
     async def receive(self) -> Message:
         if self._body is not None:
             body, self._body = self._body, None

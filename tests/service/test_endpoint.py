@@ -5,6 +5,7 @@ import gzip
 import logging
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
 import orjson
@@ -19,6 +20,7 @@ from service.instance import Graphs
 from service.metrics import TABLE
 from service.ranker import Ranker
 from service.settings import Settings
+from service.store.opening import open_store
 from tests.service.faults import PATIENCE, Connection, Faulty, until, wait_for
 from tests.service.rankers import serving
 
@@ -237,6 +239,37 @@ def test_a_model_that_hangs_turns_health_red_until_it_answers(settings: Settings
         faulty.open.set()
         assert waiting.result(PATIENCE).status_code == 200
         assert client.get("/health/live").status_code == 200
+
+
+@pytest.mark.parametrize("path", ["/rerank", "/documents"])
+def test_what_is_not_done_when_the_service_ends_is_told(
+    settings: Settings, graphs: Graphs, faulty: Faulty, tmp_path: Path, path: str
+) -> None:
+    """It is cancelled once shutdown_seconds are over: a balancer may ask another replica then, and no fault is logged."""
+    ranker = serving(settings, graphs, open_store(settings.model_copy(update={"store": str(tmp_path / "store")})))
+    app = create_app(settings, ranker)
+    method, more = ("POST", False) if path == "/rerank" else ("PUT", True)
+    connection = Connection(GOOD, method, path, more=more)
+
+    async def work() -> None:
+        async with app.router.lifespan_context(app):
+            async for _ in until(lambda: ranker.engine.ready):
+                pass
+            faulty.open.clear()
+            exchange = asyncio.create_task(app(connection.scope(), connection.receive, connection.send))
+            async for _ in until(lambda: ranker.admission.load.requests == 1 and connection.taken):
+                pass
+            await asyncio.sleep(0.05)
+            exchange.cancel("timeout graceful shutdown exceeded")
+            faulty.open.set()
+            async with asyncio.timeout(PATIENCE):
+                await exchange
+
+    asyncio.run(work())
+    assert connection.sent[0]["status"] == 503
+    assert (b"retry-after", b"1") in connection.sent[0]["headers"]
+    assert b"the service is ending" in connection.sent[1]["body"]
+    assert ranker.admission.load.requests == 0
 
 
 def test_a_client_that_sends_too_slowly_loses_its_place(settings: Settings, graphs: Graphs) -> None:
