@@ -11,9 +11,9 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Coroutine, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from keyblock.bundle import Bundle, BundleError
 from keyblock.runtime.providers import ProviderError
@@ -26,6 +26,7 @@ from service.ranker import Ranker
 from service.terminal import Terminal
 
 log = logging.getLogger(__name__)
+T = TypeVar("T")
 
 
 class ReloadError(Exception):
@@ -56,7 +57,7 @@ class Reloader:
         self._thread = ThreadPoolExecutor(1, "reload")
         self._one_at_a_time = asyncio.Lock()
         self._next: asyncio.Task[Reloaded] | None = None
-        self._asked: set[asyncio.Task[None]] = set()
+        self._tasks: set[asyncio.Task[Any]] = set()  # the event loop alone would not keep them alive
         self._terminal = Terminal()
 
     def listen(self) -> None:
@@ -77,7 +78,7 @@ class Reloader:
         nobody waits for it any more.
         """
         if self._next is None:
-            self._next = asyncio.create_task(self._after_the_one_in_hand())
+            self._next = self._begun(self._after_the_one_in_hand())
         return await asyncio.shield(self._next)
 
     def _hung_up(self) -> None:
@@ -85,9 +86,13 @@ class Reloader:
         if self._terminal.closed:
             os.kill(os.getpid(), signal.SIGTERM)
             return
-        task = asyncio.create_task(self._quietly())
-        self._asked.add(task)
-        task.add_done_callback(self._asked.discard)
+        self._begun(self._quietly())
+
+    def _begun(self, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
+        task = asyncio.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return task
 
     async def _quietly(self) -> None:
         try:

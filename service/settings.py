@@ -25,7 +25,7 @@ def _paths(given: object) -> object:
 
 def _split(text: str, separators: str) -> list[str]:
     """The parts; a path that is there is one, whatever it is called."""
-    if not separators or Path(text).exists():
+    if not separators or os.path.exists(text):
         return [text]
     return [path for part in text.split(separators[0]) for path in _split(part, separators[1:])]
 
