@@ -1,0 +1,11 @@
+"""A terminal that is closed is tested with a real one, in test_cli."""
+
+import subprocess
+import sys
+
+ASKED = "from service.terminal import Terminal; print(Terminal().closed)"
+
+
+def test_where_there_was_none_none_is_closed() -> None:
+    told = subprocess.run([sys.executable, "-c", ASKED], capture_output=True, text=True, start_new_session=True, check=True)
+    assert told.stdout == "False\n"
