@@ -31,7 +31,7 @@ class ModelKilled(BaseException):
 
 def wire_session() -> None:
     """Let the words do their work in every session."""
-    tokenizer = Tokenizer.from_file(str(Settings().bundle / "tokenizer.json"))
+    tokenizer = Tokenizer.from_file(str(Settings().bundle[0] / "tokenizer.json"))
     fails, kills, hangs, starves = (token_id(tokenizer, word) for word in (FAILS, KILLS, HANGS, STARVES))
     score = Session.score
 
