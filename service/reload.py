@@ -3,6 +3,8 @@
 They are read, checked and opened in a thread of their own, and warmed up on the model's thread, a run at a time between the rounds
 of requests: a request waits for one run, and what is measured is what the model can do there. Then all change at once. What is in
 flight ends with the model that it began with, whose memory is given back after the last of it.
+
+ONNX Runtime holds the interpreter lock while it opens a graph: for so long all threads wait, whichever opens it.
 """
 
 import asyncio
