@@ -45,11 +45,18 @@ class EngineDeadError(RuntimeError):
 
 
 class WarmUp(NamedTuple):
-    """A model that is being warmed up."""
+    """A model that is being warmed up.
+
+    Attributes:
+        runs: what is left to do; each step is one.
+        began: as `time.perf_counter` counts.
+        first: whether it was there before the thread was started: without it nothing is ready.
+    """
 
     instance: Instance
     runs: Iterator[None]
     began: float
+    first: bool
 
 
 class Engine:
@@ -75,14 +82,15 @@ class Engine:
     def add(self, name: str, graphs: Graphs, pipeline: Pipeline) -> Instance:
         """Take a model in: it is warmed up, and jobs for it wait until it is. Raises EngineDeadError.
 
-        Those that come before all were warm once are run before anything else, and if one fails the thread ends; of a later one
-        only `Instance.warmed` fails. Nothing is kept of a model but its jobs.
+        If one fails to that was there before the start, the thread ends; of a later one only `Instance.warmed` fails. Nothing is
+        kept of a model but its jobs.
         """
         instance = Instance(name, graphs, pipeline, self._caps, self.submit)
         with self._changed:
             if self._closing:
                 raise _not_running()
-            self._warm_ups.append(WarmUp(instance, instance.first_runs(), time.perf_counter()))
+            first = self._thread.ident is None
+            self._warm_ups.append(WarmUp(instance, instance.first_runs(), time.perf_counter(), first))
             self._changed.notify()
         return instance
 
@@ -170,14 +178,14 @@ class Engine:
 
     def _warm_up(self) -> None:
         """One run of the first model that is not warm."""
-        instance, runs, began = self._warm_ups[0]
+        instance, runs, began, first = self._warm_ups[0]
         over = instance.warmed.cancelled()
         try:
-            if self._warm.is_set():  # the first runs of all may take minutes, where a provider compiles
+            if not first:  # whose runs may take minutes, where a provider compiles
                 self._busy_since = time.perf_counter()
             over = over or next(runs, _DONE) is _DONE
         except Exception as error:
-            if not self._warm.is_set():
+            if first:
                 raise
             over = True
             _fail(instance, _failed("the model cannot be warmed up", error))
@@ -192,7 +200,7 @@ class Engine:
             most = max(encoder.batch_tokens for encoder in instance.encoders)
             log.info("%s: warmed up in %.1f s; a batch has up to %d tokens", instance.name, seconds, most)
             instance.warmed.set_result(None)
-        if not self._warm_ups:
+        if not any(warm_up.first for warm_up in self._warm_ups):
             self._warm.set()
             self._metrics.set("ready", 1)
 

@@ -593,6 +593,23 @@ def test_a_model_that_fails_to_warm_up_later_leaves_the_others_served(
     assert len(done(submit(engine, packed))[0].logits) == len(packed)
 
 
+def test_a_later_model_that_fails_while_the_first_are_warmed_up_does_no_harm(
+    graphs: Graphs, faulty: Faulty, session: Session, pipeline: Pipeline, packed: list[Packed]
+) -> None:
+    engine = One(graphs, pipeline)
+    faulty.open.clear()
+    engine.start()
+    broken = Faulty(session)
+    broken.fault = RuntimeError("its weights are not numbers")
+    added = engine.add("broken", Graphs(broken), shorter(pipeline))
+    faulty.open.set()
+    with pytest.raises(EngineError, match="its weights are not numbers"):
+        added.warmed.result(PATIENCE)
+    assert engine.ready
+    assert len(done(submit(engine, packed))[0].logits) == len(packed)
+    engine.close()
+
+
 def test_a_warm_up_that_nobody_waits_for_any_more_ends(engine: One, session: Session, pipeline: Pipeline) -> None:
     later = Faulty(session)
     later.open.clear()
