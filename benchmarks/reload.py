@@ -14,6 +14,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -52,6 +53,10 @@ class Asker:
         self.seconds.append(time.perf_counter() - started)
         self.budgets.add(int(response.raise_for_status().json()["meta"]["tokens_per_document"]))
 
+    def close(self) -> None:
+        """Close its connection."""
+        self._client.close()
+
     def row(self, name: str) -> str:
         """The line of the table for what was asked since the last."""
         p50, p99, most = 1000 * np.quantile(self.seconds, [0.5, 0.99, 1.0])
@@ -67,8 +72,11 @@ def main(options: argparse.Namespace) -> None:
     with tempfile.TemporaryDirectory() as folder:
         place = Path(folder) / "bundles" / "default"
         put(bundle, place, low)
-        with Service(default_threads(), Path(folder) / "service.log", bundle=place.parent, provider=options.provider) as service:
-            asker = Asker(service.url)
+        log = Path(folder) / "service.log"
+        with (
+            Service(default_threads(), log, bundle=place.parent, provider=options.provider) as service,
+            closing(Asker(service.url)) as asker,
+        ):
             for _ in range(WARM_UP):
                 asker.ask()
             asker.seconds.clear()
