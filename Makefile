@@ -31,12 +31,12 @@ $(VENV)/made:
 
 $(VENV)/serving: $(PINS) | $(VENV)/made
 	@echo "Installing what serving needs into $(VENV) (about 120 MB to download) ..."
-	@$(INSTALL) --editable '.[cpu,serve]'
+	@$(INSTALL) --editable '.[cpu,serve,cli]'
 	@touch $@
 
 $(VENV)/testing: $(PINS) | $(VENV)/made
 	@echo "Installing what training and the tests need into $(VENV) (PyTorch among it; minutes) ..."
-	@$(INSTALL) --editable '.[cpu,serve,train,test]'
+	@$(INSTALL) --editable '.[cpu,serve,cli,train,test]'
 	@touch $@ $(VENV)/serving
 
 env: $(VENV)/testing

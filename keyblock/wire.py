@@ -10,6 +10,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_valida
 from typing_extensions import TypedDict  # pydantic reads typing's own from Python 3.12 on only
 
 LONGEST_ID = 512  # characters
+NOTHING_STORED = "nothing_stored"  # the `type` of the error where every line of PUT /documents is wrong; `detail` has them
 MOST_EXPIRES_IN = 315_360_000  # seconds: ten years
 
 

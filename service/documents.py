@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import replace
 from functools import partial
+from typing import Any
 
 import orjson
 from starlette.requests import ClientDisconnect, Request
@@ -11,7 +12,7 @@ from starlette.responses import Response
 from starlette.types import Message
 
 from keyblock.prepared import PreparedDocument
-from keyblock.wire import Deletion, StoredAnswer, StoredText, WrongLine
+from keyblock.wire import NOTHING_STORED, Deletion, StoredAnswer, StoredText, WrongLine
 from service import unpacking
 from service.account import account_of
 from service.admission import Place
@@ -109,6 +110,19 @@ async def _answered(request: Request, work: Callable[[], Awaitable[Response]]) -
     return response
 
 
+class NothingStoredError(RequestError):
+    """A body of which no line could be stored; the detail says why of each of the first ones, as `errors` does otherwise."""
+
+    def __init__(self, report: Report) -> None:
+        wrong = [f"line {one.line}: {one.message}" for one in report.wrong]
+        super().__init__(422, f"nothing could be stored: {some(wrong, 3)}", kind=NOTHING_STORED)
+        self._report = report
+
+    def detail(self) -> list[dict[str, Any]]:
+        """An object for each line."""
+        return [{"type": self.kind, "loc": ["body", one.line], "msg": one.message} for one in self._report.wrong]
+
+
 class Upload:
     """One PUT /documents.
 
@@ -203,7 +217,7 @@ class Upload:
         if not self._stored:
             if not report.failed:
                 raise RequestError(422, "the body holds no documents: send a JSON object with 'id' and 'text' on each line")
-            raise RequestError(422, f"nothing could be stored: {some([f'line {w.line}: {w.message}' for w in report.wrong], 3)}")
+            raise NothingStoredError(report)
         warnings = [f"fields not used: {some(list(report.unread))}"] if report.unread else []
         answer: StoredAnswer = {"stored": self._stored, "failed": report.failed, "errors": [], "warnings": warnings}
         for line, identity, message in report.wrong:

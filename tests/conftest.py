@@ -1,11 +1,15 @@
 """What several test modules share. Everything here is real: the backbone's own tokenizer, text written in place."""
 
+import json
 import os
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import settings
 
+from benchmarks.performance.service import Service
 from keyblock.frequencies import DocumentFrequencies
 from keyblock.pipeline import Pipeline, PipelineConfig
 from keyblock.tokenization import Tokenizer
@@ -49,3 +53,18 @@ def shared_data() -> Path:
     if not data.is_dir():
         pytest.skip("../shared/data is not beside this checkout")
     return data
+
+
+@pytest.fixture(scope="session")
+def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
+    """keyblock-serve in a process of its own, with the embedded model and a store."""
+    work = tmp_path_factory.mktemp("running")
+    with Service(2, work / "log", store=work / "store", provider="cpu", max_document_chars=2_000_000) as service:
+        yield service
+
+
+@pytest.fixture(scope="session")
+def lease() -> dict[str, Any]:
+    """The README's request."""
+    request: dict[str, Any] = json.loads((ROOT / "examples" / "request.json").read_text(encoding="utf-8"))
+    return request

@@ -225,6 +225,8 @@ def test_a_bad_line_stops_no_other(embedded: Service, line: bytes, told: str) ->
     response = embedded.client.put("/documents", content=line)
     assert response.status_code == 422
     assert response.json()["message"].startswith(f"nothing could be stored: line 1: {told}")
+    assert response.json()["error"]["type"] == "nothing_stored"
+    assert [(one["loc"], one["msg"].startswith(told)) for one in response.json()["detail"]] == [(["body", 1], True)]
 
 
 def test_the_answer_names_the_first_errors_and_fields_not_used(embedded: Service) -> None:

@@ -1,0 +1,121 @@
+"""The client for code that awaits, under asyncio or trio."""
+
+import time
+from collections.abc import AsyncIterable, Iterable
+from types import TracebackType
+from typing import Any, Self, TypeVar
+
+import anyio
+import anyio.to_thread
+import httpx
+from typing_extensions import Unpack
+
+from keyblock.client.bodies import Given
+from keyblock.client.calls import DEFAULT_URL, Answer, Calls, ClientOptions, Failure, Pause, RerankOptions, Send, Steps
+from keyblock.client.errors import KeyBlockError, TimeUpError
+from keyblock.client.results import Ranking, StoredDocument, StoreReport
+from keyblock.client.transport import READY_PAUSE, Timeouts, failure, limits
+from keyblock.client.uploads import Batch, Line, Upload
+
+T = TypeVar("T")
+
+
+class AsyncClient:
+    """`Client` to await: the same methods, arguments and exceptions; of one event loop. Use it in an ``async with`` block."""
+
+    def __init__(self, url: str = DEFAULT_URL, *, http: httpx.AsyncClient | None = None, **options: Unpack[ClientOptions]) -> None:
+        self._calls = Calls(url=url, **options)
+        self._http = http or httpx.AsyncClient(limits=limits(self._calls.max_connections))
+        self._ours = http is None
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        """Give the connections back."""
+        if self._ours:
+            await self._http.aclose()
+
+    async def rerank(self, query: str, documents: Iterable[Given] | Given, **options: Unpack[RerankOptions]) -> Ranking:
+        """See Client."""
+        return await self._run(self._calls.rerank(query, documents, options))
+
+    async def put_documents(self, documents: Iterable[Line] | AsyncIterable[Line]) -> StoreReport:
+        """See Client; the documents may come from an async iterator."""
+        upload = Upload()
+        if isinstance(documents, AsyncIterable):
+            async for document in documents:
+                await self._put(upload, upload.add(document))
+        else:
+            for document in documents:
+                await self._put(upload, upload.add(document))
+        await self._put(upload, upload.rest())
+        return upload.report
+
+    async def _put(self, upload: Upload, batch: Batch | None) -> None:
+        if batch is None:
+            return
+        try:
+            upload.enter(batch, await self._run(self._calls.put(batch)))
+        except KeyBlockError as error:
+            error.stored = upload.report.stored
+            raise
+
+    async def get_document(self, identity: str | int) -> StoredDocument:
+        """See Client."""
+        return await self._run(self._calls.get(identity))
+
+    async def delete_document(self, identity: str | int) -> bool:
+        """See Client."""
+        return await self._run(self._calls.delete(identity))
+
+    async def info(self) -> dict[str, Any]:
+        """See Client."""
+        return await self._run(self._calls.info())
+
+    async def live(self) -> bool:
+        """See Client."""
+        return await self._run(self._calls.health("live"))
+
+    async def ready(self) -> bool:
+        """See Client."""
+        return await self._run(self._calls.health("ready"))
+
+    async def wait_ready(self, timeout: float = 60.0) -> None:
+        """See Client."""
+        end = time.monotonic() + timeout
+        while not await self.ready():
+            if time.monotonic() > end:
+                raise TimeUpError(f"{self._calls.url}: not ready after {timeout:g} s")
+            await anyio.sleep(READY_PAUSE)
+
+    async def _run(self, steps: Steps[T]) -> T:
+        """Do what a call says, until it returns."""
+        told: Any = None
+        while True:
+            try:
+                step = steps.send(told)
+            except StopIteration as end:
+                result: T = end.value
+                return result
+            if isinstance(step, Send):
+                told = await self._send(step)
+            elif isinstance(step, Pause):
+                await anyio.sleep(step.seconds)
+                told = None
+            else:
+                told = await anyio.to_thread.run_sync(step.do)
+
+    async def _send(self, step: Send) -> Answer | Failure:
+        method, url, content, headers, budget = step
+        extensions = {"timeout": Timeouts(budget)}
+        try:
+            with anyio.move_on_after(max(budget.left, 0)):
+                response = await self._http.request(method, url, content=content or None, headers=headers, extensions=extensions)
+                return Answer(response.status_code, response.headers, response.content)
+        except httpx.RequestError as error:
+            return failure(error)
+        return Failure("it had not come in full", late=True)

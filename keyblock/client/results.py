@@ -1,0 +1,192 @@
+"""What the client hands out: the answers of `keyblock.wire` as frozen objects, with what JSON leaves out filled in.
+
+Names, types and meanings are those of the wire, and mypy holds the two together; what is added is the text of each block, and the
+defaults of what an answer only says where it differs.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any, overload
+
+from pydantic import TypeAdapter
+
+from keyblock import wire
+
+MODEL, ORDER = "model", "order"  # what `scored_by` says of most results, and of all that a fallback gives
+RERANK_ANSWER, STORED_ANSWER = TypeAdapter(wire.RerankAnswer), TypeAdapter(wire.StoredAnswer)
+STORED_TEXT, DELETION = TypeAdapter(wire.StoredText), TypeAdapter(wire.Deletion)
+ANY_OBJECT = TypeAdapter(dict[str, Any])
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """A key block: ``document[start:end]`` in code points.
+
+    Attributes:
+        score: the selector's.
+        text: what stands there; None where only the service has the document's text (return_documents brings it).
+    """
+
+    start: int
+    end: int
+    score: float
+    text: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """One document's place.
+
+    Attributes:
+        index: the document's place in the request.
+        relevance_score: 0 to 1, for comparing the documents of one query; a logit with `raw_scores`.
+        id: the document's, where it has one.
+        text: the document's, as it was sent, or as it is stored where return_documents was asked for.
+        blocks: what the model read of it, best first; none without `return_blocks`.
+        scored_by: what the place comes from: "model"; "selector", by its blocks alone, since time was short; "order", as given.
+    """
+
+    index: int
+    relevance_score: float
+    id: str | int | None = None
+    title: str | None = None
+    text: str | None = field(default=None, repr=False)
+    blocks: tuple[Block, ...] = ()
+    scored_by: str = MODEL
+
+
+@dataclass(frozen=True, slots=True)
+class Ranking(Sequence[Result]):
+    """The answer to a query: a sequence of results, best first.
+
+    Attributes:
+        model: the name of the bundle that answered; empty where none did.
+        degraded: whether a cheaper ranking than the usual was given, for want of time.
+        warnings: what was asked for and not done, and what time did not do for.
+        tokens: that the model was fed.
+        timings_ms: by stage, and their `total`, in the service.
+        request_id: under which the service logs the request.
+        fallback: whether this is the order given, because the service could not be reached.
+    """
+
+    results: tuple[Result, ...]
+    model: str = ""
+    degraded: bool = False
+    warnings: tuple[str, ...] = ()
+    tokens: int = 0
+    timings_ms: Mapping[str, float] = field(default_factory=dict)
+    request_id: str = ""
+    fallback: bool = False
+
+    def __len__(self) -> int:
+        return len(self.results)
+
+    @overload
+    def __getitem__(self, index: int) -> Result: ...
+    @overload
+    def __getitem__(self, index: slice) -> tuple[Result, ...]: ...
+    def __getitem__(self, index: int | slice) -> Result | tuple[Result, ...]:
+        return self.results[index]
+
+
+@dataclass(frozen=True, slots=True)
+class WrongDocument:
+    """A document of a put that is not stored.
+
+    Attributes:
+        index: its place in what was put, counted from 0.
+        message: why.
+    """
+
+    index: int
+    message: str
+    id: str | int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class StoreReport:
+    """What became of a put.
+
+    Attributes:
+        stored: how many documents are stored.
+        failed: how many are not.
+        errors: the first of these that the service named.
+        warnings: each once.
+    """
+
+    stored: int = 0
+    failed: int = 0
+    errors: tuple[WrongDocument, ...] = ()
+    warnings: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class StoredDocument:
+    """A document as the service keeps it.
+
+    Attributes:
+        blocks: how many it was cut into.
+        tokens: how many it has.
+        expires: when it is forgotten; None for never.
+    """
+
+    id: str
+    text: str = field(repr=False)
+    title: str | None
+    blocks: int
+    tokens: int
+    expires: datetime | None
+
+
+def read_ranking(answer: wire.RerankAnswer, documents: Sequence[Mapping[str, Any]], request_id: str) -> Ranking:
+    """The answer as objects. Raises IndexError where it names a document that was not sent."""
+    meta = answer["meta"]
+    return Ranking(
+        tuple(_result(result, documents[result["index"]]) for result in answer["results"]),
+        model=answer["model"],
+        degraded=meta["degraded"],
+        warnings=tuple(meta["warnings"]),
+        tokens=answer["usage"]["total_tokens"],
+        timings_ms=meta["timings_ms"],
+        request_id=request_id,
+    )
+
+
+def _result(result: wire.Result, sent: Mapping[str, Any]) -> Result:
+    back = result.get("document")
+    text = sent.get("text") if back is None else back["text"]
+    return Result(
+        index=result["index"],
+        relevance_score=result["relevance_score"],
+        id=result.get("id"),
+        title=sent.get("title") if back is None else back.get("title"),
+        text=text,
+        blocks=tuple(
+            Block(b["start"], b["end"], b["score"], None if text is None else text[b["start"] : b["end"]])
+            for b in result.get("blocks", ())
+        ),
+        scored_by=result.get("scored_by", MODEL),
+    )
+
+
+def in_order_given(documents: Sequence[Mapping[str, Any]], top_n: int, why: str, request_id: str) -> Ranking:
+    """What is left to give when the service is not there: the first stage's own order, marked as such."""
+    results = (
+        Result(index, 0.0, document.get("id"), document.get("title"), document.get("text"), scored_by=ORDER)
+        for index, document in enumerate(documents[: top_n or None])
+    )
+    return Ranking(tuple(results), degraded=True, warnings=(f"the order given: {why}",), request_id=request_id, fallback=True)
+
+
+def read_stored(answer: wire.StoredText) -> StoredDocument:
+    """A stored document as an object."""
+    expires = answer.get("expires")
+    return StoredDocument(
+        id=answer["id"],
+        text=answer["text"],
+        title=answer.get("title"),
+        blocks=answer["blocks"],
+        tokens=answer["tokens"],
+        expires=None if expires is None else datetime.fromtimestamp(expires, UTC),
+    )

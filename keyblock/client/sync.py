@@ -1,0 +1,138 @@
+"""The client for code that waits."""
+
+import time
+from collections.abc import Iterable
+from types import TracebackType
+from typing import Any, Self, TypeVar
+
+import httpx
+from typing_extensions import Unpack
+
+from keyblock.client.bodies import Given
+from keyblock.client.calls import DEFAULT_URL, Answer, Calls, ClientOptions, Failure, Pause, RerankOptions, Send, Steps
+from keyblock.client.errors import KeyBlockError, TimeUpError
+from keyblock.client.results import Ranking, StoredDocument, StoreReport
+from keyblock.client.transport import READY_PAUSE, Timeouts, failure, limits
+from keyblock.client.uploads import Batch, Line, Upload
+
+T = TypeVar("T")
+
+
+class Client:
+    """Asks a running service; may be shared by threads. Close it, or use it in a ``with`` block.
+
+    Args:
+        url: where the service listens, with a path in front of /rerank if it has one.
+        http: an httpx client of your own, for proxies, certificates or HTTP/2; it is not closed with this one.
+        options: see ClientOptions.
+    """
+
+    def __init__(self, url: str = DEFAULT_URL, *, http: httpx.Client | None = None, **options: Unpack[ClientOptions]) -> None:
+        self._calls = Calls(url=url, **options)
+        self._http = http or httpx.Client(limits=limits(self._calls.max_connections))
+        self._ours = http is None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Give the connections back."""
+        if self._ours:
+            self._http.close()
+
+    def rerank(self, query: str, documents: Iterable[Given] | Given, **options: Unpack[RerankOptions]) -> Ranking:
+        """Rank documents for a query.
+
+        Args:
+            query: what is looked for.
+            documents: in first-stage order: texts, or mappings (or `Document`) with text, title and id; an id alone stands for the
+                stored one.
+            options: see RerankOptions.
+
+        Raises KeyBlockError: InvalidRequestError, AccessError, AnswerError; unless `fallback`, UnavailableError,
+        UnreachableError, TimeUpError too. TypeError for what is no document.
+        """
+        return self._run(self._calls.rerank(query, documents, options))
+
+    def put_documents(self, documents: Iterable[Line]) -> StoreReport:
+        """Store documents (mappings with id, text, title and expires_in), any number of them, a few megabytes at a time.
+
+        A wrong one stops no other: see the report. Each request has the client's timeout. Raises KeyBlockError, whose `stored`
+        says how many are stored before the request that failed.
+        """
+        upload = Upload()
+        for document in documents:
+            self._put(upload, upload.add(document))
+        self._put(upload, upload.rest())
+        return upload.report
+
+    def _put(self, upload: Upload, batch: Batch | None) -> None:
+        if batch is None:
+            return
+        try:
+            upload.enter(batch, self._run(self._calls.put(batch)))
+        except KeyBlockError as error:
+            error.stored = upload.report.stored
+            raise
+
+    def get_document(self, identity: str | int) -> StoredDocument:
+        """A stored document. Raises NotFoundError for an unknown id, and other KeyBlockErrors."""
+        return self._run(self._calls.get(identity))
+
+    def delete_document(self, identity: str | int) -> bool:
+        """Forget a stored document; whether it was there. Raises KeyBlockError."""
+        return self._run(self._calls.delete(identity))
+
+    def info(self) -> dict[str, Any]:
+        """What is served: model, pipeline, provider, limits. Raises KeyBlockError."""
+        return self._run(self._calls.info())
+
+    def live(self) -> bool:
+        """Whether the service lives; False too where nobody answers."""
+        return self._run(self._calls.health("live"))
+
+    def ready(self) -> bool:
+        """Whether it can be asked; False too where nobody answers."""
+        return self._run(self._calls.health("ready"))
+
+    def wait_ready(self, timeout: float = 60.0) -> None:
+        """Until it can be asked. Raises TimeUpError."""
+        end = time.monotonic() + timeout
+        while not self.ready():
+            if time.monotonic() > end:
+                raise TimeUpError(f"{self._calls.url}: not ready after {timeout:g} s")
+            time.sleep(READY_PAUSE)
+
+    def _run(self, steps: Steps[T]) -> T:
+        """Do what a call says, until it returns."""
+        told: Any = None
+        while True:
+            try:
+                step = steps.send(told)
+            except StopIteration as end:
+                result: T = end.value
+                return result
+            if isinstance(step, Send):
+                told = self._send(step)
+            elif isinstance(step, Pause):
+                time.sleep(step.seconds)
+                told = None
+            else:
+                told = step.do()
+
+    def _send(self, step: Send) -> Answer | Failure:
+        method, url, content, headers, budget = step
+        extensions = {"timeout": Timeouts(budget)}
+        try:
+            with self._http.stream(method, url, content=content or None, headers=headers, extensions=extensions) as response:
+                received = bytearray()
+                for piece in response.iter_bytes():
+                    received += piece
+                    if budget.left <= 0:
+                        return Failure("it was still coming", late=True)
+                return Answer(response.status_code, response.headers, bytes(received))
+        except httpx.RequestError as error:
+            return failure(error)

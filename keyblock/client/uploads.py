@@ -1,0 +1,96 @@
+"""Documents of any number on their way into the store: cut into requests that can each be sent again, and one report of all."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Self
+
+from keyblock import wire
+from keyblock.client.bodies import as_document, as_json
+from keyblock.client.errors import KeyBlockError, StatusError
+from keyblock.client.results import StoreReport, WrongDocument
+
+BATCH_BYTES = 4 << 20  # of a request; a larger document goes alone
+SHOWN = 20  # wrong documents that a report names, as the service does of one request
+
+Line = Mapping[str, Any] | wire.DocumentLine | wire.Document
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """Documents of one request, as JSON lines.
+
+    Attributes:
+        first: the place of its first document in all that is put.
+    """
+
+    content: bytes
+    first: int
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What the service says of a batch; `line` counts from 1 in it."""
+
+    stored: int
+    failed: int
+    wrong: tuple[wire.WrongLine, ...] = ()
+    warnings: tuple[str, ...] = ()
+
+    @classmethod
+    def read(cls, answer: wire.StoredAnswer) -> Self:
+        """From an answer."""
+        return cls(answer["stored"], answer["failed"], tuple(answer["errors"]), tuple(answer["warnings"]))
+
+
+def nothing_stored(error: KeyBlockError) -> Outcome:
+    """The outcome of a batch that was refused because every line of it is wrong. Raises any other error."""
+    if not isinstance(error, StatusError) or error.told.kind != wire.NOTHING_STORED:
+        raise error
+    wrong = [wire.WrongLine(line=int(one["loc"][-1]), message=str(one["msg"])) for one in error.told.details]
+    return Outcome(0, 0, tuple(wrong))
+
+
+class Upload:
+    """One put: takes documents one by one and says when a request is full of them.
+
+    Attributes:
+        report: of the batches that were entered.
+    """
+
+    def __init__(self) -> None:
+        self.report = StoreReport()
+        self._lines: list[bytes] = []
+        self._bytes = 0
+        self._count = 0
+
+    def add(self, document: Line) -> Batch | None:
+        """Take a document; a batch that is full without it, if there is one. Raises TypeError and ValueError for what is none."""
+        number = self._count
+        line = as_json(dict(as_document(document, f"documents[{number}]"))) + b"\n"
+        full = self.rest() if self._lines and self._bytes + len(line) > BATCH_BYTES else None
+        self._lines.append(line)
+        self._bytes += len(line)
+        self._count += 1
+        return full
+
+    def rest(self) -> Batch | None:
+        """All that waits, as a batch; None for nothing."""
+        if not self._lines:
+            return None
+        batch = Batch(b"".join(self._lines), self._count - len(self._lines), len(self._lines))
+        self._lines.clear()
+        self._bytes = 0
+        return batch
+
+    def enter(self, batch: Batch, outcome: Outcome) -> None:
+        """Count what became of a batch."""
+        before = self.report
+        wrong = (WrongDocument(batch.first + one["line"] - 1, one["message"], one.get("id")) for one in outcome.wrong)
+        self.report = replace(
+            before,
+            stored=before.stored + outcome.stored,
+            failed=before.failed + batch.count - outcome.stored,
+            errors=(*before.errors, *wrong)[:SHOWN],
+            warnings=tuple(dict.fromkeys((*before.warnings, *outcome.warnings))),
+        )

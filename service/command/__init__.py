@@ -1,0 +1,1 @@
+"""The command `keyblock`: what the service does, from a terminal."""

@@ -1,0 +1,100 @@
+"""The best documents so far, with the passages that they will be shown with: all that is kept of a document."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import NamedTuple
+
+from service.command.inputs import Input
+from service.command.rankers import Found, Ranker
+from service.command.text import Highlighter, Span
+from service.ranking import ScoredBy
+
+
+class Passage(NamedTuple):
+    """A block as it is shown.
+
+    Attributes:
+        start: its offset in the document, in code points; `end` too.
+        score: the selector's.
+        line: of the document, in which it begins, from 1.
+        highlights: where it has words of the query, as offsets in `text`.
+    """
+
+    start: int
+    end: int
+    score: float
+    line: int
+    text: str
+    highlights: list[Span]
+
+
+class Hit(NamedTuple):
+    """A document's place.
+
+    Attributes:
+        place: name of the file, with the line of the best passage where it can be told.
+    """
+
+    input: str
+    place: str
+    score: float
+    scored_by: ScoredBy
+    passages: list[Passage]
+    title: str | None
+    id: str | int | None
+
+
+def batches(inputs: Iterable[Input], documents: int, chars: int) -> Iterator[list[Input]]:
+    """The inputs in order, so many at once, and beyond the first of each so many characters."""
+    batch: list[Input] = []
+    size = 0
+    for one in inputs:
+        if batch and (len(batch) == documents or size + len(one.text) > chars):
+            yield batch
+            batch, size = [], 0
+        batch.append(one)
+        size += len(one.text)
+    if batch:
+        yield batch
+
+
+class Best:
+    """The best of all documents that were ranked; equal ones in the order they came.
+
+    Args:
+        top: how many are kept; 0 for all.
+        blocks: passages of each.
+        highlighter: finds the query's words in them.
+    """
+
+    def __init__(self, top: int, blocks: int, highlighter: Highlighter) -> None:
+        self._top, self._blocks, self._highlighter = top, blocks, highlighter
+        self._kept: list[tuple[int, float, int, Hit]] = []
+        self._count = 0
+
+    def __iter__(self) -> Iterator[Hit]:
+        return (hit for *_, hit in self._kept)
+
+    def __len__(self) -> int:
+        return len(self._kept)
+
+    def take(self, ranker: Ranker, batch: Sequence[Input]) -> None:
+        """Rank a batch among the others."""
+        for one, found in zip(batch, ranker.rank(batch), strict=True):
+            self._count += 1
+            if found is not None and self._among(found):
+                self._kept.append((found.group, found.worth, self._count, self._hit(one, found)))
+        self._kept.sort(key=lambda kept: kept[:3])
+        del self._kept[self._top or len(self._kept) :]
+
+    def _among(self, found: Found) -> bool:
+        """Whether it can be one of the best."""
+        return not self._top or len(self._kept) < self._top or (found.group, found.worth) < self._kept[self._top - 1][:2]
+
+    def _hit(self, one: Input, found: Found) -> Hit:
+        passages = [self._passage(one.text, *block) for block in found.blocks[: self._blocks]]
+        place = f"{one.name}:{passages[0].line}" if passages and one.alone else one.name
+        return Hit(one.name, place, found.score, found.scored_by, passages, one.title, one.id)
+
+    def _passage(self, text: str, start: int, end: int, score: float) -> Passage:
+        passage = text[start:end]
+        return Passage(start, end, score, text.count("\n", 0, start) + 1, passage, self._highlighter.spans(passage))

@@ -1,0 +1,53 @@
+"""The command `keyblock` and its subcommands; exit codes: 0 done, 1 something failed, 2 bad usage."""
+
+import argparse
+import os
+import sys
+from collections.abc import Sequence
+
+from pydantic import ValidationError
+
+from keyblock import __version__
+from keyblock.bundle import BundleError
+from keyblock.client import KeyBlockError
+from keyblock.runtime.providers import ProviderError
+from keyblock.runtime.session import SessionError
+from service.command import rerank
+from service.command.report import Report
+
+PROGRAM = "keyblock"
+FAILED = 1
+INTERRUPTED, PIPE_CLOSED = 130, 141  # as shells say of a command that a signal ended
+
+
+def parser() -> argparse.ArgumentParser:
+    """The command line."""
+    made = argparse.ArgumentParser(prog=PROGRAM, description="Rank long documents by their key blocks.")
+    made.add_argument("--version", action="version", version=f"{PROGRAM} {__version__}")
+    commands = made.add_subparsers(metavar="COMMAND", required=True)
+    about = "rank files for a query, and show the passages that decided it"
+    rerank.add_arguments(commands.add_parser("rerank", help=about, description=f"{about.capitalize()}."))
+    return made
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run a subcommand; returns the exit code, with one line on stderr where it failed."""
+    options = parser().parse_args(arguments)
+    report = Report(PROGRAM)
+    try:
+        return int(options.run(options, report))
+    except BrokenPipeError:  # whoever read has had enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return PIPE_CLOSED
+    except KeyboardInterrupt:
+        return INTERRUPTED
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        report.fail(f"KEYBLOCK_{'_'.join(map(str, first['loc'])).upper()}: {first['msg']}")
+    except (BundleError, ProviderError, SessionError, KeyBlockError, ValueError) as error:
+        report.fail(" ".join(str(error).split()))
+    return FAILED
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,73 @@
+"""Hits as they are printed: a table for people, lines of tab-separated values for pipes, JSON lines for programs."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from keyblock.client.bodies import as_json
+from service.command.hits import Hit, Passage
+from service.command.text import in_a_line, pieces
+from service.ranking import ScoredBy
+
+FOUND, NAME, FAINT = "bold yellow", "bold cyan", "dim"
+
+
+def json_lines(hits: Iterable[Hit]) -> Iterator[bytes]:
+    """A JSON object a document, with the names of POST /rerank."""
+    for rank, hit in enumerate(hits, 1):
+        line: dict[str, Any] = {"rank": rank, "relevance_score": hit.score, "input": hit.input}
+        line |= {name: value for name in ("id", "title") if (value := getattr(hit, name)) is not None}
+        if hit.scored_by is not ScoredBy.MODEL:
+            line["scored_by"] = hit.scored_by.value
+        yield as_json(line | {"blocks": [passage._asdict() for passage in hit.passages]}) + b"\n"
+
+
+def tab_lines(hits: Iterable[Hit]) -> Iterator[bytes]:
+    """A line a passage: rank, score, place, text; a document without a passage has a line, too."""
+    for rank, hit in enumerate(hits, 1):
+        passages: Sequence[Passage | None] = hit.passages or [None]
+        for passage in passages:
+            text = "" if passage is None else in_a_line(passage.text).strip()
+            fields = (str(rank), f"{hit.score:.4f}", in_a_line(_place(hit, passage)), text)
+            yield "\t".join(fields).encode() + b"\n"
+
+
+def table(hits: Iterable[Hit]) -> Table:
+    """A row a document: rank, score, and its passages with the query's words highlighted."""
+    rows = Table(box=None, header_style=FAINT, padding=(0, 2, 0, 0), pad_edge=False)
+    rows.add_column("", justify="right", no_wrap=True)
+    rows.add_column("score", no_wrap=True)
+    rows.add_column("document, and what decided it", overflow="fold")
+    for rank, hit in enumerate(hits, 1):
+        rows.add_row(Text(str(rank), FAINT), f"{hit.score:.3f}", _cell(hit))
+    return rows
+
+
+def print_table(console: Console, hits: Iterable[Hit]) -> None:
+    """As wide as the terminal."""
+    console.print(table(hits))
+
+
+def _cell(hit: Hit) -> Text:
+    lines = [Text(in_a_line(hit.place), NAME)]
+    if about := in_a_line(" ".join(str(part) for part in (hit.id, hit.title) if part is not None)).strip():
+        lines[0].append(f"  {about}", FAINT)
+    if not hit.passages and hit.scored_by is not ScoredBy.MODEL:
+        lines.append(Text("nothing to read", FAINT))
+    lines += map(_highlighted, hit.passages)
+    return Text("\n").join(lines)
+
+
+def _highlighted(passage: Passage) -> Text:
+    text = Text()
+    for piece in pieces(passage.text, passage.highlights):
+        text.append(in_a_line(piece.text), FOUND if piece.found else None)
+    text.rstrip()
+    return text
+
+
+def _place(hit: Hit, passage: Passage | None) -> str:
+    return hit.place if passage is None or hit.place == hit.input else f"{hit.input}:{passage.line}"

@@ -1,0 +1,119 @@
+"""keyblock rerank: rank files for a query, with a bundle in this process or by a running service."""
+
+import argparse
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+from keyblock.client import Client
+from service.command.hits import Best, batches
+from service.command.inputs import AUTO, FORMATS, Files
+from service.command.output import json_lines, print_table, tab_lines
+from service.command.rankers import LocalRanker, Ranker, RemoteRanker
+from service.command.report import Report
+from service.command.text import Highlighter
+from service.settings import Settings
+
+API_KEY = "KEYBLOCK_API_KEY"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The command line of keyblock rerank."""
+    parser.add_argument("query", metavar="QUERY", type=_query, help="what is looked for")
+    parser.add_argument(
+        "files", metavar="FILE", nargs="+", help="a text, JSON lines ({text, title?, id?}), a directory with -r, or - for stdin"
+    )
+    parser.add_argument("--bundle", type=Path, help="bundle to rank with (KEYBLOCK_BUNDLE, or the embedded model)")
+    parser.add_argument("--url", help=f"rank by a running service, with the API key in {API_KEY} if it is set")
+    parser.add_argument("--timeout", type=_seconds, default=60.0, help="seconds a request to the service may take (60)")
+    parser.add_argument("-n", "--top", type=_count, default=10, metavar="N", help="documents to show, best first; 0 for all (10)")
+    parser.add_argument("--blocks", type=_count, default=2, metavar="N", help="passages to show of each; 0 for none (2)")
+    parser.add_argument("--budget", type=_tokens, metavar="TOKENS", help="tokens the model reads of a document")
+    parser.add_argument("--json", action="store_true", help="print JSON lines, a document each")
+    parser.add_argument("-r", "--recursive", action="store_true", help="read the files in directories, hidden ones left out")
+    parser.add_argument("-g", "--glob", action="append", default=[], help="in directories, files of this name only; repeatable")
+    parser.add_argument("--format", choices=FORMATS, default=AUTO, help="what the files hold; auto goes by their names (auto)")
+    parser.set_defaults(run=run)
+
+
+def run(options: argparse.Namespace, report: Report) -> int:
+    """Rank and print; returns the exit code. Raises what its rankers raise."""
+    files = Files(options.files, report, recursive=options.recursive, globs=options.glob, form=options.format)
+    with open_ranker(options, report) as ranker:
+        best = Best(options.top, options.blocks, Highlighter(ranker.analyzer, options.query))
+        with progress_bar(files.total) as advance:
+            for batch in batches(files.read(), ranker.documents, ranker.chars):
+                best.take(ranker, batch)
+                advance(len(batch))
+    if not best:
+        report.fail("there is nothing to rank")
+    show(best, as_json=options.json)
+    return int(report.failed)
+
+
+@contextmanager
+def open_ranker(options: argparse.Namespace, report: Report) -> Iterator[Ranker]:
+    """The service that was named, or else a bundle in this process."""
+    if options.url is None:
+        given: dict[str, Any] = {} if options.bundle is None else {"bundle": options.bundle}
+        yield LocalRanker(Settings(**given), options.query, options.budget, report)
+        return
+    with Client(options.url, api_key=os.environ.get(API_KEY), timeout=options.timeout) as client:
+        yield RemoteRanker(client, options.query, options.budget, report)
+
+
+@contextmanager
+def progress_bar(total: int | None) -> Iterator[Any]:
+    """On stderr, while it is a terminal; gone in the end. Gives what to tell of documents that are done."""
+    console = Console(stderr=True)
+    columns = (TextColumn("ranking"), BarColumn(), MofNCompleteColumn(), TextColumn("documents,"), TimeElapsedColumn())
+    with Progress(*columns, console=console, transient=True, disable=not sys.stderr.isatty()) as progress:
+        task = progress.add_task("", total=total)
+        yield lambda count: progress.advance(task, count)
+
+
+def show(best: Best, *, as_json: bool) -> None:
+    """Print: a table on a terminal, else a line of tab-separated values for each passage; JSON lines where they are asked for."""
+    console = Console(highlight=False)
+    if not as_json and console.is_terminal:
+        print_table(console, best)
+        return
+    for line in json_lines(best) if as_json else tab_lines(best):
+        sys.stdout.buffer.write(line)
+    sys.stdout.buffer.flush()
+
+
+def _query(value: str) -> str:
+    if not value.strip():
+        raise argparse.ArgumentTypeError("is empty: say what to rank the documents for")
+    return value
+
+
+def _count(value: str) -> int:
+    return _at_least(value, 0)
+
+
+def _tokens(value: str) -> int:
+    return _at_least(value, 1)
+
+
+def _at_least(value: str, least: int) -> int:
+    if not value.isascii() or not value.isdigit() or int(value) < least:
+        raise argparse.ArgumentTypeError(f"must be a whole number from {least} on, not {value!r}")
+    return int(value)
+
+
+def _seconds(value: str) -> float:
+    try:
+        seconds = float(value)
+    except ValueError:
+        seconds = 0.0
+    if not 0 < seconds <= 86_400:
+        raise argparse.ArgumentTypeError(f"must be a number of seconds above 0, not {value!r}")
+    return seconds

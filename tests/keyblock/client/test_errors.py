@@ -1,0 +1,57 @@
+"""Errors: read whatever was answered, and told with the service's words."""
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from keyblock.client.errors import (
+    AccessError,
+    InvalidRequestError,
+    KeyBlockError,
+    NotFoundError,
+    StatusError,
+    TimeUpError,
+    UnavailableError,
+    read_told,
+)
+
+NAMES = st.sampled_from(["message", "error", "detail", "type", "error_type"]) | st.text()
+LEAVES = st.none() | st.booleans() | st.integers() | st.text()
+JSON = st.recursive(LEAVES, lambda inner: st.lists(inner) | st.dictionaries(NAMES, inner))
+
+
+@given(st.integers(400, 599), st.binary() | JSON.map(lambda value: json.dumps(value).encode()))
+def test_any_body_is_read(status: int, content: bytes) -> None:
+    error = read_told(status, content, "r1", None).error()
+    assert (error.status, error.request_id) == (status, "r1")
+    assert str(error).endswith(f"(status {status}, request r1)")
+    assert len(str(error)) > 30
+
+
+def test_the_services_body() -> None:
+    place = {"loc": ["body", "query"]}
+    body: dict[str, Any] = {"message": "query: is empty", "error": {"type": "invalid_request"}, "detail": [place]}
+    told = read_told(422, json.dumps(body).encode(), "r1", 3.0)
+    assert (told.message, told.kind, told.retry_after) == ("query: is empty", "invalid_request", 3.0)
+    assert told.details == (place,)
+
+
+@pytest.mark.parametrize(
+    ("status", "kind"),
+    [
+        *((status, InvalidRequestError) for status in (400, 408, 413, 415, 422)),
+        *((status, AccessError) for status in (401, 403)),
+        (404, NotFoundError),
+        *((status, UnavailableError) for status in (429, 500, 502, 503, 504, 507)),
+    ],
+)
+def test_kinds(status: int, kind: type[StatusError]) -> None:
+    assert type(read_told(status, b"", "", None).error()) is kind
+
+
+def test_time_that_is_up_is_a_timeout_of_pythons_own() -> None:
+    assert issubclass(TimeUpError, TimeoutError)
+    assert issubclass(TimeUpError, KeyBlockError)

@@ -1,0 +1,99 @@
+"""Files as documents: what is read, what is left out, and what is said of it."""
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+from service.command.inputs import Files, Input
+from service.command.report import Report
+
+
+def read(tmp_path: Path, *names: str, form: str = "auto", recursive: bool = False, globs: tuple[str, ...] = ()) -> list[Input]:
+    report = Report("keyblock")
+    return list(Files([str(tmp_path / name) for name in names], report, form=form, recursive=recursive, globs=globs).read())
+
+
+def test_a_text_is_a_document(tmp_path: Path) -> None:
+    (tmp_path / "a.md").write_bytes("# Donau\r\n\r\nWien 😀".encode())
+    (tmp_path / "empty").touch()
+    first, second = read(tmp_path, "a.md", "empty")
+    assert first == Input(str(tmp_path / "a.md"), "# Donau\r\n\r\nWien 😀")
+    assert second.text == ""
+
+
+def test_json_lines_are_a_document_each(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    lines = [
+        b'\xef\xbb\xbf{"id": 7, "title": "Donau", "text": "Wien"}',
+        b"",
+        b"{bad",
+        b'{"id": 3}',
+        b'{"text": 5}',
+        b'["text"]',
+        b'{"text": "\xff"}',
+        b'{"text": "last", "other": 1}',
+    ]
+    (tmp_path / "some.jsonl").write_bytes(b"\n".join(lines))
+    found = read(tmp_path, "some.jsonl")
+    assert [(one.name.rsplit("/")[-1], one.text, one.title, one.id) for one in found] == [
+        ("some.jsonl:1", "Wien", "Donau", 7),
+        ("some.jsonl:8", "last", None, None),
+    ]
+    said = capsys.readouterr().err.splitlines()
+    assert [line.split("some.jsonl:")[1][:1] for line in said] == ["3", "4", "5", "6", "7"]
+    assert said[1].endswith("some.jsonl:4: has no text; skipped")
+    assert said[2].endswith("some.jsonl:5: text: Input should be a valid string; skipped")
+
+
+def test_the_format_may_be_said(tmp_path: Path) -> None:
+    line = json.dumps({"text": "Wien"})
+    (tmp_path / "lines").write_text(line)
+    (tmp_path / "text.jsonl").write_text(line)
+    assert [one.text for one in read(tmp_path, "lines", form="jsonl")] == ["Wien"]
+    assert [one.text for one in read(tmp_path, "text.jsonl", form="text")] == [line]
+
+
+@pytest.mark.parametrize(
+    ("content", "text", "said"),
+    [
+        (b"caf\xe9 au lait", "caf\ufffd au lait", "is not all UTF-8 (byte 4, 0xe9)"),
+        (b"\xef\xbb\xbfWien", "Wien", ""),
+        ("Wien 😀".encode("utf-16"), "Wien 😀", ""),
+        (b"\xff\xfeW\x00i\x00", "Wi", ""),
+        (b"\xff\xfeW\x00i\x00n", "Wi\ufffd", "is not all UTF-16"),
+        (b"x" * 9000 + b"\0", "x" * 9000 + "\0", ""),
+        (b"\x7fELF\0\0", None, "is binary, skipped"),
+    ],
+)
+def test_encodings(tmp_path: Path, capsys: pytest.CaptureFixture[str], content: bytes, text: str | None, said: str) -> None:
+    (tmp_path / "a").write_bytes(content)
+    assert [one.text for one in read(tmp_path, "a")] == ([] if text is None else [text])
+    assert said in capsys.readouterr().err
+
+
+def test_directories(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for name in ("b/z.md", "b/c/y.txt", "a.txt", ".hidden/x.txt", "b/.hidden.txt"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(name)
+    (tmp_path / "b" / "round").symlink_to(tmp_path)
+    os.mkfifo(tmp_path / "pipe")
+    assert [one.text for one in read(tmp_path, "", recursive=True)] == ["a.txt", "b/z.md", "b/c/y.txt"]
+    assert [one.text for one in read(tmp_path, "", recursive=True, globs=("*.md", "y.*"))] == ["b/z.md", "b/c/y.txt"]
+    assert capsys.readouterr().err == ""
+    assert read(tmp_path, "b") == []
+    assert "b: is a directory; --recursive reads what is in it" in capsys.readouterr().err
+
+
+def test_what_cannot_be_read_fails_and_stops_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "there").write_text("Wien")
+    report = Report("keyblock")
+    files = Files([str(tmp_path / "nobody\x1b[2J"), str(tmp_path / "there")], report)
+    assert [one.text for one in files.read()] == ["Wien"]
+    assert (report.failed, files.total) == (True, 2)
+    assert capsys.readouterr().err.endswith("nobody␛[2J: No such file or directory\n")
+
+
+def test_how_many_there_are_is_known_of_texts_alone(tmp_path: Path) -> None:
+    assert Files(["a.txt", "b.md"], Report("keyblock")).total == 2
+    assert Files(["a.txt", "b.JSONL"], Report("keyblock")).total is None

@@ -1,0 +1,205 @@
+"""keyblock rerank as a process: output for people, pipes and programs, exit codes, interruptions."""
+
+import fcntl
+import json
+import os
+import pty
+import re
+import signal
+import struct
+import subprocess
+import sys
+import termios
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from benchmarks.performance.service import Service
+from tests.service.faults import PATIENCE
+
+QUERY = "How much notice must a tenant give to end the lease early?"
+ESCAPE = re.compile(rb"\x1b\[[0-9;?]*[a-zA-Z]")
+COMMAND = [sys.executable, "-m", "service.command.main"]
+
+
+def environment(**more: str) -> dict[str, str]:
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("KEYBLOCK_")}
+    return kept | {"KEYBLOCK_PROVIDER": "cpu", "KEYBLOCK_THREADS": "1"} | more
+
+
+def run(arguments: Sequence[str | Path], folder: Path, given: bytes = b"", **more: str) -> subprocess.CompletedProcess[bytes]:
+    return subprocess.run(
+        [*COMMAND, *arguments], cwd=folder, input=given, env=environment(PYTHONPATH=os.getcwd(), **more), capture_output=True,
+        timeout=PATIENCE * 2, check=False,
+    )  # fmt: skip
+
+
+@pytest.fixture
+def folder(tmp_path: Path, lease: dict[str, Any]) -> Path:
+    """The README's documents, as texts and as JSON lines."""
+    for document in lease["documents"]:
+        (tmp_path / f"{document['id']}.txt").write_text(document["text"])
+    (tmp_path / "all.jsonl").write_text("\n".join(map(json.dumps, lease["documents"])))
+    return tmp_path
+
+
+TEXTS = ["advice-column.txt", "gym.txt", "lease.txt"]
+
+
+def test_json_lines(folder: Path, lease: dict[str, Any]) -> None:
+    done = run(["rerank", QUERY, *TEXTS, "--json", "--blocks", "1"], folder)
+    assert (done.returncode, done.stderr) == (0, b"")
+    first, second, third = map(json.loads, done.stdout.splitlines())
+    assert [one["input"] for one in (first, second, third)] == ["lease.txt", "advice-column.txt", "gym.txt"]
+    (block,) = first["blocks"]
+    assert block["text"] == lease["documents"][2]["text"][block["start"] : block["end"]]
+    assert "two months' notice is enough" in block["text"]
+    assert [block["text"][start:end] for start, end in block["highlights"]] == ["tenant", "end", "early", "notice", "tenant"]
+    assert (first["rank"], block["line"]) == (1, 9)
+
+
+def test_a_service_ranks_as_the_bundle_in_process(folder: Path, running: Service) -> None:
+    here, there = (
+        [json.loads(line) for line in run(["rerank", QUERY, "all.jsonl", "--json", *url], folder).stdout.splitlines()]
+        for url in ([], ["--url", running.url])
+    )
+    assert [(one["input"], one["id"], one["blocks"]) for one in here] == [(one["input"], one["id"], one["blocks"]) for one in there]
+    assert [one["relevance_score"] for one in here] == pytest.approx([one["relevance_score"] for one in there], abs=0.02)
+    assert [one["id"] for one in here] == ["lease", "advice-column", "gym"]
+
+
+def test_lines_for_pipes(folder: Path, lease: dict[str, Any]) -> None:
+    text = lease["documents"][2]["text"].encode()
+    done = run(["rerank", QUERY, "gym.txt", "-", "-n", "1"], folder, text)
+    assert (done.returncode, done.stderr) == (0, b"")
+    rows = [line.decode().split("\t") for line in done.stdout.splitlines()]
+    assert [row[0] for row in rows] == ["1", "1"]
+    assert rows[0][2] == "-:9"
+    assert rows[0][3].startswith("After the first twelve months the tenant may end it early")
+    assert run(["rerank", QUERY, "gym.txt", "--blocks=0"], folder).stdout.decode().split("\t")[2:] == ["gym.txt", "\n"]
+
+
+def on_terminal(arguments: Sequence[str], folder: Path, columns: int, **more: str) -> tuple[int, bytes, bytes]:
+    """Exit code, stdout and stderr of a command whose stdout and stderr are terminals."""
+    pairs = [pty.openpty(), pty.openpty()]
+    for _, inner in pairs:
+        fcntl.ioctl(inner, termios.TIOCSWINSZ, struct.pack("HHHH", 40, columns, 0, 0))
+    more = {"PYTHONPATH": os.getcwd(), "TERM": "xterm-256color", **more}
+    process = subprocess.Popen([*COMMAND, *arguments], cwd=folder, env=environment(**more), stdout=pairs[0][1], stderr=pairs[1][1])
+    for _, inner in pairs:
+        os.close(inner)
+    outputs = tuple(b"".join(iter(lambda outer=outer: chunk(outer), b"")) for outer, _ in pairs)
+    for outer, _ in pairs:
+        os.close(outer)
+    return process.wait(PATIENCE), outputs[0], outputs[1]
+
+
+def chunk(terminal: int) -> bytes:
+    try:
+        return os.read(terminal, 65536)
+    except OSError:  # Linux's word for the end of a terminal
+        return b""
+
+
+def test_a_table_on_a_terminal(folder: Path) -> None:
+    code, table, progress = on_terminal(["rerank", QUERY, *TEXTS], folder, 60)
+    assert code == 0
+    assert re.search(rb"\x1b\[1;33mnotice\x1b\[0m", table)
+    plain = ESCAPE.sub(b"", table).decode()
+    assert max(map(len, plain.splitlines())) <= 60
+    rows = [line.split() for line in plain.splitlines() if re.match(r"\d", line)]
+    assert [row[2] for row in rows] == ["lease.txt:9", "advice-column.txt:9", "gym.txt:3"]
+    assert b"ranking" in progress
+    code, table, _ = on_terminal(["rerank", QUERY, *TEXTS], folder, 60, NO_COLOR="1")
+    assert (code, re.search(rb"\x1b\[[0-9;]*3[0-9]m", table)) == (0, None)
+    assert ESCAPE.sub(b"", table).decode() == plain
+
+
+def test_wide_characters_fit_the_terminal(tmp_path: Path) -> None:
+    from rich.cells import cell_len
+
+    (tmp_path / "wide.txt").write_text("隅田川は東京都を流れる。" * 8 + "\x1b[31m 😀👨‍👩‍👧 e\u0301 النهر river " * 5)
+    code, table, _ = on_terminal(["rerank", "river 東京都", "wide.txt"], tmp_path, 40)
+    plain = ESCAPE.sub(b"", table).decode()
+    assert code == 0
+    assert max(map(cell_len, plain.splitlines())) <= 40
+    assert "隅田川は東京都を流れる。" in plain.replace("\r\n", "").replace(" ", "")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "told"),
+    [
+        ([], 2, "COMMAND"),
+        (["rerank"], 2, "QUERY"),
+        (["rerank", "q"], 2, "FILE"),
+        (["rerank", " ", "gym.txt"], 2, "argument QUERY: is empty: say what to rank the documents for"),
+        (["rerank", "q", "gym.txt", "-n", "-1"], 2, "must be a whole number from 0 on, not '-1'"),
+        (["rerank", "q", "gym.txt", "--budget", "0"], 2, "must be a whole number from 1 on, not '0'"),
+        (["rerank", "q", "gym.txt", "--timeout", "nan"], 2, "must be a number of seconds above 0, not 'nan'"),
+        (["rerank", "q", "gym.txt", "--bundle", "nobody"], 1, "keyblock: nobody: does not exist"),
+        (["rerank", "q", "gym.txt", "--url", "http://127.0.0.1:1"], 1, "keyblock: http://127.0.0.1:1: "),
+        (["rerank", "q", "gym.txt", "--url", "nowhere"], 1, "keyblock: url must be like http://127.0.0.1:8000, not 'nowhere'"),
+        (["rerank", "q", "nobody.txt"], 1, "keyblock: there is nothing to rank"),
+        (["rerank", "q", "."], 1, "keyblock: .: is a directory; --recursive reads what is in it"),
+    ],
+)
+def test_exit_codes(folder: Path, arguments: list[str], code: int, told: str) -> None:
+    done = run(arguments, folder)
+    assert (done.returncode, done.stdout) == (code, b"")
+    assert told in done.stderr.decode()
+    assert b"Traceback" not in done.stderr
+
+
+def test_what_cannot_be_read_is_told_and_the_rest_is_ranked(folder: Path) -> None:
+    (folder / "latin.txt").write_bytes(b"caf\xe9 lease")
+    (folder / "binary").write_bytes(b"\x7fELF\0\0")
+    done = run(["rerank", QUERY, "-r", ".", "-g", "l*", "-g", "bin*"], folder)
+    assert done.returncode == 0
+    assert len(done.stderr.splitlines()) == 2
+    done = run(["rerank", QUERY, "lease.txt", "nobody", "--json"], folder)
+    assert (done.returncode, json.loads(done.stdout)["input"]) == (1, "lease.txt")
+
+
+def test_settings_of_the_environment(folder: Path) -> None:
+    done = run(["rerank", QUERY, "gym.txt"], folder, KEYBLOCK_BUNDLE="no/such/bundle")
+    assert done.returncode == 1
+    assert done.stderr.decode().startswith("keyblock: no/such/bundle: does not exist")
+    done = run(["rerank", QUERY, "gym.txt"], folder, KEYBLOCK_THREADS="many")
+    assert done.returncode == 1
+    assert done.stderr.decode().startswith("keyblock: KEYBLOCK_THREADS: ")
+
+
+def test_a_reader_that_has_had_enough(folder: Path) -> None:
+    (folder / "many.jsonl").write_text("\n".join(json.dumps({"text": f"{n} lease " + "x" * 50_000}) for n in range(12)))
+    process = subprocess.Popen(
+        [*COMMAND, "rerank", QUERY, "many.jsonl", "-n", "0", "--json"],
+        cwd=folder, env=environment(PYTHONPATH=os.getcwd()), stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+    )  # fmt: skip
+    assert process.stdout is not None
+    assert process.stdout.readline().startswith(b'{"rank":1')
+    process.stdout.close()
+    assert process.stderr is not None
+    assert process.stderr.read() == b""
+    process.stderr.close()
+    assert process.wait(PATIENCE) == 141
+
+
+def test_an_interruption_is_quiet(folder: Path) -> None:
+    os.mkfifo(folder / "pipe")
+    process = subprocess.Popen(
+        [*COMMAND, "rerank", QUERY, "pipe"], cwd=folder, env=environment(PYTHONPATH=os.getcwd()), stderr=subprocess.PIPE
+    )
+    with open(folder / "pipe", "wb"):  # it is there once the command reads
+        time.sleep(0.1)
+        process.send_signal(signal.SIGINT)
+        _, said = process.communicate(timeout=PATIENCE)
+    assert (process.returncode, said) == (130, b"")
+
+
+def test_version() -> None:
+    from keyblock import __version__
+
+    assert run(["--version"], Path.cwd()).stdout.decode() == f"keyblock {__version__}\n"

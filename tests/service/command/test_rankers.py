@@ -1,0 +1,86 @@
+"""Both rankers find what POST /rerank answers: the same blocks, and scores that differ by the arithmetic of batches at most."""
+
+import json
+import random
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from benchmarks.performance.service import Service
+from keyblock.client import Client
+from service.command.inputs import Input
+from service.command.rankers import LocalRanker, Ranker, RemoteRanker
+from service.command.report import Report
+from service.ranking import ScoredBy
+from service.settings import Settings
+
+NEAR = 0.02  # of a score: bf16, in other batches
+
+
+@pytest.fixture(params=["local", "remote"])
+def make(request: pytest.FixtureRequest, running: Service) -> Iterator[Any]:
+    with Client(running.url) as client:
+
+        def made(query: str, budget: int | None, report: Report) -> Ranker:
+            if request.param == "local":
+                return LocalRanker(Settings(provider="cpu", threads=2), query, budget, report)
+            return RemoteRanker(client, query, budget, report)
+
+        yield made
+
+
+def collection(lease: dict[str, Any]) -> list[Input]:
+    """The README's documents, with and without titles, and the same of shuffled sentences."""
+    generator = random.Random(0)
+    found = []
+    for document in lease["documents"]:
+        sentences = document["text"].split(". ")
+        found.append(Input(document["id"], document["text"], document["title"]))
+        for number in range(20):
+            generator.shuffle(sentences)
+            found.append(Input(f"{document['id']} {number}", ". ".join(sentences * 3)))
+    return [*found, Input("empty", " \n"), Input("odd", "النهر 😀 e\u0301 東京都 tenant\x00 lease")]
+
+
+@pytest.mark.parametrize("budget", [None, 96])
+def test_what_is_found_is_what_the_service_answers(make: Any, running: Service, lease: dict[str, Any], budget: int | None) -> None:
+    inputs = collection(lease)
+    with Client(running.url) as client:
+        documents = [{"text": one.text, "title": one.title} for one in inputs]
+        expected = {r.index: r for r in client.rerank(lease["query"], documents, max_tokens_per_doc=budget)}
+    found = make(lease["query"], budget, Report("keyblock")).rank(inputs)
+    assert len(found) == len(expected) == len(inputs)
+    for number, one in enumerate(found):
+        assert one.score == pytest.approx(expected[number].relevance_score, abs=NEAR)
+        assert one.scored_by == expected[number].scored_by
+        assert [(b.start, b.end) for b in one.blocks] == [(b.start, b.end) for b in expected[number].blocks]
+    empty = found[-2]
+    assert (empty.score, empty.scored_by, empty.blocks) == (0.0, ScoredBy.ORDER, [])
+
+
+def test_a_budget_that_was_never_measured_is_kept_inside(make: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    ranker = make("lease " * 100, 10_000, Report("keyblock"))
+    assert ranker.rank([Input("a", "the lease of a flat")])[0].score > 0
+    said = capsys.readouterr().err
+    assert "256" in said
+    assert "48 tokens" in said
+
+
+def test_a_document_that_the_service_refuses_stops_no_other(running: Service, capsys: pytest.CaptureFixture[str]) -> None:
+    report = Report("keyblock")
+    with Client(running.url) as client:
+        ranker = RemoteRanker(client, "lease", None, report)
+        inputs = [Input("a", "the lease"), Input("huge.txt", "x" * 2_000_001), Input("b", "a flat"), Input("also", "y" * 2_000_001)]
+        found = ranker.rank(inputs)
+    assert [one is None for one in found] == [False, True, False, True]
+    assert found[0].score > found[2].score  # type: ignore[union-attr]
+    said = capsys.readouterr().err.splitlines()
+    assert said[0] == "keyblock: huge.txt: refused by the service: has 2000001 characters, limit 2000000"
+    assert (len(said), report.failed) == (2, True)
+
+
+def test_words_are_found_as_the_service_finds_them(running: Service) -> None:
+    with Client(running.url) as client:
+        ranker = RemoteRanker(client, "q", None, Report("keyblock"))
+    assert json.loads(ranker.analyzer.config.model_dump_json()) == running.info["pipeline"]["analyzer"]
