@@ -64,7 +64,7 @@ class Ranking(Sequence[Result]):
         model: the name of the bundle that answered; empty where none did.
         degraded: whether a cheaper ranking than the usual was given, for want of time.
         warnings: what was asked for and not done, and what time did not do for.
-        tokens: that the model was fed.
+        total_tokens: that the model was fed.
         timings_ms: by stage, and their `total`, in the service.
         request_id: under which the service logs the request.
         fallback: whether this is the order given, because the service could not be reached.
@@ -74,7 +74,7 @@ class Ranking(Sequence[Result]):
     model: str = ""
     degraded: bool = False
     warnings: tuple[str, ...] = ()
-    tokens: int = 0
+    total_tokens: int = 0
     timings_ms: Mapping[str, float] = field(default_factory=dict)
     request_id: str = ""
     fallback: bool = False
@@ -147,7 +147,7 @@ def read_ranking(answer: wire.RerankAnswer, documents: Sequence[Mapping[str, Any
         model=answer["model"],
         degraded=meta["degraded"],
         warnings=tuple(meta["warnings"]),
-        tokens=answer["usage"]["total_tokens"],
+        total_tokens=answer["usage"]["total_tokens"],
         timings_ms=meta["timings_ms"],
         request_id=request_id,
     )

@@ -54,7 +54,7 @@ def pause(attempt: int, retry_after: float | None) -> float:
     """Seconds to wait after an attempt, the first being number 0: never less than the service asked for, and never all at once."""
     if retry_after is not None:
         return retry_after + random.uniform(0, JITTER * max(retry_after, FIRST_PAUSE))
-    longest = min(math.ldexp(FIRST_PAUSE, attempt), LONGEST_PAUSE)
+    longest = min(math.ldexp(FIRST_PAUSE, min(attempt, 100)), LONGEST_PAUSE)
     return random.uniform(longest / 2, longest)
 
 

@@ -20,7 +20,8 @@ def test_the_wires_names_are_ours() -> None:
     assert names(Block) == wire.BlockAnswer.__annotations__.keys() | {"text"}
     assert names(StoredDocument) == wire.StoredText.__annotations__.keys()
     assert names(StoreReport) == wire.StoredAnswer.__annotations__.keys()
-    assert names(Ranking) & wire.Meta.__annotations__.keys() == {"degraded", "warnings", "timings_ms"}
+    parts = wire.RerankAnswer.__annotations__.keys() | wire.Meta.__annotations__.keys() | wire.Usage.__annotations__.keys()
+    assert names(Ranking) - parts == {"request_id", "fallback"}
 
 
 def test_a_ranking_is_a_sequence_that_stays_as_it_is() -> None:

@@ -31,7 +31,7 @@ def test_budgets(timeout: float, deadline: float | None, end: float, retry_end: 
     budget = Budget.of(timeout, deadline, margin=1.0)
     assert end - 0.5 < budget.left <= end
     assert budget.end - budget.retry_end == pytest.approx(end - retry_end)
-    assert budget.retry_left <= budget.left
+    assert budget.retry_end <= budget.end
 
 
 @pytest.mark.parametrize(
