@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from benchmarks.event_loop import free_port, get, wait_ready
+from keyblock.client import Client, KeyBlockError
 from tests.service.faults import PATIENCE, wait_for
 from tests.service.rankers import another
 
@@ -203,15 +204,11 @@ def test_a_bad_start_is_one_line_and_exit_code_2(
 
 
 def put(port: int, names: list[str]) -> bool:
-    body = b"".join(json.dumps({"id": name, "text": f"The river {name}. " * 200}).encode() + b"\n" for name in names)
-    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=PATIENCE)
-    try:
-        connection.request("PUT", "/documents", body)
-        return bool(json.loads(connection.getresponse().read())["stored"] == len(names))
-    except (OSError, http.client.HTTPException):  # it was killed
-        return False
-    finally:
-        connection.close()
+    with Client(f"http://127.0.0.1:{port}", retries=0) as client:
+        try:
+            return client.put_documents({"id": name, "text": f"The river {name}. " * 200} for name in names).stored == len(names)
+        except KeyBlockError:  # it was killed
+            return False
 
 
 def test_no_document_acknowledged_is_lost_by_kill_9(bundle_path: Path, tmp_path: Path) -> None:
@@ -222,9 +219,10 @@ def test_no_document_acknowledged_is_lost_by_kill_9(bundle_path: Path, tmp_path:
         process = subprocess.Popen(start, stderr=subprocess.DEVNULL)
         try:
             wait_ready(port)
-            for first in range(0, len(acknowledged), 1000):
-                documents = [{"id": name} for name in acknowledged[first : first + 1000]]
-                assert post(port, json.dumps({"query": "river", "documents": documents, "strict": True}).encode())[0] == 200
+            with Client(f"http://127.0.0.1:{port}") as client:
+                for first in range(0, len(acknowledged), 1000):
+                    documents = [{"id": name} for name in acknowledged[first : first + 1000]]
+                    assert len(client.rerank("river", documents, strict=True)) == len(documents)
             timer = threading.Timer(0.3 + 0.2 * turn, process.kill)
             timer.start()
             batch = 0
