@@ -8,11 +8,9 @@ from collections.abc import Sequence
 from pydantic import ValidationError
 
 from keyblock import __version__
-from keyblock.bundle import BundleError
 from keyblock.client import KeyBlockError
-from keyblock.runtime.providers import ProviderError
-from keyblock.runtime.session import SessionError
 from service.command import rerank
+from service.command.rankers import CommandError
 from service.command.report import Report
 
 PROGRAM = "keyblock"
@@ -44,7 +42,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
         report.fail(f"KEYBLOCK_{'_'.join(map(str, first['loc'])).upper()}: {first['msg']}")
-    except (BundleError, ProviderError, SessionError, KeyBlockError, ValueError) as error:
+    except (CommandError, KeyBlockError, ValueError) as error:
         report.fail(" ".join(str(error).split()))
     return FAILED
 

@@ -1,20 +1,16 @@
-"""What ranks the documents of a command: a bundle in this process, or a running service."""
+"""What ranks the documents of a command, and a running service as such; `service.command.local` has a bundle in this process."""
 
-from collections.abc import Sequence
-from typing import NamedTuple, Protocol
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
-from keyblock.bundle import load_bundle
 from keyblock.client import Client, InvalidRequestError, Ranking
 from keyblock.fusion import sigmoid
-from keyblock.runtime.model import GraphModel
-from keyblock.scoring import score_documents
 from keyblock.text import Analyzer, AnalyzerConfig
 from service.command.inputs import Input
 from service.command.report import Report
-from service.ranking import GROUPS, Block, ScoredBy, candidate, rank
-from service.settings import Settings
+from service.ranking import GROUPS, Block, ScoredBy
 
 
 class Found(NamedTuple):
@@ -41,6 +37,24 @@ class Found(NamedTuple):
         return GROUPS[self.group]
 
 
+class Asked(NamedTuple):
+    """What is asked of a ranker.
+
+    Attributes:
+        query: not blank.
+        budget: tokens a document may have; none for the bundle's own.
+        model: the name of one; none for the default.
+    """
+
+    query: str
+    budget: int | None = None
+    model: str | None = None
+
+
+class CommandError(Exception):
+    """What keeps a command from its work, in a line."""
+
+
 class Ranker(Protocol):
     """Ranks documents for one query.
 
@@ -58,43 +72,6 @@ class Ranker(Protocol):
         """What is found of each; None for one that is refused, which is reported."""
 
 
-class LocalRanker:
-    """A bundle in this process: prepared, selected, scored and fused by the same functions as in the service.
-
-    Args:
-        settings: name the bundle, and what runs it.
-        query: the query.
-        budget: tokens a document may have; none for the bundle's own.
-
-    Raises BundleError, ProviderError or SessionError, each one clear line.
-    """
-
-    documents, chars = 64, 1_000_000
-
-    def __init__(self, settings: Settings, query: str, budget: int | None, report: Report) -> None:
-        bundle = load_bundle(settings.bundle)
-        self._pipeline = bundle.pipeline
-        self._model = GraphModel.open(bundle, settings.provider, settings.n_threads, settings.precision)
-        self._query = self._pipeline.prepare_query(query)
-        packing = self._pipeline.config.packing
-        low, high = packing.budget_range
-        self._budget = packing.budget if budget is None else min(max(budget, low), high)
-        if budget not in (None, self._budget):
-            report.note(f"--budget: {self._budget}; this model was measured at {low} to {high} tokens")
-        if self._query.truncated:
-            report.note(f"the model reads the query's first {packing.query_tokens} tokens")
-        self.analyzer = self._pipeline.analyzer
-
-    def rank(self, inputs: Sequence[Input]) -> list[Found | None]:
-        """See Ranker."""
-        documents = self._pipeline.prepare_documents([one.text for one in inputs], [one.title or "" for one in inputs])
-        logits, selections = score_documents(self._pipeline, self._query, documents, self._model, self._budget)
-        candidates = [candidate(*pair) for pair in zip(documents, selections, strict=True)]
-        ranking = rank(candidates, logits, self._pipeline.config.fusion, self._budget, top_n=0, raw=True)
-        groups = [GROUPS.index(by) for by in ranking.scored_by]
-        return [Found(*one) for one in zip(groups, (-ranking.scores).tolist(), ranking.blocks, strict=True)]
-
-
 class RemoteRanker:
     """A running service.
 
@@ -103,10 +80,9 @@ class RemoteRanker:
 
     documents, chars = 256, 4_000_000
 
-    def __init__(self, client: Client, query: str, budget: int | None, report: Report) -> None:
-        self._client, self._query, self._budget, self._report = client, query, budget, report
-        told = client.info().get("pipeline", {})
-        self.analyzer = Analyzer(AnalyzerConfig.model_validate(told.get("analyzer", {})))
+    def __init__(self, client: Client, asked: Asked, report: Report) -> None:
+        self._client, self._asked, self._report = client, asked, report
+        self.analyzer = Analyzer(AnalyzerConfig.model_validate(_analyzer(client.info(), asked.model)))
 
     def rank(self, inputs: Sequence[Input]) -> list[Found | None]:
         """See Ranker."""
@@ -131,7 +107,8 @@ class RemoteRanker:
 
     def _ask(self, inputs: Sequence[Input]) -> Ranking:
         documents = [{"text": one.text, **({"title": one.title} if one.title else {})} for one in inputs]
-        ranking = self._client.rerank(self._query, documents, raw_scores=True, max_tokens_per_doc=self._budget)
+        query, budget, model = self._asked
+        ranking = self._client.rerank(query, documents, raw_scores=True, max_tokens_per_doc=budget, model=model, strict=True)
         for warning in ranking.warnings:
             if not warning.startswith("documents without text"):  # their numbers say nothing here, and their score is 0
                 self._report.note(warning)
@@ -145,3 +122,10 @@ def _document_at_fault(error: InvalidRequestError) -> int | None:
             case [_, "documents", int(number), *_]:
                 return number
     return None
+
+
+def _analyzer(info: Mapping[str, Any], model: str | None) -> Mapping[str, Any]:
+    """How the model makes words into terms; an older service, or one that does not say, does it as usual."""
+    named = (one for one in info.get("models", ()) if one.get("model") == model)
+    found: Mapping[str, Any] = next(named, info).get("pipeline", {}).get("analyzer", {})
+    return found

@@ -15,10 +15,9 @@ from keyblock.client import Client
 from service.command.hits import Best, batches
 from service.command.inputs import AUTO, FORMATS, Files
 from service.command.output import json_lines, print_table, tab_lines
-from service.command.rankers import LocalRanker, Ranker, RemoteRanker
+from service.command.rankers import Asked, CommandError, Ranker, RemoteRanker
 from service.command.report import Report
 from service.command.text import Highlighter
-from service.settings import Settings
 
 API_KEY = "KEYBLOCK_API_KEY"
 
@@ -30,6 +29,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "files", metavar="FILE", nargs="+", help="a text, JSON lines ({text, title?, id?}), a directory with -r, or - for stdin"
     )
     parser.add_argument("--bundle", type=Path, help="bundle to rank with (KEYBLOCK_BUNDLE, or the embedded model)")
+    parser.add_argument("--model", metavar="NAME", help="of several bundles, the one to rank with (the first)")
     parser.add_argument("--url", help=f"rank by a running service, with the API key in {API_KEY} if it is set")
     parser.add_argument("--timeout", type=_seconds, default=60.0, help="seconds a request to the service may take (60)")
     parser.add_argument("-n", "--top", type=_count, default=10, metavar="N", help="documents to show, best first; 0 for all (10)")
@@ -59,13 +59,18 @@ def run(options: argparse.Namespace, report: Report) -> int:
 
 @contextmanager
 def open_ranker(options: argparse.Namespace, report: Report) -> Iterator[Ranker]:
-    """The service that was named, or else a bundle in this process."""
-    if options.url is None:
-        given: dict[str, Any] = {} if options.bundle is None else {"bundle": options.bundle}
-        yield LocalRanker(Settings(**given), options.query, options.budget, report)
+    """The service that was named, or else a bundle in this process. Raises CommandError, and what these raise."""
+    asked = Asked(options.query, options.budget, options.model)
+    if options.url is not None:
+        with Client(options.url, api_key=os.environ.get(API_KEY), timeout=options.timeout) as client:
+            yield RemoteRanker(client, asked, report)
         return
-    with Client(options.url, api_key=os.environ.get(API_KEY), timeout=options.timeout) as client:
-        yield RemoteRanker(client, options.query, options.budget, report)
+    try:
+        from service.command.local import open_local
+    except ImportError as error:
+        what = "to rank in this process, install the extras cpu (or gpu) and serve, or name a running service with --url"
+        raise CommandError(f"{what} ({error})") from None
+    yield open_local(options.bundle, asked, report)
 
 
 @contextmanager

@@ -30,11 +30,13 @@ def environment(**more: str) -> dict[str, str]:
     return kept | {"KEYBLOCK_PROVIDER": "cpu", "KEYBLOCK_THREADS": "1"} | more
 
 
-def run(arguments: Sequence[str | Path], folder: Path, given: bytes = b"", **more: str) -> subprocess.CompletedProcess[bytes]:
-    return subprocess.run(
-        [*COMMAND, *arguments], cwd=folder, input=given, env=environment(PYTHONPATH=os.getcwd(), **more), capture_output=True,
-        timeout=PATIENCE * 2, check=False,
-    )  # fmt: skip
+def run(
+    arguments: Sequence[str | Path], folder: Path, given: bytes = b"", program: Sequence[str] = COMMAND[1:], **more: str
+) -> subprocess.CompletedProcess[bytes]:
+    """What became of the command."""
+    process = [sys.executable, *program, *arguments]
+    seen = environment(PYTHONPATH=os.getcwd(), **more)
+    return subprocess.run(process, cwd=folder, input=given, env=seen, capture_output=True, timeout=2 * PATIENCE, check=False)
 
 
 @pytest.fixture
@@ -203,3 +205,17 @@ def test_version() -> None:
     from keyblock import __version__
 
     assert run(["--version"], Path.cwd()).stdout.decode() == f"keyblock {__version__}\n"
+
+
+def test_a_service_is_asked_without_what_runs_a_bundle(folder: Path, running: Service) -> None:
+    blocked = "import sys; sys.modules['onnxruntime'] = sys.modules['prometheus_client'] = None"
+    arguments = ["rerank", QUERY, "all.jsonl", "--json"]
+    here, there = (
+        run([], folder, program=["-c", f"{blocked}; from service.command.main import main; sys.exit(main({[*arguments, *url]!r}))"])
+        for url in ([], ["--url", running.url])
+    )
+    assert (here.returncode, here.stdout) == (1, b"")
+    assert here.stderr.startswith(
+        b"keyblock: to rank in this process, install the extras cpu (or gpu) and serve, or name a running"
+    )
+    assert (there.returncode, len(there.stdout.splitlines())) == (0, 3)

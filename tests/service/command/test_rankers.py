@@ -8,13 +8,15 @@ from typing import Any
 import pytest
 
 from benchmarks.performance.service import Service
-from keyblock.client import Client
+from keyblock.client import Client, InvalidRequestError
 from service.command.inputs import Input
-from service.command.rankers import LocalRanker, Ranker, RemoteRanker
+from service.command.local import LocalRanker
+from service.command.rankers import Asked, CommandError, Ranker, RemoteRanker
 from service.command.report import Report
 from service.ranking import ScoredBy
 from service.settings import Settings
 
+SETTINGS = Settings(provider="cpu", threads=2)
 NEAR = 0.02  # of a score: bf16, in other batches
 
 
@@ -24,8 +26,8 @@ def make(request: pytest.FixtureRequest, running: Service) -> Iterator[Any]:
 
         def made(query: str, budget: int | None, report: Report) -> Ranker:
             if request.param == "local":
-                return LocalRanker(Settings(provider="cpu", threads=2), query, budget, report)
-            return RemoteRanker(client, query, budget, report)
+                return LocalRanker(SETTINGS, Asked(query, budget), report)
+            return RemoteRanker(client, Asked(query, budget), report)
 
         yield made
 
@@ -70,7 +72,7 @@ def test_a_budget_that_was_never_measured_is_kept_inside(make: Any, capsys: pyte
 def test_a_document_that_the_service_refuses_stops_no_other(running: Service, capsys: pytest.CaptureFixture[str]) -> None:
     report = Report("keyblock")
     with Client(running.url) as client:
-        ranker = RemoteRanker(client, "lease", None, report)
+        ranker = RemoteRanker(client, Asked("lease"), report)
         inputs = [Input("a", "the lease"), Input("huge.txt", "x" * 2_000_001), Input("b", "a flat"), Input("also", "y" * 2_000_001)]
         found = ranker.rank(inputs)
     assert [one is None for one in found] == [False, True, False, True]
@@ -82,5 +84,18 @@ def test_a_document_that_the_service_refuses_stops_no_other(running: Service, ca
 
 def test_words_are_found_as_the_service_finds_them(running: Service) -> None:
     with Client(running.url) as client:
-        ranker = RemoteRanker(client, "q", None, Report("keyblock"))
+        ranker = RemoteRanker(client, Asked("q"), Report("keyblock"))
     assert json.loads(ranker.analyzer.config.model_dump_json()) == running.info["pipeline"]["analyzer"]
+
+
+def test_a_model_is_named_or_there_is_an_error(running: Service) -> None:
+    report = Report("keyblock")
+    inputs = [Input("a", "the lease"), Input("b", "a flat")]
+    asked, unknown = (Asked("lease", model=name) for name in (running.info["model"], "nobody"))
+    with Client(running.url) as client:
+        rankers: list[Ranker] = [LocalRanker(SETTINGS, asked, report), RemoteRanker(client, asked, report)]
+        assert [len(ranker.rank(inputs)) for ranker in rankers] == [2, 2]
+        with pytest.raises(CommandError, match="--model: there is no 'nobody'; there is keyb"):
+            LocalRanker(SETTINGS, unknown, report)
+        with pytest.raises(InvalidRequestError, match="nobody"):
+            RemoteRanker(client, unknown, report).rank(inputs)
