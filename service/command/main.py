@@ -45,7 +45,3 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except (CommandError, KeyBlockError, ValueError) as error:
         report.fail(" ".join(str(error).split()))
     return FAILED
-
-
-if __name__ == "__main__":
-    sys.exit(main())

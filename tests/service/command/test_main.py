@@ -22,7 +22,7 @@ from tests.service.faults import PATIENCE
 
 QUERY = "How much notice must a tenant give to end the lease early?"
 ESCAPE = re.compile(rb"\x1b\[[0-9;?]*[a-zA-Z]")
-COMMAND = [sys.executable, "-m", "service.command.main"]
+COMMAND = [sys.executable, "-m", "service.command"]
 
 
 def environment(**more: str) -> dict[str, str]:
@@ -219,3 +219,11 @@ def test_a_service_is_asked_without_what_runs_a_bundle(folder: Path, running: Se
         b"keyblock: to rank in this process, install the extras cpu (or gpu) and serve, or name a running"
     )
     assert (there.returncode, len(there.stdout.splitlines())) == (0, 3)
+
+
+def test_without_the_extra_it_is_one_line(tmp_path: Path) -> None:
+    blocked = "import sys; sys.modules['httpx'] = None; from service.command.__main__ import main; sys.exit(main())"
+    done = run([], tmp_path, program=["-c", blocked])
+    assert (done.returncode, done.stdout) == (1, b"")
+    assert done.stderr.decode().startswith("keyblock: install the extra cli: pip install 'keyblock[cli]' (")
+    assert done.stderr.count(b"\n") == 1

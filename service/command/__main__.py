@@ -1,0 +1,17 @@
+"""Where the command `keyblock` begins: a line, and no stack trace, where the extra that it needs is not installed."""
+
+import sys
+
+
+def main() -> int:
+    """Run the command line; returns the exit code."""
+    try:
+        from service.command.main import main as run
+    except ImportError as error:
+        print(f"keyblock: install the extra cli: pip install 'keyblock[cli]' ({error})", file=sys.stderr)
+        return 1
+    return run()
+
+
+if __name__ == "__main__":
+    sys.exit(main())
