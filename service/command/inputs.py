@@ -3,7 +3,6 @@
 import codecs
 import os
 import stat
-import sys
 from collections.abc import Iterable, Iterator
 from fnmatch import fnmatch
 from pathlib import Path
@@ -130,7 +129,7 @@ class Files:
 
 def open_binary(name: str) -> BinaryIO:
     """The file, or standard input, which stays open. Raises OSError."""
-    return open(os.dup(sys.stdin.fileno()), "rb") if name == STDIN else open(name, "rb")
+    return open(os.dup(0) if name == STDIN else name, "rb")
 
 
 def _is_file(path: str) -> bool:

@@ -35,8 +35,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         return int(options.run(options, report))
     except BrokenPipeError:  # whoever read has had enough
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _drop_output()
         return PIPE_CLOSED
+    except OSError as error:  # of files that are read the command tells itself
+        _drop_output()
+        report.fail(f"cannot write: {error.strerror}")
     except KeyboardInterrupt:
         return INTERRUPTED
     except ValidationError as error:
@@ -45,3 +48,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except (CommandError, KeyBlockError, ValueError) as error:
         report.fail(" ".join(str(error).split()))
     return FAILED
+
+
+def _drop_output() -> None:
+    """What is still to be written goes nowhere, so that the interpreter does not fail on it when it ends."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -85,6 +85,8 @@ def progress_bar(total: int | None) -> Iterator[Any]:
 
 def show(best: Best, *, as_json: bool) -> None:
     """Print: a table on a terminal, else a line of tab-separated values for each passage; JSON lines where they are asked for."""
+    if sys.stdout is None:
+        raise CommandError("there is nowhere to write to: standard output is closed")
     console = Console(highlight=False)
     if not as_json and console.is_terminal:
         print_table(console, best)

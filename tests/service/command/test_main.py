@@ -5,6 +5,7 @@ import json
 import os
 import pty
 import re
+import shlex
 import signal
 import struct
 import subprocess
@@ -227,3 +228,18 @@ def test_without_the_extra_it_is_one_line(tmp_path: Path) -> None:
     assert (done.returncode, done.stdout) == (1, b"")
     assert done.stderr.decode().startswith("keyblock: install the extra cli: pip install 'keyblock[cli]' (")
     assert done.stderr.count(b"\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("redirection", "told"),
+    [
+        (">/dev/full", "keyblock: cannot write: No space left on device"),
+        (">&-", "keyblock: there is nowhere to write to: standard output is closed"),
+        ("- <&-", "keyblock: -: Bad file descriptor"),
+    ],
+)
+def test_broken_streams_are_told_in_a_line(folder: Path, redirection: str, told: str) -> None:
+    command = f"{shlex.join(COMMAND)} rerank notice gym.txt --json {redirection}"
+    seen = environment(PYTHONPATH=os.getcwd())
+    done = subprocess.run(["sh", "-c", command], cwd=folder, env=seen, capture_output=True, timeout=2 * PATIENCE, check=False)
+    assert (done.returncode, done.stderr.decode()) == (1, f"{told}\n")
