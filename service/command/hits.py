@@ -79,16 +79,13 @@ class Best:
 
     def take(self, ranker: Ranker, batch: Sequence[Input]) -> None:
         """Rank a batch among the others."""
+        last = self._kept[self._top - 1][:2] if 0 < self._top == len(self._kept) else None
         for one, found in zip(batch, ranker.rank(batch), strict=True):
             self._count += 1
-            if found is not None and self._among(found):
+            if found is not None and (last is None or (found.group, found.worth) < last):
                 self._kept.append((found.group, found.worth, self._count, self._hit(one, found)))
         self._kept.sort(key=lambda kept: kept[:3])
         del self._kept[self._top or len(self._kept) :]
-
-    def _among(self, found: Found) -> bool:
-        """Whether it can be one of the best."""
-        return not self._top or len(self._kept) < self._top or (found.group, found.worth) < self._kept[self._top - 1][:2]
 
     def _hit(self, one: Input, found: Found) -> Hit:
         passages = [self._passage(one.text, *block) for block in found.blocks[: self._blocks]]

@@ -5,7 +5,7 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
-from keyblock.client import Client, InvalidRequestError, Ranking
+from keyblock.client import AccessError, Client, InvalidRequestError, Ranking
 from keyblock.fusion import sigmoid
 from keyblock.text import Analyzer, AnalyzerConfig
 from service.command.inputs import Input
@@ -82,7 +82,11 @@ class RemoteRanker:
 
     def __init__(self, client: Client, asked: Asked, report: Report) -> None:
         self._client, self._asked, self._report = client, asked, report
-        self.analyzer = Analyzer(AnalyzerConfig.model_validate(_analyzer(client.info(), asked.model)))
+        try:
+            info = client.info()
+        except AccessError:  # a key that may rank and no more
+            info = {}
+        self.analyzer = Analyzer(AnalyzerConfig.model_validate(_analyzer(info, asked.model)))
 
     def rank(self, inputs: Sequence[Input]) -> list[Found | None]:
         """See Ranker."""
