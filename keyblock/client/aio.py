@@ -1,4 +1,4 @@
-"""The client for code that awaits, under asyncio or trio."""
+"""The client for code that awaits."""
 
 import time
 from collections.abc import AsyncIterable, Iterable

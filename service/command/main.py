@@ -28,9 +28,19 @@ def parser() -> argparse.ArgumentParser:
     return made
 
 
+def read_arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
+    """The options, with files between and after them, which argparse takes in one run only. Exits at bad usage, as it does."""
+    reader = parser()
+    options, rest = reader.parse_known_args(arguments)
+    if unknown := [one for one in rest if one.startswith("-") and one != "-"]:
+        reader.error(f"unrecognized arguments: {' '.join(unknown)}")
+    options.files += rest
+    return options
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a subcommand; returns the exit code, with one line on stderr where it failed."""
-    options = parser().parse_args(arguments)
+    options = read_arguments(arguments)
     report = Report(PROGRAM)
     try:
         return int(options.run(options, report))

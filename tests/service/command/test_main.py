@@ -19,6 +19,7 @@ from typing import Any
 import pytest
 
 from benchmarks.performance.service import Service
+from service.command.main import read_arguments
 from tests.service.faults import PATIENCE
 
 QUERY = "How much notice must a tenant give to end the lease early?"
@@ -139,6 +140,7 @@ def test_wide_characters_fit_the_terminal(tmp_path: Path) -> None:
         (["rerank"], 2, "QUERY"),
         (["rerank", "q"], 2, "FILE"),
         (["rerank", " ", "gym.txt"], 2, "argument QUERY: is empty: say what to rank the documents for"),
+        (["rerank", "q", "gym.txt", "--nobody"], 2, "unrecognized arguments: --nobody"),
         (["rerank", "q", "gym.txt", "-n", "-1"], 2, "must be a whole number from 0 on, not '-1'"),
         (["rerank", "q", "gym.txt", "--budget", "0"], 2, "must be a whole number from 1 on, not '0'"),
         (["rerank", "q", "gym.txt", "--timeout", "nan"], 2, "must be a number of seconds above 0, not 'nan'"),
@@ -243,3 +245,8 @@ def test_broken_streams_are_told_in_a_line(folder: Path, redirection: str, told:
     seen = environment(PYTHONPATH=os.getcwd())
     done = subprocess.run(["sh", "-c", command], cwd=folder, env=seen, capture_output=True, timeout=2 * PATIENCE, check=False)
     assert (done.returncode, done.stderr.decode()) == (1, f"{told}\n")
+
+
+def test_files_may_stand_between_options() -> None:
+    options = read_arguments(["rerank", "-r", "query", "a", "b", "--json", "c", "-n", "3", "-"])
+    assert (options.files, options.query, options.top, options.recursive) == (["a", "b", "c", "-"], "query", 3, True)
