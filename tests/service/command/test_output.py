@@ -1,0 +1,43 @@
+"""Hits as they are printed: columns that stay columns, and JSON that stays a line."""
+
+import io
+import json
+
+from rich.console import Console
+
+from service.command.hits import Hit, Passage
+from service.command.output import json_lines, print_table, tab_lines
+from service.ranking import ScoredBy
+
+PASSAGE = Passage(4, 21, 2.5, 2, "a\triver\nof \x1b[31mé\u2028", [(2, 7)])
+HITS = [
+    Hit("a\tb.txt", "a\tb.txt:2", 0.75, ScoredBy.MODEL, [PASSAGE, PASSAGE._replace(line=9)], None, None),
+    Hit("c.jsonl:7", "c.jsonl:7", 0.0, ScoredBy.ORDER, [], "Title", 0),
+]
+
+
+def test_json_lines() -> None:
+    lines = b"".join(json_lines(HITS)).splitlines()
+    first, second = map(json.loads, lines)
+    assert first["blocks"][0]["text"] == PASSAGE.text
+    assert "scored_by" not in first
+    assert second == {
+        "rank": 2, "relevance_score": 0.0, "input": "c.jsonl:7", "id": 0, "title": "Title", "scored_by": "order", "blocks": []
+    }  # fmt: skip
+
+
+def test_tab_lines_have_four_fields_whatever_the_text() -> None:
+    rows = [line.split("\t") for line in b"".join(tab_lines(HITS)).decode().removesuffix("\n").split("\n")]
+    assert rows == [
+        ["1", "0.7500", "a b.txt:2", "a river of ␛[31mé"],
+        ["1", "0.7500", "a b.txt:9", "a river of ␛[31mé"],
+        ["2", "0.0000", "c.jsonl:7", ""],
+    ]
+
+
+def test_a_table_obeys_no_escape_of_a_document() -> None:
+    output = io.StringIO()
+    print_table(Console(file=output, force_terminal=True, width=60, color_system="standard"), HITS)
+    assert "\x1b[1;33mriver\x1b[0m" in output.getvalue()
+    assert "\x1b[31m" not in output.getvalue()
+    assert "nothing to read" in output.getvalue()
