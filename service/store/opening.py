@@ -5,7 +5,6 @@ from pathlib import Path
 from service.settings import Settings
 from service.store.base import DocumentStore
 from service.store.lmdb_store import LmdbStore
-from service.store.redis_store import RedisStore
 
 SCHEMES = ("redis://", "rediss://", "unix://")
 
@@ -15,5 +14,7 @@ def open_store(settings: Settings) -> DocumentStore | None:
     if not settings.store:
         return None
     if settings.store.startswith(SCHEMES):
+        from service.store.redis_store import RedisStore  # a tenth of a second of the start of those who have none
+
         return RedisStore(settings.store)
     return LmdbStore(Path(settings.store), settings.store_bytes, evict=settings.store_evict)

@@ -653,3 +653,4 @@ def test_nothing_is_kept_of_a_model_that_is_let_go(engine: One, session: Session
     graph = weakref.ref(later)
     del later, added
     wait_for(lambda: graph() is None)
+    assert graph() is None

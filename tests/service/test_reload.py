@@ -305,6 +305,7 @@ def test_a_reload_goes_on_when_nobody_waits_for_it(settings: Settings, place: Pl
         reloader.close()
 
     asyncio.run(work())
+    assert [model.name for model in ranker.models] == ["first", "second"]
     ranker.close()
 
 
