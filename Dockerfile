@@ -22,7 +22,7 @@ COPY keyblock keyblock
 COPY service service
 RUN /build/bin/pip wheel --no-build-isolation --no-deps --wheel-dir /wheels . \
     && /build/bin/pip --python /opt/keyblock/bin/python install --no-deps --force-reinstall /wheels/*.whl \
-    && find /opt/keyblock/bin -name 'keyblock-*' ! -name keyblock-serve -delete
+    && find /opt/keyblock/bin -name 'keyblock-*' ! -name keyblock-serve ! -name keyblock-key -delete
 
 FROM build AS build-gpu
 RUN /build/bin/pip --python /opt/keyblock/bin/python install --only-binary :all: "$(ls /wheels/*.whl)[gpu,serve]"
@@ -30,7 +30,7 @@ COPY keyblock keyblock
 COPY service service
 RUN /build/bin/pip wheel --no-build-isolation --no-deps --wheel-dir /wheels . \
     && /build/bin/pip --python /opt/keyblock/bin/python install --no-deps --force-reinstall /wheels/*.whl \
-    && find /opt/keyblock/bin -name 'keyblock-*' ! -name keyblock-serve -delete
+    && find /opt/keyblock/bin -name 'keyblock-*' ! -name keyblock-serve ! -name keyblock-key -delete
 
 FROM build AS build-train
 RUN /build/bin/pip --python /opt/keyblock/bin/python install --prefer-binary "$(ls /wheels/*.whl)[cpu,train]"
@@ -39,7 +39,7 @@ COPY training training
 COPY export export
 RUN /build/bin/pip wheel --no-build-isolation --no-deps --wheel-dir /wheels . \
     && /build/bin/pip --python /opt/keyblock/bin/python install --no-deps --force-reinstall /wheels/*.whl \
-    && rm /opt/keyblock/bin/keyblock-serve
+    && rm /opt/keyblock/bin/keyblock-serve /opt/keyblock/bin/keyblock-key
 
 FROM ${PYTHON_IMAGE} AS runtime
 ARG VERSION=0.1.0

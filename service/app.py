@@ -68,7 +68,7 @@ ERRORS: dict[int | str, dict[str, Any]] = {
         422: "a field is missing, of a wrong type, or over a limit; the message names it",
         429: "no room for one more; Retry-After says when to try again",
         500: "the model failed on this request; others are served",
-        503: "the model is warming up or not running; Retry-After says when to try again",
+        503: "the model is warming up or not running, or the service ends; Retry-After says when to try again",
     }.items()
 }
 DOCUMENT_ERRORS: dict[int | str, dict[str, Any]] = {

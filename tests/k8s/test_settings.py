@@ -58,7 +58,8 @@ def test_the_service_listens_where_it_is_asked(built: dict[str, list[Manifest]],
         with monkeypatch.context() as patch:
             read = settings_of(manifests, patch)
         container = one(manifests, "Deployment")["spec"]["template"]["spec"]["containers"][0]
-        assert (read.host, [read.port]) == ("0.0.0.0", [port["containerPort"] for port in container["ports"]])
+        ports = {port["name"]: port["containerPort"] for port in container["ports"]}
+        assert (read.host, ports) == ("0.0.0.0", {"http": read.port, "admin": read.admin_port})
         assert {container[f"{kind}Probe"]["httpGet"]["port"] for kind in ("startup", "readiness", "liveness")} == {"http"}
         assert one(manifests, "Service")["spec"]["ports"][0]["targetPort"] == "http"
 
@@ -154,4 +155,5 @@ def test_selectors_find_the_pods(built: dict[str, list[Manifest]]) -> None:
             one(manifests, "NetworkPolicy")["spec"]["podSelector"]["matchLabels"],
         ]
         assert all(selector.items() <= labels for selector in chosen)
+    assert one(built["monitoring"], "PodMonitor")["spec"]["podMetricsEndpoints"][0]["port"] == "admin"
     assert one(built["monitoring"], "PodMonitor")["spec"]["selector"]["matchLabels"].items() <= labels
