@@ -36,7 +36,7 @@ $(VENV)/serving: $(PINS) | $(VENV)/made
 
 $(VENV)/testing: $(PINS) | $(VENV)/made
 	@echo "Installing what training and the tests need into $(VENV) (PyTorch among it; minutes) ..."
-	@$(INSTALL) --editable '.[cpu,serve,cli,train,test]'
+	@$(INSTALL) --editable '.[cpu,serve,cli,otel,train,test]'
 	@touch $@ $(VENV)/serving
 
 env: $(VENV)/testing

@@ -59,6 +59,7 @@ class Account:
             "duration_ms": round((time.perf_counter() - self.began) * 1e3, 3),
             "stages_ms": stages or None,
             "key": None if self.key is None else self.key.name,
+            "trace_id": None if self.stages is None else self.stages.trace_id,
             "client": scope["client"][0] if scope.get("client") else None,
         }
         return {name: value for name, value in (fields | _texts(self.call)).items() if value is not None}

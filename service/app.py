@@ -39,6 +39,7 @@ from service.reload import Reloader
 from service.responses import error_response
 from service.security import DENIALS, NEEDED, DeniedError, denied, failed, requires
 from service.settings import Settings
+from service.tracing import open_tracing, tracing_of
 
 log = logging.getLogger(__name__)
 RERANK_PATHS = ("/rerank", "/v1/rerank", "/v2/rerank")
@@ -185,7 +186,7 @@ def allow_origins(app: FastAPI, origins: str) -> None:
 
 async def rerank(request: Request) -> Response:
     """Rank documents for a query: best first, with the blocks that decided it."""
-    return await Exchange(info.ranker_of(request), request).respond()
+    return await Exchange(info.ranker_of(request), request, tracing_of(request).begin(request)).respond()
 
 
 async def http_error(_: Request, error: Exception) -> Response:
@@ -209,6 +210,7 @@ def create_app(settings: Settings, ranker: Ranker | None = None) -> FastAPI:
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
+        app.state.tracing = open_tracing(settings)
         app.state.ranker = ranker or Ranker.load(settings)
         app.state.ranker.start()
         log.info("%s", told(app.state.keyring))
@@ -219,6 +221,7 @@ def create_app(settings: Settings, ranker: Ranker | None = None) -> FastAPI:
         finally:
             app.state.ranker.close()
             app.state.reloader.close()
+            app.state.tracing.close()
 
     app = Service(title="KeyBlock", version=__version__, description=ABOUT, lifespan=lifespan, redirect_slashes=False)
     app.state.settings, app.state.keyring = settings, load_keys(settings)

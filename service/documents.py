@@ -27,6 +27,7 @@ from service.responses import JSON, error_response
 from service.store.base import Item
 from service.store.codec import StoredDocument, encode, pack_text
 from service.store.library import OFF, Library
+from service.tracing import tracing_of
 
 PIECE = 1 << 16  # bytes of the body that are read before a thread is asked to look at them
 HELD = 8 << 20  # bytes that an upload counts for among those in flight, until more is known
@@ -98,6 +99,7 @@ def _problem(error: Exception | asyncio.CancelledError) -> RequestError:
 
 async def _answered(request: Request, work: Callable[[], Awaitable[Response]]) -> Response:
     """The answer or the error, whatever happens; counted."""
+    trace = tracing_of(request).begin(request)
     try:
         response, outcome = await work(), "ok"
     except ClientDisconnect:
@@ -107,6 +109,7 @@ async def _answered(request: Request, work: Callable[[], Awaitable[Response]]) -
         response = error_response(problem)
         outcome = "refused" if problem.retry_after or problem.status == 507 else "invalid" if problem.status < 500 else "failed"
     ranker_of(request).metrics.add("store_requests", method=request.method, outcome=outcome)
+    trace.end(response.status_code, outcome=outcome)
     return response
 
 

@@ -12,6 +12,7 @@ from service.admission import Place
 from service.answers import About, disconnected
 from service.call import Call
 from service.callers import readable
+from service.costs import cost_headers
 from service.dialects import NATIVE, TEI, Dialect, spoken
 from service.engine import EngineDeadError, EngineError
 from service.errors import RequestError, ending, unexpected
@@ -21,6 +22,7 @@ from service.parsing import PIECEWISE_FROM, asked_first, check_head, declared_by
 from service.ranker import UNREADY, Ranker, dead
 from service.responses import error_response
 from service.stages import Stages
+from service.tracing import UNTRACED, Trace
 from service.unpacking import unpack
 
 GONE = 499  # nobody reads it
@@ -30,13 +32,14 @@ PACKED_LARGE = 16 * 2**10  # bytes of a compressed body: it may unpack to anythi
 class Exchange:
     """One request and what is known of it so far."""
 
-    def __init__(self, ranker: Ranker, request: Request) -> None:
+    def __init__(self, ranker: Ranker, request: Request, trace: Trace = UNTRACED) -> None:
         self._ranker = ranker
         self._request = request
-        self._stages = Stages(ranker.metrics)
+        self._trace = trace
+        self._stages = Stages(ranker.metrics, trace.id)
         self._dialect: Dialect = NATIVE
-        self._model = ""
         self._account = account_of(request)
+        self._degraded = False
 
     async def respond(self) -> Response:
         """The answer or the error, whatever happens; counted."""
@@ -44,9 +47,9 @@ class Exchange:
             await check_head(self._request, self._ranker.settings)
             with await self._enter() as place:
                 body = await self._body(place)
-                self._stages = Stages(self._ranker.metrics)
+                self._stages = Stages(self._ranker.metrics, self._trace.id)
                 response = await unless_gone(self._request, self._answer(body, place))
-            self._ranker.metrics.observe("latency", self._stages.total, dialect=self._dialect.NAME, model=self._model)
+            self._stages.metrics.observe("latency", self._stages.total, self._trace.id, dialect=self._dialect.NAME)
             outcome = "ok"
         except ClientDisconnect:
             response, outcome = Response(status_code=GONE), "cancelled"
@@ -57,6 +60,8 @@ class Exchange:
             outcome = "refused" if refused else "invalid" if problem.status < 500 else "failed"
         self._ranker.metrics.add("requests", dialect=self._dialect.NAME, outcome=outcome)
         self._account.dialect, self._account.stages = self._dialect.NAME, self._stages
+        response.headers["server-timing"] = self._stages.server_timing()
+        self._trace.end(response.status_code, self._stages, dialect=self._dialect.NAME, outcome=outcome)
         return response
 
     async def _enter(self) -> Place:
@@ -82,12 +87,13 @@ class Exchange:
         unpacked = await self._ranker.beside(lambda: unpack(body, encoding, self._ranker.settings.max_body_bytes), large=large)
         place.holds(len(unpacked))
         call = await self._ranker.beside(lambda: self._read(unpacked), large=large)
-        self._stages.end("parse")
         model = self._ranker.models.chosen(call, strict=self._ranker.settings.strict_models)
-        self._model = model.name
+        self._stages.metrics = model.metrics
+        self._stages.end("parse")
         outcome = await model.score(call, self._stages, place)
         response = await self._ranker.beside(lambda: self._write(model, call, outcome), large=large)
         self._stages.end("respond")
+        model.answered(call, self._stages.total, degraded=self._degraded)
         return response
 
     def _read(self, body: bytearray) -> Call:
@@ -106,8 +112,13 @@ class Exchange:
 
     def _write(self, model: Model, call: Call, outcome: Outcome) -> Response:
         ranking = model.rank(call, outcome)
+        self._stages.end("aggregate")
+        self._degraded = ranking.degraded
         about = About(model.name, self._request.url.path, self._stages.milliseconds(), self._account.request_id)
-        return self._dialect.answer(call, ranking, about)
+        self._trace.tell(documents=len(call.documents), tokens=ranking.n_tokens, degraded=ranking.degraded, model=about.model)
+        response = self._dialect.answer(call, ranking, about)
+        response.headers.update(cost_headers(call, ranking, about.timings_ms))
+        return response
 
     def _problem(self, error: Exception | asyncio.CancelledError) -> RequestError:
         if isinstance(error, asyncio.CancelledError):

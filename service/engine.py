@@ -12,7 +12,7 @@ import math
 import threading
 import time
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from concurrent.futures import Future
 from typing import NamedTuple
 
@@ -126,6 +126,15 @@ class Engine:
         """Seconds of work that wait for the models; of each job at most `share`: turns are taken."""
         return sum(min(job.seconds_waiting, share) for job in list(self._jobs))
 
+    def measure(self, models: Iterable[str]) -> None:
+        """Set the gauges of what waits for these models."""
+        waiting = [job for job in list(self._jobs) if job.n_waiting and not job.over]
+        for model in models:
+            jobs = [job for job in waiting if job.encoder.model == model]
+            self._metrics.set("queued", sum(job.n_waiting for job in jobs), model=model)
+            self._metrics.set("queued_requests", len(jobs), model=model)
+            self._metrics.set("queue_age", max((job.waited for job in jobs), default=0.0), model=model)
+
     def submit(self, job: Job) -> Future[Scored]:
         """Hand in a job. Raises EngineDeadError."""
         with self._changed:
@@ -174,7 +183,6 @@ class Engine:
 
     def _forget(self) -> None:
         self._jobs = [job for job in self._jobs if not job.over]
-        self._metrics.set("queued", sum(job.n_waiting for job in self._jobs))
 
     def _warm_up(self) -> None:
         """One run of the first model that is not warm."""
@@ -199,6 +207,7 @@ class Engine:
         if instance.ranker.warm and instance.warmed.set_running_or_notify_cancel():
             most = max(encoder.batch_tokens for encoder in instance.encoders)
             log.info("%s: warmed up in %.1f s; a batch has up to %d tokens", instance.name, seconds, most)
+            self._metrics.set("load", seconds, phase="warm_up", model=instance.name)
             instance.warmed.set_result(None)
         if not any(warm_up.first for warm_up in self._warm_ups):
             self._warm.set()
@@ -239,8 +248,9 @@ class Engine:
         for job in jobs:
             job.begin()
         try:
-            self._busy_since = time.perf_counter()
+            self._busy_since = started = time.perf_counter()
             outputs, n_fed = encoder.score(batch, packed)
+            seconds = time.perf_counter() - started
         except Exception as error:
             if len(members) > 1 and (len(jobs) > 1 or isinstance(error, batching.BatchTooLargeError)):
                 self._run_halves(encoder, batch, members, packed, error)
@@ -249,6 +259,8 @@ class Engine:
             return
         finally:
             self._busy_since = None
+        self._metrics.observe("batch_seconds", seconds, model=encoder.model)
+        self._metrics.observe("batch_fill", len(members) / encoder.most_rows[batch.length], model=encoder.model)
         self._count(encoder, members, n_fed)
         self._enter(members, outputs)
         for job in jobs:

@@ -88,7 +88,7 @@ ANSWERS: dict[str, Any] = {
         "meta": {
             "degraded": False,
             "warnings": [],
-            "timings_ms": {"parse": 0.1, "prepare": 0.8, "queue": 0.1, "model": 4.2, "total": 5.3},
+            "timings_ms": {"parse": 0.1, "prepare": 0.8, "queue": 0.1, "model": 4.2, "aggregate": 0.1, "total": 5.3},
             "tokens_per_document": 128,
             "api_version": {"version": "1"},
             "billed_units": {"search_units": 1},

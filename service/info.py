@@ -101,6 +101,8 @@ def _health(good: bool, status: str) -> Response:
 async def metrics(request: Request) -> Response:
     """Prometheus metrics, or OpenMetrics where the scraper asks for it."""
     ranker = ranker_of(request)
+    ranker.engine.measure([model.name for model in ranker.models])
+    await ranker.beside(ranker.gpus.measure, large=False)
     ranker.metrics.set("ready", ranker.engine.ready)
     ranker.metrics.set("in_flight", ranker.admission.load.requests)
     ranker.metrics.set("wait", ranker.admission.wait_seconds())

@@ -20,7 +20,7 @@ class Scored(NamedTuple):
         logits: of the documents where the job aggregates, shape (n_documents,), -inf for one without a sequence; else of the
             sequences, shape (n_sequences,), in the order given. Where time was up first, -inf for what is not scored.
         queue_seconds: from handing in to the first batch's start.
-        model_seconds: from there to the last batch's end, aggregation included.
+        model_seconds: from there to the last batch's end.
     """
 
     logits: NDArray[np.float32]
@@ -59,7 +59,7 @@ class Job:
         self._scored = np.zeros(len(packed), np.bool_)
         self._unscored = len(packed)
         self._handed_in = time.perf_counter()
-        self._started = 0.0
+        self._started = self._ended = 0.0
 
     @property
     def over(self) -> bool:
@@ -80,6 +80,11 @@ class Job:
     def seconds_waiting(self) -> float:
         """What these are going to take at the measured pace: models differ in what a token costs."""
         return self.encoder.pace.estimate(self._tokens)
+
+    @property
+    def waited(self) -> float:
+        """Seconds since it was handed in."""
+        return time.perf_counter() - self._handed_in
 
     @property
     def n_documents(self) -> int:
@@ -112,6 +117,8 @@ class Job:
         self._outputs[number] = output
         self._scored[number] = True
         self._unscored -= 1
+        if self.complete:
+            self._ended = time.perf_counter()
 
     def step(self) -> None:
         """Go on with a complete job: aggregate the next documents; the last of them resolve the future. Raises what they raise."""
@@ -122,8 +129,7 @@ class Job:
                 return
             logits = self._aggregation.logits
         if self.future.set_running_or_notify_cancel():
-            now = time.perf_counter()
-            self.future.set_result(Scored(logits, self._started - self._handed_in, now - self._started))
+            self.future.set_result(Scored(logits, self._started - self._handed_in, self._ended - self._started))
 
     def known(self) -> Scored:
         """What is scored by now; for a job that is cancelled, from any thread. Raises what the aggregation raises."""

@@ -1,6 +1,7 @@
 """From paths to bundles whose graphs are open: what a start and a reload have in common."""
 
 import logging
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -23,11 +24,13 @@ class Opened(NamedTuple):
         bundle: checked and built.
         graphs: open.
         choice: where and in which arithmetic they compute, and why.
+        seconds: that it took to open them.
     """
 
     bundle: Bundle
     graphs: Graphs
     choice: Choice
+    seconds: float = 0.0
 
 
 def find_bundles(paths: Sequence[Path]) -> list[Path]:
@@ -74,6 +77,7 @@ def _read_all(paths: Sequence[Path]) -> list[Bundle]:
 
 def open_bundle(bundle: Bundle, settings: Settings) -> Opened:
     """Open its graphs. Raises ProviderError and SessionError."""
+    started = time.perf_counter()
     model = GraphModel.open(bundle, settings.provider, settings.n_threads, settings.precision)
     graphs = Graphs(model.session, model.selector, None if model.aggregator is None else model.combine)
-    return Opened(bundle, graphs, model.session.choice)
+    return Opened(bundle, graphs, model.session.choice, time.perf_counter() - started)

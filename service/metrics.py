@@ -1,82 +1,143 @@
-"""What the service measures: one declared table, from which the code, the tests and the dashboards take their names."""
+"""What the service measures: one declared table, from which the code, the docs, the dashboards and the alerts take their names.
 
-from typing import Literal, NamedTuple
+`python -m k8s.monitoring` writes docs/metrics.md, the dashboards and the alerts from it.
+"""
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+import copy
+from collections.abc import Iterable, Mapping
+from itertools import product
+from types import MappingProxyType
+from typing import Literal, NamedTuple, Self, TypeVar
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, disable_created_metrics
 from prometheus_client.gc_collector import GCCollector
 from prometheus_client.platform_collector import PlatformCollector
 from prometheus_client.process_collector import ProcessCollector
 
 BUCKETS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30)  # seconds
-STAGES = ("parse", "prepare", "select", "queue", "model", "respond")  # select: the whole first round of a learned selector
+RATIOS = tuple(tenth / 10 for tenth in range(1, 11))
+STAGES = ("parse", "prepare", "select", "queue", "model", "aggregate", "respond")  # select: a learned selector's whole first round
 DEGRADED = ("tokens", "blocks", "selector", "order")  # fewer tokens; blocks not scored; ordered by blocks alone; not read
+DEADLINES = ("met", "late", "missed")  # late: by no more than is promised, the larger of 50 ms and a batch
 OUTCOMES = ("ok", "invalid", "refused", "cancelled", "failed")
 BATCHES = ("ok", "failed", "split")  # the last is run again in halves
+BLOCKS = ("considered", "asked", "scored")  # of the documents read; asked about by a learned selector; read by the ranker
+LOADS = ("load", "warm_up")
 LOOKUPS = ("hit", "miss")
 STORE_LOOKUPS = ("hit", "miss", "stale", "damaged")  # stale: another pipeline has prepared it, so it is prepared again
 STORE_ERRORS = ("full", "unavailable")
 RELOADS = ("ok", "unchanged", "failed")
 DENIED = ("key", "scope")
+STORE_METHODS = ("PUT", "GET", "DELETE")
 REFUSED = ("unready", "wait", "requests", "bytes", "documents")
+DIALECTS = ("native", "tei")
+MODEL = "model"  # the label that tells bundles apart
+
+Labels = Mapping[str, tuple[str, ...]]
+"""The values that each label may have; none listed: what the process finds when it starts (bundles, GPUs), never a client's."""
+disable_created_metrics()  # type: ignore[no-untyped-call]  # a third of all series, and of no use to Prometheus
+T = TypeVar("T", Counter, Gauge, Histogram)
+NO_LABELS: Labels = MappingProxyType({})
+BY_MODEL: Labels = MappingProxyType({MODEL: ()})
 
 
 class Metric(NamedTuple):
-    """A row of the table; label values never come from a client."""
+    """A row of the table.
+
+    Label values never come from a client, and one that is not listed is an error: whatever clients send, there are so many series.
+    """
 
     kind: Literal["counter", "gauge", "histogram"]
     name: str
     help: str
-    labels: tuple[str, ...] = ()
-    known: tuple[str, ...] = ()  # values of its one label, shown as 0 from the start
+    labels: Labels = NO_LABELS
+    buckets: tuple[float, ...] = BUCKETS
 
 
 _list = ", ".join
 TABLE = {
     "requests": Metric(
-        "counter", "keyblock_requests_total", f"Rerank requests by outcome: {_list(OUTCOMES)}", ("dialect", "outcome")
+        "counter",
+        "keyblock_requests_total",
+        f"Rerank requests by outcome: {_list(OUTCOMES)}",
+        {"dialect": DIALECTS, "outcome": OUTCOMES},
     ),
     "refused": Metric(
-        "counter", "keyblock_refused_total", f"Requests refused for want of room, by what: {_list(REFUSED)}", ("why",), REFUSED
+        "counter", "keyblock_refused_total", f"Requests refused for want of room, by what: {_list(REFUSED)}", {"why": REFUSED}
     ),
-    "denied": Metric("counter", "keyblock_denied_total", f"Requests denied for want of what: {_list(DENIED)}", ("why",), DENIED),
+    "denied": Metric("counter", "keyblock_denied_total", f"Requests denied for want of what: {_list(DENIED)}", {"why": DENIED}),
     "in_flight": Metric("gauge", "keyblock_in_flight_requests", "Requests in flight"),
     "wait": Metric("gauge", "keyblock_wait_seconds", "Waiting work at the measured pace of the model"),
-    "latency": Metric("histogram", "keyblock_request_seconds", "From a request's last byte to its answer", ("dialect", "model")),
-    "stages": Metric("histogram", "keyblock_stage_seconds", f"Time in a stage: {_list(STAGES)}", ("stage",)),
-    "documents": Metric("counter", "keyblock_documents_total", "Documents of answered requests", ("model",)),
-    "unscored": Metric("counter", "keyblock_unscored_documents_total", "Documents without a block, ranked last"),
+    "latency": Metric(
+        "histogram",
+        "keyblock_request_seconds",
+        "From a request's last byte to its answer, of those answered",
+        {"dialect": DIALECTS, MODEL: ()},
+    ),
+    "stages": Metric("histogram", "keyblock_stage_seconds", f"Time in a stage: {_list(STAGES)}", {"stage": STAGES, MODEL: ()}),
+    "documents": Metric("counter", "keyblock_documents_total", "Documents of answered requests", BY_MODEL),
+    "unscored": Metric("counter", "keyblock_unscored_documents_total", "Documents without a block, ranked last", BY_MODEL),
+    "blocks": Metric(
+        "counter",
+        "keyblock_blocks_total",
+        "Blocks of answered requests: considered (of all documents read), asked (scored by the model to select), scored (to rank)",
+        {"step": BLOCKS, MODEL: ()},
+    ),
     "degraded": Metric(
         "counter",
         "keyblock_degraded_total",
-        f"Requests whose deadline cost something, by what: {_list(DEGRADED)}",
-        ("how",),
-        DEGRADED,
+        f"What a deadline cost a request, which may be several of: {_list(DEGRADED)}",
+        {"how": DEGRADED, MODEL: ()},
+    ),
+    "degraded_requests": Metric("counter", "keyblock_degraded_requests_total", "Requests whose deadline cost something", BY_MODEL),
+    "deadlines": Metric(
+        "counter",
+        "keyblock_deadlines_total",
+        "Answered requests that had a deadline: met; late by at most the larger of 50 ms and a batch, as promised; missed",
+        {"outcome": DEADLINES, MODEL: ()},
     ),
     "tokens": Metric(
-        "counter", "keyblock_tokens_total", "Tokens fed to the model, to select and to score, padding not counted", ("model",)
+        "counter", "keyblock_tokens_total", "Tokens fed to the model, to select and to score, padding not counted", BY_MODEL
     ),
-    "padding": Metric("counter", "keyblock_padding_tokens_total", "Padding tokens fed to the model", ("model",)),
+    "padding": Metric("counter", "keyblock_padding_tokens_total", "Padding tokens fed to the model", BY_MODEL),
     "batches": Metric(
-        "counter", "keyblock_batches_total", f"Batches the model has run, by outcome: {_list(BATCHES)}", ("model", "outcome")
+        "counter",
+        "keyblock_batches_total",
+        f"Batches the model has run, by outcome: {_list(BATCHES)}",
+        {"outcome": BATCHES, MODEL: ()},
     ),
-    "queued": Metric("gauge", "keyblock_queue_sequences", "Sequences waiting for the model, to select or to score"),
+    "batch_seconds": Metric("histogram", "keyblock_batch_seconds", "Time the model takes for a batch", BY_MODEL),
+    "batch_fill": Metric(
+        "histogram",
+        "keyblock_batch_fill_ratio",
+        "Sequences of a batch, of those that one of its length may have",
+        BY_MODEL,
+        RATIOS,
+    ),
+    "queued": Metric("gauge", "keyblock_queue_sequences", "Sequences waiting for the model, to select or to score", BY_MODEL),
+    "queued_requests": Metric("gauge", "keyblock_queue_requests", "Requests with sequences waiting for the model", BY_MODEL),
+    "queue_age": Metric(
+        "gauge", "keyblock_queue_age_seconds", "How long the oldest of the requests with sequences waiting has waited", BY_MODEL
+    ),
     "cache_lookups": Metric(
-        "counter", "keyblock_cache_lookups_total", f"Documents sought in the cache: {_list(LOOKUPS)}", ("outcome",), LOOKUPS
+        "counter", "keyblock_cache_lookups_total", f"Documents sought in the cache: {_list(LOOKUPS)}", {"outcome": LOOKUPS}
     ),
     "cache_bytes": Metric("gauge", "keyblock_cache_bytes", "Bytes of prepared documents in the cache"),
     "store_requests": Metric(
-        "counter", "keyblock_store_requests_total", f"Requests to /documents by outcome: {_list(OUTCOMES)}", ("method", "outcome")
+        "counter",
+        "keyblock_store_requests_total",
+        f"Requests to /documents by outcome: {_list(OUTCOMES)}",
+        {"method": STORE_METHODS, "outcome": OUTCOMES},
     ),
     "store_lookups": Metric(
         "counter",
         "keyblock_store_lookups_total",
         f"Documents sought by id alone: {_list(STORE_LOOKUPS)}",
-        ("outcome",),
-        STORE_LOOKUPS,
+        {"outcome": STORE_LOOKUPS},
     ),
     "stored": Metric("counter", "keyblock_stored_documents_total", "Documents stored, and acknowledged"),
     "store_errors": Metric(
-        "counter", "keyblock_store_errors_total", f"What the store could not do: {_list(STORE_ERRORS)}", ("why",), STORE_ERRORS
+        "counter", "keyblock_store_errors_total", f"What the store could not do: {_list(STORE_ERRORS)}", {"why": STORE_ERRORS}
     ),
     "store_up": Metric(
         "gauge", "keyblock_store_up", "1 while the store of documents answers; 0 when it does not, or there is none"
@@ -88,52 +149,115 @@ TABLE = {
     ),
     "ready": Metric("gauge", "keyblock_ready", "1 when requests can be served: warmed up, and the model's thread lives"),
     "reloads": Metric(
-        "counter", "keyblock_reloads_total", f"Times that the bundles were read again: {_list(RELOADS)}", ("outcome",), RELOADS
+        "counter",
+        "keyblock_reloads_total",
+        f"Times that the bundles were read again: {_list(RELOADS)}",
+        {"outcome": RELOADS},
+    ),
+    "load": Metric(
+        "gauge",
+        "keyblock_model_load_seconds",
+        "What it took to load a bundle and open its graphs, and to run every batch shape once",
+        {"phase": LOADS, MODEL: ()},
+    ),
+    "fell_back": Metric(
+        "gauge",
+        "keyblock_provider_fell_back",
+        "1 where this build of ONNX Runtime could use a GPU and the model computes elsewhere, since none is shown",
+        BY_MODEL,
+    ),
+    "gpu_memory": Metric("gauge", "keyblock_gpu_memory_used_bytes", "Memory in use on the GPU, by whatever process", {"gpu": ()}),
+    "gpu_memory_total": Metric("gauge", "keyblock_gpu_memory_total_bytes", "Memory of the GPU", {"gpu": ()}),
+    "gpu_utilization": Metric(
+        "gauge", "keyblock_gpu_utilization_ratio", "Share of the last second or so in which the GPU computed", {"gpu": ()}
     ),
     "build": Metric(
-        "gauge", "keyblock_build_info", "Always 1, for each model that is served", ("version", "bundle", "precision", "provider")
+        "gauge",
+        "keyblock_build_info",
+        "Always 1; one for each bundle that is served",
+        {"version": (), MODEL: (), "precision": (), "provider": ()},
     ),
 }
 
 
 class Metrics:
-    """The table's instruments, in a registry of their own. Raises KeyError for a name that the table does not have."""
+    """The table's instruments, in a registry of their own; `of` a model, that is the value of its label.
+
+    Raises KeyError for a name that the table does not have, and ValueError for such a label or value.
+    """
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
         for collector in (ProcessCollector, PlatformCollector, GCCollector):
             collector(registry=self.registry)
+        self._model = ""
         self._counters: dict[str, Counter] = {}
         self._gauges: dict[str, Gauge] = {}
         self._histograms: dict[str, Histogram] = {}
         for key, row in TABLE.items():
             self._build(key, row)
+        self._show(key for key, row in TABLE.items() if MODEL not in row.labels)
 
-    def _build(self, key: str, row: Metric) -> None:
-        if row.kind == "counter":
-            self._counters[key] = Counter(row.name, row.help, row.labels, registry=self.registry)
-            for value in row.known:
-                self._counters[key].labels(value)
-        elif row.kind == "gauge":
-            self._gauges[key] = Gauge(row.name, row.help, row.labels, registry=self.registry)
-        else:
-            self._histograms[key] = Histogram(row.name, row.help, row.labels, registry=self.registry, buckets=BUCKETS)
+    def of(self, model: str) -> Self:
+        """The same instruments for one model."""
+        view = copy.copy(self)
+        view._model = model
+        view._show(key for key, row in TABLE.items() if MODEL in row.labels)
+        return view
+
+    def forget(self, key: str, **labels: str) -> None:
+        """Tell the series of these labels no more."""
+        self._instrument(key).remove_by_labels(labels)
+
+    def forget_model(self) -> None:
+        """The model is served no more: none of its series is told any longer."""
+        for key, row in TABLE.items():
+            if MODEL in row.labels:
+                self.forget(key, **{MODEL: self._model})
 
     def add(self, key: str, amount: float = 1, **labels: str) -> None:
         """Count."""
-        counter = self._counters[key]
-        (counter.labels(**labels) if labels else counter).inc(amount)
+        self._child(self._counters, key, labels).inc(amount)
 
     def set(self, key: str, value: float, **labels: str) -> None:
         """Set a gauge."""
-        gauge = self._gauges[key]
-        (gauge.labels(**labels) if labels else gauge).set(value)
+        self._child(self._gauges, key, labels).set(value)
 
-    def forget(self, key: str, **labels: str) -> None:
-        """Show a gauge of these labels no more."""
-        self._gauges[key].remove_by_labels(labels)
+    def observe(self, key: str, value: float, trace_id: str | None = None, **labels: str) -> None:
+        """Add to a histogram; with the id of a trace as an exemplar of its bucket."""
+        self._child(self._histograms, key, labels).observe(value, None if trace_id is None else {"trace_id": trace_id})
 
-    def observe(self, key: str, seconds: float, **labels: str) -> None:
-        """Add to a histogram."""
-        histogram = self._histograms[key]
-        (histogram.labels(**labels) if labels else histogram).observe(seconds)
+    def _build(self, key: str, row: Metric) -> None:
+        labels = tuple(row.labels)
+        if row.kind == "counter":
+            self._counters[key] = Counter(row.name, row.help, labels, registry=self.registry)
+        elif row.kind == "gauge":
+            self._gauges[key] = Gauge(row.name, row.help, labels, registry=self.registry)
+        else:
+            self._histograms[key] = Histogram(row.name, row.help, labels, registry=self.registry, buckets=row.buckets)
+
+    def _show(self, keys: Iterable[str]) -> None:
+        """Show counters and histograms as 0 from the start: a rate needs a beginning."""
+        for key in keys:
+            row = TABLE[key]
+            if row.kind == "gauge" or not row.labels:
+                continue
+            values = [(self._model,) if label == MODEL else known for label, known in row.labels.items()]
+            for combination in product(*values):
+                self._instrument(key).labels(*combination)
+
+    def _instrument(self, key: str) -> Counter | Gauge | Histogram:
+        return self._counters.get(key) or self._gauges.get(key) or self._histograms[key]
+
+    def _child(self, instruments: Mapping[str, T], key: str, labels: dict[str, str]) -> T:
+        instrument, row = instruments[key], TABLE[key]
+        if not row.labels:
+            if labels:
+                raise ValueError(f"{row.name} has no labels, and {labels} are given")
+            return instrument
+        if MODEL in row.labels:
+            labels.setdefault(MODEL, self._model)
+        for label, value in labels.items():
+            if (known := row.labels.get(label)) and value not in known:
+                raise ValueError(f"{row.name}: the label {label} has no value {value!r}, only {', '.join(known)}")
+        return instrument.labels(**labels)

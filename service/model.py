@@ -30,6 +30,7 @@ from service.store.library import OFF, Library
 
 log = logging.getLogger(__name__)
 SPECIALS = 3  # tokens: [CLS] query [SEP] blocks [SEP]
+PROMISED_SECONDS = 0.05  # or a batch: a deadline is not exceeded by more
 LONGEST_SHOWN = 40  # characters of an id that a message repeats
 
 
@@ -79,13 +80,17 @@ class Model:
 
     Attributes:
         fingerprint: of how it prepares documents, 16 bytes.
+        load_seconds: that it took to open its graphs.
+        metrics: the service's, of this model.
 
     Raises BundleError where the bundle's files are not those any more that were checked, and EngineDeadError.
     """
 
     def __init__(self, opened: Opened, shared: Shared) -> None:
-        self.bundle, _, self.choice = opened
+        self.bundle, self.choice = opened.bundle, opened.choice
         self.name = self.bundle.manifest.name
+        self.load_seconds = opened.seconds
+        self.metrics = shared.metrics.of(self.name)
         self.fingerprint = bytes.fromhex(preparation_fingerprint(self.bundle.pipeline, self.bundle.path / TOKENIZER_FILE))
         self.bundle.check_files()  # all that was read, graphs and fingerprint too, was of this bundle
         self.preparer = Preparer(self.bundle.pipeline, shared.cache, shared.pool, shared.metrics, self.fingerprint)
@@ -103,7 +108,7 @@ class Model:
         library = self._library_for(call)
         budget = self._budget(call)
         work = self._work(call)
-        hurry = call.deadline if call.deadline is not None else self._shared.settings.default_deadline_ms / 1000 or None
+        hurry = self._hurry(call)
         place.reads(len(call.documents), work.own_seconds(budget), hurried=hurry is not None, by_text=library is None)
         packing = self.bundle.manifest.pipeline.packing
         plan = Plan(budget) if hurry is None else make_plan(budget, packing, stages.began, hurry, work)
@@ -120,8 +125,20 @@ class Model:
         scored = await self.instance.score([candidate.sequences for candidate in candidates], turn)
         stages.add("queue", scored.queue_seconds)
         stages.add("model", scored.model_seconds)
-        stages.skip()
         return Outcome(plan, candidates, scored, unasked, work.tokens(plan.budget) / work.fed)
+
+    def _hurry(self, call: Call) -> float | None:
+        """Seconds that a call has; None for as long as it takes."""
+        return call.deadline if call.deadline is not None else self._shared.settings.default_deadline_ms / 1000 or None
+
+    def answered(self, call: Call, seconds: float, *, degraded: bool) -> None:
+        """Count whether a call was answered in the time that it had, and as usual."""
+        hurry = self._hurry(call)
+        if hurry is not None:
+            self.metrics.add("degraded_requests", degraded)
+            late = seconds - hurry
+            promised = max(PROMISED_SECONDS, self._shared.settings.batch_ms / 1000)
+            self.metrics.add("deadlines", outcome="met" if late <= 0 else "late" if late <= promised else "missed")
 
     def _library_for(self, call: Call) -> Library | None:
         """What a call has to ask for documents by id, if it has any. Raises RequestError 422 where there is no store."""
@@ -157,24 +174,32 @@ class Model:
         chosen = await self.instance.choose(asked, Turn(until, priority=call.priority))
         candidates = await self.preparer.selected(query, shortlisted, chosen.logits, plan.budget, plan.scored_by)
         stages.end("select")
-        return candidates, int(np.isneginf(chosen.logits).sum())
+        unasked = int(np.isneginf(chosen.logits).sum())
+        self.metrics.add("blocks", len(asked) - unasked, step="asked")
+        return candidates, unasked
 
     def rank(self, call: Call, outcome: Outcome) -> Ranking:
         """Order what was scored, and say what was not."""
         plan, candidates, scored = outcome.plan, outcome.candidates, outcome.scored
         ranking = rank(candidates, scored.logits, self._fusion, plan.budget, top_n=call.top_n, raw=call.raw_scores)
-        self._shared.metrics.add("documents", len(candidates), model=self.name)
+        self._count(candidates, ranking)
         unknown = call.documents.by_id.unknown
         if unknown:
             call.warnings.append(f"unknown ids, ranked last: {_named(call)}")
         empty = [str(n) for n, one in enumerate(candidates) if one.read and not one.sequences and n not in unknown]
         if empty:
-            self._shared.metrics.add("unscored", len(empty))
+            self.metrics.add("unscored", len(empty))
             call.warnings.append(f"documents without text to score, ranked last: {some(empty, 10)}")
         degraded = self._tell(call, outcome, ranking)
         if not degraded:
             self._fed.measured(outcome.reckoned, ranking.n_tokens)
         return replace(ranking, degraded=degraded)
+
+    def _count(self, candidates: list[Candidate], ranking: Ranking) -> None:
+        scored = zip(candidates, ranking.scored_by, strict=True)
+        self.metrics.add("documents", len(candidates))
+        self.metrics.add("blocks", sum(candidate.considered for candidate in candidates), step="considered")
+        self.metrics.add("blocks", sum(len(one.blocks) for one, by in scored if by is ScoredBy.MODEL), step="scored")
 
     def _tell(self, call: Call, outcome: Outcome, ranking: Ranking) -> bool:
         """Whether the deadline cost something; warned of and counted."""
@@ -192,7 +217,7 @@ class Model:
         for how, what in told.items():
             if what:
                 call.warnings.append(f"deadline_ms: {what}")
-                self._shared.metrics.add("degraded", how=how)
+                self.metrics.add("degraded", how=how)
         return any(told.values())
 
     async def _query(self, call: Call) -> PreparedQuery:

@@ -11,6 +11,7 @@ from service.cache import DocumentCache
 from service.encoder import Caps
 from service.engine import Engine
 from service.errors import RequestError
+from service.gpus import Gpus
 from service.loading import Opened, open_bundle, read_bundles
 from service.metrics import Metrics
 from service.model import Model, Shared
@@ -44,6 +45,7 @@ class Ranker:
         self.settings = settings
         self.metrics = Metrics()
         self.engine = Engine(Caps(settings.token_cap, settings.batch_ms / 1000, settings.hung_seconds), self.metrics)
+        self.gpus = Gpus(self.metrics)
         self.admission = Admission(settings, self.engine.backlog, self.metrics)
         self._edge = ThreadPoolExecutor(EDGE_THREADS, "edge")
         self._edge_of_large = ThreadPoolExecutor(EDGE_THREADS, "edge-large")
@@ -71,8 +73,12 @@ class Ranker:
         """Put these models in the place of those that are served; what is in flight ends with the one that it began with."""
         for model in set(self.models) - set(models):
             self.metrics.forget("build", **build_labels(model))
+            if models.get(model.name) is None:
+                model.metrics.forget_model()
         for model in models:
             self.metrics.set("build", 1, **build_labels(model))
+            model.metrics.set("load", model.load_seconds, phase="load")
+            model.metrics.set("fell_back", model.choice.fell_back)
         if self.library is not None:
             self.library.fingerprint = models.default.fingerprint
         self.models = models
@@ -106,7 +112,7 @@ class Ranker:
 def build_labels(model: Model) -> dict[str, str]:
     """What the metrics tell of a model: what it is and how it is computed."""
     choice = model.choice
-    return {"version": __version__, "bundle": model.name, "precision": choice.precision.value, "provider": choice.provider.value}
+    return {"version": __version__, "model": model.name, "precision": choice.precision.value, "provider": choice.provider.value}
 
 
 def dead() -> RequestError:

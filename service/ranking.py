@@ -34,6 +34,7 @@ class Candidate(NamedTuple):
         blocks: the blocks in `sequences`, best first.
         selection_tokens: that a learned selector was fed beside.
         read: False where time did not do for it.
+        considered: blocks that the document has.
     """
 
     sequences: list[Packed]
@@ -41,6 +42,7 @@ class Candidate(NamedTuple):
     blocks: list[Block]
     selection_tokens: int = 0
     read: bool = True
+    considered: int = 0
 
 
 UNREAD = Candidate([], np.zeros(len(FEATURES) - 1), [], read=False)
@@ -53,7 +55,7 @@ def candidate(document: PreparedDocument, selection: Selection, selection_tokens
     taken = selection.taken
     places = (document.starts[taken].tolist(), document.ends[taken].tolist(), block_scores(selection).tolist())
     blocks = [Block(*place) for place in zip(*places, strict=True)]
-    return Candidate(selection.sequences, selection.evidence, blocks, selection_tokens)
+    return Candidate(selection.sequences, selection.evidence, blocks, selection_tokens, considered=document.n_blocks)
 
 
 def block_scores(selection: Selection) -> NDArray[np.float64]:

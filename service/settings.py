@@ -2,10 +2,11 @@
 
 import os
 from enum import StrEnum
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated, Any
 
-from pydantic import BaseModel, BeforeValidator, Field, SecretStr
+from pydantic import BaseModel, BeforeValidator, Field, SecretStr, field_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
 from keyblock.runtime.cpus import default_threads
@@ -97,6 +98,9 @@ class Settings(Limits, BaseSettings):
     body_seconds: int = Field(60, ge=1, description="seconds a request's body may take to arrive, or, of a PUT, its next piece")
     shutdown_seconds: int = Field(30, ge=0, description="seconds that requests in flight are given after SIGTERM")
     playground: bool = Field(True, description="a page at / to try it on: paste a query and documents, see the blocks")
+    otlp_endpoint: str = Field(
+        "", description="URL of an OpenTelemetry collector (http://HOST:4318) that traces are sent to; empty for none"
+    )
     api_keys: SecretStr = Field(
         SecretStr(""), description="API keys that may ask, as keyblock-key prints them, one a line; without any, everybody may"
     )
@@ -115,7 +119,25 @@ class Settings(Limits, BaseSettings):
     log_texts: bool = Field(False, description="put the query and the openings of ten documents into the lines of access_log")
     log_level: str = Field("info", pattern="^(debug|info|warning|error)$", description="debug, info, warning or error")
 
+    @field_validator("otlp_endpoint")
+    @classmethod
+    def _can_be_traced_to(cls, endpoint: str) -> str:
+        if endpoint and not endpoint.startswith(("http://", "https://")):
+            raise ValueError("must be a URL that begins with http:// or https://")
+        if endpoint and (problem := lacking_for_traces()):
+            raise ValueError(problem)
+        return endpoint
+
     @property
     def n_threads(self) -> int:
         """Threads to use: what was asked for, or the CPU quota."""
         return self.threads or default_threads()
+
+
+def lacking_for_traces() -> str:
+    """Why no traces can be sent; empty when they can."""
+    try:
+        found = find_spec("opentelemetry.exporter.otlp.proto.http") and find_spec("opentelemetry.sdk")
+    except ModuleNotFoundError:
+        found = None
+    return "" if found else "what sends traces is not installed: pip install 'keyblock[otel]'"

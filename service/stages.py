@@ -1,36 +1,48 @@
 """How long a request spends where."""
 
 import time
+from typing import NamedTuple
 
 from service.metrics import Metrics
 
 
+class Interval(NamedTuple):
+    """A stage, as `time.perf_counter` counts."""
+
+    stage: str
+    start: float
+    end: float
+
+
 class Stages:
-    """Times of one request; each stage is observed in the metrics when it ends.
+    """Times of one request, one stage after the other; each is observed in the metrics when it ends.
 
     Attributes:
         began: when its last byte was there, as `time.perf_counter` counts.
+        intervals: of the stages that have ended.
+        trace_id: of the request's trace, where it has one.
+        metrics: may become those of the model that is asked for, before the first stage ends.
+
+    Args:
+        metrics: where stages are observed.
+        trace_id: of the request's trace, where it has one.
     """
 
-    def __init__(self, metrics: Metrics) -> None:
-        self._metrics = metrics
+    def __init__(self, metrics: Metrics, trace_id: str | None = None) -> None:
+        self.metrics = metrics
+        self.trace_id = trace_id
         self.began = self._last = time.perf_counter()
-        self._seconds: dict[str, float] = {}
+        self.intervals: list[Interval] = []
 
     def end(self, stage: str) -> None:
         """A stage ends now that began where the one before it ended."""
-        now = time.perf_counter()
-        self.add(stage, now - self._last)
-        self._last = now
+        self.add(stage, time.perf_counter() - self._last)
 
     def add(self, stage: str, seconds: float) -> None:
-        """A stage took so long; measured elsewhere."""
-        self._seconds[stage] = seconds
-        self._metrics.observe("stages", seconds, stage=stage)
-
-    def skip(self) -> None:
-        """What happened since the last end belongs to no stage, or was added."""
-        self._last = time.perf_counter()
+        """A stage took so long from where the one before it ended; measured elsewhere."""
+        start, self._last = self._last, self._last + seconds
+        self.intervals.append(Interval(stage, start, self._last))
+        self.metrics.observe("stages", seconds, self.trace_id, stage=stage)
 
     @property
     def total(self) -> float:
@@ -39,4 +51,9 @@ class Stages:
 
     def milliseconds(self) -> dict[str, float]:
         """By stage, and their `total`, rounded to microseconds."""
-        return {stage: round(seconds * 1e3, 3) for stage, seconds in (*self._seconds.items(), ("total", self.total))}
+        taken = [(stage, end - start) for stage, start, end in self.intervals]
+        return {stage: round(seconds * 1e3, 3) for stage, seconds in (*taken, ("total", self.total))}
+
+    def server_timing(self) -> str:
+        """The same as the value of a Server-Timing header, which browsers and proxies read."""
+        return ", ".join(f"{stage};dur={milliseconds:g}" for stage, milliseconds in self.milliseconds().items())

@@ -43,6 +43,7 @@ ORT_NAMES = {
     Provider.OPENVINO: "OpenVINOExecutionProvider",
     Provider.CPU: "CPUExecutionProvider",
 }
+GPU = (Provider.CUDA, Provider.TENSORRT)
 _INSTALL = {
     Provider.CUDA: "install keyblock[gpu] in an environment without the cpu extra",
     Provider.TENSORRT: "install keyblock[gpu] and TensorRT in an environment without the cpu extra",
@@ -71,12 +72,14 @@ class Choice:
         ort_providers: names and options for ``onnxruntime.InferenceSession``, the wanted one first.
         why: one sentence for the log and for /info.
         precision: of the matrix products; never `auto`. For int8 and fp16 a bundle has graphs of their own.
+        fell_back: whether this build could use a GPU, and `auto` found none.
     """
 
     provider: Provider
     ort_providers: list[tuple[str, dict[str, Any]]]
     why: str
     precision: Precision = Precision.FP32
+    fell_back: bool = False
 
 
 def resolve(
@@ -109,7 +112,8 @@ def resolve(
         else:
             head = "auto" if asked is Provider.AUTO else "asked for"
             chosen = f"{provider} in {arithmetic}{_because(arithmetic)}"
-            return Choice(provider, _options(provider, arithmetic, threads), _told([head, *passed, chosen]), arithmetic)
+            fell_back = asked is Provider.AUTO and provider not in GPU and ORT_NAMES[Provider.CUDA] in _available()
+            return Choice(provider, _options(provider, arithmetic, threads), _told([head, *passed, chosen]), arithmetic, fell_back)
     raise ProviderError(f"precision {precision} was asked for, but {_told(passed)}; ask for precision auto")
 
 
@@ -152,12 +156,17 @@ def _member(kind: type[M], value: str) -> M:
         raise ProviderError(f"unknown {kind.__name__.lower()} {value!r}; known: {', '.join(kind)}") from None
 
 
+def _available() -> list[str]:
+    names: list[str] = onnxruntime.get_available_providers()
+    return names
+
+
 def _missing(provider: Provider) -> str:
     """Why the provider is not there; empty when it is."""
-    available = onnxruntime.get_available_providers()
+    available = _available()
     if ORT_NAMES[provider] not in available:
         return f"this build of ONNX Runtime ({onnxruntime.__version__}) has only {', '.join(available)}"
-    if provider in (Provider.CUDA, Provider.TENSORRT) and not cuda_devices():
+    if provider in GPU and not cuda_devices():
         return "the machine shows no CUDA device (driver missing, or no GPU given to the container)"
     return ""
 

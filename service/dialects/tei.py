@@ -9,8 +9,6 @@ from service.ranking import Ranking
 from service.settings import Limits
 
 NAME = "tei"
-# its name for each of our stages; what the model selects is inference too
-TIMES = {"total": ["total"], "tokenization": ["prepare"], "queue": ["queue"], "inference": ["select", "model"]}
 ERROR_TYPES = {401: "Unauthorized", 403: "Forbidden", 429: "Overloaded", 500: "Backend", 503: "Unhealthy"}
 
 
@@ -32,12 +30,9 @@ def read(payload: Payload, limits: Limits) -> Call:
     )
 
 
-def answer(call: Call, ranking: Ranking, about: About) -> PiecesResponse:
-    """The answer, best result first; its cost stands in headers, times in milliseconds."""
-    times = {theirs: sum(about.timings_ms.get(stage, 0.0) for stage in ours) for theirs, ours in TIMES.items()}
-    cost = {f"x-{theirs}-time": str(round(milliseconds)) for theirs, milliseconds in times.items()}
-    headers = cost | {"x-compute-tokens": str(ranking.n_tokens)} | ({"x-degraded": "true"} if ranking.degraded else {})
-    return PiecesResponse(json_list(_result(call, ranking, index) for index in ranking.order), headers=headers)
+def answer(call: Call, ranking: Ranking, about: About) -> PiecesResponse:  # noqa: ARG001
+    """The answer, best result first."""
+    return PiecesResponse(json_list(_result(call, ranking, index) for index in ranking.order))
 
 
 def _result(call: Call, ranking: Ranking, index: int) -> TeiResult:

@@ -22,7 +22,7 @@ from keyblock.wire import (
 )
 from service.admin import NOT_RELOADED, RELOAD_ANSWERS, RELOAD_PATH
 from service.app import DOCUMENT_ERRORS, ERRORS, OPERATIONS, RERANK_PATHS
-from service.metrics import STAGES, TABLE
+from service.metrics import STAGES
 
 PAGE = (Path(__file__).parents[2] / "docs" / "api.md").read_text(encoding="utf-8")
 
@@ -32,7 +32,6 @@ PAGE = (Path(__file__).parents[2] / "docs" / "api.md").read_text(encoding="utf-8
     [
         *RerankRequest.model_fields,
         *TeiOptions.model_fields,
-        *(metric.name for metric in TABLE.values()),
         *OPERATIONS,
         *RERANK_PATHS,
         *map(str, ERRORS | DOCUMENT_ERRORS),

@@ -122,7 +122,7 @@ def test_kinds_differ_in_what_they_say(served: tuple[TestClient, Ranker]) -> Non
     assert np.std(scores[np.isfinite(scores)]) > 300 * CLOSE
     rounds = {"select"} if ranker.models.default.bundle.pipeline.learned else set()
     answer = client.post("/rerank", json={"query": QUERY, "documents": DOCUMENTS}).json()
-    assert set(answer["meta"]["timings_ms"]) == {"parse", "prepare", "queue", "model", "total"} | rounds
+    assert set(answer["meta"]["timings_ms"]) == {"parse", "prepare", "queue", "model", "aggregate", "total"} | rounds
 
 
 def test_nothing_to_score_and_a_few_of_many(served: tuple[TestClient, Ranker]) -> None:
@@ -240,7 +240,8 @@ def test_blocks_that_a_deadline_left_unscored_are_told(settings: Settings, parts
         assert meta["degraded"] is True
         assert any("blocks were not scored in time" in warning for warning in meta["warnings"])
         registry = parts.ranker.metrics.registry
-        assert registry.get_sample_value("keyblock_degraded_total", {"how": "blocks"}) == 1
+        labels = {"how": "blocks", "model": parts.ranker.models.default.name}
+        assert registry.get_sample_value("keyblock_degraded_total", labels) == 1
 
 
 def test_a_batch_that_fails_one_request_spares_the_others_of_its_round(settings: Settings, parts: Parts) -> None:

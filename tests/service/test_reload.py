@@ -96,7 +96,7 @@ def test_a_new_bundle_is_served_and_one_that_is_gone_is_not(service: Service, pl
     assert service.rank("first")["model"] == "second"
     assert service.client.get("/info").json()["model"] == "second"
     build = [line for line in service.client.get("/metrics").text.splitlines() if line.startswith("keyblock_build_info{")]
-    assert [('bundle="second"' in line, 'precision="fp32"' in line) for line in build] == [(True, True)]
+    assert [('model="second"' in line, 'precision="fp32"' in line) for line in build] == [(True, True)]
 
 
 def test_a_bundle_in_the_place_of_another(service: Service, place: Place) -> None:

@@ -13,7 +13,7 @@ from service.settings import Limits, Settings
 @pytest.mark.parametrize("name", list(Settings.model_fields))
 def test_every_setting_is_an_environment_variable_and_a_flag(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     values = {"bundle": "/b", "host": "::1", "provider": "cpu", "precision": "fp32", "log_level": "error"}
-    values |= {"log_format": "json", "cors_origins": "https://a.example"}
+    values |= {"otlp_endpoint": "http://c:4318", "log_format": "json", "cors_origins": "https://a.example"}
     values |= dict.fromkeys(["access_log", "log_texts", "store_evict", "strict_models"], "true")
     values |= dict.fromkeys(["playground"], "false")
     value = values.get(name, "600")

@@ -165,3 +165,12 @@ def test_unknown_names_list_the_known() -> None:
         resolve("rocm")
     with pytest.raises(ProviderError, match="unknown precision 'fp8'; known: bf16, fp16, int8, fp32, auto"):
         resolve("cpu", precision="fp8")
+
+
+def test_a_build_for_gpus_that_finds_none_has_fallen_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(providers.onnxruntime, "get_available_providers", lambda: ["CUDAExecutionProvider", "CPUExecutionProvider"])
+    monkeypatch.setattr(providers, "cuda_devices", lambda: 0)
+    assert resolve("auto").fell_back
+    assert not resolve("cpu").fell_back  # it was asked for
+    monkeypatch.setattr(providers, "cuda_devices", lambda: 1)
+    assert not resolve("auto").fell_back

@@ -37,7 +37,7 @@ def test_what_cohere_clients_read(client: TestClient) -> None:
 
 def test_timings_by_stage_add_up(client: TestClient) -> None:
     timings = ask(client)["meta"]["timings_ms"]
-    assert set(timings) == {"parse", "prepare", "queue", "model", "total"}
+    assert set(timings) == {"parse", "prepare", "queue", "model", "aggregate", "total"}
     assert all(milliseconds >= 0 for milliseconds in timings.values())
     assert sum(timings.values()) <= 2 * timings["total"] + 0.01  # rounded to microseconds
 

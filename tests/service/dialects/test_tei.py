@@ -1,18 +1,11 @@
 from typing import Any
 
-import numpy as np
 import pytest
 from pydantic import TypeAdapter
 from starlette.testclient import TestClient
 
-from keyblock.fusion import Fusion
-from keyblock.packing import Packed
 from keyblock.wire import TeiErrorBody, TeiResult
-from service.answers import About
-from service.call import Call, Documents
-from service.dialects import NATIVE, TEI, spoken, tei
-from service.examples import EXAMPLES
-from service.ranking import Candidate, rank
+from service.dialects import NATIVE, TEI, spoken
 
 TEXTS = ["the river flooded the old stone bridge", "", "a city of a million people", "the river flooded the old stone bridge"]
 ANSWER = TypeAdapter(list[TeiResult])
@@ -43,22 +36,6 @@ def test_scores_equal_the_native_ones(client: TestClient) -> None:
 
 def test_texts_sent_back(client: TestClient) -> None:
     assert all(result["text"] == TEXTS[result["index"]] for result in ask(client, return_text=True))
-
-
-def test_headers_tell_the_cost(client: TestClient) -> None:
-    headers = client.post("/rerank", json=EXAMPLES["tei"].request).headers
-    for name in ("x-compute-tokens", "x-total-time", "x-tokenization-time", "x-queue-time", "x-inference-time"):
-        assert int(headers[name]) >= 0
-
-
-def test_time_that_selects_blocks_with_the_model_is_inference_time() -> None:
-    candidate = Candidate([Packed(np.arange(10, dtype=np.int32), 3, np.zeros(1, np.intp))], np.zeros(3), [], selection_tokens=20)
-    ranking = rank([candidate], np.zeros(1, np.float32), Fusion(), 128, top_n=0, raw=False)
-    timings = {"parse": 1.0, "prepare": 2.0, "select": 30.0, "queue": 4.0, "model": 50.0, "total": 87.0}
-    call = Call("q", Documents(["a"], [""], [None]))
-    headers = tei.answer(call, ranking, About("m", "/rerank", timings, "a1")).headers
-    told = [headers[f"x-{name}"] for name in ("compute-tokens", "total-time", "tokenization-time", "queue-time", "inference-time")]
-    assert told == ["30", "87", "2", "4", "80"]
 
 
 @pytest.mark.parametrize(
