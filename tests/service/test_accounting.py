@@ -122,7 +122,7 @@ def test_a_line_says_what_became_of_a_request_and_nothing_that_it_says(
         "alice",
     )
     assert told["request_id"] == response.headers["x-request-id"]
-    assert set(told["stages_ms"]) == {"parse", "prepare", "queue", "model", "respond"}
+    assert set(told["stages_ms"]) == {"parse", "prepare", "queue", "model", "aggregate", "respond"}
     assert told["duration_ms"] >= max(told["stages_ms"].values())
     assert "confidential" not in "".join(lines)
 

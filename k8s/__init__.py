@@ -1,0 +1,1 @@
+"""What runs the service on Kubernetes; of Python only the monitoring is written here."""

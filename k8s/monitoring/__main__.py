@@ -1,0 +1,37 @@
+"""Write what is made from the table of metrics: docs/metrics.md, the dashboards and the rules.
+
+python -m k8s.monitoring [--runbooks URL]
+"""
+
+import argparse
+from collections.abc import Mapping
+from pathlib import Path
+
+from k8s.monitoring.boards import BOARDS
+from k8s.monitoring.grafana import dashboard_json
+from k8s.monitoring.page import metrics_page
+from k8s.monitoring.rules import RUNBOOKS, rules_yaml
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def written(runbooks: str = RUNBOOKS) -> Mapping[Path, str]:
+    """Each file and what is in it."""
+    here = ROOT / "k8s" / "monitoring"
+    boards = {here / "dashboards" / f"{board.name}.json": dashboard_json(board) for board in BOARDS}
+    return {ROOT / "docs" / "metrics.md": metrics_page(), here / "rules.yaml": rules_yaml(runbooks), **boards}
+
+
+def main() -> None:
+    """Write them."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument(
+        "--runbooks", default=RUNBOOKS, metavar="URL", help="where docs/runbooks can be read at three in the morning"
+    )
+    for path, text in written(parser.parse_args().runbooks).items():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

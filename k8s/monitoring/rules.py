@@ -1,0 +1,242 @@
+"""Recording rules and alerts. An alert says what is wrong for clients or is going to be; each has a runbook of its name.
+
+The two objectives are watched by how fast their budgets burn, over a long and a short window at once (Site Reliability Workbook,
+chapter 5): the long one makes sure that it matters, the short one that it is still so.
+"""
+
+from typing import Any, NamedTuple
+
+import yaml
+
+from k8s.monitoring.promql import over, rate, series
+
+RUNBOOKS = "https://git.example.com/keyblock/blob/main/docs/runbooks"  # yours: python -m k8s.monitoring --runbooks URL
+POD = ("namespace", "pod")
+COUNTED = "!~invalid|cancelled"  # requests that the service has to answer for
+BAD = "=~failed|refused"
+
+STORE_ERRORS = f"increase({series('store_errors', why='=unavailable')}[5m])"
+
+
+class Objective(NamedTuple):
+    """What is promised to clients.
+
+    Attributes:
+        name: of what is recorded.
+        target: the share that has to be good, over 30 days.
+        told: what is promised, in words.
+    """
+
+    name: str
+    target: float
+    told: str
+
+
+SLOW = "2.5"  # seconds; one of the buckets
+SERVED = Objective("not_served", 0.999, "99.9% of requests are served: neither failed nor refused")
+IN_TIME = Objective("slow", 0.99, f"99% of answers take at most {SLOW} s")
+BURNS = (  # of 30 days' budget: how many times too fast, in which windows; 2% of it in an hour, 5% in six, 10% in a day or three
+    ("page", ((14.4, "1h", "5m"), (6, "6h", "30m"))),
+    ("ticket", ((3, "1d", "2h"), (1, "3d", "6h"))),
+)
+WINDOWS = ("5m", "30m", "1h", "2h", "6h", "1d", "3d")
+
+
+class Alert(NamedTuple):
+    """An alert.
+
+    Attributes:
+        name: in the list of alerts.
+        runbook: the page in docs/runbooks.
+        expression: fires where it has a value.
+        lasting: for so long.
+        severity: page (wake somebody), ticket (within a day).
+        summary: in a line.
+        description: what was measured.
+    """
+
+    name: str
+    runbook: str
+    expression: str
+    lasting: str
+    severity: str
+    summary: str
+    description: str
+
+
+def bad_share(objective: Objective, window: str) -> str:
+    """The share of requests in a window that were not as promised."""
+    by = ["namespace"]
+    if objective is SERVED:
+        return f"{rate('requests', by, window, outcome=BAD)} / {rate('requests', by, window, outcome=COUNTED)}"
+    good = rate("latency", by, window, suffix="_bucket", le=SLOW)
+    return f"1 - {good} / {rate('latency', by, window, suffix='_count')}"
+
+
+def recorded(objective: Objective, window: str) -> str:
+    """What the share is recorded as."""
+    return f"namespace:keyblock_{objective.name}:ratio_rate{window}"
+
+
+def burn_alert(objective: Objective, severity: str, name: str, runbook: str) -> Alert:
+    """Fires while the budget burns so fast."""
+    budget = 1 - objective.target
+    pairs = next(pairs for known, pairs in BURNS if known == severity)
+    expression = " or ".join(
+        f"({recorded(objective, long)} > {factor * budget:.4g} and {recorded(objective, short)} > {factor * budget:.4g})"
+        for factor, long, short in pairs
+    )
+    (factor, long, _), speed = pairs[0], "fast" if severity == "page" else "slowly, but surely"
+    return Alert(
+        name,
+        runbook,
+        expression,
+        "2m" if severity == "page" else "1h",
+        severity,
+        f'The budget of "{objective.told}" burns {speed}',
+        f"{{{{ $value | humanizePercentage }}}} are not as promised, over {long} or longer; "
+        f"{budget:.4g} may be. At {factor:g} times that, 30 days' budget is gone in {30 / factor:.3g} days.",
+    )
+
+
+ALERTS = (
+    burn_alert(SERVED, "page", "KeyBlockErrorBudgetBurnsFast", "error-budget"),
+    burn_alert(SERVED, "ticket", "KeyBlockErrorBudgetBurnsSlowly", "error-budget"),
+    burn_alert(IN_TIME, "page", "KeyBlockLatencyBudgetBurnsFast", "latency-budget"),
+    burn_alert(IN_TIME, "ticket", "KeyBlockLatencyBudgetBurnsSlowly", "latency-budget"),
+    Alert(
+        "KeyBlockQueueOld",
+        "queue-old",
+        over("max", f"min_over_time({series('queue_age')}[5m])", [*POD, "model"]) + " > 5",
+        "1m",
+        "ticket",
+        "Requests wait for the model, and the queue does not drain",
+        "For five minutes the oldest request of {{ $labels.pod }} has waited for the model {{ $labels.model }} never less than "
+        "{{ $value | humanizeDuration }}.",
+    ),
+    Alert(
+        "KeyBlockRefuses",
+        "refuses",
+        f"{rate('requests', POD, '5m', outcome='=refused')} / {rate('requests', POD, '5m', outcome=COUNTED)} > 0.01",
+        "5m",
+        "ticket",
+        "Requests are refused for want of room",
+        "{{ $labels.pod }} refuses {{ $value | humanizePercentage }} of its requests with 429 or 503.",
+    ),
+    Alert(
+        "KeyBlockProviderFellBack",
+        "provider-fell-back",
+        f"{over('max', series('fell_back'), [*POD, 'model'])} == 1",
+        "5m",
+        "ticket",
+        "A replica that could use a GPU computes on the CPU",
+        "{{ $labels.pod }} was built for a GPU and sees none, so {{ $labels.model }} runs far more slowly.",
+    ),
+    Alert(
+        "KeyBlockReadinessFlaps",
+        "readiness-flaps",
+        over("max", f"changes({series('ready')}[15m])", POD) + " > 3",
+        "0m",
+        "ticket",
+        "A replica keeps becoming ready and unready",
+        "{{ $labels.pod }} has changed {{ $value }} times in 15 minutes between ready and not ready.",
+    ),
+    Alert(
+        "KeyBlockNotReady",
+        "not-ready",
+        f"{over('max', series('ready'), POD)} == 0",
+        "10m",
+        "page",
+        "A replica runs and cannot serve",
+        "{{ $labels.pod }} answers /metrics, but has not been ready for ten minutes: it warms up for too long, or its model "
+        "thread is dead.",
+    ),
+    Alert(
+        "KeyBlockGone",
+        "gone",
+        f"absent({series('build')})",
+        "5m",
+        "page",
+        "No replica tells its metrics",
+        "Prometheus has found no replica of KeyBlock for five minutes: none runs, or none can be scraped.",
+    ),
+    Alert(
+        "KeyBlockDeadlinesDegrade",
+        "deadlines",
+        f"{rate('degraded_requests', POD, '15m')} / {rate('deadlines', POD, '15m')} > 0.2",
+        "15m",
+        "ticket",
+        "Deadlines cost quality",
+        "{{ $value | humanizePercentage }} of the requests with a deadline that {{ $labels.pod }} answers get less than the usual "
+        "ranking: it has too little time for them.",
+    ),
+    Alert(
+        "KeyBlockDeadlinesMissed",
+        "deadlines",
+        f"{rate('deadlines', POD, '10m', outcome='=missed')} / {rate('deadlines', POD, '10m')} > 0.01",
+        "10m",
+        "page",
+        "Answers come after their deadline",
+        "{{ $labels.pod }} answers {{ $value | humanizePercentage }} of the requests with a deadline later than promised: more "
+        "than "
+        "50 ms, or a batch, after it.",
+    ),
+    Alert(
+        "KeyBlockBatchesFail",
+        "batches-fail",
+        over("sum", f"increase({series('batches', outcome='=failed')}[10m])", [*POD, "model"]) + " > 0",
+        "5m",
+        "ticket",
+        "Batches fail in the model",
+        "{{ $value | humanize }} batches of {{ $labels.model }} failed on {{ $labels.pod }} in ten minutes; their requests were "
+        "answered with 500.",
+    ),
+    Alert(
+        "KeyBlockStoreAway",
+        "store-away",
+        f"{over('max', series('store_up'), POD)} == 0 and {over('sum', STORE_ERRORS, POD)} > 0",
+        "2m",
+        "page",
+        "The store of documents does not answer",
+        "{{ $labels.pod }} cannot reach its store: requests with ids are answered with 503, those with texts as usual.",
+    ),
+)
+
+
+def groups(runbooks: str = RUNBOOKS) -> list[dict[str, Any]]:
+    """The groups of rules, as promtool reads them."""
+    records = [
+        {"record": recorded(objective, window), "expr": bad_share(objective, window)}
+        for objective in (SERVED, IN_TIME)
+        for window in WINDOWS
+    ]
+    return [
+        {"name": "keyblock-objectives", "interval": "30s", "rules": records},
+        {"name": "keyblock-alerts", "rules": [_rule(alert, runbooks) for alert in ALERTS]},
+    ]
+
+
+def _rule(alert: Alert, runbooks: str) -> dict[str, Any]:
+    return {
+        "alert": alert.name,
+        "expr": alert.expression,
+        "for": alert.lasting,
+        "labels": {"severity": alert.severity},
+        "annotations": {
+            "summary": alert.summary,
+            "description": alert.description,
+            "runbook_url": f"{runbooks.rstrip('/')}/{alert.runbook}.md",
+        },
+    }
+
+
+def rules_yaml(runbooks: str = RUNBOOKS) -> str:
+    """The PrometheusRule that the operator reads."""
+    resource = {
+        "apiVersion": "monitoring.coreos.com/v1",
+        "kind": "PrometheusRule",
+        "metadata": {"name": "keyblock", "labels": {"app.kubernetes.io/name": "keyblock"}},
+        "spec": {"groups": groups(runbooks)},
+    }
+    written: str = yaml.safe_dump(resource, sort_keys=False, width=120, allow_unicode=True)
+    return f"# Written by `python -m k8s.monitoring` from k8s/monitoring/rules.py.\n{written}"

@@ -1,0 +1,139 @@
+"""The rules before promtool: they are right, and each alert fires where it should and is quiet where it should be."""
+
+import subprocess
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+import yaml
+
+from k8s.monitoring.rules import ALERTS, groups
+from service.metrics import TABLE
+from tests.programs import need
+
+POD = 'namespace="n", pod="p"'
+MODEL = f'{POD}, model="m"'
+
+
+class Case(NamedTuple):
+    """Series by the minute, as promtool writes them, and when to look."""
+
+    at: str
+    series: dict[str, str]
+
+
+def requests(at: str, ok: str, **others: str) -> Case:
+    name = TABLE["requests"].name
+    counted = {f'{name}{{{POD}, outcome="{outcome}"}}': values for outcome, values in {"ok": ok, **others}.items()}
+    return Case(at, counted)
+
+
+def answers(at: str, quick: int, of: int) -> Case:
+    name, minutes = TABLE["latency"].name, 2000
+    return Case(
+        at, {f'{name}_bucket{{{MODEL}, le="2.5"}}': f"0+{quick}x{minutes}", f"{name}_count{{{MODEL}}}": f"0+{of}x{minutes}"}
+    )
+
+
+def gauge(key: str, at: str, values: str, labels: str = POD) -> Case:
+    return Case(at, {f"{TABLE[key].name}{{{labels}}}": values})
+
+
+def deadlines(at: str, degraded: int = 0, **outcomes: int) -> Case:
+    counted = {f'{TABLE["deadlines"].name}{{{MODEL}, outcome="{outcome}"}}': f"0+{n}x90" for outcome, n in outcomes.items()}
+    return Case(at, {**counted, f"{TABLE['degraded_requests'].name}{{{MODEL}}}": f"0+{degraded}x90"})
+
+
+def batches(at: str, failed: str, split: str) -> Case:
+    name = TABLE["batches"].name
+    return Case(at, {f'{name}{{{MODEL}, outcome="failed"}}': failed, f'{name}{{{MODEL}, outcome="split"}}': split})
+
+
+def store(at: str, up: str, errors: str) -> Case:
+    counted = f'{TABLE["store_errors"].name}{{{POD}, why="unavailable"}}'
+    return Case(at, {f"{TABLE['store_up'].name}{{{POD}}}": up, counted: errors})
+
+
+FIRING = {
+    "KeyBlockErrorBudgetBurnsFast": requests("90m", "0+90x120", failed="0+2x120"),
+    "KeyBlockErrorBudgetBurnsSlowly": requests("4h", "0+996x300", refused="0+4x300"),
+    "KeyBlockLatencyBudgetBurnsFast": answers("90m", 80, 100),
+    "KeyBlockLatencyBudgetBurnsSlowly": answers("4h", 96, 100),
+    "KeyBlockQueueOld": gauge("queue_age", "15m", "6+1x20", MODEL),
+    "KeyBlockRefuses": requests("20m", "0+95x30", refused="0+5x30"),
+    "KeyBlockProviderFellBack": gauge("fell_back", "10m", "1x20", MODEL),
+    "KeyBlockReadinessFlaps": gauge("ready", "12m", "1 0 1 0 1 0 1 1x20"),
+    "KeyBlockNotReady": gauge("ready", "15m", "0x30"),
+    "KeyBlockGone": Case("10m", {"up": "1x20"}),
+    "KeyBlockDeadlinesDegrade": deadlines("60m", degraded=30, met=100),
+    "KeyBlockDeadlinesMissed": deadlines("60m", met=95, missed=5),
+    "KeyBlockBatchesFail": batches("15m", "0+1x30", "0x30"),
+    "KeyBlockStoreAway": store("10m", "0x20", "0+4x20"),
+}
+QUIET: dict[str, list[Case]] = {
+    "KeyBlockErrorBudgetBurnsFast": [
+        requests("90m", "0+9990x120", failed="0+2x120"),
+        requests("70m", "0+90x120", failed="0+10x20 200x100"),  # it was bad, and is over
+        requests("90m", "0+90x120", failed="0x120", invalid="0+90x120", cancelled="0+50x120"),  # the clients' doing
+        requests("90m", "0x120", failed="0x120"),  # nobody asks
+    ],
+    "KeyBlockErrorBudgetBurnsSlowly": [requests("4h", "0+9995x300", refused="0+5x300")],
+    "KeyBlockLatencyBudgetBurnsFast": [answers("90m", 95, 100)],
+    "KeyBlockLatencyBudgetBurnsSlowly": [answers("4h", 995, 1000)],
+    "KeyBlockQueueOld": [gauge("queue_age", "15m", "9 9 0 9 9 9 0 9 9 9 0 9 9 9 0 9 9", MODEL)],  # it drains each time
+    "KeyBlockRefuses": [requests("20m", "0+995x30", refused="0+5x30")],
+    "KeyBlockProviderFellBack": [gauge("fell_back", "10m", "0x20", MODEL)],
+    "KeyBlockReadinessFlaps": [gauge("ready", "12m", "0 0 1x20"), gauge("ready", "12m", "1 1 1 0 0 1x20")],
+    "KeyBlockNotReady": [gauge("ready", "15m", "0 0 0 0 0 1x30")],
+    "KeyBlockGone": [gauge("build", "10m", "1x20", MODEL)],
+    "KeyBlockDeadlinesDegrade": [deadlines("60m", degraded=10, met=100)],
+    "KeyBlockDeadlinesMissed": [deadlines("60m", met=50, late=50)],
+    "KeyBlockBatchesFail": [batches("15m", "0x30", "0+1x30")],
+    "KeyBlockStoreAway": [store("10m", "0x20", "0x20"), store("10m", "1x20", "0 3 3x20")],  # no store; back again
+}
+
+
+def promtool(*arguments: str | Path) -> str:
+    ran = subprocess.run([need("promtool", "prometheus"), *map(str, arguments)], capture_output=True, text=True, check=False)
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    return ran.stdout
+
+
+@pytest.fixture
+def rules(tmp_path: Path) -> Path:
+    """The groups alone, as promtool reads them."""
+    path = tmp_path / "rules.yaml"
+    path.write_text(yaml.safe_dump({"groups": groups()}), encoding="utf-8")
+    return path
+
+
+def case(alert: str, given: Case, fires: bool) -> dict[str, Any]:
+    asked = f'count(ALERTS{{alertname="{alert}", alertstate="firing"}})'
+    samples = [{"labels": "{}", "value": 1}] if fires else []
+    return {
+        "name": f"{alert} {'fires' if fires else 'is quiet'}",
+        "interval": "1m",
+        "input_series": [{"series": name, "values": values} for name, values in given.series.items()],
+        "promql_expr_test": [{"expr": asked, "eval_time": given.at, "exp_samples": samples}],
+    }
+
+
+def test_the_rules_are_right(rules: Path) -> None:
+    assert "SUCCESS" in promtool("check", "rules", rules)
+
+
+@pytest.mark.parametrize("alert", [alert.name for alert in ALERTS])
+def test_an_alert_fires_when_it_should_and_only_then(alert: str, rules: Path, tmp_path: Path) -> None:
+    cases = [case(alert, FIRING[alert], True), *(case(alert, given, False) for given in QUIET[alert])]
+    path = tmp_path / "cases.yaml"
+    path.write_text(yaml.safe_dump({"rule_files": [str(rules)], "evaluation_interval": "1m", "tests": cases}), encoding="utf-8")
+    assert "SUCCESS" in promtool("test", "rules", path)
+
+
+def test_promtool_would_tell(rules: Path, tmp_path: Path) -> None:
+    """A quiet case where it fires is found."""
+    path = tmp_path / "cases.yaml"
+    wrong = case("KeyBlockNotReady", FIRING["KeyBlockNotReady"], False)
+    path.write_text(yaml.safe_dump({"rule_files": [str(rules)], "evaluation_interval": "1m", "tests": [wrong]}), encoding="utf-8")
+    with pytest.raises(AssertionError, match="FAILED"):
+        promtool("test", "rules", path)

@@ -1,0 +1,110 @@
+"""What is made from the table of metrics is up to date, and names what there is."""
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+import yaml
+from grafana_foundation_sdk.cog.encoder import JSONEncoder
+from grafana_foundation_sdk.cog.plugins import register_default_plugins
+from grafana_foundation_sdk.models.dashboard import Dashboard
+
+from k8s.monitoring.__main__ import written
+from k8s.monitoring.boards import BOARDS
+from k8s.monitoring.grafana import COLUMNS, VARIABLES, dashboard_json, places
+from k8s.monitoring.panels import Board, Kind, Panel, Unit
+from k8s.monitoring.rules import ALERTS, RUNBOOKS
+from service.metrics import TABLE
+from tests.conftest import ROOT
+
+RUNBOOK_PAGES = ROOT / "docs" / "runbooks"
+NAMES = re.compile(r"\b(?:keyblock|process)_[a-z_]+")
+ALL_PANELS = [(board, panel) for board in BOARDS for panel in board.panels]
+
+
+@pytest.mark.parametrize("path", written(), ids=lambda path: path.name)
+def test_what_is_written_is_up_to_date(path: Path) -> None:
+    assert path.read_text(encoding="utf-8") == written()[path], "run: python -m k8s.monitoring"
+
+
+@pytest.mark.parametrize("board", BOARDS, ids=lambda board: board.name)
+def test_a_dashboard_is_all_that_grafanas_schema_knows(board: Board) -> None:
+    """Read into the SDK's types, which are made from Grafana's schema, and written again, nothing is lost."""
+    register_default_plugins()
+    given = json.loads(dashboard_json(board))
+    assert json.loads(json.dumps(Dashboard.from_json(given), cls=JSONEncoder)) == given
+    assert given["uid"] == board.name
+    assert given["schemaVersion"] >= 39
+
+
+def test_a_field_that_grafana_does_not_know_would_be_found() -> None:
+    given = json.loads(dashboard_json(BOARDS[0]))
+    given["panels"][1]["fieldConfig"]["defaults"]["unti"] = "s"
+    assert json.loads(json.dumps(Dashboard.from_json(given), cls=JSONEncoder)) != given
+
+
+@pytest.mark.parametrize("board", BOARDS, ids=lambda board: board.name)
+def test_variables_choose_source_namespace_pod_and_model(board: Board) -> None:
+    variables = json.loads(dashboard_json(board))["templating"]["list"]
+    assert [variable["name"] for variable in variables] == ["datasource", *VARIABLES]
+    assert [variable["type"] for variable in variables] == ["datasource", "query", "query", "query"]
+
+
+@pytest.mark.parametrize(("board", "panel"), ALL_PANELS, ids=[f"{b.name}: {p.title}" for b, p in ALL_PANELS])
+def test_every_panel_is_described_and_asks_for_what_is_chosen(board: Board, panel: Panel) -> None:
+    assert len(panel.description) > 30
+    assert panel.description.endswith((".", ")"))
+    assert isinstance(panel.unit, Unit)
+    assert panel.queries
+    for query in panel.queries:
+        assert query.expression.count("$namespace") == query.expression.count("$pod") >= 1
+    if len(panel.queries) > 1 or panel.kind in (Kind.LINES, Kind.STACKED):
+        assert all(query.legend for query in panel.queries) or len(panel.queries) == 1
+
+
+@pytest.mark.parametrize("board", BOARDS, ids=lambda board: board.name)
+def test_panels_fill_their_lines_and_do_not_overlap(board: Board) -> None:
+    for row in board.rows:
+        taken = [(x, y) for p in places(row.panels, 0) for x in range(p.x, p.x + p.w) for y in range(p.y, p.y + p.h)]
+        assert len(set(taken)) == len(taken) == COLUMNS * (max(y for _, y in taken) + 1)
+
+
+def test_every_metric_is_used_by_a_panel_or_an_alert() -> None:
+    used = " ".join(text for path, text in written().items() if path.suffix in (".json", ".yaml"))
+    assert {row.name for row in TABLE.values() if row.name not in used} == set()
+
+
+def test_nothing_is_named_that_is_not_measured() -> None:
+    texts = {path: text for path, text in written().items() if path.suffix in (".json", ".yaml")}
+    texts |= {path: path.read_text(encoding="utf-8") for path in RUNBOOK_PAGES.glob("*.md")}
+    known = {row.name for row in TABLE.values()} | {"process_cpu_seconds_total", "process_resident_memory_bytes"}
+    known |= {f"{row.name}_{part}" for row in TABLE.values() if row.kind == "histogram" for part in ("bucket", "sum", "count")}
+    known |= {"keyblock_not_served", "keyblock_slow"}  # recorded
+    assert {name for text in texts.values() for name in NAMES.findall(text)} - known == set()
+
+
+def test_every_alert_has_a_runbook_which_knows_it() -> None:
+    for alert in ALERTS:
+        page = (RUNBOOK_PAGES / f"{alert.runbook}.md").read_text(encoding="utf-8")
+        assert f"`{alert.name}`" in page
+        headings = re.findall(r"^## (.+)$", page, re.MULTILINE)
+        assert headings == ["What it means", "Look", "Do"]
+    assert {path.stem for path in RUNBOOK_PAGES.glob("*.md")} == {alert.runbook for alert in ALERTS}
+
+
+def test_runbooks_name_settings_that_exist() -> None:
+    from service.settings import Settings
+
+    named = {
+        name for path in RUNBOOK_PAGES.glob("*.md") for name in re.findall(r"KEYBLOCK_([A-Z_]+)", path.read_text(encoding="utf-8"))
+    }
+    assert {name.lower() for name in named} - set(Settings.model_fields) == set()
+
+
+def test_alerts_point_to_where_the_runbooks_are() -> None:
+    (rules,) = (text for path, text in written("https://wiki.example.org/books/").items() if path.name == "rules.yaml")
+    groups = yaml.safe_load(rules)["spec"]["groups"]
+    urls = {rule["annotations"]["runbook_url"] for group in groups for rule in group["rules"] if "alert" in rule}
+    assert urls == {f"https://wiki.example.org/books/{alert.runbook}.md" for alert in ALERTS}
+    assert RUNBOOKS.endswith("docs/runbooks")
