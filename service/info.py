@@ -102,7 +102,7 @@ async def metrics(request: Request) -> Response:
     """Prometheus metrics, or OpenMetrics where the scraper asks for it."""
     ranker = ranker_of(request)
     ranker.engine.measure([model.name for model in ranker.models])
-    await ranker.beside(ranker.gpus.measure, large=False)
+    ranker.gpus.measure()
     ranker.metrics.set("ready", ranker.engine.ready)
     ranker.metrics.set("in_flight", ranker.admission.load.requests)
     ranker.metrics.set("wait", ranker.admission.wait_seconds())

@@ -100,7 +100,7 @@ class SentTracing(Tracing):
             {"service.name": os.environ.get("OTEL_SERVICE_NAME", "keyblock"), "service.version": __version__}
         )
         self._provider = TracerProvider(resource=resource, shutdown_on_exit=False)
-        self._provider.add_span_processor(BatchSpanProcessor(OTLPSpanExporter(f"{endpoint.rstrip('/')}/{PATH}")))
+        self._provider.add_span_processor(BatchSpanProcessor(OTLPSpanExporter(_with_path(endpoint))))
         self._tracer = self._provider.get_tracer("keyblock", __version__)
         self._propagator = TraceContextTextMapPropagator()
 
@@ -119,6 +119,11 @@ class SentTracing(Tracing):
         closing = threading.Thread(target=self._provider.shutdown, name="traces-close", daemon=True)
         closing.start()
         closing.join(FLUSH_SECONDS)
+
+
+def _with_path(endpoint: str) -> str:
+    base = endpoint.rstrip("/")
+    return base if base.endswith(PATH) else f"{base}/{PATH}"
 
 
 class SpanTrace(Trace):

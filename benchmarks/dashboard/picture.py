@@ -10,11 +10,12 @@ from matplotlib.ticker import FuncFormatter, MaxNLocator
 
 from benchmarks.dashboard.prometheus import Line, Prometheus
 from k8s.monitoring.grafana import COLUMNS, places
-from k8s.monitoring.panels import Board, Kind, Panel, Query, Unit
+from k8s.monitoring.panels import MEANT, Board, Kind, Panel, Query, Unit
 
 WIDTH, UNIT_HEIGHT, DPI = 20.0, 0.36, 75  # inches, inches a grid unit
 LINES = ("#5794f2", "#73bf69", "#ff9830", "#f2495c", "#b877d9", "#fade2a", "#8ab8ff", "#96d98d")
 COLOURS = ("#37872d", "#e0752d", "#c4162a")
+MEANT_COLOURS = {"green": "#73bf69", "red": "#f2495c", "orange": "#ff9830", "blue": "#5794f2", "purple": "#b877d9"}
 INK, PALE = "#24292e", "#d8dade"
 Answers = list[tuple[Query, list[Line]]]
 
@@ -85,6 +86,10 @@ def _stat(frame: Axes, panel: Panel, answers: Answers) -> None:
         frame.text(at, 0.1, name, fontsize=9, color="#6e7178", ha="center", va="center")
 
 
+def _colour(name: str, number: int) -> str:
+    return MEANT_COLOURS[MEANT[name]] if name in MEANT else LINES[number % len(LINES)]
+
+
 def _times(line: Line, answers: Answers) -> list[float]:
     first = min(line.times[0] for _, found in answers for line in found)
     return [at - first for at in line.times]
@@ -93,21 +98,22 @@ def _times(line: Line, answers: Answers) -> list[float]:
 def _lines(axes: Axes, panel: Panel, answers: Answers) -> None:
     found = [(line.name(query.legend), line) for query, lines in answers for line in lines]
     for number, (name, line) in enumerate(found):
-        axes.plot(_times(line, answers), line.values, color=LINES[number % len(LINES)], linewidth=1.3, label=name)
+        axes.plot(_times(line, answers), line.values, color=_colour(name, number), linewidth=1.3, label=name)
     _finish(axes, panel)
     highest = max((v for _, line in found for v in line.values if isfinite(v)), default=0.0)
     for step, colour in zip(panel.steps, COLOURS[1:], strict=False):
         if step <= 1.5 * highest:
             axes.axhline(step, color=colour, linewidth=1, linestyle="--")
-    floor = 1.0 if panel.unit is Unit.SHARE and not (panel.steps and panel.steps[0] < 0.01) else 1e-9
-    axes.set_ylim(0, max(1.08 * highest, floor))
+    whole = panel.unit is Unit.SHARE and not (panel.steps and panel.steps[0] < 0.01)
+    axes.set_ylim(0, max(1.08 * highest, 1.0) if whole else 1.08 * highest or 1.0)
 
 
 def _stacked(axes: Axes, panel: Panel, answers: Answers) -> None:
     found = [(line.name(query.legend), line) for query, lines in answers for line in lines]
     times = sorted({at for _, line in found for at in _times(line, answers)})
     values = [np.nan_to_num(np.interp(times, _times(line, answers), line.values, left=0, right=0)) for _, line in found]
-    axes.stackplot(times, values, labels=[name for name, _ in found], colors=LINES, alpha=0.75, linewidth=0)
+    colours = [_colour(name, number) for number, (name, _) in enumerate(found)]
+    axes.stackplot(times, values, labels=[name for name, _ in found], colors=colours, alpha=0.75, linewidth=0)
     _finish(axes, panel)
 
 
@@ -119,7 +125,7 @@ def _finish(axes: Axes, panel: Panel) -> None:
     handles, labels = axes.get_legend_handles_labels()
     named = [(handle, label) for handle, label in zip(handles, labels, strict=True) if label]
     if named:
-        place = {"loc": "upper left", "bbox_to_anchor": (-0.08, -0.12), "ncols": min(len(named), 7)}
+        place = {"loc": "upper left", "bbox_to_anchor": (-0.08, -0.12), "ncols": min(len(named), 6)}
         axes.legend(
             *zip(*named, strict=True), fontsize=8.5, frameon=False, labelcolor=INK, handlelength=1.2, columnspacing=1, **place
         )

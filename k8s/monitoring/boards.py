@@ -134,12 +134,7 @@ TIME = Row(
             "documents that are not in the cache; model with what the replica computes on.",
             Kind.STACKED,
             Unit.SECONDS,
-            [
-                Query(
-                    f"{rate('stages', ['stage'], suffix='_sum')} / on () group_left () {ANSWERED}",
-                    "{{stage}}",
-                )
-            ],
+            [Query(f"{rate('stages', suffix='_sum', stage=f'={stage}')} / {ANSWERED}", stage) for stage in STAGES],
             12,
         ),
         Panel(

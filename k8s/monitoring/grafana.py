@@ -11,7 +11,7 @@ from grafana_foundation_sdk.models import dashboard as models
 from grafana_foundation_sdk.models import heatmap as heatmap_models
 from grafana_foundation_sdk.models.prometheus import PromQueryFormat
 
-from k8s.monitoring.panels import Board, Kind, Panel, Query, Unit
+from k8s.monitoring.panels import MEANT, Board, Kind, Panel, Query, Unit
 from service.metrics import TABLE
 
 SOURCE = models.DataSourceRef(type_val="prometheus", uid="${datasource}")
@@ -110,6 +110,13 @@ def _stat(panel: Panel) -> stat.Panel:
     )
 
 
+def _meant(panel: Panel) -> dict[str, str]:
+    """The colours of the names that its lines may have."""
+    legends = [query.legend for query in panel.queries]
+    by_label = any("{{outcome}}" in legend or "{{how}}" in legend for legend in legends)
+    return {name: colour for name, colour in MEANT.items() if by_label or name in legends}
+
+
 def _lines(panel: Panel) -> timeseries.Panel:
     made = (
         timeseries.Panel()
@@ -120,6 +127,10 @@ def _lines(panel: Panel) -> timeseries.Panel:
         .legend(common.VizLegendOptions().show_legend(True).placement(shapes.LegendPlacement.BOTTOM))
         .tooltip(common.VizTooltipOptions().mode(shapes.TooltipDisplayMode.MULTI).sort(shapes.SortOrder.DESCENDING))
     )
+    for name, colour in _meant(panel).items():
+        made = made.override_by_name(
+            name, [models.DynamicConfigValue(id_val="color", value={"mode": "fixed", "fixedColor": colour})]
+        )
     if panel.unit is Unit.SHARE:
         made = made.axis_soft_max(0.01 if panel.steps and panel.steps[0] < 0.01 else 1)
     if panel.steps:

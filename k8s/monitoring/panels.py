@@ -26,6 +26,17 @@ class Unit(StrEnum):
     BATCHES_A_SECOND = "suffix: batches/s"
 
 
+MEANT = {  # what is good is green wherever it stands, and what is bad red
+    **dict.fromkeys(("ok", "met"), "green"),
+    **dict.fromkeys(("failed", "missed", "order"), "red"),
+    **dict.fromkeys(("refused", "late", "split", "selector"), "orange"),
+    "invalid": "blue",
+    "cancelled": "purple",
+    "tokens": "blue",
+    "padding": "orange",
+}
+
+
 class Query(NamedTuple):
     """An expression, and what its lines are called: Grafana fills in {{label}}."""
 

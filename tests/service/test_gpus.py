@@ -1,9 +1,11 @@
+import threading
 from types import SimpleNamespace
 
 import pytest
 
 from service.gpus import Gpus
 from service.metrics import Metrics
+from tests.service.faults import wait_for
 
 
 class NVMLError(Exception):
@@ -33,9 +35,29 @@ class Driver(SimpleNamespace):
 def test_what_the_driver_tells_is_told_in_base_units() -> None:
     metrics = Metrics()
     Gpus(metrics, Driver()).measure()
+    wait_for(lambda: metrics.registry.get_sample_value("keyblock_gpu_utilization_ratio", {"gpu": "0"}) is not None)
     names = ("keyblock_gpu_memory_used_bytes", "keyblock_gpu_memory_total_bytes", "keyblock_gpu_utilization_ratio")
     assert [metrics.registry.get_sample_value(name, {"gpu": "0"}) for name in names] == [3 << 30, 80 << 30, 0.37]
     assert metrics.registry.get_sample_value(names[0], {"gpu": "1"}) is None
+
+
+def test_a_driver_that_does_not_answer_is_not_waited_for_and_not_asked_again() -> None:
+    asked, answers = [], threading.Event()
+
+    class Lost(Driver):
+        def nvmlDeviceGetMemoryInfo(self, handle: int) -> SimpleNamespace:  # noqa: N802
+            asked.append(handle)
+            assert answers.wait(60)
+            return super().nvmlDeviceGetMemoryInfo(handle)
+
+    metrics = Metrics()
+    gpus = Gpus(metrics, Lost())
+    for _ in range(3):
+        gpus.measure()
+    wait_for(lambda: bool(asked))
+    assert asked == [0]
+    answers.set()
+    wait_for(lambda: metrics.registry.get_sample_value("keyblock_gpu_memory_used_bytes", {"gpu": "0"}) == 3 << 30)
 
 
 def test_without_a_driver_there_is_nothing() -> None:
