@@ -29,6 +29,7 @@ from keyblock.wire import (
 from service import info, playground
 from service.accounting import Accounting
 from service.admin import add_admin
+from service.costs import COST_HEADERS
 from service.documents import delete_document, get_document, put_documents
 from service.endpoint import Exchange
 from service.errors import RequestError
@@ -46,7 +47,7 @@ RERANK_PATHS = ("/rerank", "/v1/rerank", "/v2/rerank")
 JOINED_PATHS = ("/v1/v1/rerank", "/v1/v2/rerank")  # of a base with /v1 and a client that adds the version itself
 HEALTH = {"/health/live": info.live, "/health/ready": info.ready}
 OPERATIONS = (*HEALTH, "/info", "/metrics")
-EXPOSED = ["X-Request-ID", "Retry-After", "X-Degraded", "X-Compute-Tokens", "X-Total-Time", "X-Queue-Time", "X-Inference-Time"]
+EXPOSED = ["X-Request-ID", "Retry-After", "X-Degraded", "Server-Timing", *COST_HEADERS]
 ABOUT = """Reranks documents, however long, by their key blocks. `POST /rerank` speaks the native shape, which Jina's, Cohere's,
 vLLM's and Infinity's clients understand, and TEI's when `texts` takes the place of `documents`. `PUT /documents` stores documents,
 which are then ranked by their id alone."""

@@ -11,6 +11,7 @@ TIMES = {
     "queue": ["queue"],
     "inference": ["select", "model"],
 }
+COST_HEADERS = ("X-Compute-Tokens", "X-Compute-Characters", *(f"X-{name.capitalize()}-Time" for name in TIMES))
 
 
 def cost_headers(call: Call, ranking: Ranking, timings_ms: dict[str, float]) -> dict[str, str]:
