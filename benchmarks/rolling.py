@@ -28,7 +28,7 @@ import httpx
 import numpy as np
 
 from benchmarks.event_loop import free_port
-from benchmarks.performance.service import Service, make_body
+from benchmarks.performance.service import Service, ServiceError, make_body
 from benchmarks.performance.texts import Source, invented
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -257,8 +257,13 @@ def parser() -> argparse.ArgumentParser:
 
 def main(arguments: list[str] | None = None) -> int:
     """Run it; the exit code."""
+    options = parser().parse_args(arguments)
     with tempfile.TemporaryDirectory() as folder:
-        return 1 if asyncio.run(run(parser().parse_args(arguments), Path(folder))) else 0
+        try:
+            return 1 if asyncio.run(run(options, Path(folder))) else 0
+        except ServiceError as error:
+            print(error, file=sys.stderr)
+            return 2
 
 
 if __name__ == "__main__":

@@ -1,3 +1,6 @@
+import os
+import subprocess
+import sys
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -19,6 +22,26 @@ OPENVINO = pytest.param(
     ),
 )
 MakeGraph = Callable[..., Path]
+
+
+@pytest.mark.parametrize("module", ["keyblock.runtime.session", "export.graph"])
+@pytest.mark.parametrize(("given", "kept"), [(None, "1"), ("0", "0")])
+def test_nothing_is_reported_to_anybody(module: str, given: str | None, kept: str) -> None:
+    """ONNX Runtime looks for the variable when it is loaded, so it has to be there by then; who sets it has the last word."""
+    looks = f"""
+import os, sys, importlib.abc
+class Watch(importlib.abc.MetaPathFinder):
+    def find_spec(self, name, path, target=None):
+        if name == "onnxruntime":
+            print(os.environ.get("ORT_DISABLE_TELEMETRY"), flush=True)
+            os._exit(0)
+sys.meta_path.insert(0, Watch())
+import {module}
+"""
+    environment = {name: value for name, value in os.environ.items() if name != "ORT_DISABLE_TELEMETRY"}
+    environment |= {"ORT_DISABLE_TELEMETRY": given} if given is not None else {}
+    done = subprocess.run([sys.executable, "-c", looks], env=environment, capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == kept
 
 
 def batch(rows: int, length: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
