@@ -257,6 +257,7 @@ class ReloadAnswer(TypedDict):
     models: Annotated[list[str], Field(description="names of the models that are served now, the default one first")]
     loaded: Annotated[list[str], Field(description="of these, those that are new or whose bundle has changed")]
     removed: Annotated[list[str], Field(description="names that are not served any more")]
+    keys: Annotated[list[str], Field(description="names of the API keys that are in force now")]
     seconds: float
 
 

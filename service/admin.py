@@ -19,21 +19,22 @@ NOT_RELOADED = "not_reloaded"
 RELOAD_ANSWERS: dict[int | str, dict[str, Any]] = {
     200: {"model": ReloadAnswer, "description": "these models are served now"},
     **DENIALS,
-    409: {"model": ErrorBody, "description": "a bundle cannot be served; the message says why, and nothing has changed"},
+    409: {"model": ErrorBody, "description": "a bundle or a key cannot be served; the message says why, and nothing has changed"},
 }
 
 
 async def reload(request: Request) -> Response:
-    """Read the bundles again and serve them, without a request lost. Where one cannot be served, nothing changes."""
+    """Read bundles and API keys again and serve by them, without a request lost. Where one cannot be, nothing changes."""
     reloader: Reloader = request.app.state.reloader
     try:
         done = await reloader.reload()
     except ReloadError as error:
-        return error_response(RequestError(409, f"not reloaded, the old models are served on: {error}", kind=NOT_RELOADED))
+        return error_response(RequestError(409, f"not reloaded, nothing has changed: {error}", kind=NOT_RELOADED))
     answer: ReloadAnswer = {
         "models": done.models,
         "loaded": done.loaded,
         "removed": done.removed,
+        "keys": done.keys,
         "seconds": round(done.seconds, 3),
     }
     return Response(orjson.dumps(answer), media_type=JSON)

@@ -152,8 +152,8 @@ def add_documents(app: FastAPI) -> None:
     by_id = {"parameters": [{"name": "id", "in": "path", "required": True, "schema": {"type": "string"}}]}
     routes = (
         ("/documents", "PUT", put_documents, put, lines_body()),
-        ("/documents/{id:path}", "GET", get_document, get, by_id),
-        ("/documents/{id:path}", "DELETE", delete_document, delete, by_id),
+        ("/documents/{id:any}", "GET", get_document, get, by_id),
+        ("/documents/{id:any}", "DELETE", delete_document, delete, by_id),
     )
     for path, method, handler, answers, extra in routes:
         responses = answers | DOCUMENT_ERRORS
@@ -165,6 +165,7 @@ def add_health(app: FastAPI) -> None:
     """What supervisors and load balancers ask: everybody may."""
     for path, handler in HEALTH.items():
         app.add_api_route(path, handler, methods=["GET"], tags=["operations"], **_UNHEALTHY)
+        app.add_api_route(path, handler, methods=["HEAD"], include_in_schema=False)  # as some balancers and monitors ask
 
 
 def add_metrics(app: FastAPI) -> None:
@@ -215,7 +216,7 @@ def create_app(settings: Settings, ranker: Ranker | None = None) -> FastAPI:
         app.state.ranker = ranker or Ranker.load(settings)
         app.state.ranker.start()
         log.info("%s", told(app.state.keyring))
-        app.state.reloader = Reloader(app.state.ranker)
+        app.state.reloader = Reloader(app.state.ranker, app.state)
         app.state.reloader.listen()
         try:
             yield

@@ -7,6 +7,7 @@ from functools import partial
 from typing import Any
 
 import orjson
+from starlette.convertors import StringConvertor, register_url_convertor
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.types import Message
@@ -41,6 +42,15 @@ async def put_documents(request: Request) -> Response:
         await discard(request, ranker_of(request).settings)
         response.headers["connection"] = "close"
     return response
+
+
+class AnyText(StringConvertor):
+    """An id in a path: slashes and line breaks too, of which "path" would drop one at the end."""
+
+    regex = "(?s:.*)"
+
+
+register_url_convertor("any", AnyText())
 
 
 async def get_document(request: Request) -> Response:

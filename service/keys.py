@@ -14,7 +14,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
 from service.errors import RequestError
 from service.settings import Settings
@@ -54,6 +54,13 @@ class Key(BaseModel):
     sha256: str = Field(pattern="^[0-9a-fA-F]{64}$", repr=False)
     scopes: frozenset[Scope] = Field(min_length=1)
     namespace: str = Field("", pattern=f"^$|{NAME}")
+
+    @field_validator("sha256")
+    @classmethod
+    def _of_something(cls, value: str) -> str:
+        if value.lower() == hashlib.sha256().hexdigest():
+            raise ValueError("is the hash of nothing: was the key empty?")
+        return value
 
     @property
     def owns(self) -> str:
@@ -173,7 +180,7 @@ def _key(entry: Any, where: str) -> Key:
 
 def _content(path: Path) -> str:
     try:
-        return path.read_text("utf-8")
+        return path.read_text("utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
         why = error.strerror if isinstance(error, OSError) else "not UTF-8"
         raise KeysError(f"{path}: cannot be read as a file of API keys ({why})") from None

@@ -1,8 +1,8 @@
-"""New bundles in the place of those that are served, without a request lost.
+"""New bundles and API keys in the place of those that are served, without a request lost.
 
-They are read, checked and opened in a thread of their own, and warmed up on the model's thread, a run at a time between the rounds
-of requests: a request waits for one run, and what is measured is what the model can do there. Then all change at once. What is in
-flight ends with the model that it began with, whose memory is given back after the last of it.
+The bundles are read, checked and opened in a thread of their own, and warmed up on the model's thread, a run at a time between the
+rounds of requests: a request waits for one run, and what is measured is what the model can do there. Then all change at once. What
+is in flight ends with the model that it began with, whose memory is given back after the last of it.
 
 ONNX Runtime holds the interpreter lock while it opens a graph: for so long all threads wait, whichever opens it.
 """
@@ -17,10 +17,13 @@ from collections.abc import Coroutine, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple, TypeVar
 
+from starlette.datastructures import State
+
 from keyblock.bundle import Bundle, BundleError
 from keyblock.runtime.providers import ProviderError
 from keyblock.runtime.session import SessionError
 from service.engine import EngineDeadError, EngineError
+from service.keys import Keyring, KeysError, load_keys, told
 from service.loading import open_bundle, read_bundles
 from service.model import Model
 from service.models import Models
@@ -32,7 +35,7 @@ T = TypeVar("T")
 
 
 class ReloadError(Exception):
-    """The new bundles cannot be served, and the old ones still are; one clear line."""
+    """The new bundles or keys cannot be served, and the old ones still are; one clear line."""
 
 
 class Reloaded(NamedTuple):
@@ -42,20 +45,27 @@ class Reloaded(NamedTuple):
         models: names of those that are served now, the default first.
         loaded: of these, what is new or not as it was.
         removed: names that are not served any more.
+        keys: names of the API keys that are in force now.
         seconds: that it took.
     """
 
     models: list[str]
     loaded: list[str]
     removed: list[str]
+    keys: list[str]
     seconds: float
 
 
 class Reloader:
-    """Reloads, one at a time; to be made and used on the event loop."""
+    """Reloads, one at a time; to be made and used on the event loop.
 
-    def __init__(self, ranker: Ranker) -> None:
-        self._ranker = ranker
+    Args:
+        ranker: that serves the bundles.
+        state: the application's, whose `keyring` says who may ask.
+    """
+
+    def __init__(self, ranker: Ranker, state: State) -> None:
+        self._ranker, self._state = ranker, state
         self._thread = ThreadPoolExecutor(1, "reload")
         self._one_at_a_time = asyncio.Lock()
         self._next: asyncio.Task[Reloaded] | None = None
@@ -74,7 +84,7 @@ class Reloader:
         self._thread.shutdown(wait=True, cancel_futures=True)
 
     async def reload(self) -> Reloaded:
-        """Read all bundles again and serve them. Raises ReloadError: then nothing has changed.
+        """Read all bundles and keys again and serve them. Raises ReloadError: then nothing has changed.
 
         Who asks while a reload is under way gets the next one, which sees all that was there when they asked. It goes on when
         nobody waits for it any more.
@@ -110,24 +120,36 @@ class Reloader:
             except Exception as error:
                 self._ranker.metrics.add("reloads", outcome="failed")
                 raise _told(error) from None
-            self._ranker.metrics.add("reloads", outcome="ok" if reloaded.loaded or reloaded.removed else "unchanged")
             log.info("reloaded in %.1f s: serving %s; new: %s", reloaded.seconds, reloaded.models, reloaded.loaded)
             return reloaded
 
     async def _reload(self) -> Reloaded:
         began = time.perf_counter()
         old = self._ranker.models
-        models = await asyncio.get_running_loop().run_in_executor(self._thread, self._load, old)
+        keyring, models = await asyncio.get_running_loop().run_in_executor(self._thread, self._load, old)
         new = [model for model in models if model not in set(old)]
         await _warmed(new)
         self._ranker.serve(Models(models))
+        rekeyed = self._admit(keyring)
         names = [model.name for model in models]
         removed = [model.name for model in old if model.name not in names]
-        return Reloaded(names, [model.name for model in new], removed, time.perf_counter() - began)
+        self._ranker.metrics.add("reloads", outcome="ok" if new or removed or rekeyed else "unchanged")
+        held = [key.name for key in keyring.keys] if keyring else []
+        return Reloaded(names, [model.name for model in new], removed, held, time.perf_counter() - began)
 
-    def _load(self, old: Models) -> list[Model]:
-        """The models of all bundles; those whose bundle is as it was are the old ones."""
+    def _admit(self, keyring: Keyring | None) -> bool:
+        """These are the keys from now on; whether they differ from those until now."""
+        old: Keyring | None = self._state.keyring
+        if old is None or keyring is None or old.keys == keyring.keys:
+            return False
+        self._state.keyring = keyring
+        log.info("%s", told(keyring))
+        return True
+
+    def _load(self, old: Models) -> tuple[Keyring | None, list[Model]]:
+        """The keys, and the models of all bundles; those whose bundle is as it was are the old ones."""
         settings = self._ranker.settings
+        keyring = load_keys(settings)
         bundles = read_bundles(settings)
         kept = {bundle.manifest.name: model for bundle in bundles if (model := _unchanged(bundle, old)) is not None}
         opened = [open_bundle(bundle, settings) for bundle in bundles if bundle.manifest.name not in kept]
@@ -138,7 +160,7 @@ class Reloader:
         except Exception:
             _give_up([model for name, model in models.items() if name not in kept])
             raise
-        return [models[bundle.manifest.name] for bundle in bundles]
+        return keyring, [models[bundle.manifest.name] for bundle in bundles]
 
 
 async def _warmed(models: Sequence[Model]) -> None:
@@ -164,10 +186,10 @@ def _unchanged(bundle: Bundle, old: Models) -> Model | None:
 
 def _told(error: Exception) -> ReloadError:
     """One line for whoever asked, and for the log."""
-    if isinstance(error, BundleError | ProviderError | SessionError | EngineError | EngineDeadError):
+    if isinstance(error, BundleError | KeysError | ProviderError | SessionError | EngineError | EngineDeadError):
         problem = " ".join(str(error).split())
-        log.error("not reloaded, the old models are served on: %s", problem)
+        log.error("not reloaded, nothing has changed: %s", problem)
     else:
         problem = "an unexpected error; the log says more"
-        log.error("not reloaded, the old models are served on", exc_info=error)
+        log.error("not reloaded, nothing has changed", exc_info=error)
     return ReloadError(problem)

@@ -89,7 +89,7 @@ class AsyncClient:
         end = time.monotonic() + timeout
         while not await self.ready():
             if time.monotonic() > end:
-                raise TimeUpError(f"{self._calls.url}: not ready after {timeout:g} s")
+                raise TimeUpError(f"{self._calls.where}: not ready after {timeout:g} s")
             await anyio.sleep(READY_PAUSE)
 
     async def _run(self, steps: Steps[T]) -> T:

@@ -4,7 +4,7 @@
 """
 
 from collections.abc import Callable, Generator, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple, TypedDict, TypeVar
 from urllib.parse import quote, urlsplit
 from uuid import uuid4
@@ -137,7 +137,7 @@ class Calls:
     """
 
     url: str
-    api_key: str | None = None
+    api_key: str | None = field(default=None, repr=False)
     timeout: float = 60.0
     margin: float = 1.0
     retries: int = 3
@@ -155,6 +155,15 @@ class Calls:
         for name, least in {"timeout": 0.0, "margin": 0.0, "retries": 0, "max_connections": 1}.items():
             if not getattr(self, name) >= least:  # nor NaN
                 raise ValueError(f"{name} must be at least {least}, not {getattr(self, name)}")
+        for name, value in {"api_key": self.api_key or "", **(self.headers or {})}.items():  # httpx would quote the value
+            if not (value.isascii() and value.replace("\t", " ").isprintable()):
+                raise ValueError(f"{name} has a character that no header can carry, such as the end of a line")
+
+    @property
+    def where(self) -> str:
+        """The URL for messages: without a password."""
+        parts = urlsplit(self.url)
+        return parts._replace(netloc=parts.netloc.rpartition("@")[2]).geturl()
 
     def rerank(self, query: str, documents: Iterable[Given] | Given, given: RerankOptions) -> Steps[Ranking]:
         """Ask for a ranking, with as much of the deadline as is left each time."""
@@ -232,7 +241,7 @@ class Calls:
             outcome = yield self._send(method, path, budget, request_id, *packed)
             if isinstance(outcome, Answer) and 200 <= outcome.status < 300:
                 return outcome
-            again, error = _problem(outcome, budget, request_id, f"{self.url}: ")
+            again, error = _problem(outcome, budget, request_id, f"{self.where}: ")
             seconds = pause(attempt, getattr(error, "retry_after", None))
             if not again or attempt == self.retries or seconds >= budget.retry_left:
                 raise error

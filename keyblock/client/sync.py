@@ -103,7 +103,7 @@ class Client:
         end = time.monotonic() + timeout
         while not self.ready():
             if time.monotonic() > end:
-                raise TimeUpError(f"{self._calls.url}: not ready after {timeout:g} s")
+                raise TimeUpError(f"{self._calls.where}: not ready after {timeout:g} s")
             time.sleep(READY_PAUSE)
 
     def _run(self, steps: Steps[T]) -> T:

@@ -4,6 +4,7 @@ import os
 from collections.abc import Iterator
 
 import pytest
+from keyed import ENTRY
 from running import Service
 
 os.environ |= {
@@ -16,6 +17,14 @@ os.environ |= {
 @pytest.fixture(scope="session")
 def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
     service = Service(tmp_path_factory.mktemp("service") / "log")
+    yield service
+    service.stop()
+
+
+@pytest.fixture(scope="session")
+def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
+    """One that asks for the key of `keyed`."""
+    service = Service(tmp_path_factory.mktemp("guarded") / "log", API_KEYS=ENTRY)
     yield service
     service.stop()
 

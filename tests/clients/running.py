@@ -20,9 +20,15 @@ ENDLESS = b"POST /rerank HTTP/1.1\r\nhost: x\r\ncontent-length: 2\r\n\r\n{"  # i
 
 
 class Service:
-    """A running service, ready or only just alive; `stop` it."""
+    """A running service, ready or only just alive; `stop` it.
 
-    def __init__(self, log: Path, until: str = "/health/ready") -> None:
+    Args:
+        log: the file of what it prints.
+        until: what it answers before it is used.
+        more: settings.
+    """
+
+    def __init__(self, log: Path, until: str = "/health/ready", **more: object) -> None:
         with socket.create_server((HOST, 0)) as server:
             self.port = server.getsockname()[1]
         self.url = f"http://{HOST}:{self.port}"
@@ -34,6 +40,7 @@ class Service:
             "THREADS": 1,
             "MAX_REQUESTS_IN_FLIGHT": 1,
             "BODY_SECONDS": 600,
+            **more,
         }
         kept = {name: value for name, value in os.environ.items() if not name.startswith("KEYBLOCK_")}
         given = {f"KEYBLOCK_{name}": str(value) for name, value in settings.items()}

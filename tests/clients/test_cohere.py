@@ -5,7 +5,8 @@ from pathlib import Path
 
 import cohere
 import pytest
-from cohere.errors import TooManyRequestsError, UnprocessableEntityError
+from cohere.errors import TooManyRequestsError, UnauthorizedError, UnprocessableEntityError
+from keyed import KEY, UNKNOWN, WRONG
 from page import run
 from question import DOCUMENTS, QUERY, check
 from running import Service
@@ -64,6 +65,15 @@ def test_it_comes_back_when_there_is_room(service: Service, kind: type) -> None:
             model="any", query=QUERY, documents=DOCUMENTS, request_options={"max_retries": 2}
         )
     check([(result.index, result.relevance_score) for result in answer.results])
+
+
+@pytest.mark.parametrize("kind", [cohere.Client, cohere.ClientV2])
+def test_its_key_is_sent(guarded: Service, kind: type) -> None:
+    answer = kind(api_key=KEY, base_url=guarded.url).rerank(model="any", query=QUERY, documents=DOCUMENTS)
+    check([(result.index, result.relevance_score) for result in answer.results])
+    with pytest.raises(UnauthorizedError) as caught:
+        kind(api_key=WRONG, base_url=guarded.url).rerank(model="any", query=QUERY, documents=DOCUMENTS)
+    assert caught.value.body["message"].startswith(UNKNOWN)
 
 
 def test_a_service_that_warms_up_is_waited_for(tmp_path: Path) -> None:

@@ -4,30 +4,31 @@ import asyncio
 from typing import Any
 
 import pytest
-from cohere.errors import UnprocessableEntityError
+from cohere.errors import UnauthorizedError, UnprocessableEntityError
 from haystack import Document
 from haystack.utils import Secret
 from haystack_integrations.components.rankers.cohere import CohereRanker
 from haystack_integrations.components.rankers.huggingface_api import HuggingFaceTEIRanker
 from haystack_integrations.components.rankers.jina import JinaRanker
 from haystack_integrations.components.rankers.vllm import VLLMRanker
+from keyed import KEY, UNKNOWN, WRONG
 from page import run
 from question import DOCUMENTS, QUERY, check
 from running import Service
 
-KEY = Secret.from_token("any")
 FOUND = [Document(content=text, meta={"number": number}) for number, text in enumerate(DOCUMENTS)]
 
 
-def make(kind: type, base: str, **more: Any) -> Any:
+def make(kind: type, base: str, key: str = "any", **more: Any) -> Any:
     """A ranker of this kind that asks the service at this base."""
+    secret = Secret.from_token(key)
     if kind is CohereRanker:
-        return CohereRanker(api_key=KEY, api_base_url=base, **more)
+        return CohereRanker(api_key=secret, api_base_url=base, **more)
     if kind is JinaRanker:
-        return JinaRanker(api_key=KEY, base_url=f"{base}/rerank", **more)
+        return JinaRanker(api_key=secret, base_url=f"{base}/rerank", **more)
     if kind is VLLMRanker:
-        return VLLMRanker(model="any", api_key=KEY, api_base_url=base, **more)
-    return HuggingFaceTEIRanker(url=base, token=KEY, **more)
+        return VLLMRanker(model="any", api_key=secret, api_base_url=base, **more)
+    return HuggingFaceTEIRanker(url=base, token=secret, **more)
 
 
 def pairs(answer: dict[str, Any]) -> list[tuple[int, float]]:
@@ -82,6 +83,14 @@ ERRORS = {
 def test_an_error_says_what_is_wrong(service: Service, kind: type) -> None:
     with pytest.raises(ERRORS[kind], match="is empty: say what to rank the documents for"):
         make(kind, service.url).run(query=" ", documents=FOUND)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_its_key_is_sent(guarded: Service, kind: type) -> None:
+    check(pairs(make(kind, guarded.url, KEY).run(query=QUERY, documents=FOUND)))
+    error = UnauthorizedError if kind is CohereRanker else RuntimeError
+    with pytest.raises(error, match=UNKNOWN):
+        make(kind, guarded.url, WRONG).run(query=QUERY, documents=FOUND)
 
 
 @pytest.mark.parametrize("kind", [CohereRanker, HuggingFaceTEIRanker])

@@ -3,8 +3,9 @@
 from typing import Any
 
 import pytest
-from cohere.errors import UnprocessableEntityError
-from infinity_client import Client
+from cohere.errors import UnauthorizedError, UnprocessableEntityError
+from infinity_client import AuthenticatedClient, Client
+from keyed import KEY, UNKNOWN, WRONG
 from langchain_cohere import CohereRerank
 from langchain_community.document_compressors import InfinityRerank
 from langchain_core.documents import Document
@@ -53,6 +54,20 @@ def test_infinity_rerank_says_nothing_of_an_error(service: Service) -> None:
         make(InfinityRerank, service.url).compress_documents(FOUND, "")
     with service.full(), pytest.raises(TypeError):
         make(InfinityRerank, service.url).compress_documents(FOUND, QUERY)
+
+
+def test_its_key_is_sent(guarded: Service) -> None:
+    cohere = CohereRerank(model="any", cohere_api_key=KEY, base_url=guarded.url, top_n=3)
+    infinity = InfinityRerank(client=AuthenticatedClient(base_url=guarded.url, token=KEY), model="any", top_n=3)
+    for ranker in (cohere, infinity):
+        check(
+            [
+                (document.metadata["number"], document.metadata["relevance_score"])
+                for document in ranker.compress_documents(FOUND, QUERY)
+            ]
+        )
+    with pytest.raises(UnauthorizedError, match=UNKNOWN):
+        CohereRerank(model="any", cohere_api_key=WRONG, base_url=guarded.url).compress_documents(FOUND, QUERY)
 
 
 def test_it_comes_back_when_there_is_room(service: Service) -> None:

@@ -5,7 +5,8 @@ from typing import Any
 
 import litellm
 import pytest
-from litellm.exceptions import BadRequestError, RateLimitError
+from keyed import KEY, UNKNOWN, WRONG
+from litellm.exceptions import AuthenticationError, BadRequestError, RateLimitError
 from page import run
 from question import DOCUMENTS, QUERY, check
 from running import Service
@@ -13,8 +14,8 @@ from running import Service
 PROVIDERS = ["cohere", "jina_ai", "hosted_vllm", "infinity", "huggingface"]
 
 
-def ask(provider: str, base: str, documents: list[str] = DOCUMENTS, **options: Any) -> litellm.RerankResponse:
-    return litellm.rerank(f"{provider}/any", QUERY, documents, api_base=base, api_key="any", **options)
+def ask(provider: str, base: str, documents: list[str] = DOCUMENTS, key: str = "any", **options: Any) -> litellm.RerankResponse:
+    return litellm.rerank(f"{provider}/any", QUERY, documents, api_base=base, api_key=key, **options)
 
 
 def pairs(answer: litellm.RerankResponse) -> list[tuple[int, float]]:
@@ -59,6 +60,13 @@ def test_documents_come_back_where_litellm_can_read_them(service: Service, provi
 def test_an_error_says_what_is_wrong(service: Service, provider: str) -> None:
     with pytest.raises(BadRequestError, match="is empty: send at least one"):
         ask(provider, service.url, documents=[])
+
+
+@pytest.mark.parametrize("provider", PROVIDERS)
+def test_its_key_is_sent(guarded: Service, provider: str) -> None:
+    check(pairs(ask(provider, guarded.url, key=KEY)))
+    with pytest.raises(AuthenticationError, match=UNKNOWN):
+        ask(provider, guarded.url, key=WRONG)
 
 
 @pytest.mark.parametrize("provider", PROVIDERS)

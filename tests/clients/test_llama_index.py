@@ -3,7 +3,8 @@
 from typing import Any
 
 import pytest
-from cohere.errors import UnprocessableEntityError
+from cohere.errors import UnauthorizedError, UnprocessableEntityError
+from keyed import KEY, UNKNOWN, WRONG
 from llama_index.core.schema import NodeWithScore, TextNode
 from llama_index.postprocessor.cohere_rerank import CohereRerank
 from llama_index.postprocessor.tei_rerank import TextEmbeddingInference
@@ -59,6 +60,19 @@ def test_the_one_for_tei_says_nothing_of_an_error(service: Service) -> None:
         make(TextEmbeddingInference, service.url).postprocess_nodes(nodes(), query_str=" ")
     with service.full(), pytest.raises(AssertionError):
         make(TextEmbeddingInference, service.url).postprocess_nodes(nodes(), query_str=QUERY)
+
+
+def test_its_key_is_sent(guarded: Service) -> None:
+    """TEI's as it is, without "Bearer"; of a wrong one it says nothing, as of any error."""
+    for token in (KEY, f"Bearer {KEY}"):
+        ranker = TextEmbeddingInference(base_url=guarded.url, auth_token=token, top_n=3)
+        check(pairs(ranker.postprocess_nodes(nodes(), query_str=QUERY)))
+    with pytest.raises(AssertionError):
+        TextEmbeddingInference(base_url=guarded.url, auth_token=WRONG).postprocess_nodes(nodes(), query_str=QUERY)
+    cohere = CohereRerank(api_key=KEY, base_url=guarded.url, top_n=3)
+    check(pairs(cohere.postprocess_nodes(nodes(), query_str=QUERY)))
+    with pytest.raises(UnauthorizedError, match=UNKNOWN):
+        CohereRerank(api_key=WRONG, base_url=guarded.url).postprocess_nodes(nodes(), query_str=QUERY)
 
 
 def test_it_comes_back_when_there_is_room(service: Service) -> None:

@@ -145,7 +145,7 @@ def test_several_bundles_and_a_reload_by_sighup(bundle_path: Path, tmp_path: Pat
     assert process.returncode == 0
     assert "Traceback" not in log
     (told,) = (line for line in log.splitlines() if " ERROR " in line)
-    assert "not reloaded, the old models are served on: " in told
+    assert "not reloaded, nothing has changed: " in told
     assert "bundle.json: not JSON" in told
 
 

@@ -177,7 +177,7 @@ def test_a_stored_document_is_replaced_shown_and_deleted(service: Service) -> No
     assert service.rank([{"id": 7}])["meta"]["warnings"] == ["unknown ids, ranked last: '7'"]
 
 
-@pytest.mark.parametrize("name", ["a/b", "ü ?&#", "https://x.org/a?b=c", "7", "..", "x" * 512])
+@pytest.mark.parametrize("name", ["a/b", "ü ?&#", "https://x.org/a?b=c", "7", "7\n", "a\r\nb", "..", "x" * 512])
 def test_any_id_can_be_named_in_a_path(embedded: Service, name: str) -> None:
     embedded.put([{"id": name, "text": "the river"}])
     path = f"/documents/{quote(name, safe='')}"

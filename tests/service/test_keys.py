@@ -100,6 +100,7 @@ WRONG = {
     "a namespace with a colon": (json.dumps(GOOD | {"namespace": "a:b"}), "here, line 1: namespace: "),
     "a long name": (json.dumps(GOOD | {"name": "a" * 65}), "here, line 1: name: "),
     "the key in place of its hash": (json.dumps(GOOD | {"sha256": SEARCH.secret}), "here, line 1: sha256: "),
+    "the hash of nothing": (json.dumps(GOOD | {"sha256": hashlib.sha256().hexdigest()}), "here, line 1: sha256: "),
     "an unknown scope": (SHOP.entry + "\n" + json.dumps(GOOD | {"scopes": ["all"]}), "here, line 2: scopes.0: "),
     "no scope": (json.dumps(GOOD | {"scopes": []}), "here, line 1: scopes: "),
     "an unknown field": (json.dumps([GOOD, GOOD | {"key": SEARCH.secret}]), "here, entry 2: key: "),
@@ -131,7 +132,7 @@ def test_keys_that_cannot_be_told_apart_are_refused(keys: list[object], told: st
 
 def test_keys_come_from_a_setting_and_from_a_file(tmp_path: Path) -> None:
     file = tmp_path / "keys.jsonl"
-    file.write_text(f"{SHOP.entry}\n{OPS.entry}\n")
+    file.write_text(f"\ufeff{SHOP.entry}\r\n\r\n{OPS.entry}\r\n", "utf-8")  # as an editor on Windows leaves it
     assert load_keys(Settings()) is None
     keyring = load_keys(Settings(api_keys=SecretStr(SEARCH.entry), api_keys_file=file))
     assert keyring is not None

@@ -4,7 +4,9 @@ import asyncio
 import gc
 import json
 import logging
+import os
 import shutil
+import signal
 import threading
 import weakref
 from collections.abc import Callable, Iterator
@@ -16,11 +18,13 @@ import numpy as np
 import onnx
 import pytest
 from onnx import numpy_helper
+from starlette.datastructures import State
 from starlette.testclient import TestClient
 
 from keyblock.bundle import GRAPH_FILE, load_bundle, write_bundle
 from service.app import create_app
 from service.engine import Engine
+from service.keys import New, make
 from service.ranker import Ranker
 from service.reload import Reloader, ReloadError
 from service.settings import Settings
@@ -32,6 +36,7 @@ REQUEST: dict[str, Any] = {
     "documents": [f"Number {n}. " + "The river flooded the stone bridge. " * (n % 9) + "A city. " * n for n in range(12)],
     "raw_scores": True,
 }
+KEYLESS = State({"keyring": None})
 BUDGETS = {"first": (64, 256), "second": (64, 192)}  # what tells the bundles apart
 
 
@@ -88,11 +93,11 @@ def test_a_new_bundle_is_served_and_one_that_is_gone_is_not(service: Service, pl
     place.put("second", packing={"budget": 64, "budget_range": BUDGETS["second"]})
     answer = service.reload()
     assert answer.pop("seconds") > 0
-    assert answer == {"models": ["first", "second"], "loaded": ["second"], "removed": []}
+    assert answer == {"models": ["first", "second"], "loaded": ["second"], "removed": [], "keys": []}
     assert service.rank("first")["results"] == before["results"]
     assert service.rank("second")["meta"]["tokens_per_document"] == 64
     shutil.rmtree(place.folder / "first")
-    assert {**service.reload(), "seconds": None} == {"models": ["second"], "loaded": [], "removed": ["first"], "seconds": None}
+    assert service.reload()["removed"] == ["first"]
     assert service.rank("first")["model"] == "second"
     assert service.client.get("/info").json()["model"] == "second"
     build = [line for line in service.client.get("/metrics").text.splitlines() if line.startswith("keyblock_build_info{")]
@@ -177,7 +182,7 @@ def test_a_bad_bundle_leaves_the_old_ones_served(
     with caplog.at_level(logging.ERROR):
         answer = service.reload(409)
     assert answer["error"]["type"] == "not_reloaded"
-    assert answer["message"].startswith("not reloaded, the old models are served on: ")
+    assert answer["message"].startswith("not reloaded, nothing has changed: ")
     assert told in answer["message"]
     (line,) = caplog.messages
     assert told in line
@@ -294,7 +299,7 @@ def test_a_reload_goes_on_when_nobody_waits_for_it(settings: Settings, place: Pl
 
     async def work() -> None:
         ranker.start()
-        reloader = Reloader(ranker)
+        reloader = Reloader(ranker, KEYLESS)
         place.put("second")
         task = asyncio.create_task(reloader.reload())
         await asyncio.sleep(0)
@@ -315,7 +320,7 @@ def test_a_service_that_stops_ends_a_reload(settings: Settings, place: Place, mo
 
     async def work() -> None:
         ranker.start()
-        reloader = Reloader(ranker)
+        reloader = Reloader(ranker, KEYLESS)
         place.put("second")
         task = asyncio.create_task(reloader.reload())
         async with asyncio.timeout(PATIENCE):
@@ -328,6 +333,36 @@ def test_a_service_that_stops_ends_a_reload(settings: Settings, place: Place, mo
 
     asyncio.run(work())
     ranker.close()
+
+
+def test_keys_are_read_again_and_bad_ones_leave_the_old_in_force(settings: Settings, tmp_path: Path) -> None:
+    file, old, new = tmp_path / "keys.jsonl", make("old", ["rank", "admin"]), make("new", ["rank", "admin"])
+    file.write_text(old.entry)
+    app = create_app(settings.model_copy(update={"api_keys_file": file}))
+
+    def ask(key: New, path: str = "/rerank") -> Any:
+        return client.post(path, json=REQUEST, headers={"authorization": f"Bearer {key.secret}"})
+
+    with TestClient(app) as client:
+        service = Service(client, app.state.ranker)
+        wait_for(lambda: client.get("/health/ready").status_code == 200)
+        file.write_text(f"{old.entry}\n{new.entry}\n")
+        assert (ask(old).status_code, ask(new).status_code) == (200, 401), "until it is asked for"
+        assert ask(old, "/admin/reload").json()["keys"] == ["old", "new"]
+        assert (ask(old).status_code, ask(new).status_code) == (200, 200)
+        file.write_text(new.entry)
+        os.kill(os.getpid(), signal.SIGHUP)
+        assert ask(new, "/admin/reload").json()["keys"] == ["new"]
+        assert (ask(old).status_code, ask(new).status_code) == (401, 200)
+        for bad in ("", f"{new.entry}\n{{cut", f"{new.entry}\n{new.entry}"):
+            file.write_text(bad)
+            refused = ask(new, "/admin/reload")
+            assert (refused.status_code, refused.json()["error"]["type"]) == (409, "not_reloaded")
+            assert str(file) in refused.json()["message"]
+            assert (ask(old).status_code, ask(new).status_code, client.get("/info").status_code) == (401, 200, 401)
+        file.unlink()
+        assert ask(new, "/admin/reload").status_code == 409
+        assert service.count("failed") == 4
 
 
 def test_stored_documents_are_prepared_for_what_is_served_then(settings: Settings, place: Place, tmp_path: Path) -> None:

@@ -116,6 +116,12 @@ def test_headers(connect: Connect, proxy: Proxy) -> None:
     assert "secret" not in repr(client)
 
 
+def test_a_password_in_the_url_is_in_no_message(connect: Connect) -> None:
+    with pytest.raises(UnreachableError, match=r"^http://127\.0\.0\.1:1/v1: ") as caught:
+        connect("http://user:secret@127.0.0.1:1/v1", retries=0).rerank(QUERY, TEXTS)
+    assert "secret" not in str(caught.value)
+
+
 def test_documents_by_id(client: Client) -> None:
     told = client.put_documents([{"id": n, "text": text, "title": "A river"} for n, text in enumerate(TEXTS)])
     assert (told.stored, told.failed, told.errors) == (2, 0, ())
@@ -338,6 +344,9 @@ def test_what_is_no_document_is_not_put(client: Client, given: Any) -> None:
         ({"timeout": -1}, "timeout must be at least 0.0, not -1"),
         ({"timeout": float("nan")}, "timeout must be at least 0.0, not nan"),
         ({"max_connections": 0}, "max_connections must be at least 1, not 0"),
+        ({"api_key": "kb_secret\n"}, "^api_key has a character that no header can carry, such as the end of a line$"),
+        ({"api_key": "schlüssel"}, "^api_key has a character"),
+        ({"headers": {"x-team": "a\r\nb"}}, "^x-team has a character"),
     ],
 )
 def test_a_client_that_cannot_be_made(connect: Connect, options: Any, told: str) -> None:
