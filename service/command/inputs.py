@@ -144,5 +144,8 @@ def _problem(error: ValueError) -> str:
     if not isinstance(error, ValidationError):
         return str(error)
     first = error.errors(include_url=False)[0]
-    where, what = ".".join(map(str, first["loc"])), first["msg"].replace(" at line 1 column ", " at column ")
+    where, what = (
+        ".".join(map(str, first["loc"])),
+        first["msg"].removeprefix("Value error, ").replace(" at line 1 column ", " at column "),
+    )
     return f"{where}: {what}" if where else what

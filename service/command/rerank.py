@@ -28,9 +28,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "files", metavar="FILE", nargs="+", help="a text, JSON lines ({text, title?, id?}), a directory with -r, or - for stdin"
     )
-    parser.add_argument("--bundle", type=Path, help="bundle to rank with (KEYBLOCK_BUNDLE, or the embedded model)")
+    where = parser.add_mutually_exclusive_group()
+    where.add_argument("--bundle", type=Path, help="bundle to rank with (KEYBLOCK_BUNDLE, or the embedded model)")
     parser.add_argument("--model", metavar="NAME", help="of several bundles, the one to rank with (the first)")
-    parser.add_argument("--url", help=f"rank by a running service, with the API key in {API_KEY} if it is set")
+    where.add_argument("--url", help=f"rank by a running service, with the API key in {API_KEY} if it is set")
     parser.add_argument("--timeout", type=_seconds, default=60.0, help="seconds a request to the service may take (60)")
     parser.add_argument("-n", "--top", type=_count, default=10, metavar="N", help="documents to show, best first; 0 for all (10)")
     parser.add_argument("--blocks", type=_count, default=2, metavar="N", help="passages to show of each; 0 for none (2)")

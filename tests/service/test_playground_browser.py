@@ -8,6 +8,7 @@ import sys
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ import pytest
 from selenium.webdriver import Chrome, Keys
 
 from benchmarks.event_loop import free_port, wait_ready
+from service.keys import New, make
 from service.settings import DEFAULT_BUNDLE
 from tests.conftest import ROOT
 from tests.programs import need
@@ -41,17 +43,25 @@ HOSTILE = [
 HOSTILE_QUERY = """it's the "river"' <img src=x onerror="window.hit=5"> $HOME `bridge` \\ !! & $(exit 3)"""
 
 
-@pytest.fixture(scope="module")
-def url() -> Iterator[str]:
+@contextmanager
+def served(*keys: New) -> Iterator[str]:
+    """The page's address, at a service with these keys."""
     port = free_port()
     command = [sys.executable, "-m", "service.cli", "--port", str(port), "--provider", "cpu", "--bundle", str(DEFAULT_BUNDLE)]
-    process = subprocess.Popen(command, stderr=subprocess.DEVNULL)
+    environment = os.environ | {"KEYBLOCK_API_KEYS": "\n".join(key.entry for key in keys)}
+    process = subprocess.Popen(command, stderr=subprocess.DEVNULL, env=environment)
     try:
         wait_ready(port)
         yield f"http://127.0.0.1:{port}/"
     finally:
         process.kill()
         process.wait()
+
+
+@pytest.fixture(scope="module")
+def url() -> Iterator[str]:
+    with served() as url:
+        yield url
 
 
 @pytest.fixture(scope="module")
@@ -262,6 +272,29 @@ def test_a_key_is_sent_and_nowhere_kept(page: Page) -> None:
     assert page.one("#key").get_property("value") == ""
 
 
+def test_where_there_are_keys_it_asks_for_one(driver: Chrome) -> None:
+    rank, metrics = make("page", ["rank"]), make("prometheus", ["metrics"])
+    with served(rank, metrics) as url:
+        page = Page(driver, url)
+        page.open()
+        assert page.texts("#problem, #serving") == ["", ""], "that /info needs a key too is nothing to complain of"
+        page.one("#try").click()
+        page.wait(lambda: page.one("#problem").is_displayed())
+        assert page.texts("#problem")[0].startswith("401: an API key is needed")
+        assert focused(page) == "key"
+        page.press(metrics.secret)
+        page.press_with_control(Keys.ENTER)
+        page.wait(lambda: page.texts("#problem")[0].startswith("403: the API key 'prometheus' may not do this"))
+        page.one("#key").clear()
+        page.one("#key").send_keys(rank.secret)
+        page.press_with_control(Keys.ENTER)
+        page.wait(lambda: page.all(".card"))
+        assert not page.one("#problem").is_displayed()
+        assert len(page.all(".card")) == len(SAMPLE["documents"])
+        page.press(Keys.TAB)
+        page.wait(lambda: "minilm" in page.texts("#serving")[0])
+
+
 def test_nothing_is_fetched_from_elsewhere(page: Page) -> None:
     page.one("#try").click()
     page.wait(lambda: page.all(".card"))
@@ -403,11 +436,15 @@ def test_a_document_of_megabytes_leaves_the_page_quick(page: Page, url: str) -> 
 
 
 def test_nothing_sticks_out_on_a_phone(page: Page) -> None:
-    phone = {"width": 390, "height": 844, "deviceScaleFactor": 2, "mobile": True}
+    phone: dict[str, Any] = {"width": 390, "height": 844, "deviceScaleFactor": 2, "mobile": True}
     page.driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", phone)
     try:
+        place = "const box = document.getElementById(arguments[0]).getBoundingClientRect(); return [box.top, box.bottom]"
+        tried, query, rank = (page.run(place, name) for name in ("try", "query", "rank"))
+        assert 0 < tried[1] < query[0] < rank[1] < phone["height"], "what to press first comes first, and the rest is in sight"
         page.one("#try").click()
         page.wait(lambda: page.all(".card"))
+        assert page.run(place, "query")[0] < page.run(place, "answer")[0]
         assert page.run("return document.documentElement.scrollWidth") == 390
     finally:
         page.driver.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
