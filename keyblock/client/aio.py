@@ -15,7 +15,7 @@ from keyblock.client.calls import DEFAULT_URL, Answer, Calls, ClientOptions, Fai
 from keyblock.client.errors import KeyBlockError, TimeUpError
 from keyblock.client.results import Ranking, StoredDocument, StoreReport
 from keyblock.client.transport import READY_PAUSE, Timeouts, failure, limits
-from keyblock.client.uploads import Batch, Line, Upload
+from keyblock.client.uploads import Batch, Line, Upload, check_several
 
 T = TypeVar("T")
 
@@ -45,6 +45,7 @@ class AsyncClient:
 
     async def put_documents(self, documents: Iterable[Line] | AsyncIterable[Line]) -> StoreReport:
         """See Client; the documents may come from an async iterator."""
+        check_several(documents)
         upload = Upload()
         if isinstance(documents, AsyncIterable):
             async for document in documents:

@@ -13,7 +13,7 @@ from keyblock.client.calls import DEFAULT_URL, Answer, Calls, ClientOptions, Fai
 from keyblock.client.errors import KeyBlockError, TimeUpError
 from keyblock.client.results import Ranking, StoredDocument, StoreReport
 from keyblock.client.transport import READY_PAUSE, Timeouts, failure, limits
-from keyblock.client.uploads import Batch, Line, Upload
+from keyblock.client.uploads import Batch, Line, Upload, check_several
 
 T = TypeVar("T")
 
@@ -63,6 +63,7 @@ class Client:
         A wrong one stops no other: see the report. Each request has the client's timeout. Raises KeyBlockError, whose `stored`
         says how many are stored before the request that failed.
         """
+        check_several(documents)
         upload = Upload()
         for document in documents:
             self._put(upload, upload.add(document))

@@ -15,6 +15,12 @@ SHOWN = 20  # wrong documents that a report names, as the service does of one re
 Line = Mapping[str, Any] | wire.DocumentLine | wire.Document
 
 
+def check_several(documents: object) -> None:
+    """Raises TypeError for one document, whose fields or letters would be taken for documents."""
+    if isinstance(documents, str | bytes | Mapping | wire.DocumentLine | wire.Document):
+        raise TypeError(f"documents must be several, in a list or another iterable, not one {type(documents).__name__}")
+
+
 @dataclass(frozen=True, slots=True)
 class Batch:
     """Documents of one request, as JSON lines.

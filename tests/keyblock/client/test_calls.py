@@ -329,6 +329,13 @@ def test_an_upload_cut_short_says_what_is_stored(connect: Connect, proxy: Proxy,
     assert caught.value.stored == 2
 
 
+@pytest.mark.parametrize("given", [{"id": 1, "text": "x"}, "x", Document(text="x")])
+def test_one_document_is_not_several(connect: Connect, given: Any) -> None:
+    """Its fields or letters would be put, and refused one by one."""
+    with pytest.raises(TypeError, match="documents must be several"):
+        connect("http://127.0.0.1:1").put_documents(given)
+
+
 @pytest.mark.parametrize("given", [b"bytes", 7, None])
 def test_what_is_no_document_is_not_put(client: Client, given: Any) -> None:
     with pytest.raises(TypeError, match=r"documents\[1\] must be"):
