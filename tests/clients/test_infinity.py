@@ -3,10 +3,11 @@
 import asyncio
 
 import pytest
-from infinity_client import Client
+from infinity_client import AuthenticatedClient, Client
 from infinity_client.api.default import rerank
 from infinity_client.errors import UnexpectedStatus
 from infinity_client.models import HTTPValidationError, RerankInput, ReRankResult
+from keyed import KEY, UNKNOWN, WRONG
 from page import run
 from question import DOCUMENTS, QUERY, check
 from running import Service
@@ -49,6 +50,15 @@ def test_an_error_says_what_is_wrong(service: Service) -> None:
     answer = ask(service.url, documents=[])
     assert isinstance(answer, HTTPValidationError)
     assert [(error.loc, error.msg) for error in answer.detail] == [(["body", "documents"], "is empty: send at least one document")]
+
+
+def test_its_key_is_sent(guarded: Service) -> None:
+    body = RerankInput(query=QUERY, documents=DOCUMENTS)
+    answer = rerank.sync(client=AuthenticatedClient(base_url=guarded.url, token=KEY), body=body)
+    check([(result.index, result.relevance_score) for result in answer.results])
+    wrong = AuthenticatedClient(base_url=guarded.url, token=WRONG, raise_on_unexpected_status=True)
+    with pytest.raises(UnexpectedStatus, match=UNKNOWN):
+        rerank.sync(client=wrong, body=body)
 
 
 def test_it_says_that_the_service_is_busy_where_it_is_asked_to_raise(service: Service) -> None:

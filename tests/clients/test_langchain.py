@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 from cohere.errors import UnauthorizedError, UnprocessableEntityError
-from infinity_client import AuthenticatedClient, Client
+from infinity_client import Client
 from keyed import KEY, UNKNOWN, WRONG
 from langchain_cohere import CohereRerank
 from langchain_community.document_compressors import InfinityRerank
@@ -57,8 +57,10 @@ def test_infinity_rerank_says_nothing_of_an_error(service: Service) -> None:
 
 
 def test_its_key_is_sent(guarded: Service) -> None:
+    """InfinityRerank takes a Client and no AuthenticatedClient: the header is given by hand."""
     cohere = CohereRerank(model="any", cohere_api_key=KEY, base_url=guarded.url, top_n=3)
-    infinity = InfinityRerank(client=AuthenticatedClient(base_url=guarded.url, token=KEY), model="any", top_n=3)
+    client = Client(base_url=guarded.url, headers={"Authorization": f"Bearer {KEY}"})
+    infinity = InfinityRerank(client=client, model="any", top_n=3)
     for ranker in (cohere, infinity):
         check(
             [
