@@ -14,7 +14,6 @@ from starlette.types import Message
 
 from keyblock.prepared import PreparedDocument
 from keyblock.wire import NOTHING_STORED, Deletion, StoredAnswer, StoredText, WrongLine
-from service import unpacking
 from service.account import account_of
 from service.admission import Place
 from service.endpoint import GONE
@@ -22,7 +21,7 @@ from service.errors import RequestError, ending, some, unexpected
 from service.info import ranker_of
 from service.lines import Given, LineReader, Report
 from service.namespaces import namespace_of
-from service.parsing import declared_bytes, discard, encoding_of
+from service.parsing import check_encoding, declared_bytes, discard
 from service.ranker import Ranker
 from service.responses import JSON, error_response
 from service.store.base import Item
@@ -155,8 +154,7 @@ class Upload:
     async def respond(self) -> Response:
         """Store what can be stored. Raises RequestError, saying what is stored nevertheless, and ClientDisconnect."""
         library = _library(self._ranker)
-        if not unpacking.known(encoding := encoding_of(self._request)):
-            raise RequestError(415, f"content-encoding {encoding[:40]!r} is not supported: send gzip, zstd or plain JSON lines")
+        encoding = check_encoding(self._request, "JSON lines")
         with self._ranker.admission.enter(min(declared_bytes(self._request) or HELD, HELD)) as place:
             try:
                 await self._store(library, LineReader(encoding, self._ranker.settings, self._report), place)

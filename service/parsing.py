@@ -28,9 +28,11 @@ _BOM = b"\xef\xbb\xbf"
 
 async def check_head(request: Request, limits: Limits) -> None:
     """Raise RequestError for a body that is not going to be read: 415 for its encoding, 413 for its declared length."""
-    if not unpacking.known(encoding := encoding_of(request)):
+    try:
+        check_encoding(request)
+    except RequestError:
         await discard(request, limits)
-        raise RequestError(415, f"content-encoding {encoding[:40]!r} is not supported: send gzip, zstd or plain JSON")
+        raise
     if declared_bytes(request) > limits.max_body_bytes:
         await discard(request, limits)
         raise _too_large(limits)
@@ -68,6 +70,13 @@ async def read_body(request: Request, limits: Limits, grown: Callable[[int], obj
 def asked_first(request: Request) -> bool:
     """Whether the client waits for a word before it sends its body (Expect: 100-continue)."""
     return "expect" in request.headers
+
+
+def check_encoding(request: Request, plain: str = "JSON") -> str:
+    """The content-encoding. Raises RequestError 415 where it is none that is read."""
+    if not unpacking.known(encoding := encoding_of(request)):
+        raise RequestError(415, f"content-encoding {encoding[:40]!r} is not supported: send gzip, zstd or plain {plain}")
+    return encoding
 
 
 def encoding_of(request: Request) -> str:
