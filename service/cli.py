@@ -18,7 +18,7 @@ from service.logs import configure_logs
 from service.ranker import Ranker
 from service.settings import Settings
 from service.store.base import StoreError
-from service.terminal import Terminal
+from service.terminal import Terminal, outlived
 
 PROGRAM = "keyblock-serve"
 BAD_START = 2  # exit code
@@ -51,9 +51,9 @@ def configure(settings: Settings) -> None:
     """What holds for the whole process: logging, and how its threads share the processors and the interpreter."""
     configure_logs(settings.log_level, settings.log_format)
     signal.signal(signal.SIGTERM, _stop)
-    terminal = Terminal()
-    # while loading; later it asks for a reload: see Reloader.listen
-    signal.signal(signal.SIGHUP, lambda number, frame: _stop(number, frame) if terminal.closed else None)
+    if not outlived():  # else it is ignored while loading, and later asks for a reload: see Reloader.listen
+        terminal = Terminal()
+        signal.signal(signal.SIGHUP, lambda number, frame: _stop(number, frame) if terminal.closed else None)
     sys.setswitchinterval(SWITCH_SECONDS)
     os.environ.setdefault("RAYON_NUM_THREADS", str(settings.n_threads))  # the tokenizer's threads
 

@@ -1,20 +1,26 @@
 """Why SIGHUP came: somebody asks for a reload, or the terminal that the service was started from was closed."""
 
 import os
+import signal
 
 TERMINAL = "/dev/tty"
 
 
 class Terminal:
-    """The terminal of this process, if it has one."""
+    """The terminal that this process ends with, if there is one; to be made before SIGHUP is handled."""
 
     def __init__(self) -> None:
-        self._was_there = _is_there()
+        self._matters = _is_there() and not outlived()
 
     @property
     def closed(self) -> bool:
-        """Whether it is gone since; never where there was none."""
-        return self._was_there and not _is_there()
+        """Whether it is gone since; never where there was none, or the service outlives it."""
+        return self._matters and not _is_there()
+
+
+def outlived() -> bool:
+    """Whether whoever started this has said that it goes on without the terminal, as nohup does."""
+    return signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
 
 
 def _is_there() -> bool:

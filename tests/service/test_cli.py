@@ -111,6 +111,11 @@ def metrics(port: int) -> bytes:
     return content
 
 
+def reloads(told: bytes) -> float:
+    """Of all outcomes."""
+    return sum(float(line.split()[-1]) for line in told.splitlines() if line.startswith(b"keyblock_reloads_total"))
+
+
 def budget(port: int, model: str | None = None) -> int:
     """What tells the bundles of these tests apart."""
     status, answer = post(port, json.dumps(json.loads(GOOD) | {"model": model}).encode())
@@ -167,6 +172,27 @@ def test_a_terminal_that_is_closed_ends_it_as_ever(bundle_path: Path) -> None:
         process.send_signal(signal.SIGHUP)
         wait_for(lambda: b'keyblock_reloads_total{outcome="unchanged"} 1.0' in metrics(port))
         os.close(ours)
+        assert process.wait(PATIENCE) == 0
+    finally:
+        process.kill()
+        process.wait()
+
+
+def test_nohup_outlives_the_terminal_and_is_reloaded_by_sighup_as_ever(bundle_path: Path) -> None:
+    port = free_port()
+    start = command("--port", str(port), "--bundle", str(bundle_path), "--provider=cpu")
+    ours, theirs = os.openpty()
+    nohup = [sys.executable, "-c", IN_A_TERMINAL, "/usr/bin/env", "nohup"]
+    process = subprocess.Popen([*nohup, *start], stdin=theirs, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    os.close(theirs)
+    try:
+        wait_ready(port)
+        os.close(ours)
+        for _ in range(2):  # the terminal's own may have come as well
+            before = metrics(port)
+            process.send_signal(signal.SIGHUP)
+            wait_for(lambda before=before: reloads(metrics(port)) > reloads(before))  # type: ignore[misc]
+        process.send_signal(signal.SIGTERM)
         assert process.wait(PATIENCE) == 0
     finally:
         process.kill()
