@@ -38,7 +38,7 @@ class Encoder:
         pace: of all the model's graphs, a token.
 
     Attributes:
-        most_rows: of a batch, by length; found out in the warm-up.
+        most_rows: of a batch, by length; found out in the warm-up, and lowered where memory does not do any more.
     """
 
     def __init__(self, graph: batching.Scorer, model: str, tokenizer: Tokenizer, pace: Pace) -> None:
@@ -66,6 +66,11 @@ class Encoder:
         outputs = self.graph.score(ids, types, mask)[: len(batch.positions)]
         self.pace.measured(mask.size, time.perf_counter() - started)
         return outputs, mask.size
+
+    def too_large(self, batch: batching.Batch) -> None:
+        """Memory did not do for a batch: the next ones of its length are smaller from the start."""
+        most = max(half.rows for half in batching.halves(batch))
+        self.most_rows[batch.length] = min(self.most_rows[batch.length], most)
 
     def first_runs(self, longest: int, caps: Caps) -> Iterator[None]:
         """Run it in every shape that it may meet, for sequences of up to so many tokens; yields after each run."""

@@ -260,7 +260,7 @@ class Engine:
         finally:
             self._busy_since = None
         self._metrics.observe("batch_seconds", seconds, model=encoder.model)
-        self._metrics.observe("batch_fill", len(members) / encoder.most_rows[batch.length], model=encoder.model)
+        self._metrics.observe("batch_fill", len(members) / max(encoder.most_rows[batch.length], batch.rows), model=encoder.model)
         self._count(encoder, members, n_fed)
         self._enter(members, outputs)
         for job in jobs:
@@ -273,6 +273,8 @@ class Engine:
         """Run a failed batch in smaller ones: they may fit the memory, and one sequence at fault takes no others down."""
         log.warning("a batch of %d x %d tokens failed and is run in halves: %s", batch.rows, batch.length, error)
         self._metrics.add("batches", model=encoder.model, outcome="split")
+        if isinstance(error, batching.BatchTooLargeError):
+            encoder.too_large(batch)
         for half in batching.halves(batch):
             part, members = members[: len(half.positions)], members[len(half.positions) :]
             if not all(ticket.job.over for ticket in part):

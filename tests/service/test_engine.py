@@ -194,6 +194,19 @@ def test_a_batch_too_large_for_the_memory_is_split(engine: One, faulty: Faulty, 
         done(submit(engine, packed))  # some have 128 tokens alone
 
 
+def test_a_batch_too_large_for_the_memory_is_not_tried_again_and_again(engine: One, faulty: Faulty, packed: list[Packed]) -> None:
+    longest = max(packed, key=lambda p: len(p.ids))
+    faulty.fault, faulty.memory = OutOfMemoryError("failed to allocate"), 128
+    done(submit(engine, [longest] * 40))
+    assert engine.model.ranker.most_rows[128] == 1
+    assert engine.model.ranker.most_rows[32] == CAP // 32, "of other lengths nothing was seen"
+    split, tried = count(engine, "batches", outcome="split"), len(faulty.shapes)
+    done(submit(engine, [longest] * 40))
+    assert count(engine, "batches", outcome="split") == split <= 6
+    assert len(faulty.shapes) == tried + 40
+    assert engine.alive
+
+
 def test_a_warm_up_finds_out_how_large_batches_may_be(
     graphs: Graphs, faulty: Faulty, pipeline: Pipeline, session: Session, packed: list[Packed]
 ) -> None:
