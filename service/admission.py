@@ -36,15 +36,17 @@ class Admission:
         limits: of what may be in flight.
         ahead: what the model has to do before it is done with a newcomer.
         metrics: counts refusals.
+        pace: seconds that the fastest model takes for a token: before its body is read, a newcomer may be asking that one.
     """
 
-    def __init__(self, limits: Limits, ahead: SecondsAhead, metrics: Metrics) -> None:
+    def __init__(self, limits: Limits, ahead: SecondsAhead, metrics: Metrics, pace: Callable[[], float] = lambda: 1.0) -> None:
         self.load = Load()
         self._limits = limits
         self._ahead = ahead
         self._metrics = metrics
         self._unqueued: dict[Place, float] = {}  # seconds of those that the model does not have yet
-        self._seconds_a_byte = Pace()  # whichever model it is that they ask
+        self._pace = pace
+        self._tokens_a_byte = Pace()  # whichever model it is that they ask
 
     def wait_seconds(self, own: float = math.inf) -> float:
         """How long a newcomer with so many seconds of its own waits for others; by default until all that is in flight is done."""
@@ -59,7 +61,7 @@ class Admission:
             RequestError: 429, with the seconds after which to try again.
         """
         load, limits = self.load, self._limits
-        self.check_wait(self._seconds_a_byte.estimate(n_bytes))
+        self.check_wait(self._tokens_a_byte.estimate(n_bytes) * self._pace())
         if load.requests >= limits.max_requests_in_flight:
             raise self._refusal("requests", f"{load.requests} requests are in flight, which is the limit")
         place = Place(self)
@@ -92,11 +94,11 @@ class Admission:
         """The model has its work now, and counts it itself."""
         self._unqueued.pop(place, None)
 
-    def reads(self, place: "Place", n_bytes: int, seconds: float) -> None:
+    def reads(self, place: "Place", n_bytes: int, seconds: float, pace: float) -> None:
         """It has so many bytes of text (0 where most of it is stored), and is going to take the model about so many seconds."""
         self._unqueued[place] = seconds
-        if n_bytes:
-            self._seconds_a_byte.measured(n_bytes, seconds)
+        if n_bytes and pace:
+            self._tokens_a_byte.measured(n_bytes, seconds / pace)
 
     def _refusal(self, why: str, problem: str, seconds: float | None = None) -> RequestError:
         """Where counts are too large, half of what is in flight is to be done first."""
@@ -131,18 +133,25 @@ class Place:
             self._admission.load.bytes += more
             self._held.bytes = n_bytes
 
-    def reads(self, n_documents: int, seconds: float, *, hurried: bool, by_text: bool = True) -> None:
+    def reads(self, n_documents: int, seconds: float, *, hurried: bool, by_text: bool = True, pace: float = 1.0) -> None:
         """It asks for so many documents, which are going to take the model about so many seconds.
 
         Raises RequestError 429 when there is no room, or others keep it waiting for too long; the latter not where it is hurried:
-        it has a deadline, and is answered in time with what can be done. By text: they are for the bytes that it has sent.
+        it has a deadline, and is answered in time with what can be done.
+
+        Args:
+            n_documents: that it asks for.
+            seconds: of the model.
+            hurried: whether it has a deadline.
+            by_text: whether they are for the bytes that it has sent.
+            pace: of the model that it asks for, seconds a token.
         """
         self._admission.check_documents(n_documents)
         if not hurried:
             self._admission.check_wait(seconds)
         self._held.documents = n_documents
         self._admission.load.documents += n_documents
-        self._admission.reads(self, self._held.bytes if by_text else 0, seconds)
+        self._admission.reads(self, self._held.bytes if by_text else 0, seconds, pace)
 
     def queued(self) -> None:
         """The model has its work now, and counts it itself."""

@@ -191,6 +191,7 @@ class Metrics:
         for collector in (ProcessCollector, PlatformCollector, GCCollector):
             collector(registry=self.registry)
         self._model = ""
+        self._gone: set[str] = set()  # models: what ends late of theirs would bring their series back
         self._counters: dict[str, Counter] = {}
         self._gauges: dict[str, Gauge] = {}
         self._histograms: dict[str, Histogram] = {}
@@ -202,6 +203,7 @@ class Metrics:
         """The same instruments for one model."""
         view = copy.copy(self)
         view._model = model
+        self._gone.discard(model)
         view._show(key for key, row in TABLE.items() if MODEL in row.labels)
         return view
 
@@ -210,22 +212,26 @@ class Metrics:
         self._instrument(key).remove_by_labels(labels)
 
     def forget_model(self) -> None:
-        """The model is served no more: none of its series is told any longer."""
+        """The model is served no more: none of its series is told any longer, whatever still ends, until its name is back."""
+        self._gone.add(self._model)
         for key, row in TABLE.items():
             if MODEL in row.labels:
                 self.forget(key, **{MODEL: self._model})
 
     def add(self, key: str, amount: float = 1, **labels: str) -> None:
         """Count."""
-        self._child(self._counters, key, labels).inc(amount)
+        if (child := self._child(self._counters, key, labels)) is not None:
+            child.inc(amount)
 
     def set(self, key: str, value: float, **labels: str) -> None:
         """Set a gauge."""
-        self._child(self._gauges, key, labels).set(value)
+        if (child := self._child(self._gauges, key, labels)) is not None:
+            child.set(value)
 
     def observe(self, key: str, value: float, trace_id: str | None = None, **labels: str) -> None:
         """Add to a histogram; with the id of a trace as an exemplar of its bucket."""
-        self._child(self._histograms, key, labels).observe(value, None if trace_id is None else {"trace_id": trace_id})
+        if (child := self._child(self._histograms, key, labels)) is not None:
+            child.observe(value, None if trace_id is None else {"trace_id": trace_id})
 
     def _build(self, key: str, row: Metric) -> None:
         labels = tuple(row.labels)
@@ -249,7 +255,8 @@ class Metrics:
     def _instrument(self, key: str) -> Counter | Gauge | Histogram:
         return self._counters.get(key) or self._gauges.get(key) or self._histograms[key]
 
-    def _child(self, instruments: Mapping[str, T], key: str, labels: dict[str, str]) -> T:
+    def _child(self, instruments: Mapping[str, T], key: str, labels: dict[str, str]) -> T | None:
+        """The series; none of a model that is gone."""
         instrument, row = instruments[key], TABLE[key]
         if not row.labels:
             if labels:
@@ -260,4 +267,4 @@ class Metrics:
         for label, value in labels.items():
             if (known := row.labels.get(label)) and value not in known:
                 raise ValueError(f"{row.name}: the label {label} has no value {value!r}, only {', '.join(known)}")
-        return instrument.labels(**labels)
+        return None if labels.get(MODEL) in self._gone else instrument.labels(**labels)

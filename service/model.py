@@ -1,7 +1,6 @@
 """One model: a bundle at work, with all that is between a call and its ranking."""
 
 import logging
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
@@ -22,7 +21,7 @@ from service.loading import Opened
 from service.metrics import Metrics
 from service.pace import Pace
 from service.plan import Plan, Work, make_plan
-from service.preparation import Preparer, sizes
+from service.preparation import Preparer, Threads, sizes
 from service.ranking import Candidate, Ranking, ScoredBy, preranking, rank
 from service.settings import Settings
 from service.stages import Stages
@@ -59,7 +58,7 @@ class Shared:
     Attributes:
         engine: the one thread that runs their graphs.
         cache: prepared documents.
-        pool: threads that prepare.
+        threads: that prepare.
         library: stored documents; none: requests for them are refused.
     """
 
@@ -67,7 +66,7 @@ class Shared:
     metrics: Metrics
     engine: Engine
     cache: DocumentCache
-    pool: ThreadPoolExecutor
+    threads: Threads
     library: Library | None
 
 
@@ -90,10 +89,10 @@ class Model:
         self.bundle, self.choice = opened.bundle, opened.choice
         self.name = self.bundle.manifest.name
         self.load_seconds = opened.seconds
-        self.metrics = shared.metrics.of(self.name)
         self.fingerprint = bytes.fromhex(preparation_fingerprint(self.bundle.pipeline, self.bundle.path / TOKENIZER_FILE))
         self.bundle.check_files()  # all that was read, graphs and fingerprint too, was of this bundle
-        self.preparer = Preparer(self.bundle.pipeline, shared.cache, shared.pool, shared.metrics, self.fingerprint)
+        self.metrics = shared.metrics.of(self.name)
+        self.preparer = Preparer(self.bundle.pipeline, shared.cache, shared.threads, shared.metrics, self.fingerprint)
         self.instance = shared.engine.add(self.name, opened.graphs, self.bundle.pipeline)
         self._fed = Pace()  # tokens for each one that a sequence a document has
         self._fusion = self.bundle.manifest.pipeline.fusion
@@ -109,7 +108,8 @@ class Model:
         budget = self._budget(call)
         work = self._work(call)
         hurry = self._hurry(call)
-        place.reads(len(call.documents), work.own_seconds(budget), hurried=hurry is not None, by_text=library is None)
+        hurried, by_text = hurry is not None, library is None
+        place.reads(len(call.documents), work.own_seconds(budget), hurried=hurried, by_text=by_text, pace=work.model_pace)
         packing = self.bundle.manifest.pipeline.packing
         plan = Plan(budget) if hurry is None else make_plan(budget, packing, stages.began, hurry, work)
         query = await self._query(call)

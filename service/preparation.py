@@ -1,7 +1,8 @@
 """From texts to model inputs, in threads beside the event loop, a slice of documents at a time.
 
-A request has a few slices in hand at once and no more, so a large one leaves room for others, and one whose client has gone
-stops at the next slice. The tokenizer gives the interpreter lock back while it works; the rest of a slice is short.
+A request has a few slices in hand at once and no more, and large ones have threads of their own: however many they are, no small
+one waits behind them. One whose client has gone stops at the next slice. The tokenizer gives the interpreter lock back while it
+works; the rest of a slice is short.
 
 A learned selector takes two rounds: `shortlists` says what the model is to score, and with the logits of that `selected` goes on.
 """
@@ -11,7 +12,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from typing import NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -52,13 +53,34 @@ def slices(chars_of: Sequence[int], most_chars: int = SLICE_CHARS) -> Iterator[r
         yield range(start, len(chars_of))
 
 
+class Threads:
+    """That prepare: large requests, however many, keep no small one waiting.
+
+    Args:
+        number: of those for each.
+    """
+
+    def __init__(self, number: int) -> None:
+        self._small = ThreadPoolExecutor(number, "prepare")
+        self._large = ThreadPoolExecutor(number, "prepare-large")
+
+    async def run(self, work: Callable[..., T], *arguments: Any, large: bool = False) -> T:
+        """Do the work in one of them."""
+        return await asyncio.get_running_loop().run_in_executor(self._large if large else self._small, work, *arguments)
+
+    def close(self) -> None:
+        """Stop them after the work in hand."""
+        for pool in (self._small, self._large):
+            pool.shutdown(wait=True, cancel_futures=True)
+
+
 class Preparer:
     """Prepares the candidates of a request.
 
     Args:
         pipeline: the bundle's.
         cache: documents seen before, by whichever pipeline.
-        pool: threads to work in.
+        threads: to work in.
         metrics: counts the cache's hits.
         fingerprint: of the preparation, at most 16 bytes; pipelines of one fingerprint prepare alike.
 
@@ -67,19 +89,19 @@ class Preparer:
     """
 
     def __init__(
-        self, pipeline: Pipeline, cache: DocumentCache, pool: ThreadPoolExecutor, metrics: Metrics, fingerprint: bytes = b""
+        self, pipeline: Pipeline, cache: DocumentCache, threads: Threads, metrics: Metrics, fingerprint: bytes = b""
     ) -> None:
         self.pace, self._choosing_pace = Pace(), Pace()
         self._pipeline = pipeline
         self._fingerprint = fingerprint
         self._cache = cache
-        self._pool = pool
+        self._threads = threads
         self._metrics = metrics
         self._empty = pipeline.prepare_document("")
 
     async def query(self, text: str) -> PreparedQuery:
         """Prepare the query."""
-        return await asyncio.get_running_loop().run_in_executor(self._pool, self._pipeline.prepare_query, text)
+        return await self._threads.run(self._pipeline.prepare_query, text)
 
     async def candidates(
         self, query: PreparedQuery, documents: Documents, budget: int, until: float | None = None
@@ -149,18 +171,18 @@ class Preparer:
             prepared = self._pipeline.prepare_documents(texts[part], titles[part])
             return [keep(number, document) for number, document in zip(numbers, prepared, strict=True)]
 
-        made = await self._in_slices([len(text) for text in texts], work, None, Pace())
+        made = await self._in_slices([len(text) for text in texts], work, None, Pace(), aside=True)
         return [one for one in made if one is not None]
 
     async def _in_slices(
-        self, chars_of: Sequence[int], work: Callable[[range], list[T]], until: float | None, pace: Pace
+        self, chars_of: Sequence[int], work: Callable[[range], list[T]], until: float | None, pace: Pace, *, aside: bool = False
     ) -> list[T | None]:
-        """What `work` makes of all documents, in their order; `chars_of` as for `slices`.
+        """What `work` makes of all documents, in their order; `chars_of` as for `slices`; aside: as of a large request.
 
         None for what is not done when time is up, which is not waited for, or would not be done in time by this pace.
         """
-        loop = asyncio.get_running_loop()
         found: list[T | None] = [None] * len(chars_of)
+        large = aside or sum(chars_of) > SLICES_IN_HAND * SLICE_CHARS
         todo = slices(chars_of, SLICE_CHARS if until is None else _slice_chars(until, pace))
 
         async def one_after_the_other() -> None:
@@ -171,7 +193,8 @@ class Preparer:
                 if until is not None and (now >= until or (not first and now + pace.estimate(chars) > until)):
                     continue
                 first = False
-                found[numbers.start : numbers.stop] = await loop.run_in_executor(self._pool, _timed, work, numbers, chars, pace)
+                made = await self._threads.run(_timed, work, numbers, chars, pace, large=large)
+                found[numbers.start : numbers.stop] = made
 
         with suppress(TimeoutError):
             async with asyncio.timeout(None if until is None else until - time.perf_counter()), asyncio.TaskGroup() as group:

@@ -16,7 +16,7 @@ from service.loading import Opened, open_bundle, read_bundles
 from service.metrics import Metrics
 from service.model import Model, Shared
 from service.models import Models
-from service.preparation import SLICES_IN_HAND
+from service.preparation import SLICES_IN_HAND, Threads
 from service.settings import Settings
 from service.store.base import DocumentStore
 from service.store.library import Library
@@ -46,13 +46,13 @@ class Ranker:
         self.metrics = Metrics()
         self.engine = Engine(Caps(settings.token_cap, settings.batch_ms / 1000, settings.hung_seconds), self.metrics)
         self.gpus = Gpus(self.metrics)
-        self.admission = Admission(settings, self.engine.backlog, self.metrics)
+        self.admission = Admission(settings, self.engine.backlog, self.metrics, self._fastest)
         self._edge = ThreadPoolExecutor(EDGE_THREADS, "edge")
         self._edge_of_large = ThreadPoolExecutor(EDGE_THREADS, "edge-large")
-        self._pool = ThreadPoolExecutor(max(settings.n_threads, SLICES_IN_HAND + 1), "prepare")  # no request ever has all of it
+        self._threads = Threads(max(settings.n_threads, SLICES_IN_HAND))
         self.library = None if store is None else Library(store, b"", settings.store_ttl_seconds, self.metrics)
         cache = DocumentCache(settings.cache_bytes)
-        self._shared = Shared(settings, self.metrics, self.engine, cache, self._pool, self.library)
+        self._shared = Shared(settings, self.metrics, self.engine, cache, self._threads, self.library)
         self.models = Models([])
         self.serve(Models([self.model(one) for one in opened]))
 
@@ -83,6 +83,10 @@ class Ranker:
             self.library.fingerprint = models.default.fingerprint
         self.models = models
 
+    def _fastest(self) -> float:
+        """Seconds that the fastest model takes for a token."""
+        return min((model.instance.pace.seconds for model in self.models), default=0.0)
+
     def start(self) -> None:
         """Start the model's thread, which warms up before anything is ready."""
         self.engine.start()
@@ -90,8 +94,9 @@ class Ranker:
     def close(self) -> None:
         """Stop the threads; what still waits fails."""
         self.engine.close()
-        for pool in (self._edge, self._edge_of_large, self._pool):
+        for pool in (self._edge, self._edge_of_large):
             pool.shutdown(wait=True, cancel_futures=True)
+        self._threads.close()
         if self.library is not None:
             self.library.close()
 

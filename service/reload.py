@@ -120,7 +120,8 @@ class Reloader:
             except Exception as error:
                 self._ranker.metrics.add("reloads", outcome="failed")
                 raise _told(error) from None
-            log.info("reloaded in %.1f s: serving %s; new: %s", reloaded.seconds, reloaded.models, reloaded.loaded)
+            told_of = reloaded.seconds, reloaded.models, reloaded.loaded, reloaded.removed
+            log.info("reloaded in %.1f s: serving %s; new: %s; gone: %s", *told_of)
             return reloaded
 
     async def _reload(self) -> Reloaded:
@@ -128,7 +129,7 @@ class Reloader:
         old = self._ranker.models
         keyring, models = await asyncio.get_running_loop().run_in_executor(self._thread, self._load, old)
         new = [model for model in models if model not in set(old)]
-        await _warmed(new)
+        await self._warmed(new)
         self._ranker.serve(Models(models))
         rekeyed = self._admit(keyring)
         names = [model.name for model in models]
@@ -158,23 +159,24 @@ class Reloader:
             for one in opened:
                 models[one.bundle.manifest.name] = self._ranker.model(one)
         except Exception:
-            _give_up([model for name, model in models.items() if name not in kept])
+            self._give_up([model for name, model in models.items() if name not in kept])
             raise
         return keyring, [models[bundle.manifest.name] for bundle in bundles]
 
+    async def _warmed(self, models: Sequence[Model]) -> None:
+        """Wait until all are; what fails one ends the warm-up of the others. Raises EngineError or EngineDeadError."""
+        try:
+            await asyncio.gather(*(asyncio.wrap_future(model.instance.warmed) for model in models))
+        except BaseException:
+            self._give_up(models)
+            raise
 
-async def _warmed(models: Sequence[Model]) -> None:
-    """Wait until all are; what fails one ends the warm-up of the others. Raises EngineError or EngineDeadError."""
-    try:
-        await asyncio.gather(*(asyncio.wrap_future(model.instance.warmed) for model in models))
-    except BaseException:
-        _give_up(models)
-        raise
-
-
-def _give_up(models: Sequence[Model]) -> None:
-    for model in models:
-        model.instance.warmed.cancel()
+    def _give_up(self, models: Sequence[Model]) -> None:
+        """They are not going to be served: neither their warm-up goes on, nor does a metric tell of a name that nobody serves."""
+        for model in models:
+            model.instance.warmed.cancel()
+            if self._ranker.models.get(model.name) is None:
+                model.metrics.forget_model()
 
 
 def _unchanged(bundle: Bundle, old: Models) -> Model | None:

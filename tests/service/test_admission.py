@@ -34,7 +34,7 @@ def test_what_is_in_flight_is_counted_until_it_is_left() -> None:
 
 @given(st.lists(st.tuples(st.integers(0, 10**6), st.integers(1, 2000), st.booleans()), max_size=20), st.randoms())
 def test_nothing_is_left_of_what_has_gone(requests: list[tuple[int, int, bool]], random: object) -> None:
-    work = admission()
+    work = admission(max_wait_ms=10**9, max_backlog_ms=10**9)
     places: list[Place] = []
     for n_bytes, n_documents, queued in requests:
         place = work.enter(n_bytes)
@@ -82,6 +82,17 @@ def test_a_small_request_is_let_in_beside_a_huge_one() -> None:
     with work.enter(0) as hurried:  # a length that was not declared
         hurried.reads(1000, 100.0, hurried=True)
         assert work.load.documents == 1000
+
+
+def test_the_requests_of_a_slow_model_do_not_refuse_those_of_a_fast_one() -> None:
+    """All have 100 bytes and 50 tokens; the slow model takes 1 s for a token, the fast one 1 ms; much waits for the slow one."""
+    work = Admission(Limits(max_backlog_ms=10**6), lambda own: min(40.0, own), Metrics(), lambda: 0.001)
+    with work.enter(100) as slow:
+        slow.reads(10, 50.0, hurried=True, pace=1.0)
+        with work.enter(100) as fast:
+            fast.reads(10, 0.05, hurried=False, pace=0.001)
+        with work.enter(100) as another, pytest.raises(RequestError, match="it would wait 90"):
+            another.reads(10, 50.0, hurried=False, pace=1.0)
 
 
 def test_documents_are_counted_once_they_are_known() -> None:

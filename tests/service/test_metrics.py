@@ -41,6 +41,21 @@ def test_metrics_of_two_models_share_a_registry_and_tell_them_apart() -> None:
     assert value("keyblock_tokens_total", {MODEL: "second"}) == 0
 
 
+def test_what_ends_late_of_a_model_that_is_gone_brings_nothing_back() -> None:
+    metrics = Metrics()
+    value = metrics.registry.get_sample_value
+    old = metrics.of("one")
+    old.forget_model()
+    old.add("tokens", 5)
+    old.observe("batch_seconds", 0.1)
+    metrics.set("queued", 3, model="one")
+    assert not [s for family in metrics.registry.collect() for s in family.samples if s.labels.get(MODEL)]
+    with pytest.raises(ValueError, match="has no value"):
+        old.add("batches", outcome="teapot")
+    metrics.of("one").add("tokens", 7)
+    assert value("keyblock_tokens_total", {MODEL: "one"}) == 7
+
+
 def test_counters_are_there_from_the_start() -> None:
     metrics = Metrics().of("m")
     for row in TABLE.values():

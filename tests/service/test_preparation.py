@@ -2,7 +2,6 @@ import asyncio
 import threading
 import time
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -13,7 +12,7 @@ from keyblock.pipeline import Pipeline, PipelineConfig
 from service.cache import DocumentCache
 from service.call import Documents
 from service.metrics import TABLE, Metrics
-from service.preparation import SLICE_CHARS, SLICE_DOCUMENTS, Preparer, Shortlisted, slices
+from service.preparation import SLICE_CHARS, SLICE_DOCUMENTS, Preparer, Shortlisted, Threads, slices
 from service.ranking import UNREAD, Candidate, candidate
 from tests.service.faults import PATIENCE
 
@@ -31,9 +30,10 @@ def test_slices_cover_everything_once_within_their_bounds(sizes: list[int]) -> N
 
 
 @pytest.fixture
-def pool() -> Iterator[ThreadPoolExecutor]:
-    with ThreadPoolExecutor(2) as pool:
-        yield pool
+def threads() -> Iterator[Threads]:
+    threads = Threads(2)
+    yield threads
+    threads.close()
 
 
 def prepare(preparer: Preparer, texts: list[str], titles: list[str], budget: int = 128) -> list[Candidate]:
@@ -49,9 +49,9 @@ def lookups(metrics: Metrics, outcome: str) -> float:
 
 
 @pytest.mark.parametrize("capacity", [0, 1 << 24])
-def test_equals_the_pipeline_document_by_document(pipeline: Pipeline, pool: ThreadPoolExecutor, capacity: int) -> None:
+def test_equals_the_pipeline_document_by_document(pipeline: Pipeline, threads: Threads, capacity: int) -> None:
     """In slices, from the cache or not: the token ids are those of the plain pipeline, in the order given."""
-    preparer = Preparer(pipeline, DocumentCache(capacity), pool, Metrics())
+    preparer = Preparer(pipeline, DocumentCache(capacity), threads, Metrics())
     query = pipeline.prepare_query("river bridge")
     for _ in range(2):
         found = prepare(preparer, TEXTS, TITLES, budget=64)
@@ -66,25 +66,56 @@ def test_equals_the_pipeline_document_by_document(pipeline: Pipeline, pool: Thre
                 assert np.array_equal(packed.ids, alone.ids)
 
 
-def test_documents_seen_before_are_found(pipeline: Pipeline, pool: ThreadPoolExecutor) -> None:
+def test_documents_seen_before_are_found(pipeline: Pipeline, threads: Threads) -> None:
     metrics = Metrics()
-    preparer = Preparer(pipeline, DocumentCache(1 << 24), pool, metrics)
+    preparer = Preparer(pipeline, DocumentCache(1 << 24), threads, metrics)
     prepare(preparer, ["river", "bridge", "river"], ["", "", ""])
     assert (lookups(metrics, "hit"), lookups(metrics, "miss")) == (1, 2)  # the duplicate is prepared once
     prepare(preparer, ["bridge", "stone", "river"], ["", "", "T"])
     assert (lookups(metrics, "hit"), lookups(metrics, "miss")) == (2, 4)
 
 
-def test_a_failing_slice_fails_its_request_and_no_other(pipeline: Pipeline, pool: ThreadPoolExecutor) -> None:
-    preparer = Preparer(pipeline, DocumentCache(0), pool, Metrics())
+def test_a_failing_slice_fails_its_request_and_no_other(pipeline: Pipeline, threads: Threads) -> None:
+    preparer = Preparer(pipeline, DocumentCache(0), threads, Metrics())
     with pytest.raises(ExceptionGroup):
         prepare(preparer, ["river", b"no text"], ["", ""])  # type: ignore[list-item]
     assert len(prepare(preparer, ["river"], [""])) == 1
 
 
-def test_a_cancelled_request_stops_at_the_next_slice(pipeline: Pipeline, pool: ThreadPoolExecutor) -> None:
+def test_many_large_requests_keep_no_small_one_waiting(
+    pipeline: Pipeline, threads: Threads, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Every thread there is for large ones hangs; documents that are stored count among them."""
+    preparer = Preparer(pipeline, DocumentCache(0), threads, Metrics())
+    go_on, prepared = threading.Event(), Pipeline.prepare_documents
+    text = "The river flooded the bridge. " * 100
+
+    def slowly(self: Pipeline, texts: list[str], titles: list[str]) -> object:
+        assert len(texts) == 1 or go_on.wait(PATIENCE)
+        return prepared(self, texts, titles)
+
+    monkeypatch.setattr(Pipeline, "prepare_documents", slowly)
+
+    async def work() -> list[Candidate]:
+        query = await preparer.query("river")
+        large = [preparer.candidates(query, Documents([text] * 200, [""] * 200, [None] * 200), 96) for _ in range(3)]
+        stored = preparer.stored([text] * 4, [""] * 4, lambda number, _: number)
+        waiting = [asyncio.ensure_future(one) for one in (*large, stored)]
+        try:
+            async with asyncio.timeout(PATIENCE):
+                return await preparer.candidates(await preparer.query("river"), Documents([text], [""], [None]), 96)
+        finally:
+            assert not any(one.done() for one in waiting)
+            go_on.set()
+            await asyncio.gather(*waiting)
+
+    (found,) = asyncio.run(work())
+    assert found.read
+
+
+def test_a_cancelled_request_stops_at_the_next_slice(pipeline: Pipeline, threads: Threads) -> None:
     metrics = Metrics()
-    preparer = Preparer(pipeline, DocumentCache(1 << 28), pool, metrics)
+    preparer = Preparer(pipeline, DocumentCache(1 << 28), threads, metrics)
     texts = [f"{number} river bridge stone city. " * 1000 for number in range(400)]
 
     async def work() -> None:
@@ -97,17 +128,17 @@ def test_a_cancelled_request_stops_at_the_next_slice(pipeline: Pipeline, pool: T
             await task
 
     asyncio.run(work())
-    pool.shutdown()
+    threads.close()
     assert lookups(metrics, "miss") < 200
 
 
 @pytest.mark.parametrize("capacity", [0, 1 << 24])
 @pytest.mark.parametrize("keep", [0, 2])
-def test_the_two_rounds_of_a_learned_selector(pipeline: Pipeline, pool: ThreadPoolExecutor, keep: int, capacity: int) -> None:
+def test_the_two_rounds_of_a_learned_selector(pipeline: Pipeline, threads: Threads, keep: int, capacity: int) -> None:
     """Each document gets its own logits back, whatever slice it was in."""
     config = PipelineConfig.model_validate({"selector": {"name": "learned", "keep": keep}})
     learned = Pipeline(config, pipeline.tokenizer, pipeline.frequencies)
-    preparer = Preparer(learned, DocumentCache(capacity), pool, Metrics())
+    preparer = Preparer(learned, DocumentCache(capacity), threads, Metrics())
     query = learned.prepare_query("river bridge")
     texts = [f"The river flooded bridge {number}. " * (7 * (number % 9)) for number in range(100)]
 
@@ -132,10 +163,10 @@ def test_the_two_rounds_of_a_learned_selector(pipeline: Pipeline, pool: ThreadPo
 
 
 @pytest.mark.parametrize("selector", ["bm25", "learned"])
-def test_what_is_not_prepared_in_time_is_unread(pipeline: Pipeline, pool: ThreadPoolExecutor, selector: str) -> None:
+def test_what_is_not_prepared_in_time_is_unread(pipeline: Pipeline, threads: Threads, selector: str) -> None:
     """A slice that would not be done in time is not begun; one that takes too long is not waited for."""
     config = PipelineConfig.model_validate({"selector": {"name": selector}})
-    preparer = Preparer(Pipeline(config, pipeline.tokenizer, pipeline.frequencies), DocumentCache(0), pool, Metrics())
+    preparer = Preparer(Pipeline(config, pipeline.tokenizer, pipeline.frequencies), DocumentCache(0), threads, Metrics())
     texts = ["The river flooded the bridge. " * n for n in (1, 2, 100_000, 3)]
     texts = [texts[0]] * 32 + [texts[1]] * 32 + [texts[2]]  # three slices
     documents = Documents(texts, [""] * 65, [None] * 65)
@@ -158,9 +189,9 @@ def test_what_is_not_prepared_in_time_is_unread(pipeline: Pipeline, pool: Thread
 
 
 def test_a_slice_that_takes_too_long_is_not_waited_for(
-    pipeline: Pipeline, pool: ThreadPoolExecutor, monkeypatch: pytest.MonkeyPatch
+    pipeline: Pipeline, threads: Threads, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    preparer = Preparer(pipeline, DocumentCache(0), pool, Metrics())
+    preparer = Preparer(pipeline, DocumentCache(0), threads, Metrics())
     go_on = threading.Event()
     monkeypatch.setattr(Pipeline, "prepare_documents", lambda *_: go_on.wait(PATIENCE))
 
@@ -174,9 +205,9 @@ def test_a_slice_that_takes_too_long_is_not_waited_for(
         go_on.set()
 
 
-def test_a_pace_that_went_wrong_is_measured_again(pipeline: Pipeline, pool: ThreadPoolExecutor) -> None:
+def test_a_pace_that_went_wrong_is_measured_again(pipeline: Pipeline, threads: Threads) -> None:
     """It would have every slice left out for ever."""
-    preparer = Preparer(pipeline, DocumentCache(0), pool, Metrics())
+    preparer = Preparer(pipeline, DocumentCache(0), threads, Metrics())
     preparer.pace.measured(1, 3600.0)
 
     async def work() -> list[bool]:
@@ -191,7 +222,7 @@ def test_a_pace_that_went_wrong_is_measured_again(pipeline: Pipeline, pool: Thre
     assert asyncio.run(work()) == [True] * 64
 
 
-def test_small_slices_say_nothing_of_the_pace(pipeline: Pipeline, pool: ThreadPoolExecutor) -> None:
-    preparer = Preparer(pipeline, DocumentCache(0), pool, Metrics())
+def test_small_slices_say_nothing_of_the_pace(pipeline: Pipeline, threads: Threads) -> None:
+    preparer = Preparer(pipeline, DocumentCache(0), threads, Metrics())
     prepare(preparer, ["", "a", "b"], ["", "", ""])
     assert preparer.pace.seconds == 0

@@ -189,6 +189,7 @@ def test_a_bad_bundle_leaves_the_old_ones_served(
     assert service.rank()["results"] == before["results"]
     assert service.client.get("/health/ready").status_code == 200
     assert service.count("failed") == 1
+    assert 'model="second"' not in service.client.get("/metrics").text
     shutil.rmtree(place.folder, ignore_errors=True)
     place.put("first", packing={"budget": 96, "budget_range": BUDGETS["first"]})
     assert service.reload()["loaded"] == ["first"], "a good one is taken after a bad one"
