@@ -71,6 +71,7 @@ class Reloader:
         self._next: asyncio.Task[Reloaded] | None = None
         self._tasks: set[asyncio.Task[Any]] = set()  # the event loop alone would not keep them alive
         self._terminal = Terminal()
+        self._closed = False
 
     def listen(self) -> None:
         """SIGHUP asks for a reload from now on, where signals are heard: on the main thread."""
@@ -81,6 +82,7 @@ class Reloader:
         """Wait for what is being loaded; it is not served any more."""
         if threading.current_thread() is threading.main_thread():
             asyncio.get_running_loop().remove_signal_handler(signal.SIGHUP)
+        self._closed = True
         self._thread.shutdown(wait=True, cancel_futures=True)
 
     async def reload(self) -> Reloaded:
@@ -127,6 +129,8 @@ class Reloader:
     async def _reload(self) -> Reloaded:
         began = time.perf_counter()
         old = self._ranker.models
+        if self._closed:
+            raise EngineDeadError("the service is ending")
         keyring, models = await asyncio.get_running_loop().run_in_executor(self._thread, self._load, old)
         new = [model for model in models if model not in set(old)]
         await self._warmed(new)

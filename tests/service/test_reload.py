@@ -313,7 +313,7 @@ def test_a_reload_goes_on_when_nobody_waits_for_it(settings: Settings, place: Pl
     ranker.close()
 
 
-def test_a_service_that_stops_ends_a_reload(settings: Settings, place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_service_that_stops_ends_a_reload_and_the_next(settings: Settings, place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     ranker = Ranker.load(settings.model_copy(update={"bundle": (place.folder,)}))
     monkeypatch.setattr(Engine, "_warm_up", lambda self: self._changed.acquire() and self._changed.release())
 
@@ -325,10 +325,13 @@ def test_a_service_that_stops_ends_a_reload(settings: Settings, place: Place, mo
         async with asyncio.timeout(PATIENCE):
             while len(ranker.engine._warm_ups) < 2:
                 await asyncio.sleep(0.01)
+        following = asyncio.create_task(reloader.reload())
+        await asyncio.sleep(0.01)
         ranker.engine.close()
-        with pytest.raises(ReloadError, match="not running"):
-            await task
         reloader.close()
+        for waiting, why in ((task, "not running"), (following, "the service is ending")):
+            with pytest.raises(ReloadError, match=why):
+                await waiting
 
     asyncio.run(work())
     ranker.close()
