@@ -1,0 +1,133 @@
+"""A day's traffic under fixed numbers of replicas and under each autoscaler of k8s/components: cost, waits, refusals.
+
+    python -m benchmarks.scaling [--peak 480] [--seed 0] [--picture docs/images/scaling.png]
+
+Traffic has a lunch peak and a burst (benchmarks/scaling/traffic.py); service times are drawn from docs/results/performance.json;
+targets, windows, rates and bounds are read from k8s/components. All get the same requests. Takes ten seconds or so.
+"""
+
+import argparse
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from math import ceil
+from pathlib import Path
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from benchmarks.scaling.autoscaler import COMPONENTS, Settings, read
+from benchmarks.scaling.cluster import Cluster, Result, simulate
+from benchmarks.scaling.traffic import BURST, DAY, HOUR, Requests, capacity, day, measured, rate
+
+SHARE = 0.7  # of a replica's capacity, as docs/deploy.md sizes
+START = 12.0  # the image's 7 s on one busy thread (docs/deploy.md), and 5 s to be scheduled, created, and seen ready
+NEW_NODE = 120.0  # where a node must come first
+PIECE = 60  # seconds of which the picture shows the p99
+
+
+@dataclass(frozen=True)
+class Case:
+    """A way to have replicas."""
+
+    name: str
+    replicas: int
+    settings: tuple[Settings, ...] = ()
+    start: float = START
+
+
+def cases(peak: float) -> Iterator[Case]:
+    """All that are compared."""
+    one, mean = SHARE * capacity(measured()), float(rate(np.arange(DAY) + 0.5, peak).mean())
+    yield Case("fixed, for the day's mean", ceil(mean / one))
+    yield Case("fixed, for the lunch peak", ceil(peak / one))
+    yield Case("fixed, the autoscalers' most", read("hpa-cpu").most)
+    for start, note in ((START, ""), (NEW_NODE, f", pods ready after {NEW_NODE:g} s")):
+        for name in COMPONENTS:
+            settings = read(name)
+            yield Case(name + note, settings.least, (settings,), start)
+        both = read("hpa-cpu"), read("hpa-queue")
+        yield Case("hpa-cpu and hpa-queue, the larger" + note, both[0].least, both, start)
+
+
+def line(name: str, result: Result, during: Result) -> str:
+    """A row of the table."""
+    hours = result.pod_seconds / HOUR
+    busy = result.worked / result.pod_seconds
+    waits = f"{result.wait(0.5):.2f} | {result.wait(0.99):.2f} | {during.wait(0.99):.1f}"
+    most = int(result.replicas[:, 1].max())
+    return f"| {name} | {hours:.0f} | {most} | {busy:.0%} | {waits} | {result.refused:.3%} | {during.refused:.1%} |"
+
+
+HEAD = """| replicas | pod-hours | most | busy | wait, p50 s | p99 s | p99 s in the burst | refused | in the burst |
+| --- | --- | --- | --- | --- | --- | --- | --- | --- |"""
+
+
+def within(result: Result, requests: Requests, first: float, last: float) -> Result:
+    """The same of the requests that came in a part of the day."""
+    chosen = (requests.at >= first) & (requests.at < last)
+    return Result(result.waits[chosen], result.replicas, result.pod_seconds, result.worked, result.until)
+
+
+def draw(requests: Requests, peak: float, results: Sequence[tuple[str, Result]]) -> Figure:
+    """Demand, replicas and waits through the day."""
+    figure = Figure(figsize=(11, 8.5), layout="constrained")
+    demand, replicas, waits = figure.subplots(3, 1, sharex=True)
+    at = np.arange(0, DAY, PIECE)
+    counts, _ = np.histogram(requests.at, bins=[*at, DAY], weights=requests.documents)
+    demand.plot(at / HOUR, counts / PIECE, color="0.7", linewidth=0.7, label="documents a second, by the minute")
+    demand.plot(at / HOUR, rate(at.astype(float), peak), color="black", label="expected")
+    demand.set(ylabel="documents a second", title="A day's traffic, simulated from measured service times", ylim=(0, None))
+    demand.legend(loc="upper left", fontsize=8)
+    for number, (name, result) in enumerate(results):
+        color = f"C{number}"
+        replicas.step(result.replicas[:, 0] / HOUR, result.replicas[:, 1], where="post", color=color, linewidth=1.2, label=name)
+        waits.plot(at / HOUR, minutes(requests, result), color=color, linewidth=0.8, label=name)
+    needed = rate(at.astype(float), peak) / (SHARE * capacity(measured()))
+    replicas.plot(at / HOUR, needed, color="black", linewidth=0.8, linestyle=":", label=f"{SHARE:.0%} busy")
+    finish(replicas, waits)
+    return figure
+
+
+def finish(replicas: Axes, waits: Axes) -> None:
+    """Names and scales."""
+    replicas.set(ylabel="replicas", ylim=(0, None))
+    replicas.legend(loc="upper left", fontsize=8)
+    waits.set(ylabel="p99 wait in a minute, seconds", yscale="symlog", xlabel="hour of the day", xlim=(0, 24), ylim=(0, 15))
+    waits.set_yscale("symlog", linthresh=1)
+    waits.set_yticks([0, 0.5, 1, 2, 5, 10], labels=["0", "0.5", "1", "2", "5", "10"])
+    waits.set_xticks(range(0, 25, 2))
+    waits.grid(axis="y", alpha=0.3)
+
+
+def minutes(requests: Requests, result: Result) -> list[float]:
+    """The p99 of the waits of each minute."""
+    edges = np.searchsorted(requests.at, np.arange(0, DAY + PIECE, PIECE))
+    pieces = (result.waits[first:last] for first, last in pairwise(edges))
+    return [float(np.nanquantile(piece, 0.99)) if np.isfinite(piece).any() else 0.0 for piece in pieces]
+
+
+def main(options: argparse.Namespace) -> None:
+    """Simulate, print, draw."""
+    requests, shown = day(options.peak, options.seed), []
+    print(
+        f"{len(requests):,} requests, {requests.documents.sum():,} documents; a replica does {capacity(measured()):.1f} a second\n"
+    )
+    print(HEAD)
+    for case in cases(options.peak):
+        result = simulate(requests, Cluster(case.replicas, case.settings, case.start))
+        name = case.name if case.settings else f"{case.name} ({case.replicas})"
+        print(line(name, result, within(result, requests, BURST[0], BURST[1] + 300)), flush=True)
+        if case.start == START and case.name in ("fixed, for the lunch peak", "hpa-cpu", "keda"):
+            shown.append((name, result))
+    if options.picture:
+        draw(requests, options.peak, shown).savefig(options.picture, dpi=90, pil_kwargs={"optimize": True})
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--peak", type=float, default=480.0, help="documents a second at lunch; the burst is 2.5 times its hour's")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--picture", type=Path)
+    main(parser.parse_args())

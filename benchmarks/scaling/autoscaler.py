@@ -1,0 +1,218 @@
+"""Kubernetes' HorizontalPodAutoscaler, with the settings of k8s/components: what it wants, what its behavior lets it do.
+
+After pkg/controller/podautoscaler: the ratio of metric and target with its tolerance, pods that are not ready counted as idle
+when more are wanted, recommendations stabilised over a window, then the policies' rates, then the least and the most.
+"""
+
+import math
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+K8S = Path(__file__).resolve().parent.parent.parent / "k8s"
+COMPONENTS = ("hpa-cpu", "hpa-queue", "keda")
+TOLERANCE = 0.1  # the controller's --horizontal-pod-autoscaler-tolerance; no manifest of ours changes it
+CPU_WINDOW = 30.0  # seconds of CPU use that metrics-server averages over, about two scrapes of the kubelet
+
+
+class Metric(StrEnum):
+    """What is looked at."""
+
+    CPU = "cpu"  # busy share of a pod
+    WAIT = "wait"  # seconds of waiting work
+
+
+@dataclass(frozen=True)
+class Policy:
+    """At most `value` pods, or percent of the pods there were, in `period` seconds."""
+
+    type: str
+    value: int
+    period: float
+
+    def limit(self, start: int, sign: int) -> int:
+        """The number to which it lets go from the number at the start of the period, up or down."""
+        if self.type == "Pods":
+            return start + sign * self.value
+        scaled = start * (1 + sign * self.value / 100)
+        return ceiling(scaled) if sign > 0 else math.floor(scaled)
+
+
+@dataclass(frozen=True)
+class Rules:
+    """One direction of a behavior."""
+
+    window: float
+    policies: tuple[Policy, ...]
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What a component says.
+
+    Attributes:
+        together: the metric is a sum that the target divides (External), not a mean of pods.
+        over: seconds that the metric is a mean of.
+    """
+
+    metric: Metric
+    target: float
+    together: bool
+    over: float
+    least: int
+    most: int
+    up: Rules
+    down: Rules
+
+    def wanted(self, current: int, values: Sequence[float | None]) -> int:
+        """Replicas by this metric: of each pod its value, None where it is not ready."""
+        return by_sum(current, values, self.target) if self.together else by_mean(current, values, self.target)
+
+
+def ceiling(number: float) -> int:
+    """Rounded up, but for what floats add."""
+    return math.ceil(round(number, 9))
+
+
+def steady(ratio: float) -> bool:
+    """Whether it is too near to 1 to do anything."""
+    return abs(ratio - 1) <= TOLERANCE + 1e-12
+
+
+def by_sum(current: int, values: Sequence[float | None], target: float) -> int:
+    """An External metric of type AverageValue."""
+    total = sum(value for value in values if value is not None)
+    return current if steady(total / (target * current)) else ceiling(total / target)
+
+
+def by_mean(current: int, values: Sequence[float | None], target: float) -> int:
+    """A Resource or Pods metric: pods that are not ready are left out, and counted as idle when more would be wanted."""
+    known = [value for value in values if value is not None]
+    if not known:
+        return current
+    ratio = sum(known) / len(known) / target
+    if ratio > 1 and len(known) < len(values):
+        known += [0.0] * (len(values) - len(known))
+        ratio = sum(known) / len(known) / target
+        if ratio < 1:
+            return current
+        return current if steady(ratio) else max(current, ceiling(ratio * len(known)))
+    return current if steady(ratio) else ceiling(ratio * len(known))
+
+
+class Autoscaler:
+    """What it remembers between two looks.
+
+    Args:
+        settings: one for each metric; the one that wants most is followed, and the first one's behavior holds.
+        current: replicas at the start.
+    """
+
+    def __init__(self, settings: Sequence[Settings], current: int) -> None:
+        self.settings = settings
+        self._wishes = [(0.0, current)]
+        self._changes: list[tuple[float, int]] = []
+
+    def decide(self, now: float, current: int, values: Sequence[Sequence[float | None]]) -> int:
+        """How many replicas there are to be from now on; of each metric the values of the pods."""
+        wish = max(one.wanted(current, known) for one, known in zip(self.settings, values, strict=True))
+        decided = self._limited(now, current, self._stabilised(now, current, wish))
+        if decided != current:
+            self._changes.append((now, decided - current))
+        return decided
+
+    def _stabilised(self, now: float, current: int, wish: int) -> int:
+        """Up to the least that was wanted within the window for going up, down to the most within that for going down."""
+        up, down = self.settings[0].up.window, self.settings[0].down.window
+        lowest = min([wish, *(n for at, n in self._wishes if at > now - up)])
+        highest = max([wish, *(n for at, n in self._wishes if at > now - down)])
+        self._wishes = [(at, n) for at, n in self._wishes if at > now - max(up, down)] + [(now, wish)]
+        return min(max(current, lowest), highest)
+
+    def _limited(self, now: float, current: int, wish: int) -> int:
+        """No faster than the policies let it, and between the least and the most."""
+        settings = self.settings[0]
+        wish = min(max(wish, settings.least), settings.most)
+        if wish > current:
+            limits = (policy.limit(self._start(now, current, policy), +1) for policy in settings.up.policies)
+            return min(wish, max(current, *limits))
+        if wish < current:
+            limits = (policy.limit(self._start(now, current, policy), -1) for policy in settings.down.policies)
+            return max(wish, min(current, *limits))
+        return current
+
+    def _start(self, now: float, current: int, policy: Policy) -> int:
+        """Replicas at the start of the policy's period."""
+        return current - sum(change for at, change in self._changes if at > now - policy.period)
+
+
+def read(component: str) -> Settings:
+    """The settings of one of COMPONENTS."""
+    folder = K8S / "components" / component
+    (name,) = load(folder / "kustomization.yaml")["resources"]
+    manifest = load(folder / name)
+    return of_scaled_object(manifest["spec"]) if manifest["kind"] == "ScaledObject" else of_autoscaler(manifest["spec"])
+
+
+def load(path: Path) -> Any:
+    """A manifest."""
+    return yaml.safe_load(path.read_text(encoding="utf-8"))
+
+
+def of_autoscaler(spec: Mapping[str, Any]) -> Settings:
+    """A HorizontalPodAutoscaler's."""
+    (metric,) = spec["metrics"]
+    directions = behavior(spec["behavior"])
+    bounds = spec["minReplicas"], spec["maxReplicas"]
+    if metric["type"] == "Resource":
+        target = metric["resource"]["target"]["averageUtilization"] / 100
+        return Settings(Metric.CPU, target, False, CPU_WINDOW, *bounds, *directions)
+    adapter = load(K8S / "components" / "hpa-queue" / "adapter-values.yaml")
+    over = range_seconds(adapter["rules"]["custom"][0]["metricsQuery"])
+    return Settings(Metric.WAIT, quantity(metric["pods"]["target"]["averageValue"]), False, over, *bounds, *directions)
+
+
+def of_scaled_object(spec: Mapping[str, Any]) -> Settings:
+    """A ScaledObject's, of which KEDA makes an autoscaler by an External metric."""
+    (trigger,) = spec["triggers"]
+    directions = behavior(spec["advanced"]["horizontalPodAutoscalerConfig"]["behavior"])
+    over, target = range_seconds(trigger["metadata"]["query"]), float(trigger["metadata"]["threshold"])
+    return Settings(Metric.WAIT, target, True, over, spec["minReplicaCount"], spec["maxReplicaCount"], *directions)
+
+
+def behavior(spec: Mapping[str, Any]) -> tuple[Rules, Rules]:
+    """Up and down. Where several policies are named, the one that changes most holds."""
+    up, down = (spec[name] for name in ("scaleUp", "scaleDown"))
+    if any(one.get("selectPolicy", "Max") != "Max" for one in (up, down)):
+        raise ValueError("only selectPolicy: Max is simulated")
+    return rules(up), rules(down)
+
+
+def rules(spec: Mapping[str, Any]) -> Rules:
+    """One direction."""
+    policies = tuple(Policy(one["type"], one["value"], one["periodSeconds"]) for one in spec["policies"])
+    return Rules(spec["stabilizationWindowSeconds"], policies)
+
+
+def quantity(text: str) -> float:
+    """Of Kubernetes: 500m is a half."""
+    return int(text[:-1]) / 1000 if text.endswith("m") else float(text)
+
+
+def range_seconds(query: str) -> float:
+    """Of the range in a Prometheus query, [1m]."""
+    found = re.search(r"\[(\d+)([sm])\]", query)
+    if found is None:
+        raise ValueError(f"no range in {query!r}")
+    return int(found[1]) * {"s": 1, "m": 60}[found[2]]
+
+
+def scrape_seconds() -> float:
+    """How often Prometheus looks at a pod."""
+    manifest = load(K8S / "monitoring" / "podmonitor.yaml")
+    return float(manifest["spec"]["podMetricsEndpoints"][0]["interval"].removesuffix("s"))

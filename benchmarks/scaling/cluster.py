@@ -1,0 +1,210 @@
+"""Replicas behind a balancer: each works off its requests one after the other, and refuses one that would wait too long.
+
+That a replica finishes one request before it begins the next is the simplification: the service takes turns, so that small requests
+wait less than here and large ones more. The work that waits, by which autoscalers and refusals go, is the same.
+"""
+
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from benchmarks.scaling.autoscaler import Autoscaler, Metric, Settings, scrape_seconds
+from benchmarks.scaling.traffic import Floats, Requests
+from service.settings import Limits
+
+LOOK = 15.0  # seconds between two looks of the autoscaler: the controller's default, and KEDA's pollingInterval
+PRESTOP = 10.0  # seconds that a pod goes on after it was told to go, as in k8s/base/deployment.yaml
+REFUSE = Limits().max_wait_ms / 1000
+
+
+class Pod:
+    """One replica.
+
+    Attributes:
+        ready: when it can take its first request.
+        free: when it is done with all that it has.
+        work: seconds that it was given so far.
+        turn: number of the last request that it was given.
+        samples: waiting seconds at each scrape, and work done at each, latest last.
+    """
+
+    __slots__ = ("_ends", "created", "free", "ready", "samples", "turn", "work")
+
+    def __init__(self, created: float, ready: float) -> None:
+        self.created, self.ready, self.free = created, ready, ready
+        self.work, self.turn = 0.0, -1
+        self.samples: list[tuple[float, float, float]] = []
+        self._ends: deque[float] = deque()
+
+    def waiting(self, at: float) -> float:
+        """Seconds until a newcomer's turn."""
+        return self.free - at if self.free > at else 0.0
+
+    def take(self, at: float, seconds: float, turn: int) -> None:
+        """One more request."""
+        self.free = (self.free if self.free > at else at) + seconds
+        self.work += seconds
+        self.turn = turn
+        self._ends.append(self.free)
+
+    def outstanding(self, at: float) -> int:
+        """Requests that it has."""
+        ends = self._ends
+        while ends and ends[0] <= at:
+            ends.popleft()
+        return len(ends)
+
+    def sample(self, at: float, keep: float) -> None:
+        """A scrape."""
+        self.samples = [one for one in self.samples if one[0] > at - keep]
+        self.samples.append((at, self.waiting(at), self.work - self.waiting(at)))
+
+    def value(self, at: float, settings: Settings) -> float | None:
+        """Its metric, or None where it is not ready or was not looked at."""
+        known = [one for one in self.samples if one[0] >= at - settings.over]
+        if self.ready > at or not known:
+            return None
+        if settings.metric is Metric.WAIT:
+            return sum(waiting for _, waiting, _ in known) / len(known)
+        if len(known) < 2:
+            return None
+        return (known[-1][2] - known[0][2]) / (known[-1][0] - known[0][0])
+
+
+Choose = Callable[[Sequence[Pod], float, int, int], Pod]
+"""From the pods that are ready, the time, the request's number and its key to the pod that gets it."""
+
+
+def least_outstanding(pods: Sequence[Pod], at: float, _turn: int, _key: int) -> Pod:
+    """As least_conn of nginx: where the fewest requests are; of equals the one whose last request is the longest ago."""
+    best, fewest = pods[0], pods[0].outstanding(at)
+    for pod in pods[1:]:
+        n = pod.outstanding(at)
+        if n < fewest or (n == fewest and pod.turn < best.turn):
+            best, fewest = pod, n
+    return best
+
+
+def round_robin(pods: Sequence[Pod], _at: float, turn: int, _key: int) -> Pod:
+    """One after the other."""
+    return pods[turn % len(pods)]
+
+
+def hashed(pods: Sequence[Pod], _at: float, _turn: int, key: int) -> Pod:
+    """By the key; with a random one, as kube-proxy chooses for each connection."""
+    return pods[key % len(pods)]
+
+
+def least_work(pods: Sequence[Pod], _at: float, _turn: int, _key: int) -> Pod:
+    """Where the least work waits, which no balancer knows."""
+    return min(pods, key=lambda pod: pod.free)
+
+
+@dataclass(frozen=True)
+class Result:
+    """What became of the requests.
+
+    Attributes:
+        waits: seconds until each was begun; NaN where it was refused.
+        replicas: at each look, the time, and how many there were, starting ones included.
+        pod_seconds: of all pods, from their creation to their end.
+        worked: seconds that replicas were busy.
+        until: when all was done.
+    """
+
+    waits: Floats
+    replicas: NDArray[np.float64]
+    pod_seconds: float
+    worked: float
+    until: float
+
+    @property
+    def refused(self) -> float:
+        """Share of the requests."""
+        return float(np.isnan(self.waits).mean()) if len(self.waits) else 0.0
+
+    @cached_property
+    def served(self) -> Floats:
+        """Waits of those that were answered."""
+        return self.waits[~np.isnan(self.waits)]
+
+    def wait(self, quantile: float) -> float:
+        """A quantile of the waits of those that were answered."""
+        return float(np.quantile(self.served, quantile)) if len(self.served) else 0.0
+
+
+class Cluster:
+    """Pods that come and go.
+
+    Args:
+        replicas: at the start, all ready.
+        settings: of the autoscaler, one for each metric; none for a fixed number.
+        start: seconds from a pod's creation to its readiness.
+    """
+
+    def __init__(self, replicas: int, settings: Sequence[Settings] = (), start: float = 0.0) -> None:
+        self.ready = [Pod(0.0, 0.0) for _ in range(replicas)]
+        self.starting: list[Pod] = []
+        self.gone: list[tuple[Pod, float]] = []
+        self.history: list[tuple[float, int]] = [(0.0, replicas)]
+        self._autoscaler = Autoscaler(settings, replicas) if settings else None
+        self._start = start
+        self._keep = max((one.over for one in settings), default=0.0) + 1
+
+    def welcome(self, at: float) -> None:
+        """Those that have become ready."""
+        while self.starting and self.starting[0].ready <= at:
+            self.ready.append(self.starting.pop(0))
+
+    def look(self, at: float) -> None:
+        """A scrape of each pod, then the autoscaler's decision."""
+        self.welcome(at)
+        pods = [*self.ready, *self.starting]
+        if self._autoscaler is not None:
+            for pod in self.ready:
+                pod.sample(at, self._keep)
+            values = [[pod.value(at, one) for pod in pods] for one in self._autoscaler.settings]
+            self._scale(at, self._autoscaler.decide(at, len(pods), values) - len(pods))
+        self.history.append((at, len(self.ready) + len(self.starting)))
+
+    def _scale(self, at: float, more: int) -> None:
+        """Create so many pods, or tell so many to go: those that are not ready first, then the youngest."""
+        self.starting += [Pod(at, at + self._start) for _ in range(more)]
+        for _ in range(-more):
+            pod = (self.starting or self.ready).pop()
+            self.gone.append((pod, at + (PRESTOP if pod.ready <= at else 0)))
+
+    def pod_seconds(self, until: float) -> float:
+        """From creation to the end of preStop and of what is in hand."""
+        going = sum(max(end, pod.free if pod.work else 0) - pod.created for pod, end in self.gone)
+        return going + sum(until - pod.created for pod in (*self.ready, *self.starting))
+
+
+def simulate(
+    requests: Requests, cluster: Cluster, choose: Choose = least_outstanding, keys: Sequence[int] = (), refuse: float = REFUSE
+) -> Result:
+    """Every request to a pod, or refused there when it would wait longer than `refuse`; no client asks again."""
+    waits = np.full(len(requests), np.nan)
+    keys = keys if len(keys) else range(len(requests))
+    worked, look, step = 0.0, 0.0, min(LOOK, scrape_seconds())
+    for turn, (at, seconds) in enumerate(zip(requests.at.tolist(), requests.seconds.tolist(), strict=True)):
+        while look <= at:
+            cluster.look(look)
+            look += step
+        if cluster.starting:
+            cluster.welcome(at)
+        pod = choose(cluster.ready, at, turn, keys[turn])
+        wait = pod.waiting(at)
+        if wait <= refuse:
+            waits[turn] = wait
+            pod.take(at, seconds, turn)
+            worked += seconds
+    while look <= requests.until:
+        cluster.look(look)
+        look += step
+    until = max([requests.until, *(pod.free for pod in (*cluster.ready, *(pod for pod, _ in cluster.gone)))])
+    return Result(waits, np.array(cluster.history), cluster.pod_seconds(requests.until), worked, until)

@@ -1,0 +1,157 @@
+"""Documents by id: how many prepared documents LMDB and Redis hand out, and what that costs each side.
+
+    python -m benchmarks.scaling.stores [--documents 2000] [--words 2000] [--seconds 3]
+
+A redis-server of the machine's own on a free port of 127.0.0.1, asked through the service's own store by one process and by
+several, 100 ids at a time. What a core of the server can do at most is told by its CPU time, which a busy machine does not change
+much; the rate is what was seen beside the clients on the same cores. Preparing the same texts is told beside it.
+"""
+
+import argparse
+import multiprocessing
+import resource
+import shutil
+import subprocess
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import numpy as np
+import redis
+from redis.backoff import ConstantBackoff
+from redis.retry import Retry
+
+from benchmarks.event_loop import free_port
+from benchmarks.preparation import BUNDLE, invented
+from keyblock.bundle import load_bundle
+from service.store.base import DocumentStore, Item
+from service.store.codec import StoredDocument, decode, encode, pack_text
+from service.store.lmdb_store import LmdbStore
+from service.store.redis_store import RedisStore
+
+AT_ONCE = 100
+CLIENTS = (1, 2, 4)
+PREPARED = 200  # documents that are prepared; what is stored are copies of them under ids of their own
+
+
+@contextmanager
+def redis_server(folder: Path) -> Iterator[int]:
+    """A running server's port."""
+    program = shutil.which("redis-server")
+    if program is None:
+        raise SystemExit("redis-server is not installed (Debian: apt install redis-server)")
+    port = free_port()
+    quiet = ("--save", "", "--appendonly", "no", "--bind", "127.0.0.1", "--loglevel", "warning")
+    process = subprocess.Popen([program, "--port", str(port), "--dir", str(folder), *quiet], stdout=subprocess.DEVNULL)
+    try:
+        with redis.Redis(port=port, retry=Retry(ConstantBackoff(0.1), 100)) as client:
+            client.ping()
+        yield port
+    finally:
+        process.terminate()
+        process.wait(30)
+
+
+def items(documents: int, words: int) -> tuple[list[Item], float]:
+    """What is stored, and the CPU seconds that preparing one document took."""
+    pipeline = load_bundle(BUNDLE).pipeline
+    texts = invented(min(PREPARED, documents), words)
+    pipeline.prepare_documents(texts[: len(texts) // 2])  # words that are met for the first time cost more
+    started = time.process_time()
+    prepared = pipeline.prepare_documents(texts)
+    seconds = (time.process_time() - started) / len(texts)
+    contents = [
+        encode(StoredDocument(str(n), "", pack_text(text), made, bytes(16)))
+        for n, (text, made) in enumerate(zip(texts, prepared, strict=True))
+    ]
+    return [Item(str(n), contents[n % len(contents)]) for n in range(documents)], seconds
+
+
+def read(store: DocumentStore, documents: int, seconds: float, seed: int = 0, *, decoding: bool) -> tuple[int, float]:
+    """Documents read in so many seconds, and the CPU seconds of this process."""
+    rng, n, until = np.random.default_rng(seed), 0, time.monotonic() + seconds
+    before = cpu()
+    while time.monotonic() < until:
+        found = store.get_many("", [str(one) for one in rng.integers(0, documents, AT_ONCE)])
+        if not all(found):
+            raise SystemExit("a document that was stored is not there")
+        if decoding:
+            for content in found:
+                decode(content or b"")
+        n += AT_ONCE
+    return n, cpu() - before
+
+
+def cpu() -> float:
+    """Of this process."""
+    used = resource.getrusage(resource.RUSAGE_SELF)
+    return used.ru_utime + used.ru_stime
+
+
+def ask(port: int, documents: int, seconds: float, seed: int, told: "multiprocessing.Queue[tuple[int, float]]") -> None:
+    """A client process."""
+    told.put(read(RedisStore(f"redis://127.0.0.1:{port}/0"), documents, seconds, seed, decoding=False))
+
+
+def from_redis(port: int, clients: int, documents: int, seconds: float) -> str:
+    """A row: documents a second, and microseconds of CPU of either side for each."""
+    context = multiprocessing.get_context("spawn")
+    told: multiprocessing.Queue[tuple[int, float]] = context.Queue()
+    with redis.Redis(port=port) as server:
+        before = server_cpu(server)
+        started = [context.Process(target=ask, args=(port, documents, seconds, seed, told)) for seed in range(clients)]
+        for process in started:
+            process.start()
+        counts = [told.get(timeout=60 + seconds) for _ in started]
+        for process in started:
+            process.join()
+        used = server_cpu(server) - before
+    n = sum(read for read, _ in counts)
+    theirs = sum(spent for _, spent in counts)
+    return f"| Redis, {clients} processes | {n / seconds:,.0f} | {1e6 * theirs / n:.0f} | {1e6 * used / n:.1f} | {n / used:,.0f} |"
+
+
+def server_cpu(server: "redis.Redis") -> float:
+    """CPU seconds that it has used."""
+    told = server.info("cpu")
+    return float(told["used_cpu_user"]) + float(told["used_cpu_sys"])
+
+
+def main(options: argparse.Namespace) -> None:
+    """Measure and print."""
+    n, seconds = options.documents, options.seconds
+    stored, preparing = items(n, options.words)
+    size = sum(len(item.content) for item in stored) / n
+    print(
+        f"{n:,} documents of {options.words:,} words, {size:,.0f} bytes each; preparing one takes {1e6 * preparing:.0f} us of CPU\n"
+    )
+    print("| store | documents/s | us of CPU a document, client | server | documents a second and core of the server |")
+    print("| --- | --- | --- | --- | --- |")
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        local = LmdbStore(folder / "lmdb", 4 << 30)
+        local.put_many("", stored)
+        for decoding in (False, True):
+            count, used = read(local, n, seconds, decoding=decoding)
+            what = "LMDB, one process" + (", and decoded" if decoding else "")
+            print(f"| {what} | {count / seconds:,.0f} | {1e6 * used / count:.0f} | | |", flush=True)
+        local.close()
+        with redis_server(folder) as port:
+            shared = RedisStore(f"redis://127.0.0.1:{port}/0")
+            empty = shared.size().bytes
+            for first in range(0, n, AT_ONCE):
+                shared.put_many("", stored[first : first + AT_ONCE])
+            held = (shared.size().bytes - empty) / n
+            for clients in CLIENTS:
+                print(from_redis(port, clients, n, seconds), flush=True)
+    print(f"\nRedis holds {held:,.0f} bytes a document.")
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--documents", type=int, default=2_000)
+    parser.add_argument("--words", type=int, default=2_000)
+    parser.add_argument("--seconds", type=float, default=3.0)
+    main(parser.parse_args())
