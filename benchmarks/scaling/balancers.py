@@ -1,6 +1,6 @@
 """Who gets a request: waiting times by the balancer's rule, and what hashing documents to replicas could gain.
 
-    python -m benchmarks.scaling.balancers [--replicas 8] [--hours 2] [--seed 0]
+    python -m benchmarks.scaling.balancers [--replicas 8] [--hours 2] [--seed 0] [--data DATA/squad-articles]
 
 The first table simulates so many replicas at three loads with the requests of benchmarks/scaling/traffic.py. The second reckons
 how many of a request's documents are in a replica's cache, least recently used forgotten first (Che's approximation), when each
@@ -10,11 +10,13 @@ replica sees all documents and when each document has a replica of its own.
 import argparse
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 
-from benchmarks.preparation import BUNDLE, invented
+from benchmarks.preparation import BUNDLE
 from benchmarks.scaling.cluster import Choose, Cluster, hashed, least_outstanding, least_work, round_robin, simulate
+from benchmarks.scaling.stores import texts_of
 from benchmarks.scaling.traffic import HOUR, Floats, capacity, measured, steady
 from keyblock.bundle import load_bundle
 from service.cache import ENTRY_BYTES
@@ -42,7 +44,7 @@ def all_rules(n: int, rng: np.random.Generator) -> Iterator[Rule]:
     yield Rule("least outstanding (nginx `least_conn`)", least_outstanding)
     yield Rule("round robin", round_robin)
     yield Rule("random (a plain Service, by connection)", hashed, rng.integers(0, 1 << 30, n).tolist())
-    places = rng.integers(0, 1 << 30, CALLERS)
+    places = np.random.default_rng(0).integers(0, 1 << 30, CALLERS)
     yield Rule(f"hash of {CALLERS} callers", hashed, places[rng.choice(CALLERS, n, p=zipf(CALLERS, 1.0))].tolist())
 
 
@@ -63,9 +65,9 @@ def hit_share(popularity: Floats, entries: float) -> float:
     return float((popularity * -np.expm1(-popularity * low)).sum())
 
 
-def entry_bytes() -> float:
+def entry_bytes(data: Path | None) -> float:
     """Of a prepared document of WORDS words in the cache."""
-    documents = load_bundle(BUNDLE).pipeline.prepare_documents(invented(SAMPLE, WORDS))
+    documents = load_bundle(BUNDLE).pipeline.prepare_documents(texts_of(data, SAMPLE, WORDS))
     return sum(document.nbytes for document in documents) / SAMPLE + ENTRY_BYTES
 
 
@@ -80,7 +82,7 @@ def main(options: argparse.Namespace) -> None:
             result = simulate(requests, Cluster(options.replicas), rule.choose, rule.keys)
             rows.setdefault(rule.name, []).append(f"{result.wait(0.5):.2f}, {result.wait(0.99):.2f}, {result.refused:.2%}")
     print("\n".join(f"| {name} | {' | '.join(cells)} |" for name, cells in rows.items()))
-    size, room = entry_bytes(), Settings().cache_bytes
+    size, room = entry_bytes(options.data), Settings().cache_bytes
     entries = int(room / size)
     print(f"\nAn entry has {size:,.0f} bytes: {entries:,} documents in {room >> 20} MiB.\n")
     print(f"| documents | Zipf | every replica sees all | hashed over {options.replicas} |")
@@ -96,4 +98,5 @@ if __name__ == "__main__":
     parser.add_argument("--replicas", type=int, default=8)
     parser.add_argument("--hours", type=float, default=2.0)
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--data", type=Path, help="a collection, whose longest documents are taken; random words without")
     main(parser.parse_args())

@@ -1,6 +1,6 @@
 """How many replicas for how many documents a second, from the throughput that was published last; their memory and bandwidth.
 
-python -m benchmarks.scaling.sizing [--documents 10 1000 100000]
+python -m benchmarks.scaling.sizing [--documents 10 1000 100000] [--data DATA/squad-articles]
 """
 
 import argparse
@@ -9,9 +9,8 @@ from dataclasses import dataclass
 from math import ceil
 from pathlib import Path
 
-from benchmarks.preparation import invented
 from benchmarks.scaling.autoscaler import K8S, load
-from benchmarks.scaling.stores import items
+from benchmarks.scaling.stores import items, texts_of
 from benchmarks.scaling.traffic import RECORD
 
 SYSTEM = "KeyBlock, as it comes (128 tokens)"
@@ -61,11 +60,10 @@ def main(options: argparse.Namespace) -> None:
     """Print the table."""
     (container,) = load(K8S / "base" / "deployment.yaml")["spec"]["template"]["spec"]["containers"]
     limits, one = container["resources"]["limits"], throughput()
-    text = sum(len(each.encode()) for each in invented(SAMPLE, WORDS)) / SAMPLE
-    stored = sum(len(item.content) for item in items(SAMPLE, WORDS)[0]) / SAMPLE
-    print(
-        f"One replica does {one:.1f} documents a second; of {WORDS:,} words, one has {text:,.0f} bytes as text, {stored:,.0f} as stored\n"
-    )
+    text = sum(len(each.encode()) for each in texts_of(options.data, SAMPLE, WORDS)) / SAMPLE
+    stored = sum(len(item.content) for item in items(SAMPLE, WORDS, options.data)[0]) / SAMPLE
+    print(f"One replica does {one:.1f} documents a second.", end=" ")
+    print(f"A document of {WORDS:,} words has {text:,.0f} bytes as text, {stored:,.0f} as stored.\n")
     print("| documents/s | replicas | busy | one lost | over 3 zones | CPUs | GiB, limits | Mbit/s as text | Mbit/s from a store |")
     print("| --- | --- | --- | --- | --- | --- | --- | --- | --- |")
     for documents in options.documents:
@@ -79,4 +77,5 @@ def main(options: argparse.Namespace) -> None:
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--documents", type=int, nargs="+", default=[10, 1_000, 100_000])
+    parser.add_argument("--data", type=Path, help="a collection, whose longest documents are taken; random words without")
     main(parser.parse_args())

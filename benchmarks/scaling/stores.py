@@ -1,6 +1,6 @@
 """Documents by id: how many prepared documents LMDB and Redis hand out, and what that costs each side.
 
-    python -m benchmarks.scaling.stores [--documents 2000] [--words 2000] [--seconds 3]
+    python -m benchmarks.scaling.stores [--documents 2000] [--words 2000] [--seconds 3] [--data DATA/squad-articles]
 
 A redis-server of the machine's own on a free port of 127.0.0.1, asked through the service's own store by one process and by
 several, 100 ids at a time. What a core of the server can do at most is told by its CPU time, which a busy machine does not change
@@ -24,7 +24,7 @@ from redis.backoff import ConstantBackoff
 from redis.retry import Retry
 
 from benchmarks.event_loop import free_port
-from benchmarks.preparation import BUNDLE, invented
+from benchmarks.preparation import BUNDLE, collected, invented
 from keyblock.bundle import load_bundle
 from service.store.base import DocumentStore, Item
 from service.store.codec import StoredDocument, decode, encode, pack_text
@@ -54,10 +54,15 @@ def redis_server(folder: Path) -> Iterator[int]:
         process.wait(30)
 
 
-def items(documents: int, words: int) -> tuple[list[Item], float]:
+def texts_of(data: Path | None, documents: int, words: int) -> list[str]:
+    """The heads of a collection's documents, or random words."""
+    return collected(data, documents, words) if data else invented(documents, words)
+
+
+def items(documents: int, words: int, data: Path | None = None) -> tuple[list[Item], float]:
     """What is stored, and the CPU seconds that preparing one document took."""
     pipeline = load_bundle(BUNDLE).pipeline
-    texts = invented(min(PREPARED, documents), words)
+    texts = texts_of(data, min(PREPARED, documents), words)
     pipeline.prepare_documents(texts[: len(texts) // 2])  # words that are met for the first time cost more
     started = time.process_time()
     prepared = pipeline.prepare_documents(texts)
@@ -122,7 +127,7 @@ def server_cpu(server: "redis.Redis") -> float:
 def main(options: argparse.Namespace) -> None:
     """Measure and print."""
     n, seconds = options.documents, options.seconds
-    stored, preparing = items(n, options.words)
+    stored, preparing = items(n, options.words, options.data)
     size = sum(len(item.content) for item in stored) / n
     print(
         f"{n:,} documents of {options.words:,} words, {size:,.0f} bytes each; preparing one takes {1e6 * preparing:.0f} us of CPU\n"
@@ -153,5 +158,6 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--documents", type=int, default=2_000)
     parser.add_argument("--words", type=int, default=2_000)
+    parser.add_argument("--data", type=Path, help="a collection, whose longest documents are taken; random words without")
     parser.add_argument("--seconds", type=float, default=3.0)
     main(parser.parse_args())
