@@ -53,11 +53,16 @@ def cases(peak: float) -> Iterator[Case]:
         yield Case("hpa-cpu and hpa-queue, the larger" + note, both[0].least, both, start)
 
 
+def share_waiting(result: Result) -> float:
+    """Of those that were answered, the share that waited LONG."""
+    return float((result.served > LONG).mean()) if len(result.served) else 0.0
+
+
 def line(name: str, result: Result, during: Result) -> str:
     """A row of the table."""
     hours = result.pod_seconds / HOUR
     busy = result.worked / result.pod_seconds
-    waits = f"{(result.served > LONG).mean():.2%} | {result.wait(0.99):.2f} | {during.wait(0.99):.1f}"
+    waits = f"{share_waiting(result):.2%} | {result.wait(0.99):.2f} | {during.wait(0.99):.1f}"
     most = int(result.replicas[:, 1].max())
     refused = f"{result.refused:.3%} | {during.refused:.1%}"
     return f"| {name} | {hours:.0f} | {most} | {busy:.0%} | {waits} | {refused} |"
@@ -133,4 +138,7 @@ if __name__ == "__main__":
     parser.add_argument("--peak", type=float, default=480.0, help="documents a second at lunch; the burst is 2.5 times its hour's")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--picture", type=Path)
-    main(parser.parse_args())
+    given = parser.parse_args()
+    if not given.peak > 0:
+        parser.error(f"--peak is {given.peak:g}; say how many documents a second there are at lunch, more than 0")
+    main(given)

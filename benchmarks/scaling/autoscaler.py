@@ -212,6 +212,12 @@ def range_seconds(query: str) -> float:
     return int(found[1]) * {"s": 1, "m": 60}[found[2]]
 
 
+def pre_stop_seconds() -> float:
+    """How long a pod goes on answering after it was told to go."""
+    (container,) = load(K8S / "base" / "deployment.yaml")["spec"]["template"]["spec"]["containers"]
+    return float(container["lifecycle"]["preStop"]["sleep"]["seconds"])
+
+
 def scrape_seconds() -> float:
     """How often Prometheus looks at a pod."""
     manifest = load(K8S / "monitoring" / "podmonitor.yaml")

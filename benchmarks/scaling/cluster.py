@@ -12,12 +12,11 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from benchmarks.scaling.autoscaler import Autoscaler, Metric, Settings, scrape_seconds
+from benchmarks.scaling.autoscaler import Autoscaler, Metric, Settings, pre_stop_seconds, scrape_seconds
 from benchmarks.scaling.traffic import Floats, Requests
 from service.settings import Limits
 
 LOOK = 15.0  # seconds between two looks of the autoscaler: the controller's default, and KEDA's pollingInterval
-PRESTOP = 10.0  # seconds that a pod goes on after it was told to go, as in k8s/base/deployment.yaml
 REFUSE = Limits().max_wait_ms / 1000
 
 
@@ -147,12 +146,15 @@ class Cluster:
     """
 
     def __init__(self, replicas: int, settings: Sequence[Settings] = (), start: float = 0.0) -> None:
+        if replicas < 1:
+            raise ValueError(f"{replicas} replicas serve nobody")
         self.ready = [Pod(0.0, 0.0) for _ in range(replicas)]
         self.starting: list[Pod] = []
         self.gone: list[tuple[Pod, float]] = []
         self.history: list[tuple[float, int]] = [(0.0, replicas)]
         self._autoscaler = Autoscaler(settings, replicas) if settings else None
-        self._start = start
+        self._start, self._stay = start, pre_stop_seconds()
+        self._decide = 0.0
         self._keep = max((one.over for one in settings), default=0.0) + 1
 
     def welcome(self, at: float) -> None:
@@ -161,22 +163,24 @@ class Cluster:
             self.ready.append(self.starting.pop(0))
 
     def look(self, at: float) -> None:
-        """A scrape of each pod, then the autoscaler's decision."""
+        """A scrape of each pod, and the autoscaler's decision when it is time for one."""
         self.welcome(at)
         pods = [*self.ready, *self.starting]
         if self._autoscaler is not None:
             for pod in self.ready:
                 pod.sample(at, self._keep)
+        if self._autoscaler is not None and at >= self._decide:
+            self._decide = at + LOOK
             values = [[pod.value(at, one) for pod in pods] for one in self._autoscaler.settings]
             self._scale(at, self._autoscaler.decide(at, len(pods), values) - len(pods))
         self.history.append((at, len(self.ready) + len(self.starting)))
 
     def _scale(self, at: float, more: int) -> None:
-        """Create so many pods, or tell so many to go: those that are not ready first, then the youngest."""
+        """Create so many pods, or tell so many to go: those that are not ready first, then those ready last."""
         self.starting += [Pod(at, at + self._start) for _ in range(more)]
         for _ in range(-more):
             pod = (self.starting or self.ready).pop()
-            self.gone.append((pod, at + (PRESTOP if pod.ready <= at else 0)))
+            self.gone.append((pod, at + (self._stay if pod.ready <= at else 0)))
 
     def pod_seconds(self, until: float) -> float:
         """From creation to the end of preStop and of what is in hand."""
@@ -190,7 +194,7 @@ def simulate(
     """Every request to a pod, or refused there when it would wait longer than `refuse`; no client asks again."""
     waits = np.full(len(requests), np.nan)
     keys = keys if len(keys) else range(len(requests))
-    worked, look, step = 0.0, 0.0, min(LOOK, scrape_seconds())
+    worked, look, step = 0.0, 0.0, scrape_seconds()
     for turn, (at, seconds) in enumerate(zip(requests.at.tolist(), requests.seconds.tolist(), strict=True)):
         while look <= at:
             cluster.look(look)

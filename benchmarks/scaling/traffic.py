@@ -64,10 +64,14 @@ class Requests:
 
 
 def measured(record: Path = RECORD, system: str = SYSTEM) -> Measured:
-    """Seconds by documents and words, of the grid that was published last."""
-    rows = json.loads(record.read_text(encoding="utf-8"))["parts"]["grid"]["rows"]
+    """Seconds by documents and words, of the grid that was published last. Raises ValueError where one of MIX is not in it."""
+    rows = json.loads(record.read_text(encoding="utf-8"))["parts"].get("grid", {"rows": []})["rows"]
     rows = [row for row in rows if row["name"] == system]
-    return {(row["documents"], row["words"]): Spread(*(row["seconds"][k] for k in ("low", "median", "high"))) for row in rows}
+    found = {(row["documents"], row["words"]): Spread(*(row["seconds"][k] for k in ("low", "median", "high"))) for row in rows}
+    if missing := MIX.keys() - found.keys():
+        kinds = ", ".join(f"{documents} x {words}" for documents, words in sorted(missing))
+        raise ValueError(f'{record} lacks {system} for {kinds}: measure with make bench BENCH="--only grid --publish"')
+    return found
 
 
 def mean_documents(mix: Mapping[tuple[int, int], int] = MIX) -> float:

@@ -1,5 +1,6 @@
 """The autoscaler against hand-worked cases, the queue against theory, and that no request and no second is lost."""
 
+import json
 import math
 from collections.abc import Sequence
 
@@ -28,10 +29,10 @@ from benchmarks.scaling.cluster import Cluster, Pod, hashed, least_outstanding, 
 from benchmarks.scaling.sizing import Size, gibibytes, throughput
 from benchmarks.scaling.stores import items, redis_server
 from benchmarks.scaling.stores import read as read_from
-from benchmarks.scaling.traffic import BURST, CURVE, DAY, HOUR, MIX, Requests, Spread, capacity, day, measured, rate, steady
+from benchmarks.scaling.traffic import BURST, CURVE, DAY, HOUR, MIX, RECORD, Requests, Spread, capacity, day, measured, rate, steady
 from service.store.codec import decode
 from service.store.redis_store import RedisStore
-from tests.k8s.manifests import K8S, build, kubectl
+from tests.k8s.manifests import K8S
 from tests.programs import need
 
 DOUBLE = Rules(0, (Policy("Percent", 100, 30),))
@@ -129,11 +130,11 @@ def test_the_components_say_what_deploy_md_says() -> None:
         assert (one.least, one.most, one.up, one.down) == (2, 10, DOUBLE, ONE_DOWN)
 
 
-@pytest.mark.skipif(kubectl() is None, reason="kubectl is not installed")
-@pytest.mark.parametrize("name", COMPONENTS)
-def test_every_autoscaler_there_is_has_been_simulated(name: str) -> None:
-    assert {case.settings for case in cases(480)} >= {(read(name),)}
-    assert build(K8S / "components" / name)[0]["kind"] in ("HorizontalPodAutoscaler", "ScaledObject")
+def test_every_autoscaler_there_is_is_simulated() -> None:
+    kinds = ("kind: HorizontalPodAutoscaler", "kind: ScaledObject")
+    files = [path for path in (K8S / "components").glob("*/*.yaml") if any(kind in path.read_text("utf-8") for kind in kinds)]
+    assert sorted(path.parent.name for path in files) == sorted(COMPONENTS)
+    assert {case.settings for case in cases(480)} >= {(read(name),) for name in COMPONENTS}
 
 
 def test_what_cannot_be_simulated_is_refused() -> None:
@@ -217,6 +218,11 @@ def test_a_pod_that_starts_gets_nothing_until_it_is_ready() -> None:
     early = requests.at < first + 20
     assert (np.diff(result.waits[early]) > 0).all()
     assert result.waits[~early][0] == 0
+
+
+def test_a_cluster_has_a_replica() -> None:
+    with pytest.raises(ValueError, match="serve nobody"):
+        Cluster(0)
 
 
 def test_pods_are_paid_for_until_they_have_ended() -> None:
@@ -329,6 +335,15 @@ def test_what_is_measured_of_redis_are_whole_documents(tmp_path) -> None:
         with pytest.raises(SystemExit, match="not there"):
             read_from(store, 5, 1, decoding=False)
         store.close()
+
+
+def test_a_kind_that_was_not_measured_is_named(tmp_path) -> None:
+    record = json.loads(RECORD.read_text(encoding="utf-8"))
+    grid = record["parts"]["grid"]
+    grid["rows"] = [row for row in grid["rows"] if row["words"] != 500]
+    (tmp_path / "record.json").write_text(json.dumps(record), encoding="utf-8")
+    with pytest.raises(ValueError, match=r"for 10 x 500, 100 x 500: measure with make bench"):
+        measured(tmp_path / "record.json")
 
 
 # ---- caches
