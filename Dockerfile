@@ -17,7 +17,7 @@ COPY keyblock/__init__.py keyblock/
 RUN /build/bin/pip wheel --no-build-isolation --no-deps --wheel-dir /wheels .
 
 FROM build AS build-cpu
-RUN /build/bin/pip --python /opt/keyblock/bin/python install --only-binary :all: "$(ls /wheels/*.whl)[cpu,serve]"
+RUN /build/bin/pip --python /opt/keyblock/bin/python install --only-binary :all: "$(ls /wheels/*.whl)[cpu,otel,serve]"
 COPY keyblock keyblock
 COPY service service
 RUN /build/bin/pip wheel --no-build-isolation --no-deps --wheel-dir /wheels . \
@@ -25,7 +25,7 @@ RUN /build/bin/pip wheel --no-build-isolation --no-deps --wheel-dir /wheels . \
     && find /opt/keyblock/bin -name 'keyblock-*' ! -name keyblock-serve ! -name keyblock-key -delete
 
 FROM build AS build-gpu
-RUN /build/bin/pip --python /opt/keyblock/bin/python install --only-binary :all: "$(ls /wheels/*.whl)[gpu,serve]"
+RUN /build/bin/pip --python /opt/keyblock/bin/python install --only-binary :all: "$(ls /wheels/*.whl)[gpu,otel,serve]"
 COPY keyblock keyblock
 COPY service service
 RUN /build/bin/pip wheel --no-build-isolation --no-deps --wheel-dir /wheels . \

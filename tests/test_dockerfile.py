@@ -57,7 +57,7 @@ def test_an_image_runs_nothing_as_root_and_builds_nothing(target: str) -> None:
     assert f"ARG VERSION={__version__}\n" in found
 
 
-@pytest.mark.parametrize(("target", "extras"), [("cpu", "cpu,serve"), ("gpu", "gpu,serve"), ("train", "cpu,train")])
+@pytest.mark.parametrize(("target", "extras"), [("cpu", "cpu,otel,serve"), ("gpu", "gpu,otel,serve"), ("train", "cpu,train")])
 def test_one_onnx_runtime_of_the_locked_versions(target: str, extras: str) -> None:
     """Two wheels of ONNX Runtime in one environment hide each other's providers."""
     assert re.findall(r"\.whl\)\[([\w,]+)\]", stages()[f"build-{target}"][1]) == [extras]

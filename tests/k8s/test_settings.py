@@ -3,6 +3,7 @@
 import os
 import re
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import pytest
 
@@ -121,6 +122,16 @@ def test_the_autoscalers_ask_for_a_metric_that_is_there(built: dict[str, list[Ma
     assert hpa in gauges
     assert f"({hpa}{{" in query
     assert f"seriesQuery: {hpa}{{" in rule
+    assert "by (<<.GroupBy>>)" in rule, "the adapter tells pods apart by what it grouped by"
+
+
+def test_traces_are_let_out_to_where_they_are_sent(built: dict[str, list[Manifest]], monkeypatch: pytest.MonkeyPatch) -> None:
+    manifests = built["cpu-traces"]
+    port = urlsplit(settings_of(manifests, monkeypatch).otlp_endpoint).port
+    let_out = [to["port"] for rule in one(manifests, "NetworkPolicy")["spec"]["egress"] for to in rule["ports"]]
+    assert port in let_out
+    variables = [each["name"] for each in one(manifests, "Deployment")["spec"]["template"]["spec"]["containers"][0]["env"]]
+    assert variables[-1] == "OTEL_RESOURCE_ATTRIBUTES", "what it is made of is named before it"
 
 
 def test_an_autoscaler_owns_the_number_of_replicas(built: dict[str, list[Manifest]]) -> None:
