@@ -15,6 +15,9 @@ POD = ("namespace", "pod")
 COUNTED = "!~invalid|cancelled"  # requests that the service has to answer for
 BAD = "=~failed|refused"
 
+SCRAPED = 'up{job=~"(.+/)?keyblock"}'  # a PodMonitor's job is NAMESPACE/NAME
+# of processes of ours
+STARTS = f"changes(process_start_time_seconds[15m]) and on (namespace, pod) last_over_time({series('build')}[15m])"
 STORE_ERRORS = f"increase({series('store_errors', why='=unavailable')}[5m])"
 
 
@@ -142,6 +145,15 @@ ALERTS = (
         "{{ $labels.pod }} has changed {{ $value }} times in 15 minutes between ready and not ready.",
     ),
     Alert(
+        "KeyBlockRestarts",
+        "readiness-flaps",
+        over("max", STARTS, POD) + " > 2",
+        "0m",
+        "ticket",
+        "A replica is restarted again and again",
+        "{{ $labels.pod }} has been started anew {{ $value }} times in 15 minutes.",
+    ),
+    Alert(
         "KeyBlockNotReady",
         "not-ready",
         f"{over('max', series('ready'), POD)} == 0",
@@ -159,6 +171,16 @@ ALERTS = (
         "page",
         "No replica tells its metrics",
         "Prometheus has found no replica of KeyBlock for five minutes: none runs, or none can be scraped.",
+    ),
+    Alert(
+        "KeyBlockSilent",
+        "gone",
+        over("max", SCRAPED, POD) + " == 0",
+        "10m",
+        "page",
+        "A replica does not tell its metrics",
+        "Prometheus knows {{ $labels.pod }} and has not reached it for ten minutes: it ends at its start each time, hangs, or "
+        "cannot be scraped.",
     ),
     Alert(
         "KeyBlockDeadlinesDegrade",

@@ -54,6 +54,15 @@ def store(at: str, up: str, errors: str) -> Case:
     return Case(at, {f"{TABLE['store_up'].name}{{{POD}}}": up, counted: errors})
 
 
+def starts(at: str, values: str) -> Case:
+    """When the process was started, which has no label of a model; and that it is a replica of ours."""
+    return Case(at, {f"process_start_time_seconds{{{POD}}}": values, f"{TABLE['build'].name}{{{MODEL}}}": "1x20"})
+
+
+def scraped(at: str, values: str) -> Case:
+    return Case(at, {f'up{{{POD}, job="n/keyblock"}}': values})
+
+
 FIRING = {
     "KeyBlockErrorBudgetBurnsFast": requests("90m", "0+90x120", failed="0+2x120"),
     "KeyBlockErrorBudgetBurnsSlowly": requests("4h", "0+996x300", refused="0+4x300"),
@@ -63,7 +72,9 @@ FIRING = {
     "KeyBlockRefuses": requests("20m", "0+95x30", refused="0+5x30"),
     "KeyBlockProviderFellBack": gauge("fell_back", "10m", "1x20", MODEL),
     "KeyBlockReadinessFlaps": gauge("ready", "12m", "1 0 1 0 1 0 1 1x20"),
+    "KeyBlockRestarts": starts("12m", "100 100 200 200 300 300 _ 400 400x10"),
     "KeyBlockNotReady": gauge("ready", "15m", "0x30"),
+    "KeyBlockSilent": scraped("15m", "1 1 0x30"),
     "KeyBlockGone": Case("10m", {"up": "1x20"}),
     "KeyBlockDeadlinesDegrade": deadlines("60m", degraded=30, met=100),
     "KeyBlockDeadlinesMissed": deadlines("60m", met=95, missed=5),
@@ -84,7 +95,15 @@ QUIET: dict[str, list[Case]] = {
     "KeyBlockRefuses": [requests("20m", "0+995x30", refused="0+5x30")],
     "KeyBlockProviderFellBack": [gauge("fell_back", "10m", "0x20", MODEL)],
     "KeyBlockReadinessFlaps": [gauge("ready", "12m", "0 0 1x20"), gauge("ready", "12m", "1 1 1 0 0 1x20")],
+    "KeyBlockRestarts": [
+        starts("12m", "100 100 100 _ 200 200 300x20"),
+        Case("12m", {f"process_start_time_seconds{{{POD}}}": "100 200 300 400 500 600x20"}),  # of another service
+    ],
     "KeyBlockNotReady": [gauge("ready", "15m", "0 0 0 0 0 1x30")],
+    "KeyBlockSilent": [
+        scraped("15m", "0 0 0 1x30"),
+        Case("15m", {f'up{{{POD}, job="n/other"}}': "0x30"}),
+    ],
     "KeyBlockGone": [gauge("build", "10m", "1x20", MODEL)],
     "KeyBlockDeadlinesDegrade": [deadlines("60m", degraded=10, met=100)],
     "KeyBlockDeadlinesMissed": [deadlines("60m", met=50, late=50)],
