@@ -42,6 +42,7 @@ BURNS = (  # of 30 days' budget: how many times too fast, in which windows; 2% o
     ("page", ((14.4, "1h", "5m"), (6, "6h", "30m"))),
     ("ticket", ((3, "1d", "2h"), (1, "3d", "6h"))),
 )
+FEW = 9  # so many bad requests in six hours wake nobody, whatever share of a quiet night's they are
 WINDOWS = ("5m", "30m", "1h", "2h", "6h", "1d", "3d")
 
 
@@ -76,6 +77,17 @@ def bad_share(objective: Objective, window: str) -> str:
     return f"1 - {good} / {rate('latency', by, window, suffix='_count')}"
 
 
+def bad_count(objective: Objective, window: str) -> str:
+    """How many requests in a window were not as promised."""
+
+    def counted(selected: str) -> str:
+        return over("sum", f"increase({selected}[{window}])", ["namespace"])
+
+    if objective is SERVED:
+        return counted(series("requests", outcome=BAD))
+    return f"({counted(series('latency', '_count'))} - {counted(series('latency', '_bucket', le=SLOW))})"
+
+
 def recorded(objective: Objective, window: str) -> str:
     """What the share is recorded as."""
     return f"namespace:keyblock_{objective.name}:ratio_rate{window}"
@@ -89,6 +101,8 @@ def burn_alert(objective: Objective, severity: str, name: str, runbook: str) -> 
         f"({recorded(objective, long)} > {factor * budget:.4g} and {recorded(objective, short)} > {factor * budget:.4g})"
         for factor, long, short in pairs
     )
+    if severity == "page":
+        expression = f"({expression}) and on (namespace) {bad_count(objective, '6h')} > {FEW}"
     (factor, long, _), speed = pairs[0], "fast" if severity == "page" else "slowly, but surely"
     return Alert(
         name,
