@@ -33,7 +33,7 @@ RUN /build/bin/pip wheel --no-build-isolation --no-deps --wheel-dir /wheels . \
     && find /opt/keyblock/bin -name 'keyblock-*' ! -name keyblock-serve ! -name keyblock-key -delete
 
 FROM build AS build-train
-RUN /build/bin/pip --python /opt/keyblock/bin/python install --prefer-binary "$(ls /wheels/*.whl)[cpu,train]"
+RUN /build/bin/pip --python /opt/keyblock/bin/python install --only-binary :all: "$(ls /wheels/*.whl)[cpu,train]"
 COPY keyblock keyblock
 COPY training training
 COPY export export
