@@ -108,7 +108,7 @@ class SentTracing(Tracing):
         """A span begins, of the caller's trace where there is one."""
         from opentelemetry.trace import SpanKind
 
-        route = getattr(request.scope.get("route"), "path", "")
+        route = getattr(request.scope.get("route"), "path_format", "")
         attributes = {"http.request.method": request.method, "http.route": route, "url.scheme": request.url.scheme}
         context = self._propagator.extract(dict(request.headers))
         span = self._tracer.start_span(f"{request.method} {route}", context, SpanKind.SERVER, attributes)
