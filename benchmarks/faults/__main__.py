@@ -14,6 +14,7 @@ from benchmarks.faults import connections, model, processes, stores
 from benchmarks.faults.drill import NotHeldError, SkipError
 from benchmarks.performance.report import put
 from benchmarks.performance.service import ServiceError
+from benchmarks.redis_server import MissingRedisError
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "faults.md"
 MARK = "<!-- what happened: python -m benchmarks.faults --publish writes from here -->"
@@ -62,7 +63,7 @@ def done(fault: Callable[[Path], str]) -> tuple[bool, str]:
     with tempfile.TemporaryDirectory() as folder:
         try:
             return True, fault(Path(folder))
-        except SkipError as why:
+        except (SkipError, MissingRedisError) as why:
             return True, f"not done here: {why}"
         except (NotHeldError, ServiceError, httpx.HTTPError) as error:
             return False, f"**DID NOT HOLD** after {time.monotonic() - started:.0f} s: {error}"

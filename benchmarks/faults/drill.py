@@ -101,11 +101,6 @@ class Drill:
         """Statuses of /health/live and /health/ready."""
         return self.client.get("/health/live").status_code, self.client.get("/health/ready").status_code
 
-    def metric(self, name: str) -> float:
-        """The sum of a metric's samples."""
-        lines = self.client.get("/metrics").text.splitlines()
-        return sum(float(line.rpartition(" ")[2]) for line in lines if line.partition("{")[0].partition(" ")[0] == name)
-
     @contextmanager
     def asking(self) -> Iterator[Asked]:
         """Clients ask one request after the other, each on a connection of its own, until the block ends."""

@@ -2,12 +2,9 @@
 
 import json
 import os
-import shutil
 import subprocess
 import threading
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import httpx
@@ -15,8 +12,10 @@ import httpx
 from benchmarks.event_loop import free_port
 from benchmarks.faults.drill import Drill, SkipError, drill, must, until
 from benchmarks.performance.service import COMMAND, ServiceError
+from benchmarks.redis_server import redis_server
 
 MIB = 2**20
+DURABLE = ("--appendonly", "yes", "--appendfsync", "always", "--save", "")  # what Redis needs to keep what it has accepted
 
 
 def lines(names: list[str], words: int = 400) -> bytes:
@@ -114,26 +113,12 @@ def _put_until_it_ends(it: Drill, turn: int) -> list[str]:
     return stored
 
 
-@contextmanager
-def redis_server(folder: Path, port: int) -> Iterator[subprocess.Popen[bytes]]:
-    """A real one, which keeps what it is told in the folder."""
-    if shutil.which("redis-server") is None:
-        raise SkipError("redis-server is not installed (Debian: apt install redis-server)")
-    folder.mkdir(parents=True, exist_ok=True)
-    kept = ["--appendonly", "yes", "--appendfsync", "always", "--save", ""]
-    command = ["redis-server", "--port", str(port), "--bind", "127.0.0.1", "--dir", str(folder), *kept]
-    process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
-    try:
-        yield process
-    finally:
-        process.kill()
-        process.wait()
-
-
 def redis_stopped(folder: Path) -> str:
     """Redis goes and comes back."""
     port = free_port()
-    with redis_server(folder / "redis", port) as redis:
+    kept = folder / "redis"
+    kept.mkdir()
+    with redis_server(kept, port, *DURABLE) as redis:
         try:
             return _without_redis(folder, port, redis)
         except ServiceError as error:
@@ -151,7 +136,7 @@ def _without_redis(folder: Path, port: int, redis: "subprocess.Popen[bytes]") ->
         waited = time.monotonic() - started
         must(away.status_code == 503 and away.headers.get("retry-after"), f"by id, it is away: {away.status_code}")
         must(it.health() == (200, 200), f"health is {it.health()}")
-        with redis_server(folder / "redis", port):
+        with redis_server(folder / "redis", port, *DURABLE):
             back = until(lambda: it.post(by_id(names)).status_code == 200, "by id, it is back")
     return (
         f"away: by id 503 with Retry-After after {1000 * waited:.0f} ms, health green, texts: {asked.check()}; "

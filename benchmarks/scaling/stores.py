@@ -10,8 +10,6 @@ much; the rate is what was seen beside the clients on the same cores. Preparing 
 import argparse
 import multiprocessing
 import resource
-import shutil
-import subprocess
 import tempfile
 import time
 from collections.abc import Iterator
@@ -25,6 +23,7 @@ from redis.retry import Retry
 
 from benchmarks.event_loop import free_port
 from benchmarks.preparation import BUNDLE, collected, invented
+from benchmarks.redis_server import MissingRedisError, redis_server
 from keyblock.bundle import load_bundle
 from service.store.base import DocumentStore, Item
 from service.store.codec import StoredDocument, decode, encode, pack_text
@@ -37,21 +36,16 @@ PREPARED = 200  # documents that are prepared; what is stored are copies of them
 
 
 @contextmanager
-def redis_server(folder: Path) -> Iterator[int]:
-    """A running server's port."""
-    program = shutil.which("redis-server")
-    if program is None:
-        raise SystemExit("redis-server is not installed (Debian: apt install redis-server)")
+def answering_redis(folder: Path) -> Iterator[int]:
+    """The port of a running server that keeps nothing on a disk."""
     port = free_port()
-    quiet = ("--save", "", "--appendonly", "no", "--bind", "127.0.0.1", "--loglevel", "warning")
-    process = subprocess.Popen([program, "--port", str(port), "--dir", str(folder), *quiet], stdout=subprocess.DEVNULL)
     try:
-        with redis.Redis(port=port, retry=Retry(ConstantBackoff(0.1), 100)) as client:
-            client.ping()
-        yield port
-    finally:
-        process.terminate()
-        process.wait(30)
+        with redis_server(folder, port, "--save", "", "--appendonly", "no", "--loglevel", "warning"):
+            with redis.Redis(port=port, retry=Retry(ConstantBackoff(0.1), 100)) as client:
+                client.ping()
+            yield port
+    except MissingRedisError as error:
+        raise SystemExit(str(error)) from None
 
 
 def texts_of(data: Path | None, documents: int, words: int) -> list[str]:
@@ -143,7 +137,7 @@ def main(options: argparse.Namespace) -> None:
             what = "LMDB, one process" + (", and decoded" if decoding else "")
             print(f"| {what} | {count / seconds:,.0f} | {1e6 * used / count:.0f} | | |", flush=True)
         local.close()
-        with redis_server(folder) as port:
+        with answering_redis(folder) as port:
             shared = RedisStore(f"redis://127.0.0.1:{port}/0")
             empty = shared.size().bytes
             for first in range(0, n, AT_ONCE):

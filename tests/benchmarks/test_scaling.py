@@ -27,7 +27,7 @@ from benchmarks.scaling.autoscaler import (
 from benchmarks.scaling.balancers import all_rules, hit_share, zipf
 from benchmarks.scaling.cluster import Cluster, Pod, hashed, least_outstanding, least_work, round_robin, simulate
 from benchmarks.scaling.sizing import Size, gibibytes, throughput
-from benchmarks.scaling.stores import items, redis_server
+from benchmarks.scaling.stores import answering_redis, items
 from benchmarks.scaling.stores import read as read_from
 from benchmarks.scaling.traffic import BURST, CURVE, DAY, HOUR, MIX, RECORD, Requests, Spread, capacity, day, measured, rate, steady
 from service.store.codec import decode
@@ -324,7 +324,7 @@ def test_what_is_measured_of_redis_are_whole_documents(tmp_path) -> None:
     need("redis-server", "redis-server")
     stored, preparing = items(5, 300)
     assert preparing > 0
-    with redis_server(tmp_path) as port:
+    with answering_redis(tmp_path) as port:
         store = RedisStore(f"redis://127.0.0.1:{port}/0")
         store.put_many("", stored)
         n, _ = read_from(store, 5, 0.05, decoding=True)
