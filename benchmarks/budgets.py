@@ -1,0 +1,133 @@
+"""What a token budget is worth: one model trained with all three budgets, beside a model of each, on dev.
+
+    python -m benchmarks.budgets --data DATA [--only mixed 128]    trains and measures what is missing; may be stopped
+    python -m benchmarks.budgets --data DATA --publish             writes the table into docs/performance.md
+
+Every model is recipes/small/budgets.yaml, from the embedded model on, with the same steps and draws; only the shares of its
+budgets differ. Each re-ranks BM25's first candidates of the same dev queries by its logit alone.
+"""
+
+import argparse
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import transformers
+
+from benchmarks.performance.report import put
+from benchmarks.systems import ROOT, HeadRanker, run_command
+from training.collection import Collection
+from training.evaluation import evaluate, evaluate_run, sample
+from training.ranking import run_ranker
+from training.records import Record, read_records, record_evaluation, record_path, write_record
+from training.significance import correct, p_text, paired_t_test
+from training.tables import markdown
+
+RECIPE = ROOT / "training" / "recipes" / "small" / "budgets.yaml"
+COLLECTIONS = ("squad-far", "squad-articles", "qmsum")
+BUDGETS = (128, 256, 512)
+MIXED, FIRST_STAGE = "mixed", "BM25"
+MODELS = (MIXED, *map(str, BUDGETS))
+MEASURES = ("RR@10", "nDCG@10")
+MARK = "<!-- quality by budget: python -m benchmarks.budgets --publish writes from here -->"
+
+
+def main(options: argparse.Namespace) -> None:
+    """Train and measure what is missing; print the table."""
+    for model in options.only:
+        if any(True for _ in missing(model, options)):
+            train(model, options)
+            for collection, budget in list(missing(model, options)):
+                measure(model, collection, budget, options)
+    print(table(read_records(options.records)))
+
+
+def missing(model: str, options: argparse.Namespace) -> Iterator[tuple[str, int]]:
+    """The collections and budgets that a model is not measured on yet."""
+    for collection in COLLECTIONS:
+        for budget in BUDGETS if model == MIXED else (int(model),):
+            if not record_path(options.records, cell(collection, budget), kind(model)).exists():
+                yield collection, budget
+
+
+def kind(model: str) -> str:
+    """What a model is called beside another of the same budget."""
+    return model if model == MIXED else "its own"
+
+
+def cell(collection: str, budget: int) -> str:
+    """What a budget on a collection is called among the records."""
+    return f"{collection}, {budget} tokens"
+
+
+def train(model: str, options: argparse.Namespace) -> None:
+    """Train a model, or go on with it, unless it is finished."""
+    run = options.runs / f"budget-{model}"
+    if not (run / "finished").exists():
+        shares = [] if model == MIXED else [f"--set=budgets={{{model}: 1.0}}"]
+        collections = [f"--collection={options.data / name}" for name in COLLECTIONS]
+        run_command(["keyblock-train", str(RECIPE), *collections, *shares, f"--set=steps={options.steps}", f"--out={run}"])
+        (run / "finished").touch()
+
+
+def measure(model: str, collection_name: str, budget: int, options: argparse.Namespace) -> None:
+    """Measure a model on a collection's dev queries at a budget; and the order it was given."""
+    collection = Collection(options.data / collection_name)
+    queries, candidates = sample(collection.split("dev"), options.queries), collection.run("dev")
+    run = options.runs / f"budget-{model}"
+    ranker = HeadRanker(kind(model), run_ranker(run, collection, budget), options.depth)
+    evaluation = evaluate(ranker, collection, queries, candidates)
+    place, details = cell(collection_name, budget), {"depth": options.depth}
+    write_record(record_evaluation(evaluation, place, "dev", steps=options.steps, details=details), options.records)
+    given = evaluate_run(FIRST_STAGE, {q: candidates[q] for q in queries if q in candidates}, collection, queries)
+    write_record(record_evaluation(given, place, "dev"), options.records)
+
+
+def table(records: Sequence[Record]) -> str:
+    """A row a budget and model; RR@10 and nDCG@10 of each collection, and p of the difference of both models' RR@10."""
+    found = {(record.collection, record.system): record for record in records}
+    p_values = tested(found)
+    head = ["tokens", "model", *(f"{c}, {what}" for c in COLLECTIONS for what in (*MEASURES, "p"))]
+    rows = [[f"{budget}", system, *_cells(found, p_values, budget, system)] for budget in BUDGETS for system in (MIXED, "its own")]
+    return markdown([head, ["", FIRST_STAGE, *_cells(found, p_values, BUDGETS[0], FIRST_STAGE)], *rows])
+
+
+def _cells(found: dict[tuple[str, str], Record], p_values: dict[str, float], budget: int, system: str) -> Iterator[str]:
+    for collection in COLLECTIONS:
+        place = cell(collection, budget)
+        record = found.get((place, system))
+        yield from (f"{record.means[m]:.3f}" if record else "" for m in MEASURES)
+        yield p_text(p_values[place]) if system == "its own" and place in p_values else ""
+
+
+def tested(found: dict[tuple[str, str], Record]) -> dict[str, float]:
+    """The p-value of both models' RR@10 by collection and budget: paired t-tests, Holm over all."""
+    places = [cell(c, b) for c in COLLECTIONS for b in BUDGETS]
+    both = [place for place in places if (place, MIXED) in found and (place, "its own") in found]
+    values = [[found[place, system].by_query["RR@10"] for system in (MIXED, "its own")] for place in both]
+    return dict(zip(both, correct([paired_t_test(*pair) for pair in values], "holm"), strict=True))
+
+
+def parser() -> argparse.ArgumentParser:
+    """The command line."""
+    made = argparse.ArgumentParser("benchmarks.budgets", description="Quality of token budgets, of one model and of one each.")
+    made.add_argument("--data", type=Path, required=True, help="the directory of the collections")
+    made.add_argument("--runs", type=Path, default=Path("runs"), help="where trainings go")
+    made.add_argument("--records", type=Path, default=ROOT / "docs" / "results" / "budgets", help="where measurements go")
+    made.add_argument("--only", nargs="+", choices=MODELS, default=list(MODELS), help="these models")
+    made.add_argument("--steps", type=int, default=700, help="training steps of each model")
+    made.add_argument("--queries", type=int, default=150, help="dev queries of a collection, a fixed sample")
+    made.add_argument("--depth", type=int, default=20, help="candidates of a query that are re-ranked")
+    made.add_argument("--publish", action="store_true", help="only write the table of what is measured into --page")
+    made.add_argument("--page", type=Path, default=ROOT / "docs" / "performance.md", help="a page with a place for the table")
+    return made
+
+
+if __name__ == "__main__":
+    transformers.logging.set_verbosity_error()
+    transformers.logging.disable_progress_bar()
+    given = parser().parse_args()
+    given.records.mkdir(parents=True, exist_ok=True)
+    if given.publish:
+        put(given.page, table(read_records(given.records)), MARK)
+    else:
+        main(given)
