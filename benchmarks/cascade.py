@@ -1,0 +1,175 @@
+"""How many blocks a cascade needs: BM25 keeps m of a document's, the model chooses among them. Quality and time by m, on dev.
+
+    python -m benchmarks.cascade --data DATA             measures what is missing, a collection and budget at a time
+    python -m benchmarks.cascade --data DATA --publish   writes the table into docs/results.md
+
+One model, the one trained for BinB, is fed the blocks of every selector, so that nothing but the selection differs. Quality
+is measured with each sequence scored once, however many selectors want it; time is measured without that, selectors in turns.
+"""
+
+import argparse
+import json
+import statistics
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import transformers
+from numpy.typing import NDArray
+from tqdm import tqdm
+
+from benchmarks.performance.report import put
+from benchmarks.systems import ROOT, HeadRanker
+from keyblock.packing import Packed
+from keyblock.scoring import Model
+from training.collection import Collection
+from training.evaluation import evaluate, sample
+from training.ranking import LocalRanker, run_ranker
+from training.significance import difference_interval
+from training.tables import markdown
+from training.train import write_json
+
+COLLECTIONS = ("squad-far", "qmsum")
+BUDGETS = (128, 256)
+EVERY, SHORT = "every block (BinB)", "BM25, no model"
+KEPT = (2, 3, 6, 12)
+MEASURE = "RR@10"
+MARK = "<!-- the cascade by m: python -m benchmarks.cascade --publish writes from here -->"
+
+
+class Selector(NamedTuple):
+    """A row of the table: how it is called, and what the pipeline calls it."""
+
+    name: str
+    description: dict[str, Any]
+
+
+BM25 = {"name": "bm25", "k1": 0.9, "b": 0.4}
+SELECTORS = (
+    Selector(SHORT, BM25),
+    *(Selector(f"BM25 keeps {kept}", {"name": "learned", "keep": kept}) for kept in KEPT),
+    Selector(EVERY, {"name": "learned"}),
+)
+
+
+@dataclass
+class Remembering:
+    """A model that scores a sequence once, however often it is asked for."""
+
+    inner: Model
+    known: dict[bytes, np.float32] = field(default_factory=dict)
+
+    def outputs(self, sequences: Sequence[Packed]) -> NDArray[np.float32]:
+        """See `keyblock.scoring.Model`."""
+        keys = [np.asarray(packed.ids).tobytes() for packed in sequences]
+        new = {key: packed for key, packed in zip(keys, sequences, strict=True) if key not in self.known}
+        self.known.update(zip(new, self.inner.outputs(list(new.values())), strict=True))
+        return np.asarray([self.known[key] for key in keys], dtype=np.float32)
+
+    choose = outputs  # BinB: one model selects and scores
+
+    def combine(self, states: NDArray[np.float32], mask: NDArray[np.bool_]) -> NDArray[np.float32]:
+        """See `keyblock.scoring.Model`."""
+        return self.inner.combine(states, mask)
+
+
+def main(options: argparse.Namespace) -> None:
+    """Measure what is missing; print the table."""
+    found = known(options)
+    for name in COLLECTIONS:
+        due = [budget for budget in BUDGETS if place(name, budget) not in found]
+        model: Remembering | None = None
+        for budget in due:
+            collection = Collection(options.data / name)
+            rankers = [run_ranker(options.run, collection, budget, selector=s.description) for s in SELECTORS]
+            model = model or Remembering(rankers[0].model)
+            queries = sample(collection.split("dev"), options.queries[name])
+            values = [quality(replace(ranker, model=model), collection, queries, options.depth) for ranker in rankers]
+            times = milliseconds(rankers, collection, queries[: options.timed_queries], options.depth)
+            found[place(name, budget)] = {s.name: row(v, values[-1], t) for s, v, t in zip(SELECTORS, values, times, strict=True)}
+            write_json(options.record, found)
+    print(table(found))
+
+
+def place(collection: str, budget: int) -> str:
+    """What a budget on a collection is called in the record."""
+    return f"{collection}, {budget} tokens"
+
+
+def known(options: argparse.Namespace) -> dict[str, dict[str, dict[str, Any]]]:
+    """What was measured so far, by collection and budget, by selector."""
+    return dict(json.loads(options.record.read_text(encoding="utf-8"))) if options.record.exists() else {}
+
+
+def quality(ranker: LocalRanker, collection: Collection, queries: Sequence[str], depth: int) -> dict[str, float]:
+    """The measure by query."""
+    head = HeadRanker(ranker.name, ranker, depth)
+    return dict(evaluate(head, collection, queries, collection.run("dev")).values[MEASURE])
+
+
+def milliseconds(rankers: Sequence[LocalRanker], collection: Collection, queries: Sequence[str], depth: int) -> list[float]:
+    """Of each ranker, a document: medians over the queries, the rankers in turns. Documents are prepared already."""
+    candidates = collection.run("dev")
+    times = np.zeros((len(queries), len(rankers)))
+    for number, query in enumerate(tqdm(queries, "timed")):
+        documents = list(candidates[query])[:depth]
+        for place, ranker in enumerate(rankers):
+            for document in documents:
+                ranker.preparation.document(document)
+            started = time.perf_counter()
+            ranker.rerank(query, documents)
+            times[number, place] = (time.perf_counter() - started) / len(documents) * 1000
+    return [statistics.median(of_ranker) for of_ranker in times.T.tolist()]
+
+
+def row(values: dict[str, float], every: dict[str, float], milliseconds: float) -> dict[str, Any]:
+    """What the record keeps of a selector: its mean, how it differs from choosing among every block, and its time."""
+    mean, best = statistics.fmean(values.values()), statistics.fmean(every.values())
+    low, high = difference_interval(values, every)
+    return {"mean": mean, "difference": mean - best, "interval": [low, high], "ms": milliseconds, "queries": len(values)}
+
+
+def table(found: dict[str, dict[str, dict[str, Any]]]) -> str:
+    """A row a selector, collections and budgets together."""
+    head = ["dev queries of", "blocks chosen by the model among", MEASURE, "against every block", "95% interval", "ms a document"]
+    rows = [_cells(where, name, told, of[SHORT]["ms"]) for where, of in found.items() for name, told in of.items()]
+    return markdown([[*head, "times BM25's"], *rows])
+
+
+def _cells(where: str, name: str, told: dict[str, Any], of_bm25: float) -> list[str]:
+    low, high = told["interval"]
+    differs = ["", ""] if name == EVERY else [f"{told['difference']:+.4f}", f"{low:+.3f} to {high:+.3f}"]
+    return [
+        f"{where} ({told['queries']})",
+        name,
+        f"{told['mean']:.4f}",
+        *differs,
+        f"{told['ms']:.1f}",
+        f"{told['ms'] / of_bm25:.2f}",
+    ]
+
+
+def parser() -> argparse.ArgumentParser:
+    """The command line."""
+    made = argparse.ArgumentParser("benchmarks.cascade", description="Quality and time of the cascade by the blocks it keeps.")
+    made.add_argument("--data", type=Path, required=True, help="the directory of the collections")
+    made.add_argument("--run", type=Path, default=Path("runs/keyb-binb"), help="a training run: BinB's model")
+    made.add_argument("--record", type=Path, default=ROOT / "docs" / "results" / "cascade.json", help="where measurements go")
+    made.add_argument("--queries", type=json.loads, default={"squad-far": 150, "qmsum": 30}, help="dev queries by collection, JSON")
+    made.add_argument("--depth", type=int, default=10, help="candidates of a query that are re-ranked")
+    made.add_argument("--timed-queries", type=int, default=3, help="of a collection, whose time is measured")
+    made.add_argument("--publish", action="store_true", help="only write the table of what is measured into --page")
+    made.add_argument("--page", type=Path, default=ROOT / "docs" / "results.md", help="a page with a place for the table")
+    return made
+
+
+if __name__ == "__main__":
+    transformers.logging.set_verbosity_error()
+    given = parser().parse_args()
+    if given.publish:
+        put(given.page, table(known(given)), MARK)
+    else:
+        main(given)
