@@ -7,29 +7,31 @@ RUN holds iteration-1, iteration-2 ..., each a run directory with an iteration.j
 counts) and iterations.json (the paper's Table 2).
 """
 
-import json
 import random
 import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
 import torch
 from accelerate import Accelerator
 
+from training.alignment import AlignedSpans
 from training.checkpoints import chosen, save_best
 from training.collection import Collection
 from training.data import Data
 from training.early_stopping import EarlyStopping, dev_quality
 from training.intrinsic import Segmented, random_precision, segment_precision, segmented
+from training.lock import alone_in
 from training.loop import Trainer, make_accelerator
 from training.model import CrossEncoder
 from training.objectives import Objective, RankingObjective
 from training.recipe import Best, Recipe, RecipeError
 from training.sampling import Preparation
 from training.scoring import TorchModel
-from training.train import begin, check_mixture, make_model, prepared_data, write_json
+from training.train import begin, check_mixture, make_model, prepared_data, read_json, write_json
 from training.twins import TwinObjective, Twins
 
 PARTS = ("pipeline.json", "tokenizer.json", "frequencies.tsv")
@@ -43,17 +45,19 @@ def train_best(
 ) -> None:
     """Train all iterations, or go on where a stopped run left off, within one or between two.
 
-    Raises RecipeError when `run` holds a run of another recipe, or the recipe does not fit collections or backbone.
+    Raises RecipeError when `run` holds a run of another recipe, or the recipe does not fit collections or backbone;
+    LockError when another process trains into it.
     """
     check_mixture(recipe, collections)
     accelerator = make_accelerator()
     _, backbone = make_model(recipe, accelerator.device)
-    if accelerator.is_main_process:
-        begin(recipe, collections, backbone, run)
-    accelerator.wait_for_everyone()
-    data = prepared_data(recipe, collections, run, accelerator, cache)
-    Iterations(recipe, data, run, tensorboard, accelerator).train()
-    data.close()
+    with alone_in(run, wanted=accelerator.is_main_process):
+        if accelerator.is_main_process:
+            begin(recipe, collections, backbone, run)
+        accelerator.wait_for_everyone()
+        data = prepared_data(recipe, collections, run, accelerator, cache)
+        Iterations(recipe, data, run, tensorboard, accelerator).train()
+        data.close()
 
 
 @dataclass
@@ -103,8 +107,7 @@ class Iterations:
             if self.accelerator.is_main_process:
                 write_json(directory / RESULT, {"iteration": number} | self._measure(directory, judged))
             self.accelerator.wait_for_everyone()
-        row: dict[str, Any] = json.loads((directory / RESULT).read_text(encoding="utf-8"))
-        return row
+        return read_json(directory / RESULT)
 
     def _train(self, number: int, directory: Path) -> None:
         """A complete training of a fresh ranker: another seed, so other draws and another head."""
@@ -141,10 +144,18 @@ def judged_pairs(preparations: Mapping[str, Preparation], splits: Mapping[str, s
     pairs: dict[str, dict[str, list[Segmented]]] = {}
     for name, preparation in preparations.items():
         for told, split in splits.items():
-            queries = [query for query in preparation.collection.split(split) if preparation.collection.spans.get(query)]
-            chosen_queries = random.Random(0).sample(queries, min(count, len(queries)))
-            pairs.setdefault(name, {})[told] = segmented(preparation, chosen_queries)
+            queries = _with_gold(preparation.collection, split, count)
+            pairs.setdefault(name, {})[told] = segmented(preparation, queries)
     return pairs
+
+
+def _with_gold(collection: Collection, split: str, count: int) -> list[str]:
+    """A fixed sample of a split's queries with a gold passage; where each is a search of documents, as few as will do are made."""
+    queries, spans, rng = collection.split(split), collection.spans, random.Random(0)
+    if isinstance(spans, AlignedSpans):
+        return list(islice((query for query in rng.sample(queries, len(queries)) if query in spans), count))
+    gold = [query for query in queries if spans.get(query)]
+    return rng.sample(gold, min(count, len(gold)))
 
 
 def precision(model: CrossEncoder, preparations: Mapping[str, Preparation], judged: Judged) -> dict[str, dict[str, float]]:

@@ -35,7 +35,10 @@ class DevSet:
 
     @classmethod
     def build(cls, preparations: Mapping[str, Preparation], recipe: Recipe, chooser: CrossEncoder | None = None) -> "DevSet":
-        """Take `dev_queries` queries a collection and the top `dev_depth` of their first-stage lists."""
+        """Take `dev_queries` queries a collection and the top `dev_depth` of their first-stage lists.
+
+        Raises CollectionError for one that has no text.
+        """
         candidates = {name: _candidates(preparation, recipe) for name, preparation in preparations.items()}
         return cls(preparations, candidates, recipe.precision == "bf16", chooser)
 
@@ -67,4 +70,6 @@ class DevSet:
 def _candidates(preparation: Preparation, recipe: Recipe) -> dict[str, list[str]]:
     run = preparation.collection.run("dev")
     queries = random.Random(0).sample(sorted(run), min(recipe.dev_queries, len(run)))
-    return {query: list(run[query])[: recipe.dev_depth] for query in queries}
+    for query in queries:  # what is not there is said now, not at the first measurement
+        preparation.collection.query(query)
+    return {query: preparation.collection.require(list(run[query])[: recipe.dev_depth]) for query in queries}

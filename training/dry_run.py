@@ -8,6 +8,7 @@ from keyblock.aggregation import AGGREGATORS
 from training.collection import Collection, Plan
 from training.examples import MANY
 from training.recipe import Recipe, RecipeError, backbone_path
+from training.starting import find_start
 from training.train import check_gold, check_mixture
 
 TESTED = "test"
@@ -126,7 +127,7 @@ def _backbone_lines(recipe: Recipe, backbone: Backbone | None) -> Iterator[str]:
 def _runs(recipe: Recipe) -> list[str]:
     """The runs that must have been trained before."""
     named = {"init": recipe.init, "selector_run": recipe.selector_run}
-    return [f"{run} ({key}: a run of keyblock-train)" for key, run in named.items() if run and not Path(run).is_dir()]
+    return [f"{run} ({key}: a run of keyblock-train)" for key, run in named.items() if run and not find_start(Path(run)).is_dir()]
 
 
 def _work(recipe: Recipe) -> Iterator[str]:

@@ -6,7 +6,7 @@ model is packed while the step before runs; a selection by the model being train
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol
+from typing import ClassVar, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -45,6 +45,10 @@ class Examples(Protocol):
     """A way to make rows of a group."""
 
     @property
+    def of_gold(self) -> bool:
+        """Whether a relevant document is of use only with a gold passage."""
+
+    @property
     def sequences(self) -> int:
         """Sequences of a document that go through the model with gradients, about: what micro batches are cut by."""
 
@@ -60,6 +64,7 @@ class Selected:
     """What the pipeline selects, as it will be served."""
 
     pipeline: Pipeline
+    of_gold: ClassVar[bool] = False
 
     @property
     def sequences(self) -> int:
@@ -84,9 +89,13 @@ class Selected:
 
 @dataclass(frozen=True)
 class Gold:
-    """The block that overlaps the gold passage most; of a document without one, a block at random (GoldP, BeST section 4)."""
+    """The block that overlaps the gold passage most; of a document without one, a block at random (GoldP, BeST section 4).
+
+    Relevant documents without one are not trained on, as in the paper: of MS MARCO's, 58% of the passages are found again.
+    """
 
     pipeline: Pipeline
+    of_gold: ClassVar[bool] = True
 
     @property
     def sequences(self) -> int:
@@ -116,6 +125,7 @@ class Segments:
 
     pipeline: Pipeline
     drawn: int | None = None
+    of_gold: ClassVar[bool] = False
 
     @property
     def sequences(self) -> int:

@@ -5,7 +5,7 @@ from collections.abc import Iterable
 import bm25s
 import Stemmer
 
-from training.collection import Collection
+from training.collection import Collection, CollectionError
 from training.runs import Run
 
 
@@ -15,11 +15,17 @@ def candidate_pool(collection: Collection, split: str) -> list[str]:
 
 
 def bm25_run(collection: Collection, queries: Iterable[str], pool: list[str], depth: int = 100) -> Run:
-    """Retrieve `depth` documents of `pool` for each query id (bm25s, Lucene's variant, k1 = 0.9, b = 0.4, stemmed, stopped)."""
+    """Retrieve `depth` documents of `pool` for each query id (bm25s, Lucene's variant, k1 = 0.9, b = 0.4, stemmed, stopped).
+
+    Raises CollectionError when no document has a word.
+    """
     stemmer = Stemmer.Stemmer("english")
     texts = [f"{document.title} {document.text}" for document in map(collection.document, pool)]
+    words = bm25s.tokenize(texts, stopwords="en", stemmer=stemmer, show_progress=False)
+    if not any(words.ids):
+        raise CollectionError(f"{collection.path}: none of the {len(pool)} documents to retrieve from has a word")
     index = bm25s.BM25(method="lucene", k1=0.9, b=0.4)
-    index.index(bm25s.tokenize(texts, stopwords="en", stemmer=stemmer, show_progress=False), show_progress=False)
+    index.index(words, show_progress=False)
     names = list(queries)
     asked = [collection.query(q) for q in names]
     tokens = bm25s.tokenize(asked, stopwords="en", stemmer=stemmer, return_ids=False, show_progress=False)

@@ -13,16 +13,18 @@ from keyblock.packing import Packed
 from keyblock.pipeline import Pipeline
 from keyblock.prepared import PreparedDocument, PreparedQuery
 from keyblock.selection import SELECTORS, Selector
-from training.collection import Collection, CollectionError, Document
+from training.collection import Collection, CollectionError, Document, Span
 from training.examples import Examples, Pair, Prepared
 from training.recipe import Negatives, Recipe
 from training.runs import Run
 
 K = TypeVar("K")
+KEPT = 100_000  # prepared documents in memory: a long run sees more of MS MARCO's than there is room for
+TRIES = 1000  # relevant documents in a row of which none can be trained on
 
 
 class Preparation:
-    """The pipeline over one collection; prepared queries and documents are kept."""
+    """The pipeline over one collection; prepared queries and the last prepared documents are kept."""
 
     def __init__(
         self, collection: Collection, pipeline: Pipeline, prepare: Callable[[Document], PreparedDocument] | None = None
@@ -35,9 +37,12 @@ class Preparation:
 
     def document(self, doc_id: str) -> PreparedDocument:
         """The prepared document. Raises CollectionError when the corpus lacks it."""
-        if doc_id not in self._documents:
-            self._documents[doc_id] = self._prepare(self.collection.document(doc_id))
-        return self._documents[doc_id]
+        found = self._documents.get(doc_id)
+        if found is None:
+            found = self._documents[doc_id] = self._prepare(self.collection.document(doc_id))
+            if len(self._documents) > KEPT:
+                self._documents.pop(next(iter(self._documents)), None)
+        return found
 
     def query(self, query_id: str) -> PreparedQuery:
         """The prepared query. Raises CollectionError when the queries lack it."""
@@ -51,8 +56,11 @@ class Preparation:
 
     def pair(self, query_id: str, doc_id: str) -> Pair:
         """The prepared document with its gold passages for the query."""
-        gold = [span for span in self.collection.spans.get(query_id, ()) if span.doc_id == doc_id]
-        return Pair(self.document(doc_id), gold)
+        return Pair(self.document(doc_id), self.gold(query_id, doc_id))
+
+    def gold(self, query_id: str, doc_id: str) -> list[Span]:
+        """The document's gold passages for the query."""
+        return [span for span in self.collection.spans.get(query_id, ()) if span.doc_id == doc_id]
 
     def best_block(self, query_id: str, doc_id: str, selector: Selector) -> float:
         """A selector's score of the document's best block; 0 for a document without blocks."""
@@ -87,12 +95,25 @@ class Source:
         return cls(preparation, list(relevant), relevant, negatives)
 
     def draw(self, rng: np.random.Generator, how: Negatives, examples: Examples, budget: int) -> "Group":
-        """One group: a relevant document, then `how.per_query` negatives."""
-        query = self.queries[int(rng.integers(len(self.queries)))]
-        documents = [self.relevant[query][int(rng.integers(len(self.relevant[query])))], *self._negatives(rng, how, query)]
+        """One group: a relevant document, then `how.per_query` negatives.
+
+        Raises CollectionError where gold passages are trained on and hardly a document has one.
+        """
+        query, relevant = self._relevant(rng, examples.of_gold)
+        documents = [relevant, *self._negatives(rng, how, query)]
         pairs = [self.preparation.pair(query, document) for document in documents]
         prepared = examples.prepare(self.preparation.query(query), pairs, budget, rng)
         return Group(query, tuple(documents), prepared, budget * len(documents) * examples.sequences)
+
+    def _relevant(self, rng: np.random.Generator, of_gold: bool) -> tuple[str, str]:
+        """A query and a document relevant to it; one with a gold passage where that is trained on."""
+        for _ in range(TRIES):
+            query = self.queries[int(rng.integers(len(self.queries)))]
+            document = self.relevant[query][int(rng.integers(len(self.relevant[query])))]
+            if not of_gold or self.preparation.gold(query, document):
+                return query, document
+        path = self.preparation.collection.path
+        raise CollectionError(f"{path}: of {TRIES:,} relevant documents drawn, none has a gold passage to train on")
 
     def _negatives(self, rng: np.random.Generator, how: Negatives, query: str) -> list[str]:
         pool = self.negatives[query]

@@ -29,7 +29,7 @@ def start_from(model: CrossEncoder, path: Path) -> None:
     A learned aggregator stays fresh unless the run's is the same. Raises ValueError when there is no model there, or one of another
     architecture.
     """
-    path = _found(path)
+    path = find_start(path)
     if not (path / MANIFEST_FILE).exists():
         model.start_from(chosen(path))
         return
@@ -57,7 +57,7 @@ def _heads(graph: ModelProto) -> set[int]:
 
 def read_ranker(path: Path, backbone: str) -> CrossEncoder:
     """A run's chosen model, or a bundle's ranker, built like `backbone`. Raises ValueError as `start_from` does."""
-    path = _found(path)
+    path = find_start(path)
     if not (path / MANIFEST_FILE).exists():
         return CrossEncoder.load(chosen(path))
     model = CrossEncoder.from_backbone(backbone)
@@ -65,7 +65,7 @@ def read_ranker(path: Path, backbone: str) -> CrossEncoder:
     return model.eval()
 
 
-def _found(path: Path) -> Path:
+def find_start(path: Path) -> Path:
     """The path, or where it is beside the packages: models/default, from wherever a command is run."""
     return path if path.exists() or not (BESIDE / path).exists() else BESIDE / path
 

@@ -27,6 +27,8 @@ from training.checkpoints import has_checkpoint
 from training.collection import Collection, distinct_names
 from training.data import Data
 from training.first_stage import candidate_pool
+from training.lines import FileError
+from training.lock import alone_in
 from training.loop import Trainer, make_accelerator
 from training.model import CrossEncoder
 from training.objectives import RankingObjective
@@ -48,22 +50,24 @@ def train(
         tensorboard: whether RUN/tensorboard is written.
         cache: where prepared documents are kept between runs; nowhere when left out.
 
-    Raises RecipeError when `run` holds a run of another recipe, or the recipe does not fit the collections or the backbone.
+    Raises RecipeError when `run` holds a run of another recipe, or the recipe does not fit the collections or the backbone;
+    LockError when another process trains into it.
     """
     torch.manual_seed(recipe.seed)
     check_mixture(recipe, collections)
     check_gold(recipe, collections)
     accelerator = make_accelerator()
     model, backbone = make_model(recipe, accelerator.device, resumed=has_checkpoint(run))
-    if accelerator.is_main_process:
-        begin(recipe, collections, backbone, run)
-    accelerator.wait_for_everyone()
-    if (chooser := load_chooser(run)) is not None:
-        chooser.to(accelerator.device)
-    data = prepared_data(recipe, collections, run, accelerator, cache, chooser)
-    objective = RankingObjective(recipe, data.pipeline, data.examples, chooser)
-    Trainer(recipe, model, objective, data.draw, data.dev, run, tensorboard, accelerator).train()
-    data.close()
+    with alone_in(run, wanted=accelerator.is_main_process):
+        if accelerator.is_main_process:
+            begin(recipe, collections, backbone, run)
+        accelerator.wait_for_everyone()
+        if (chooser := load_chooser(run)) is not None:
+            chooser.to(accelerator.device)
+        data = prepared_data(recipe, collections, run, accelerator, cache, chooser)
+        objective = RankingObjective(recipe, data.pipeline, data.examples, chooser)
+        Trainer(recipe, model, objective, data.draw, data.dev, run, tensorboard, accelerator).train()
+        data.close()
 
 
 def prepared_data(
@@ -143,7 +147,7 @@ def _claim(run: Path, recipe: Recipe, collections: Sequence[Collection]) -> None
     if any((run / begun).exists() for begun in ("log.jsonl", "checkpoint", "iteration-1")):
         if load_recipe(path) != recipe:
             raise RecipeError(f"{run}: holds a run of another recipe; choose another --out, or the recipe in {path}")
-        begun = list(json.loads((run / "provenance.json").read_text(encoding="utf-8")).get("collections", {}))
+        begun = list(read_json(run / "provenance.json").get("collections", {}))
         if begun != names:  # their order decides what is drawn
             raise RecipeError(f"{run}: began on the collections {', '.join(begun)}, in that order, not on {', '.join(names)}")
     else:
@@ -183,6 +187,17 @@ def provenance(recipe: Recipe, sources: dict[str, Source]) -> dict[str, Any]:
         "software": {name: version(name) for name in ("torch", "transformers", "tokenizers")}
         | {"python": platform.python_version()},
     }
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """Read a run's JSON object. Raises FileError when it is damaged."""
+    try:
+        value = json.loads(path.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise FileError(f"{path}: damaged, no JSON ({error})") from None
+    if not isinstance(value, dict):
+        raise FileError(f"{path}: damaged, no JSON object")
+    return value
 
 
 def write_json(path: Path, value: Any) -> None:

@@ -15,10 +15,11 @@ from torch import Tensor
 
 from keyblock.pipeline import Pipeline
 from keyblock.scoring import Score
+from training.alignment import AlignedSpans
 from training.best import RESULT, TABLE, Iterations, judged_pairs, precision
 from training.checkpoints import chosen
 from training.cli import train_main
-from training.collection import Collection
+from training.collection import Collection, Span
 from training.data import Data
 from training.examples import Prepared, Row, Selected, Waiting
 from training.intrinsic import random_precision, segment_precision
@@ -133,6 +134,31 @@ def test_the_sample_that_is_judged_is_fixed(toy: Collection, toy_pipeline: Pipel
     assert [pair.query for pair in few] == [pair.query for pair in again]
     assert len(few) == 3
     assert len(all_of_them) == 8, "half of the queries have a gold passage"
+
+
+class Searched(AlignedSpans):
+    """Counts the queries whose passages it looked for."""
+
+    looked = 0
+
+    def _look(self, query: str) -> list[Span]:
+        self.looked += 1
+        return [Span(f"{query[:-1]}-3", 0, 5)] if query.endswith("?") else []
+
+
+def test_passages_that_have_to_be_looked_for_are_looked_for_until_there_are_enough(toy_path: Path, toy_pipeline: Pipeline) -> None:
+    few, every = Collection(toy_path), Collection(toy_path)
+    for collection in (few, every):
+        vars(collection.parts)["spans"] = Searched(collection.qrels, {}, {}, {})
+    judged = [
+        judged_pairs({"toy": Preparation(of, toy_pipeline)}, {"train": "train"}, count)["toy"]["train"]
+        for of, count in ((few, 2), (every, 100))
+    ]
+    assert [len(pairs) for pairs in judged] == [2, 8]
+    assert {pair.query for pair in judged[0]} <= {pair.query for pair in judged[1]}
+    assert isinstance(few.spans, Searched)
+    assert few.spans.looked < 16
+    assert all(pair.query.endswith("?") for pairs in judged for pair in pairs)
 
 
 def test_the_first_iteration_trains_two_rankers_and_the_others_one(best_run: Path) -> None:
@@ -273,6 +299,13 @@ def test_the_best_model_ranks(best_run: Path, toy: Collection) -> None:
     model = CrossEncoder.load(best_run / "best")
     segments = ranker.preparation.pipeline.block_sequences(ranker.preparation.query("teacher?"), document, selection.taken)
     assert logits[0] == pytest.approx(score(model, segments, 0, bf16=False).max(), rel=1e-4)
+
+
+def test_damaged_measures_are_named(best_run: Path, train: Train, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run = Path(shutil.copytree(best_run, tmp_path / "best"))
+    (run / "iteration-2" / RESULT).write_text('{"P@1', encoding="utf-8")
+    assert train(run) == 2
+    assert "iteration-2/iteration.json: damaged, no JSON" in capsys.readouterr().err
 
 
 def test_other_recipes_have_no_iterations(make_recipe: Callable[..., Recipe], best_run: Path, toy: Collection) -> None:

@@ -1,5 +1,6 @@
 """The dev measurement inside training."""
 
+import gzip
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -130,4 +131,15 @@ def test_sequences_keep_the_pipelines_budget(preparations: dict[str, Preparation
 def test_a_collection_without_a_dev_run(toy_copy: Path, toy_pipeline: Pipeline, make_recipe: Callable[..., Recipe]) -> None:
     (toy_copy / "run.dev.bm25.trec.gz").unlink()
     with pytest.raises(CollectionError, match=r"has no run\.dev\.bm25\.trec"):
+        DevSet.build({"toy": Preparation(Collection(toy_copy), toy_pipeline)}, make_recipe())
+
+
+@pytest.mark.parametrize(
+    ("line", "said"), [("sea? Q0 teacher-0 1 1 x", "query 'sea\\?'"), ("teacher? Q0 sea-0 1 1 x", "document 'sea-0'")]
+)
+def test_what_the_collection_lacks_is_said_before_training(
+    toy_copy: Path, toy_pipeline: Pipeline, make_recipe: Callable[..., Recipe], line: str, said: str
+) -> None:
+    (toy_copy / "run.dev.bm25.trec.gz").write_bytes(gzip.compress(f"{line}\n".encode()))
+    with pytest.raises(CollectionError, match=said):
         DevSet.build({"toy": Preparation(Collection(toy_copy), toy_pipeline)}, make_recipe())

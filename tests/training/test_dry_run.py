@@ -104,6 +104,13 @@ def test_passages_and_runs_are_counted(make_recipe: Callable[..., Recipe], toy: 
     ]
 
 
+def test_the_model_that_comes_along_is_there_wherever_it_is_asked_for(
+    make_recipe: Callable[..., Recipe], toy: Collection, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert dry_run(make_recipe(init="models/default"), [toy])[-1] == "everything resolves"
+
+
 @pytest.mark.parametrize(
     ("changes", "said"),
     [

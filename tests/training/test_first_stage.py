@@ -41,6 +41,12 @@ def test_empty_documents_and_queries_are_no_obstacle(tmp_path: Path) -> None:
     assert all(type(score) is float for scores in run.values() for score in scores.values())
 
 
+def test_documents_without_a_word_are_said(tmp_path: Path) -> None:
+    collection = hand(tmp_path, {"a": "", "b": "the ..."}, {"q": "river"})
+    with pytest.raises(CollectionError, match="none of the 2 documents to retrieve from has a word"):
+        bm25_run(collection, ["q"], ["a", "b"])
+
+
 def test_the_pool_is_what_the_splits_own_run_names(toy: Collection) -> None:
     assert candidate_pool(toy, "dev") == sorted(f"{t}-{n}" for t in ("teacher", "letter", "forest", "window") for n in range(4))
 

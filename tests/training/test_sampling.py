@@ -11,10 +11,12 @@ import pytest
 
 from keyblock.packing import Packed
 from keyblock.pipeline import Pipeline, PipelineConfig
+from keyblock.prepared import PreparedDocument
 from keyblock.selection import SELECTORS
 from keyblock.tokenization import Tokenizer
-from training.collection import Collection, CollectionError
-from training.examples import Selected
+from training import sampling
+from training.collection import Collection, CollectionError, Document
+from training.examples import Gold, Selected
 from training.first_stage import complete_run
 from training.recipe import Negatives, Recipe
 from training.runs import Run
@@ -80,6 +82,34 @@ def test_gold_passages_go_with_their_documents(preparation: Preparation, toy: Co
     assert preparation.pair("river?", "river-3").document is preparation.document("river-3")
     assert preparation.pair("river?", "river-0").gold == []
     assert preparation.pair("river!", "river-3").gold == [], "of another query"
+
+
+def test_only_documents_with_a_gold_passage_are_relevant_where_that_is_trained_on(
+    source: Source, preparation: Preparation, toy: Collection
+) -> None:
+    """Half of the toy's training queries have none."""
+    examples, how, rng = Gold(preparation.pipeline), Negatives(per_query=2), np.random.default_rng(0)
+    drawn = [source.draw(rng, how, examples, 80) for _ in range(100)]
+    assert {group.query for group in drawn} == {query for query in source.queries if query in toy.spans}
+    others = replace(source, queries=[query for query in source.queries if query not in toy.spans])
+    with pytest.raises(CollectionError, match="toy: of 1,000 relevant documents drawn, none has a gold passage"):
+        others.draw(rng, how, examples, 80)
+
+
+def test_no_more_documents_are_kept_than_there_is_room_for(
+    toy: Collection, toy_pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sampling, "KEPT", 2)
+    made: list[str] = []
+
+    def prepare(document: Document) -> PreparedDocument:
+        made.append(document.doc_id)
+        return toy_pipeline.prepare_document(document.text, document.title)
+
+    preparation = Preparation(toy, toy_pipeline, prepare)
+    for doc_id in ("river-0", "river-1", "river-0", "river-2", "river-1", "river-0"):
+        assert preparation.document(doc_id).n_blocks
+    assert made == ["river-0", "river-1", "river-2", "river-0"]
 
 
 def test_a_group_of_passages_costs_more(one_query: Source, tokenizer: Tokenizer) -> None:

@@ -28,6 +28,8 @@ from training.cli import train_main
 from training.collection import Collection, CollectionError
 from training.curves import read_log
 from training.first_stage import candidate_pool
+from training.lines import FileError
+from training.lock import alone_in
 from training.recipe import Recipe, RecipeError, load_recipe
 from training.train import fastest_attention, make_pipeline, train
 
@@ -308,6 +310,23 @@ def test_other_collections_on_the_same_run_are_refused(toy: Collection, toy_copy
     other = Collection(toy_copy.rename(toy_copy.with_name("other")))
     with pytest.raises(RecipeError, match="began on the collections toy, in that order, not on other, toy"):
         train(make_recipe(), [other, toy], run_copy)
+
+
+def test_a_run_whose_provenance_is_damaged(toy: Collection, run_copy: Path, make_recipe: Make) -> None:
+    for damage in ('{"coll', "[]"):
+        (run_copy / "provenance.json").write_text(damage, encoding="utf-8")
+        with pytest.raises(FileError, match=r"provenance\.json: damaged, no JSON"):
+            train(make_recipe(), [toy], run_copy)
+
+
+def test_two_trainings_in_one_directory(
+    toy_path: Path, recipe_file: Path, run_copy: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    command = [str(recipe_file), "--collection", str(toy_path), "--out", str(run_copy)]
+    with alone_in(run_copy):
+        assert train_main(command) == 2
+    assert "toy-run: another process is training into it" in capsys.readouterr().err
+    assert train_main(command) == 0
 
 
 def test_a_directory_where_nothing_began_takes_any_recipe(toy: Collection, tmp_path: Path, make_recipe: Make) -> None:
