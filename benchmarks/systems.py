@@ -73,6 +73,7 @@ SYSTEMS = (
     System("maxp", reads_all=True),
     System("best", reads_all=True),
     System("parade16"),
+    System("parade5"),
     System("keyb-tfidf"),
     System("goldp", reads_all=True),
     System("lastp"),
@@ -94,6 +95,7 @@ CLAIMS = (
     ("best", "firstp"),
     ("best", "maxp"),
     ("parade5-bm25", "parade16"),
+    ("parade5-bm25", "parade5"),
 )
 
 
