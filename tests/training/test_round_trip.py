@@ -71,7 +71,8 @@ def test_a_small_recipe_trains_exports_and_serves(name: str, encoder: Path, toy:
     trainer = run_ranker(run, toy, bf16=False).score(query, list(candidates))
     model = GraphModel.open(loaded, Provider.CPU)
     served = bundle_ranker(loaded, model, toy).score(query, list(candidates))
-    np.testing.assert_allclose(served.logits, trainer.logits, atol=1e-3)
+    assert np.ptp(trainer.logits) > 1e-3, "a ranker that finds all documents alike would be equal to anything"
+    np.testing.assert_allclose(served.logits, trainer.logits, atol=1e-5)
     assert [s.taken.tolist() for s in served.selections] == [s.taken.tolist() for s in trainer.selections]
 
     documents = [toy.document(d)._asdict() for d in candidates]
