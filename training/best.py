@@ -9,6 +9,7 @@ counts) and iterations.json (the paper's Table 2).
 
 import random
 import shutil
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
@@ -78,6 +79,7 @@ class Iterations:
             rows.append(self._iteration(number, judged))
             better = stopping.improves(dev_quality(rows[-1]["dev"]))
             if self.accelerator.is_main_process:
+                print(f"{self.recipe.name}: {_in_words(rows[-1])}", file=sys.stderr)
                 if better:
                     save_best(self.run, CrossEncoder.load(chosen(self._directory(number))))
                 write_json(self.run / TABLE, rows)
@@ -137,6 +139,13 @@ class Iterations:
 
     def _judged(self, count: int) -> Judged:
         return judged_pairs(self._served(), {"train": self.recipe.split, "dev": "dev"}, count)
+
+
+def _in_words(row: Mapping[str, Any]) -> str:
+    """An iteration's measures on dev, in a line."""
+    told = [f"{name} segment P@1 {of_split['dev']:.3f}" for name, of_split in row["P@1"].items() if "dev" in of_split]
+    told += [f"{name} RR@10 {values['RR@10']:.3f}" for name, values in row["dev"].items()]
+    return f"iteration {row['iteration']}, on dev: {', '.join(told)}"
 
 
 def judged_pairs(preparations: Mapping[str, Preparation], splits: Mapping[str, str], count: int) -> Judged:

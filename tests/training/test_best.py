@@ -260,12 +260,16 @@ def test_measures_are_written_whole_or_not_at_all(small_disk: Callable[[int | No
     assert json.loads((tmp_path / RESULT).read_text(encoding="utf-8")) == {"P@1": 0.5}
 
 
-def test_a_finished_run_is_left_as_it_is(best_run: Path, train: Train, tmp_path: Path) -> None:
+def test_a_finished_run_is_left_as_it_is(best_run: Path, train: Train, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     run = Path(shutil.copytree(best_run, tmp_path / "best"))
     times = {path: path.stat().st_mtime_ns for path in run.glob("iteration-*/**/*") if path.is_file()}
     assert train(run) == 0
     assert {path: path.stat().st_mtime_ns for path in times} == times
     assert table_of(run) == table_of(best_run)
+    told = [line for line in capsys.readouterr().err.splitlines() if "on dev" in line]
+    rows = table_of(best_run)[1:]
+    assert [line.partition(",")[0].split()[-1] for line in told] == [str(row["iteration"]) for row in rows]
+    assert all(f"RR@10 {of['RR@10']:.3f}" in line for line, row in zip(told, rows, strict=True) for of in row["dev"].values())
 
 
 def test_another_recipe_is_refused(best_run: Path, train: Train, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
