@@ -77,7 +77,7 @@ def export_run(source: Path, out: Path, options: Options) -> Bundle:
     trained = load_trained(source)
     with tempfile.TemporaryDirectory(prefix="keyblock-export-") as folder:
         plain = export_graphs(trained, Path(folder) / "fp32")
-        served = plain.halved(Path(folder) / "served") if options.precision is WeightPrecision.FP16 else plain
+        served = plain.served(Path(folder) / "served", options.precision)
         variants = {kind: plain.variant(kind, Path(folder) / kind) for kind in options.variants}
         checks = Checks(trained, plain, options)
         quality = checks.served(served)

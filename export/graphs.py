@@ -10,13 +10,17 @@ from onnx import ModelProto
 
 from export.aggregation import export_aggregator
 from export.graph import export_graph
-from export.precision import halve_weights
+from export.last_attention import ask_for_cls_alone
+from export.precision import WeightPrecision, halve_weights
 from export.trained import Trained
-from export.variants import VariantKind
+from export.variants import VariantKind, fused_nodes
 from keyblock.bundle import AGGREGATOR_FILE, GRAPH_FILE, SELECTOR_FILE
 from keyblock.runtime.model import GraphModel
 from keyblock.runtime.providers import Precision, Provider, resolve
 from keyblock.tokenization import Tokenizer
+
+Change = Callable[[ModelProto], object]
+"""Something done to a graph, in place."""
 
 
 @dataclass(frozen=True)
@@ -43,22 +47,39 @@ class Graphs:
             asked=choice,
         )
 
-    def halved(self, folder: Path) -> "Graphs":
-        """The same with weights in half of the bytes. Raises ExportError when one does not fit."""
-        return self._copied(folder, {path.name: halve_weights for path in self.folder.iterdir()})
+    def served(self, folder: Path, precision: WeightPrecision) -> "Graphs":
+        """As a bundle serves them: the encoders' last attention for [CLS] alone, weights in half of the bytes where asked for.
+
+        Raises ExportError when a weight does not fit.
+        """
+        stored = [halve_weights] if precision is WeightPrecision.FP16 else []
+        encoder = _in_turn(ask_for_cls_alone, *stored)
+        changes = {path.name: encoder if path.name in self.fused else _in_turn(*stored) for path in self.folder.iterdir()}
+        return self._copied(folder, changes).counted()
 
     def variant(self, kind: VariantKind, folder: Path) -> "Graphs":
         """The encoders of these fp32 graphs, made for another arithmetic. Raises ExportError."""
-        made = self._copied(folder, dict.fromkeys(self.fused, kind.convert))
-        return replace(made, fused={name: kind.fused_nodes(onnx.load(str(folder / name))) for name in self.fused})
+        return self._copied(folder, dict.fromkeys(self.fused, kind.convert)).counted()
 
-    def _copied(self, folder: Path, changes: dict[str, Callable[[ModelProto], object]]) -> "Graphs":
+    def counted(self) -> "Graphs":
+        """The same, their fused nodes counted anew."""
+        return replace(self, fused={name: fused_nodes(onnx.load(str(self.folder / name))) for name in self.fused})
+
+    def _copied(self, folder: Path, changes: dict[str, Change]) -> "Graphs":
         shutil.copytree(self.folder, folder)
         for name, change in changes.items():
             graph = onnx.load(str(folder / name))
             change(graph)
             onnx.save(graph, str(folder / name))
         return replace(self, folder=folder)
+
+
+def _in_turn(*changes: Change) -> Change:
+    def all_of_them(model: ModelProto) -> None:
+        for change in changes:
+            change(model)
+
+    return all_of_them
 
 
 def export_graphs(trained: Trained, folder: Path) -> Graphs:

@@ -27,9 +27,10 @@ class VariantKind(StrEnum):
         """Make it of an encoder's fused fp32 graph, in place. Raises ExportError."""
         {VariantKind.INT8: quantize, VariantKind.FP16: unpad}[self](model)
 
-    def fused_nodes(self, model: ModelProto) -> dict[str, int]:
-        """Its fused nodes, by operator."""
-        return dict(Counter(node.op_type for node in model.graph.node if node.domain == FUSED_DOMAIN))
+
+def fused_nodes(model: ModelProto) -> dict[str, int]:
+    """A graph's fused nodes, by operator."""
+    return dict(Counter(node.op_type for node in model.graph.node if node.domain == FUSED_DOMAIN))
 
 
 def variant_name(file: str, kind: VariantKind) -> str:

@@ -3,13 +3,13 @@
 A bundle holds no PyTorch weights, but its graph holds the same numbers: each fused operator has those of the modules it stands for.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 import numpy as np
 import onnx
 import torch
-from onnx import ModelProto, NodeProto, numpy_helper
+from onnx import ModelProto, NodeProto, helper, numpy_helper
 from torch import Tensor
 
 from keyblock.bundle import MANIFEST_FILE, load_bundle
@@ -21,6 +21,10 @@ Weight = Callable[[str], Tensor]
 
 BESIDE = Path(__file__).parent.parent
 NORM = ("LayerNorm.weight", "LayerNorm.bias")
+CLS_ATTENTION, CLS_HEADS = (
+    "cls_attention",
+    "heads",
+)  # names in a graph whose last attention asks for [CLS] alone: export.last_attention
 
 
 def start_from(model: CrossEncoder, path: Path) -> None:
@@ -52,7 +56,9 @@ def _another_architecture(path: Path, what: str) -> ValueError:
 
 def _heads(graph: ModelProto) -> set[int]:
     attentions = (node for node in graph.graph.node if node.op_type == "Attention")
-    return {attribute.i for node in attentions for attribute in node.attribute if attribute.name == "num_heads"}
+    found = {attribute.i for node in attentions for attribute in node.attribute if attribute.name == "num_heads"}
+    shapes = (tensor for tensor in graph.graph.initializer if tensor.name == f"{CLS_ATTENTION}/{CLS_HEADS}")
+    return found | {int(numpy_helper.to_array(shape)[1]) for shape in shapes}
 
 
 def read_ranker(path: Path, backbone: str) -> CrossEncoder:
@@ -103,10 +109,22 @@ def _embeddings(graph: ModelProto, weight: Weight) -> Iterator[tuple[str, Tensor
 def _layers(graph: ModelProto) -> Iterator[list[NodeProto]]:
     """The seven nodes with weights of each layer, in the order in which `_layer` names them."""
     kinds = {"Attention", "MatMul", "SkipLayerNormalization", "BiasGelu"}
-    nodes = [node for node in graph.graph.node if node.op_type in kinds]
+    nodes = [node for node in _whole_attentions(graph.graph.node) if node.op_type in kinds]
     size = 7
     for first in range(0, len(nodes), size):
         yield nodes[first : first + size]
+
+
+def _whole_attentions(nodes: Iterable[NodeProto]) -> Iterator[NodeProto]:
+    """The nodes; in place of those that ask for [CLS] alone, one that holds their weight and bias as an attention does."""
+    split: list[str] = []
+    for node in nodes:
+        if not node.name.startswith(CLS_ATTENTION):
+            yield node
+        elif node.op_type == "Split":
+            split.append(node.input[0])
+            if len(split) == 2:
+                yield helper.make_node("Attention", ["", *split], [""])
 
 
 def _layer(nodes: list[NodeProto], weight: Weight) -> Iterator[tuple[str, Tensor]]:

@@ -16,7 +16,7 @@ def test_a_run_is_exported_and_summed_up(run: Path, tmp_path: Path, capsys: pyte
     assert export(run, "--out", out, "--collection", SAMPLE, "--name", "mine") == 0
     printed = capsys.readouterr().out
     assert printed.startswith(f"{out}: ")
-    assert "'Attention': 2" in printed
+    assert "'Attention': 1" in printed
     assert '"nDCG@10 lost"' in printed
     assert load_bundle(out).manifest.name == "mine"
     assert export(run, "--out", out, "--precision", "fp32", "--overwrite") == 0

@@ -49,7 +49,7 @@ def test_a_run_becomes_a_bundle_that_scores_alike(run: Path, tmp_path: Path) -> 
     export_run(run, tmp_path / "bundle", Options(collections=[Collection(SAMPLE)], provider=Provider.CPU, **FEW))
     bundle = load_bundle(tmp_path / "bundle")
     assert (bundle.manifest.name, bundle.manifest.graph.precision) == ("tiny", "fp16-weights")
-    assert bundle.manifest.graph.fused["Attention"] == 2
+    assert bundle.manifest.graph.fused["Attention"] == 1  # the last layer's is computed for [CLS] alone
     assert bundle.manifest.provenance["recipe"] == {"seed": 7}
     assert {"torch", "onnxruntime", "keyblock"} <= bundle.manifest.provenance["export"].keys()
     assert bundle.manifest.quality["dev"]["any"]["128"]["nDCG@10"] == 0.5
@@ -161,7 +161,7 @@ def test_fp32_weights_on_request(run: Path, tmp_path: Path) -> None:
     bundle = export_run(run, tmp_path / "bundle", options)
     assert (bundle.manifest.name, bundle.manifest.graph.precision) == ("whole", "fp32")
     measured = bundle.manifest.quality["export"]
-    assert measured["collections"]["sample"]["logits"]["max"] == 0
+    assert measured["collections"]["sample"]["logits"]["max"] < 1e-5
     assert "nDCG@10 lost" not in measured, "the sample is too small to judge a ranking"
 
 
@@ -219,7 +219,7 @@ def test_the_real_backbone_fuses_and_stays_small(tmp_path: Path, backbone: Path,
     bundle = export_run(run, tmp_path / "bundle", Options(**FEW))
     assert bundle.manifest.graph.fused == {
         "EmbedLayerNormalization": 1,
-        "Attention": 6,
+        "Attention": 5,
         "SkipLayerNormalization": 12,
         "BiasGelu": 6,
     }

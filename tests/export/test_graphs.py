@@ -6,6 +6,7 @@ import onnx
 from onnx import TensorProto
 
 from export.graphs import export_graphs
+from export.precision import WeightPrecision
 from export.trained import load_trained
 from export.variants import VariantKind
 from keyblock.runtime.providers import Provider
@@ -21,7 +22,7 @@ def test_every_kind_has_all_graphs_of_the_system(
     """Halved are the matrices of all; the variant is made of the encoders, and shares the aggregator."""
     run = save_run(tmp_path / "run", tiny(aggregator={"name": "cnn"}), chooser=tiny(), **PARTS)
     plain = export_graphs(load_trained(run), tmp_path / "fp32")
-    halved, variant = plain.halved(tmp_path / "half"), plain.variant(VariantKind.INT8, tmp_path / "int8")
+    halved, variant = plain.served(tmp_path / "half", WeightPrecision.FP16), plain.variant(VariantKind.INT8, tmp_path / "int8")
     names = {"model.onnx", "selector.onnx", "aggregator.onnx"}
     for graphs in (plain, halved, variant):
         assert {path.name for path in graphs.folder.iterdir()} == names

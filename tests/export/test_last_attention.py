@@ -1,0 +1,76 @@
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+import torch
+from onnx import ModelProto, helper
+
+from export import ExportError
+from export.graph import export_graph
+from export.last_attention import ask_for_cls_alone
+from keyblock.runtime.session import Session
+from training.model import CrossEncoder
+from training.starting import graph_weights
+
+
+@pytest.fixture
+def exported(tmp_path: Path, tiny: Callable[..., CrossEncoder]) -> Callable[..., tuple[Path, Path]]:
+    """Writes a tiny model's fused graph, and the same asking for [CLS] alone."""
+
+    def write(**parts: object) -> tuple[Path, Path]:
+        model = tiny(attn_implementation="eager", **parts)
+        with torch.no_grad():
+            for layer in model.encoder.encoder.layer:  # what the softmax does not see must be there, or it proves nothing
+                layer.attention.self.key.bias.normal_(std=2.0)
+        export_graph(model, tmp_path / "before.onnx")
+        graph = onnx.load(str(tmp_path / "before.onnx"))
+        ask_for_cls_alone(graph)
+        onnx.checker.check_model(graph)
+        onnx.save(graph, str(tmp_path / "after.onnx"))
+        return tmp_path / "before.onnx", tmp_path / "after.onnx"
+
+    return write
+
+
+def batch(rows: int, length: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    random = np.random.default_rng(length)
+    mask = (np.arange(length) < random.integers(1, length + 1, rows)[:, None]).astype(np.int64)
+    return random.integers(0, 30522, (rows, length)), random.integers(0, 2, (rows, length)), mask
+
+
+@pytest.mark.parametrize("parts", [{}, {"aggregator": {"name": "attention"}}, {"num_attention_heads": 4}, {"num_hidden_layers": 1}])
+def test_nothing_changes(exported: Callable[..., tuple[Path, Path]], parts: dict[str, object]) -> None:
+    before, after = (Session(path, "cpu", threads=1) for path in exported(**parts))
+    for rows, length in ((1, 1), (3, 17), (5, 128), (2, 512)):
+        given = batch(rows, length)
+        expected = before.score(*given)
+        np.testing.assert_allclose(after.score(*given), expected, atol=2e-5)
+    assert np.ptp(expected) > 0.1
+
+
+def test_one_attention_less_is_computed(exported: Callable[..., tuple[Path, Path]]) -> None:
+    counts = [sum(node.op_type == "Attention" for node in onnx.load(str(path)).graph.node) for path in exported()]
+    assert counts == [2, 1]
+
+
+def test_no_token_but_cls_is_multiplied_by_its_weights(exported: Callable[..., tuple[Path, Path]]) -> None:
+    nodes = onnx.load(str(exported()[1])).graph.node
+    (states,) = {node.input[0] for node in nodes if node.name == "cls_attention/scores"}
+    read_by = [(node.op_type, node.name) for node in nodes if states in node.input]
+    assert [kind for kind, _ in read_by] == ["Gather", "MatMul", "MatMul"]  # [CLS], and products with a row for each head
+    assert {name for _, name in read_by[1:]} == {"cls_attention/scores", "cls_attention/mixed"}
+
+
+def test_the_weights_are_found_again(exported: Callable[..., tuple[Path, Path]]) -> None:
+    before, after = (graph_weights(onnx.load(str(path))) for path in exported())
+    assert before.keys() == after.keys()
+    assert all(torch.equal(before[name], after[name]) for name in before)
+
+
+@pytest.mark.parametrize("nodes", [[], [helper.make_node("Attention", ["x", "w", "b"], ["y"])]])
+def test_a_graph_of_another_form_is_refused(nodes: list[onnx.NodeProto]) -> None:
+    model: ModelProto = helper.make_model(helper.make_graph(nodes, "short", [], []))
+    with pytest.raises(ExportError, match="narrow the last layer first"):
+        ask_for_cls_alone(model)
