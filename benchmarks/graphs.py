@@ -1,0 +1,68 @@
+"""Encoders' graphs beside each other: how long each takes, in turns, and how far their logits are from the first one's.
+
+    python -m benchmarks.graphs models/default/model.onnx build/other.onnx [--threads 1] [--turns 15]
+
+CPU time of the process, medians; the same random tokens for all, some rows padded.
+"""
+
+import argparse
+import statistics
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+
+from keyblock.runtime.providers import ProviderError
+from keyblock.runtime.session import Session
+from training.tables import markdown
+
+SHAPES = ((8, 128), (4, 256), (2, 512))
+WAYS = (("openvino", "bf16"), ("openvino", "fp32"), ("cpu", "fp32"))
+
+
+def main(options: argparse.Namespace) -> None:
+    """Measure every way to compute that is here, and print a table."""
+    rows = [["provider", "rows x tokens", *(f"{path}, ms" for path in options.graphs), "first over last", "largest difference"]]
+    for provider, precision in WAYS:
+        try:
+            sessions = [Session(path, provider, options.threads, precision) for path in options.graphs]
+        except ProviderError as error:
+            print(f"{provider} in {precision} is left out: {error}")
+            continue
+        rows += [
+            [f"{provider} {precision}", f"{n} x {length}", *compared(sessions, n, length, options.turns)] for n, length in SHAPES
+        ]
+    print(markdown(rows))
+
+
+def compared(sessions: Sequence[Session], rows: int, length: int, turns: int) -> list[str]:
+    """Milliseconds of each, the first one's over the last one's, and the largest difference of a logit from the first one's."""
+    given = batch(rows, length)
+    logits = [session.score(*given) for session in sessions]
+    times: list[list[float]] = [[] for _ in sessions]
+    for _ in range(turns):
+        for session, of_session in zip(sessions, times, strict=True):
+            started = time.process_time()
+            session.score(*given)
+            of_session.append((time.process_time() - started) * 1000)
+    medians = [statistics.median(of_session) for of_session in times]
+    furthest = max(float(np.abs(other - logits[0]).max()) for other in logits)
+    return [*(f"{median:.1f}" for median in medians), f"{medians[0] / medians[-1]:.3f}", f"{furthest:.1e}"]
+
+
+def batch(rows: int, length: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Ids, types and mask, of shape (rows, length); the first row is padded."""
+    ids = np.random.default_rng(0).integers(1000, 20_000, (rows, length))
+    mask = np.ones_like(ids)
+    mask[0, length - length // 8 :] = 0
+    types = np.broadcast_to(np.arange(length) >= length // 8, ids.shape).astype(np.int64)
+    return ids * mask, types * mask, mask
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser("benchmarks.graphs", description="Time encoders' graphs beside each other.")
+    parser.add_argument("graphs", type=Path, nargs="+", help="ONNX files")
+    parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--turns", type=int, default=15)
+    main(parser.parse_args())
