@@ -351,7 +351,8 @@ def test_the_smaller_priority_goes_first(engine: One, faulty: Faulty, packed: li
         future = engine.submit(Job(packed, engine.model.ranker, priority=priority))
         future.add_done_callback(lambda _, priority=priority: ended.append(priority))  # type: ignore[misc]
         futures.append(future)
-    assert engine.backlog() >= engine.model.pace.estimate(3 * sum(len(p.ids) for p in packed))
+    due = engine.model.pace.estimate(3 * sum(len(p.ids) for p in packed))
+    assert engine.backlog() >= due * (1 - 1e-9)  # a sum of three is rounded otherwise than three times one
     faulty.open.set()
     done(first, *futures)
     assert ended == [0, 5, 9]
