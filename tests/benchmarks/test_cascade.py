@@ -23,7 +23,7 @@ class Sums:
         raise AssertionError("a block and a document of the same tokens are one sequence")
 
     def combine(self, states: NDArray[np.float32], mask: NDArray[np.bool_]) -> NDArray[np.float32]:
-        raise NotImplementedError
+        raise AssertionError("BinB has no aggregator")
 
 
 def packed(*ids: int) -> Packed:
