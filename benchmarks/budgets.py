@@ -34,9 +34,9 @@ MARK = "<!-- quality by budget: python -m benchmarks.budgets --publish writes fr
 def main(options: argparse.Namespace) -> None:
     """Train and measure what is missing; print the table."""
     for model in options.only:
-        if any(True for _ in missing(model, options)):
+        if due := list(missing(model, options)):
             train(model, options)
-            for collection, budget in list(missing(model, options)):
+            for collection, budget in due:
                 measure(model, collection, budget, options)
     print(table(read_records(options.records)))
 

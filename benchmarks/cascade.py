@@ -10,7 +10,6 @@ is measured with each sequence scored once, however many selectors want it; time
 import argparse
 import json
 import statistics
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -19,10 +18,10 @@ from typing import Any, NamedTuple
 import numpy as np
 import transformers
 from numpy.typing import NDArray
-from tqdm import tqdm
 
+from benchmarks.budgets import cell
 from benchmarks.performance.report import put
-from benchmarks.systems import ROOT, HeadRanker
+from benchmarks.systems import ROOT, HeadRanker, milliseconds
 from keyblock.packing import Packed
 from keyblock.scoring import Model
 from training.collection import Collection
@@ -80,7 +79,7 @@ def main(options: argparse.Namespace) -> None:
     """Measure what is missing; print the table."""
     found = known(options)
     for name in COLLECTIONS:
-        due = [budget for budget in BUDGETS if place(name, budget) not in found]
+        due = [budget for budget in BUDGETS if cell(name, budget) not in found]
         model: Remembering | None = None
         for budget in due:
             collection = Collection(options.data / name)
@@ -88,15 +87,10 @@ def main(options: argparse.Namespace) -> None:
             model = model or Remembering(rankers[0].model)
             queries = sample(collection.split("dev"), options.queries[name])
             values = [quality(replace(ranker, model=model), collection, queries, options.depth) for ranker in rankers]
-            times = milliseconds(rankers, collection, queries[: options.timed_queries], options.depth)
-            found[place(name, budget)] = {s.name: row(v, values[-1], t) for s, v, t in zip(SELECTORS, values, times, strict=True)}
+            times = milliseconds(rankers, collection.run("dev"), queries[: options.timed_queries], options.depth)
+            found[cell(name, budget)] = {s.name: row(v, values[-1], t) for s, v, t in zip(SELECTORS, values, times, strict=True)}
             write_json(options.record, found)
     print(table(found))
-
-
-def place(collection: str, budget: int) -> str:
-    """What a budget on a collection is called in the record."""
-    return f"{collection}, {budget} tokens"
 
 
 def known(options: argparse.Namespace) -> dict[str, dict[str, dict[str, Any]]]:
@@ -110,26 +104,11 @@ def quality(ranker: LocalRanker, collection: Collection, queries: Sequence[str],
     return dict(evaluate(head, collection, queries, collection.run("dev")).values[MEASURE])
 
 
-def milliseconds(rankers: Sequence[LocalRanker], collection: Collection, queries: Sequence[str], depth: int) -> list[float]:
-    """Of each ranker, a document: medians over the queries, the rankers in turns. Documents are prepared already."""
-    candidates = collection.run("dev")
-    times = np.zeros((len(queries), len(rankers)))
-    for number, query in enumerate(tqdm(queries, "timed")):
-        documents = list(candidates[query])[:depth]
-        for place, ranker in enumerate(rankers):
-            for document in documents:
-                ranker.preparation.document(document)
-            started = time.perf_counter()
-            ranker.rerank(query, documents)
-            times[number, place] = (time.perf_counter() - started) / len(documents) * 1000
-    return [statistics.median(of_ranker) for of_ranker in times.T.tolist()]
-
-
-def row(values: dict[str, float], every: dict[str, float], milliseconds: float) -> dict[str, Any]:
+def row(values: dict[str, float], every: dict[str, float], ms: float) -> dict[str, Any]:
     """What the record keeps of a selector: its mean, how it differs from choosing among every block, and its time."""
     mean, best = statistics.fmean(values.values()), statistics.fmean(every.values())
     low, high = difference_interval(values, every)
-    return {"mean": mean, "difference": mean - best, "interval": [low, high], "ms": milliseconds, "queries": len(values)}
+    return {"mean": mean, "difference": mean - best, "interval": [low, high], "ms": ms, "queries": len(values)}
 
 
 def table(found: dict[str, dict[str, dict[str, Any]]]) -> str:

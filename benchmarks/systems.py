@@ -32,7 +32,7 @@ from training.evaluation import evaluate, evaluate_run, sample
 from training.measures import REPORTED
 from training.model import CrossEncoder
 from training.pictures import Measured, draw_quality_latency
-from training.ranking import Ranker, Reranked, load_run_pipeline, run_ranker
+from training.ranking import LocalRanker, Ranker, Reranked, load_run_pipeline, run_ranker
 from training.records import Record, read_records, record_evaluation, record_path, write_record
 from training.runs import Run
 from training.sampling import Preparation
@@ -204,18 +204,23 @@ def latency(options: argparse.Namespace) -> None:
     for name in options.collections:
         collection = Collection(options.data / name)
         candidates, queries = collection.run("test"), sample(collection.split("test"), options.timed_queries)
-        rankers = [run_ranker(run, collection) for run in runs]
-        times: dict[str, list[float]] = {}
-        for query in queries:
-            documents = list(candidates[query])[: DEPTH[name]]
-            for system, ranker in zip(SYSTEMS, rankers, strict=True):
-                for document in documents:
-                    ranker.preparation.document(document)
-                started = time.perf_counter()
-                ranker.rerank(query, documents)
-                times.setdefault(system.recipe, []).append((time.perf_counter() - started) / len(documents) * 1000)
-        found[name] = {recipe: statistics.median(of_query) for recipe, of_query in times.items()}
+        medians = milliseconds([run_ranker(run, collection) for run in runs], candidates, queries, DEPTH[name])
+        found[name] = dict(zip((system.recipe for system in SYSTEMS), medians, strict=True))
         write_json(options.records / LATENCY, found)
+
+
+def milliseconds(rankers: Sequence[LocalRanker], candidates: Run, queries: Sequence[str], depth: int) -> list[float]:
+    """Of each ranker, a document: medians over the queries, the rankers in turns. Documents are prepared before."""
+    times: list[list[float]] = [[] for _ in rankers]
+    for query in queries:
+        documents = list(candidates[query])[:depth]
+        for ranker, of_ranker in zip(rankers, times, strict=True):
+            for document in documents:
+                ranker.preparation.document(document)
+            started = time.perf_counter()
+            ranker.rerank(query, documents)
+            of_ranker.append((time.perf_counter() - started) / len(documents) * 1000)
+    return [statistics.median(of_ranker) for of_ranker in times]
 
 
 def timed_run(recipe: str, options: argparse.Namespace) -> Path:
