@@ -116,7 +116,7 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument("--only", nargs="+", choices=MODELS, default=list(MODELS), help="these models")
     made.add_argument("--steps", type=int, default=700, help="training steps of each model")
     made.add_argument("--queries", type=int, default=150, help="dev queries of a collection, a fixed sample")
-    made.add_argument("--depth", type=int, default=20, help="candidates of a query that are re-ranked")
+    made.add_argument("--depth", type=int, default=10, help="candidates of a query that are re-ranked")
     made.add_argument("--publish", action="store_true", help="only write the table of what is measured into --page")
     made.add_argument("--page", type=Path, default=ROOT / "docs" / "performance.md", help="a page with a place for the table")
     return made
