@@ -8,17 +8,18 @@ budgets differ. Each re-ranks BM25's first candidates of the same dev queries by
 """
 
 import argparse
+import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import transformers
 
 from benchmarks.performance.report import put
-from benchmarks.systems import ROOT, HeadRanker, run_command
+from benchmarks.systems import ROOT, HeadRanker, cost, run_command
 from training.collection import Collection
 from training.evaluation import evaluate, evaluate_run, sample
 from training.ranking import run_ranker
-from training.records import Record, read_records, record_evaluation, record_path, write_record
+from training.records import Record, read_records, record_evaluation, write_record
 from training.significance import correct, p_text, paired_t_test
 from training.tables import markdown
 
@@ -42,11 +43,16 @@ def main(options: argparse.Namespace) -> None:
 
 
 def missing(model: str, options: argparse.Namespace) -> Iterator[tuple[str, int]]:
-    """The collections and budgets that a model is not measured on yet."""
+    """The collections and budgets that a model is not measured on yet, after as many steps and as deep."""
+    measured = {(r.collection, r.system) for r in read_records(options.records) if _asked_for(r, options)}
     for collection in COLLECTIONS:
         for budget in BUDGETS if model == MIXED else (int(model),):
-            if not record_path(options.records, cell(collection, budget), kind(model)).exists():
+            if (cell(collection, budget), kind(model)) not in measured:
                 yield collection, budget
+
+
+def _asked_for(record: Record, options: argparse.Namespace) -> bool:
+    return record.steps == options.steps and record.details.get("depth") == options.depth
 
 
 def kind(model: str) -> str:
@@ -60,8 +66,12 @@ def cell(collection: str, budget: int) -> str:
 
 
 def train(model: str, options: argparse.Namespace) -> None:
-    """Train a model, or go on with it, unless it is finished."""
+    """Train a model, or go on with it, unless it is finished. Exits where that was with another number of steps."""
     run = options.runs / f"budget-{model}"
+    if (run / "finished").exists() and (steps := cost(run)[0]) != options.steps:
+        sys.exit(
+            f"budgets.py: {run} was trained for {steps} steps, not {options.steps}: remove it, or name other --runs and --records"
+        )
     if not (run / "finished").exists():
         shares = [] if model == MIXED else [f"--set=budgets={{{model}: 1.0}}"]
         collections = [f"--collection={options.data / name}" for name in COLLECTIONS]
@@ -77,7 +87,8 @@ def measure(model: str, collection_name: str, budget: int, options: argparse.Nam
     ranker = HeadRanker(kind(model), run_ranker(run, collection, budget), options.depth)
     evaluation = evaluate(ranker, collection, queries, candidates)
     place, details = cell(collection_name, budget), {"depth": options.depth}
-    write_record(record_evaluation(evaluation, place, "dev", steps=options.steps, details=details), options.records)
+    told = {"steps": options.steps, "details": details, "ms_per_document": None}  # which would count what is not re-ranked
+    write_record(record_evaluation(evaluation, place, "dev", **told), options.records)
     given = evaluate_run(FIRST_STAGE, {q: candidates[q] for q in queries if q in candidates}, collection, queries)
     write_record(record_evaluation(given, place, "dev"), options.records)
 
@@ -102,9 +113,13 @@ def _cells(found: dict[tuple[str, str], Record], p_values: dict[str, float], bud
 def tested(found: dict[tuple[str, str], Record]) -> dict[str, float]:
     """The p-value of both models' RR@10 by collection and budget: paired t-tests, Holm over all."""
     places = [cell(c, b) for c in COLLECTIONS for b in BUDGETS]
-    both = [place for place in places if (place, MIXED) in found and (place, "its own") in found]
+    both = [place for place in places if _queries(found, place, MIXED) == _queries(found, place, "its own") != []]
     values = [[found[place, system].by_query["RR@10"] for system in (MIXED, "its own")] for place in both]
     return dict(zip(both, correct([paired_t_test(*pair) for pair in values], "holm"), strict=True))
+
+
+def _queries(found: dict[tuple[str, str], Record], place: str, system: str) -> list[str]:
+    return found[place, system].queries if (place, system) in found else []
 
 
 def parser() -> argparse.ArgumentParser:

@@ -212,7 +212,7 @@ def latency(options: argparse.Namespace) -> None:
 def milliseconds(rankers: Sequence[LocalRanker], candidates: Run, queries: Sequence[str], depth: int) -> list[float]:
     """Of each ranker, a document: medians over the queries, the rankers in turns. Documents are prepared before."""
     times: list[list[float]] = [[] for _ in rankers]
-    for query in queries:
+    for query in (query for query in queries if candidates.get(query)):
         documents = list(candidates[query])[:depth]
         for ranker, of_ranker in zip(rankers, times, strict=True):
             for document in documents:
@@ -253,6 +253,8 @@ def publish(options: argparse.Namespace) -> None:
     options.page.write_text(f"{before}{begin}\n\n{tables(records, options)}\n\n{end}{after}", encoding="utf-8")
     for collection in dict.fromkeys(record.collection for record in records):
         here = [r for r in records if r.collection == collection and r.ms_per_document is not None]
+        if not here:
+            continue
         points = [Measured(r.system, r.ms_per_document or 0.0, r.means[MEASURES[0]]) for r in here]
         path = options.page.parent / PICTURE.format(slug(collection))
         path.parent.mkdir(exist_ok=True)

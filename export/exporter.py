@@ -77,9 +77,10 @@ def export_run(source: Path, out: Path, options: Options) -> Bundle:
     trained = load_trained(source)
     with tempfile.TemporaryDirectory(prefix="keyblock-export-") as folder:
         plain = export_graphs(trained, Path(folder) / "fp32")
+        exact = plain.served(Path(folder) / "exact", WeightPrecision.FP32)
         served = plain.served(Path(folder) / "served", options.precision)
         variants = {kind: plain.variant(kind, Path(folder) / kind) for kind in options.variants}
-        checks = Checks(trained, plain, options)
+        checks = Checks(trained, exact, options)
         quality = checks.served(served)
         manifest = Manifest(
             name=options.name or trained.name,
@@ -99,14 +100,14 @@ class Checks:
 
     Args:
         trained: the model in PyTorch.
-        plain: its fp32 graphs; those are held to PyTorch, all others to them.
+        exact: the graphs that are served, in fp32; those are held to PyTorch, all others to them.
         options: what is measured.
     """
 
-    def __init__(self, trained: Trained, plain: Graphs, options: Options) -> None:
+    def __init__(self, trained: Trained, exact: Graphs, options: Options) -> None:
         collections = options.collections or [Collection(SAMPLE)]
         self._devs = [Dev.build(collection, trained.pipeline, options.queries, options.depth) for collection in collections]
-        self._reference = plain.open(trained.pipeline.tokenizer, Provider.CPU)
+        self._reference = exact.open(trained.pipeline.tokenizer, Provider.CPU)
         self._trained, self._options = trained, options
 
     def served(self, graphs: Graphs) -> dict[str, Any]:

@@ -30,6 +30,10 @@ def ask_for_cls_alone(model: ModelProto) -> None:
     states, answer = gathers[attention.input[0]], gathers[attention.output[0]]
     sizes = {tensor.name: tensor.dims for tensor in graph.initializer}
     heads = next(a.i for a in attention.attribute if a.name == "num_heads")
+    if attention.input[1] not in sizes:
+        raise ExportError(
+            "the last attention's weight is not stored as it is: make this change before that of the weights' precision"
+        )
     hidden = sizes[attention.input[1]][0]
     graph.initializer.extend(_constants(heads, hidden))
     nodes = list(graph.node)

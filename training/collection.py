@@ -238,12 +238,18 @@ class Directory(Parts):
 
     @cached_property
     def spans(self) -> dict[str, list[Span]]:
-        """None in a collection without spans.jsonl."""
+        """None in a collection without spans.jsonl. Raises CollectionError for one that holds no character."""
         spans: dict[str, list[Span]] = {}
         if not self._has("spans.jsonl"):
             return spans
         for row in self._json_lines("spans.jsonl", {"qid": str, "docid": str, "start": int, "end": int}):
-            spans.setdefault(row["qid"], []).append(Span(row["docid"], row["start"], row["end"]))
+            span = Span(row["docid"], row["start"], row["end"])
+            if not 0 <= span.start < span.end:
+                named = f"{self._find('spans.jsonl')}: the passage of query {row['qid']!r} in document {span.doc_id!r}"
+                raise CollectionError(
+                    f"{named} goes from {span.start} to {span.end}: it has to start at 0 or later, and end after that"
+                )
+            spans.setdefault(row["qid"], []).append(span)
         return spans
 
     @property

@@ -20,7 +20,7 @@ from training.runs import Run
 
 K = TypeVar("K")
 KEPT = 100_000  # prepared documents in memory: a long run sees more of MS MARCO's than there is room for
-TRIES = 1000  # relevant documents in a row of which none can be trained on
+TRIES = 10_000  # relevant documents in a row of which none can be trained on
 
 
 class Preparation:

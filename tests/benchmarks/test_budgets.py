@@ -12,7 +12,7 @@ from training.records import Record, read_records, write_record
 
 @pytest.fixture
 def options(tmp_path: Path) -> argparse.Namespace:
-    made = budgets.parser().parse_args(["--data", str(tmp_path), "--records", str(tmp_path / "budgets")])
+    made = budgets.parser().parse_args(["--data", str(tmp_path), "--records", str(tmp_path / "budgets"), "--runs", str(tmp_path)])
     made.records.mkdir()
     return made
 
@@ -21,7 +21,8 @@ def write(options: argparse.Namespace, system: str, collection: str, budget: int
     values = dict.fromkeys(budgets.MEASURES, qualities)
     queries = [f"q{number}" for number in range(len(qualities))]
     place = budgets.cell(collection, budget)
-    write_record(Record(system=system, collection=place, split="dev", queries=queries, values=values), options.records)
+    asked = {"steps": options.steps, "details": {"depth": options.depth}}
+    write_record(Record(system=system, collection=place, split="dev", queries=queries, values=values, **asked), options.records)
 
 
 def test_every_budget_of_the_mixed_model_and_one_of_each_other_is_due(options: argparse.Namespace) -> None:
@@ -31,6 +32,28 @@ def test_every_budget_of_the_mixed_model_and_one_of_each_other_is_due(options: a
     assert len(list(budgets.missing("mixed", options))) == 8
     assert list(budgets.missing("256", options)) == [("squad-far", 256), ("squad-articles", 256)]
     assert list(budgets.missing("512", options)) == [(name, 512) for name in budgets.COLLECTIONS]
+
+
+def test_what_was_measured_otherwise_is_due_again(options: argparse.Namespace) -> None:
+    write(options, "its own", "qmsum", 256, [1, 0])
+    for changed in ({"depth": options.depth + 1}, {"steps": options.steps + 1}):
+        other = argparse.Namespace(**vars(options) | changed)
+        assert ("qmsum", 256) in budgets.missing("256", other)
+
+
+def test_a_run_of_another_number_of_steps_is_not_taken_for_what_is_asked(options: argparse.Namespace) -> None:
+    run = options.runs / "budget-256"
+    run.mkdir(parents=True)
+    (run / "log.jsonl").write_text('{"step": 1, "loss": 0.5, "seconds": 1.0}\n')
+    (run / "finished").touch()
+    with pytest.raises(SystemExit, match="was trained for 1 steps, not 700"):
+        budgets.train("256", options)
+
+
+def test_models_are_compared_on_the_same_queries_only(options: argparse.Namespace) -> None:
+    write(options, "mixed", "qmsum", 128, [1, 0.5, 0.75])
+    write(options, "its own", "qmsum", 128, [0.5, 0])
+    assert budgets.tested({(r.collection, r.system): r for r in read_records(options.records)}) == {}
 
 
 def test_the_recipe_trains_every_budget() -> None:

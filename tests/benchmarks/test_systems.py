@@ -103,3 +103,36 @@ def test_a_page_without_a_place_is_left_alone(systems: ModuleType, options: argp
     with pytest.raises(SystemExit, match=r"results\.md has no place for the tables"):
         systems.publish(options)
     assert options.page.read_text() == "# Results\n"
+
+
+class Counting:
+    """A ranker that tells when it prepared what and ranked what."""
+
+    def __init__(self, name: str, told: list[tuple[str, ...]]) -> None:
+        self.name, self.told, self.preparation = name, told, self
+
+    def document(self, document: str) -> None:
+        self.told.append((self.name, "prepares", document))
+
+    def rerank(self, query: str, documents: list[str]) -> None:
+        self.told.append((self.name, "ranks", query, *documents))
+
+
+def test_rankers_are_timed_in_turns_and_documents_prepared_before(systems: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
+    told: list[tuple[str, ...]] = []
+    clock = iter([0, 2, 0, 4, 0, 6, 0, 8])  # a of q1, b of q1, a of q2, b of q2
+    monkeypatch.setattr(systems.time, "perf_counter", lambda: next(clock))
+    run = {"q1": {"d1": 3.0, "d2": 2.0, "d3": 1.0}, "empty": {}, "q2": {"d3": 1.0}}
+    rankers = [Counting("a", told), Counting("b", told)]
+    assert systems.milliseconds(rankers, run, ["q1", "empty", "lacking", "q2"], 2) == [3500, 5000]
+    assert told[:3] == [("a", "prepares", "d1"), ("a", "prepares", "d2"), ("a", "ranks", "q1", "d1", "d2")]
+    assert [what for what in told if what[1] == "ranks"][1:] == [
+        ("b", "ranks", "q1", "d1", "d2"),
+        ("a", "ranks", "q2", "d3"),
+        ("b", "ranks", "q2", "d3"),
+    ]
+
+
+def test_without_milliseconds_there_is_no_picture(systems: ModuleType, options: argparse.Namespace) -> None:
+    systems.publish(options)
+    assert not (options.page.parent / "images").exists() or not list((options.page.parent / "images").iterdir())

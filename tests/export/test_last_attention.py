@@ -10,6 +10,7 @@ from onnx import ModelProto, helper
 from export import ExportError
 from export.graph import export_graph
 from export.last_attention import ask_for_cls_alone
+from export.precision import halve_weights
 from keyblock.runtime.session import Session
 from training.model import CrossEncoder
 from training.starting import graph_weights
@@ -61,6 +62,13 @@ def test_no_token_but_cls_is_multiplied_by_its_weights(exported: Callable[..., t
     read_by = [(node.op_type, node.name) for node in nodes if states in node.input]
     assert [kind for kind, _ in read_by] == ["Gather", "MatMul", "MatMul"]  # [CLS], and products with a row for each head
     assert {name for _, name in read_by[1:]} == {"cls_attention/scores", "cls_attention/mixed"}
+
+
+def test_a_graph_in_half_of_the_bytes_is_refused(exported: Callable[..., tuple[Path, Path]]) -> None:
+    narrowed = onnx.load(str(exported()[0]))
+    halve_weights(narrowed)
+    with pytest.raises(ExportError, match="before that of the weights' precision"):
+        ask_for_cls_alone(narrowed)
 
 
 def test_the_weights_are_found_again(exported: Callable[..., tuple[Path, Path]]) -> None:

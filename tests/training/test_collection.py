@@ -1,5 +1,6 @@
 """Collections: what each part reads as, and how what is missing or damaged is said."""
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -94,6 +95,15 @@ def test_a_damaged_part_is_named_with_its_line(toy_copy: Path, name: str, conten
     assert said in str(caught.value)
     assert name in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(("start", "end"), [(4, 4), (7, 4), (-1, 4)])
+def test_a_passage_without_a_character_is_refused(toy_copy: Path, start: int, end: int) -> None:
+    remove(toy_copy, "spans.jsonl")
+    row = {"qid": "q", "docid": "d", "start": start, "end": end}
+    (toy_copy / "spans.jsonl").write_text(json.dumps(row) + "\n", encoding="utf-8")
+    with pytest.raises(CollectionError, match=rf"query 'q' in document 'd' goes from {start} to {end}"):
+        _ = Collection(toy_copy).spans
 
 
 def test_damaged_spans_are_not_taken_for_none(toy_copy: Path) -> None:

@@ -92,7 +92,7 @@ def test_only_documents_with_a_gold_passage_are_relevant_where_that_is_trained_o
     drawn = [source.draw(rng, how, examples, 80) for _ in range(100)]
     assert {group.query for group in drawn} == {query for query in source.queries if query in toy.spans}
     others = replace(source, queries=[query for query in source.queries if query not in toy.spans])
-    with pytest.raises(CollectionError, match="toy: of 1,000 relevant documents drawn, none has a gold passage"):
+    with pytest.raises(CollectionError, match="toy: of 10,000 relevant documents drawn, none has a gold passage"):
         others.draw(rng, how, examples, 80)
 
 
