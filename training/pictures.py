@@ -5,11 +5,14 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from matplotlib.figure import Figure
+from matplotlib.ticker import LogLocator, NullFormatter
 
 from training.curves import WINDOW, dev_curves, smoothed_loss
 from training.positions import POSITIONS, BlockPlace, position_shares, start_shares, told_ranks
 
 BINS = 40
+PICTURE_POINTS = (450, 340)  # of the area that the points of `draw_quality_latency` lie in
+LINE_POINTS, LETTER_POINTS = 9, 4.5  # of a name
 
 
 def draw_block_places(places: Sequence[BlockPlace]) -> Figure:
@@ -61,13 +64,36 @@ def draw_quality_latency(systems: Sequence[Measured], measure: str) -> Figure:
     axes.scatter([s.milliseconds for s in systems], [s.quality for s in systems], zorder=2)
     edge = frontier(systems)
     axes.plot([s.milliseconds for s in edge], [s.quality for s in edge], linewidth=1, color="0.7", zorder=1)
-    for system in systems:
-        axes.annotate(system.name, (system.milliseconds, system.quality), (4, 4), textcoords="offset points", fontsize=8)
+    for system, lower in zip(systems, lowered(systems), strict=True):
+        place = (system.milliseconds, system.quality)
+        line = {"arrowstyle": "-", "color": "0.7", "linewidth": 0.5} if lower else None
+        axes.annotate(system.name, place, (6, 3 - lower), textcoords="offset points", fontsize=8, arrowprops=line)
     axes.set(xscale="log", xlabel="milliseconds a document", ylabel=measure)
     axes.margins(x=0.15)  # room for the name of the rightmost
+    axes.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
     axes.xaxis.set_major_formatter("{x:g}")
-    axes.xaxis.set_minor_formatter("{x:g}")
+    axes.xaxis.set_minor_formatter(NullFormatter())
     return figure
+
+
+def lowered(systems: Sequence[Measured]) -> list[int]:
+    """Points by which each name is written below its place, so that none stands upon another: the best stay where they are."""
+    places = np.asarray([(np.log(s.milliseconds), s.quality) for s in systems]).reshape(-1, 2)
+    spread = np.ptp(places, axis=0) if len(places) else np.ones(2)
+    x, y = (places / np.where(spread > 0, spread, 1) * PICTURE_POINTS).T
+    rows = [0] * len(systems)
+    taken: list[tuple[float, float, int]] = []  # x, y and letters of the names that have a place
+    for i in sorted(range(len(systems)), key=lambda i: -y[i]):
+        letters = len(systems[i].name)
+        while any(_meet((x[i], y[i] - rows[i], letters), other) for other in taken):
+            rows[i] += LINE_POINTS
+        taken.append((x[i], y[i] - rows[i], letters))
+    return rows
+
+
+def _meet(one: tuple[float, float, int], other: tuple[float, float, int]) -> bool:
+    left, right = sorted((one, other))
+    return right[0] - left[0] < LETTER_POINTS * left[2] and abs(one[1] - other[1]) < LINE_POINTS
 
 
 def draw_learning_curves(logs: Mapping[str, Sequence[Mapping[str, Any]]], measure: str = "RR@10") -> Figure:

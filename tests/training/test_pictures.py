@@ -8,7 +8,7 @@ import pytest
 from matplotlib.collections import PathCollection
 from matplotlib.figure import Figure
 
-from training.pictures import Measured, draw_block_places, draw_learning_curves, draw_quality_latency, frontier
+from training.pictures import Measured, draw_block_places, draw_learning_curves, draw_quality_latency, frontier, lowered
 from training.positions import BlockPlace
 
 PLACES = [
@@ -70,6 +70,17 @@ def test_quality_and_latency_of_every_system_are_drawn() -> None:
     assert {text.get_text(): text.xy for text in axes.texts} == {s.name: (s.milliseconds, s.quality) for s in SYSTEMS}
     assert np.asarray(axes.lines[0].get_xydata()).tolist() == [[1.0, 0.5], [4.0, 0.7], [20.0, 0.9]]
     assert (axes.get_xscale(), axes.get_ylabel()) == ("log", "nDCG@10")
+
+
+def test_names_do_not_stand_upon_each_other() -> None:
+    apart = [Measured("slow", 100.0, 0.5), Measured("fast", 1.0, 0.9), Measured("middle", 10.0, 0.5)]
+    assert lowered(apart) == [0, 0, 0]
+    # a few points apart: the best one stays, the others go below it, a line each
+    near = [Measured("a" * 45, 10.0, 0.5), Measured("best", 11.0, 0.501), Measured("c", 12.0, 0.4999)]
+    far = [Measured("far", 1000.0, 0.0), Measured("top", 1.0, 1.0)]
+    assert lowered([*near, *far]) == [9, 0, 18, 0, 0]
+    assert lowered([]) == []
+    assert lowered([Measured("alone", 5.0, 0.5)]) == [0]
 
 
 def log(losses: list[float], **dev: list[float]) -> list[dict[str, Any]]:
