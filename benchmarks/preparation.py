@@ -2,8 +2,8 @@
 
     python benchmarks/preparation.py [--data DATA/squad-articles] [--documents 100] [--words 2000] [--turns 5]
 
-In turns, on one thread: the pipeline as it is, the same where the tokenizer reads each text whole, and that tokenizer alone.
-Medians of CPU time, and ratios. The first turn of a new process is told apart: it meets every word for the first time. Without
+In turns, on one thread: the pipeline as it is, the same where the tokenizer reads each text whole, that tokenizer alone, and the
+selection of the prepared documents' blocks for a query. Medians of CPU time, and ratios. The first turn of a new process is told apart: it meets every word for the first time. Without
 --data the documents are of random words, of which a few are frequent and most are rare, as in a language.
 """
 
@@ -73,11 +73,13 @@ def main(options: argparse.Namespace) -> None:
         pipeline.reader = reader  # type: ignore[assignment]
         pipeline.prepare_documents(texts)
 
-    ways = {"word by word": by_words, "text by text": by_texts}
     first = cpu_seconds(lambda: prepare(by_words))
+    query, prepared = pipeline.prepare_query(" ".join(texts[0].split()[-8:])), pipeline.prepare_documents(texts)
+    ways = {"word by word": by_words, "text by text": by_texts}
     turns = [
         {way: cpu_seconds(lambda reader=reader: prepare(reader)) for way, reader in ways.items()}
         | {"tokenizer alone": cpu_seconds(lambda: pipeline.tokenizer.encode(texts))}
+        | {"selection": cpu_seconds(lambda: [pipeline.select(query, document) for document in prepared])}
         for _ in range(options.turns)
     ]
     medians = {way: statistics.median(turn[way] for turn in turns) for way in turns[0]}
