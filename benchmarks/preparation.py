@@ -2,9 +2,10 @@
 
     python benchmarks/preparation.py [--data DATA/squad-articles] [--documents 100] [--words 2000] [--turns 5]
 
-In turns, on one thread: the pipeline as it is, the same where the tokenizer reads each text whole, that tokenizer alone, and the
-selection of the prepared documents' blocks for a query. Medians of CPU time, and ratios. The first turn of a new process is told apart: it meets every word for the first time. Without
---data the documents are of random words, of which a few are frequent and most are rare, as in a language.
+In turns, on one thread: the pipeline as it is, the same where the tokenizer reads each text whole, that tokenizer alone, and
+the selection of the prepared documents' blocks for a query. Medians of CPU time, and ratios. The first turn of a new process
+is told apart: it meets every word for the first time. Without --data the documents are of random words, of which a few are
+frequent and most are rare, as in a language.
 """
 
 import argparse
