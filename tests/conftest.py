@@ -2,6 +2,7 @@
 
 import json
 import os
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,10 @@ collect_ignore = ["clients"]  # they have environments of their own: make test-c
 
 settings.register_profile("keyblock", deadline=None, max_examples=100, derandomize="CI" in os.environ)
 settings.load_profile("keyblock")
+
+for number, handler in ((signal.SIGINT, signal.default_int_handler), (signal.SIGHUP, signal.SIG_DFL)):
+    if signal.getsignal(number) is signal.SIG_IGN:  # as under nohup, or behind `&` in a script: programs that tests start inherit it
+        signal.signal(number, handler)
 
 
 @pytest.fixture(scope="session")
