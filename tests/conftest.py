@@ -22,7 +22,7 @@ settings.register_profile("keyblock", deadline=None, max_examples=100, derandomi
 settings.load_profile("keyblock")
 
 for number, handler in ((signal.SIGINT, signal.default_int_handler), (signal.SIGHUP, signal.SIG_DFL)):
-    if signal.getsignal(number) is signal.SIG_IGN:  # as under nohup, or behind `&` in a script: programs that tests start inherit it
+    if signal.getsignal(number) is signal.SIG_IGN:  # under nohup, or behind `&` in a script: programs that tests start inherit it
         signal.signal(number, handler)
 
 
