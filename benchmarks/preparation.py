@@ -74,9 +74,9 @@ def main(options: argparse.Namespace) -> None:
         pipeline.reader = reader  # type: ignore[assignment]
         pipeline.prepare_documents(texts)
 
+    ways = {"word by word": by_words, "text by text": by_texts}
     first = cpu_seconds(lambda: prepare(by_words))
     query, prepared = pipeline.prepare_query(" ".join(texts[0].split()[-8:])), pipeline.prepare_documents(texts)
-    ways = {"word by word": by_words, "text by text": by_texts}
     turns = [
         {way: cpu_seconds(lambda reader=reader: prepare(reader)) for way, reader in ways.items()}
         | {"tokenizer alone": cpu_seconds(lambda: pipeline.tokenizer.encode(texts))}
