@@ -16,12 +16,12 @@ import transformers
 
 from benchmarks.performance.report import put
 from benchmarks.systems import ROOT, HeadRanker, cost, run_command
-from training.collection import Collection
-from training.evaluation import evaluate, evaluate_run, sample
-from training.ranking import run_ranker
-from training.records import Record, read_records, record_evaluation, write_record
-from training.significance import correct, p_text, paired_t_test
-from training.tables import markdown
+from training.collections.collection import Collection
+from training.evaluation.evaluate import evaluate, evaluate_run, sample
+from training.evaluation.ranking import run_ranker
+from training.evaluation.records import Record, read_records, record_evaluation, write_record
+from training.evaluation.significance import correct, p_text, paired_t_test
+from training.evaluation.tables import markdown
 
 RECIPE = ROOT / "training" / "recipes" / "small" / "budgets.yaml"
 COLLECTIONS = ("squad-far", "squad-articles", "qmsum")

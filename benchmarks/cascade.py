@@ -24,12 +24,12 @@ from benchmarks.performance.report import put
 from benchmarks.systems import ROOT, HeadRanker, milliseconds
 from keyblock.packing import Packed
 from keyblock.scoring import Model
-from training.collection import Collection
-from training.evaluation import evaluate, sample
-from training.ranking import LocalRanker, run_ranker
-from training.significance import difference_interval
-from training.tables import markdown
-from training.train import write_json
+from training.collections.collection import Collection
+from training.evaluation.evaluate import evaluate, sample
+from training.evaluation.ranking import LocalRanker, run_ranker
+from training.evaluation.significance import difference_interval
+from training.evaluation.tables import markdown
+from training.learning.train import write_json
 
 COLLECTIONS = ("squad-far", "qmsum")
 BUDGETS = (128, 256)

@@ -23,10 +23,10 @@ from tqdm import tqdm
 
 from benchmarks.performance.service import Service
 from keyblock.runtime.cpus import default_threads
-from training.collection import Collection
-from training.evaluation import sample
-from training.measures import means, per_query
-from training.runs import Run
+from training.collections.collection import Collection
+from training.collections.runs import Run
+from training.evaluation.evaluate import sample
+from training.evaluation.measures import means, per_query
 
 BUNDLE = Path(__file__).resolve().parent.parent / "models" / "default"
 

@@ -15,7 +15,7 @@ import numpy as np
 
 from keyblock.runtime.providers import ProviderError
 from keyblock.runtime.session import Session
-from training.tables import markdown
+from training.evaluation.tables import markdown
 
 SHAPES = ((8, 128), (4, 256), (2, 512))
 WAYS = (("openvino", "bf16"), ("openvino", "fp32"), ("cpu", "fp32"))

@@ -21,10 +21,10 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from service.app import Service
-from service.keys import New, Scope, load_keys, make
-from service.logs import formatter, with_request_id
-from service.security import requires
+from service.http.guard import requires
+from service.keys.keys import New, Scope, load_keys, make
 from service.settings import LogFormat, Settings
+from service.telemetry.logs import formatter, with_request_id
 
 TURNS = 5
 PATH = "/nothing"

@@ -19,8 +19,8 @@ import numpy as np
 
 from keyblock.bundle import load_bundle
 from keyblock.pipeline import Pipeline
-from keyblock.reading import EncodedText, Reading
-from training.collection import Collection
+from keyblock.text.reading import EncodedText, Reading
+from training.collections.collection import Collection
 
 BUNDLE = Path(__file__).resolve().parent.parent / "models" / "default"
 VOCABULARY = 20_000

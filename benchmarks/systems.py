@@ -24,21 +24,21 @@ from typing import Any
 
 import transformers
 
-from training.best import TABLE, judged_pairs, precision
-from training.checkpoints import chosen
-from training.collection import Collection
-from training.curves import read_log
-from training.evaluation import evaluate, evaluate_run, sample
-from training.measures import REPORTED
-from training.model import CrossEncoder
-from training.pictures import Measured, draw_quality_latency
-from training.ranking import LocalRanker, Ranker, Reranked, load_run_pipeline, run_ranker
-from training.records import Record, read_records, record_evaluation, record_path, write_record
-from training.runs import Run
-from training.sampling import Preparation
-from training.significance import correct
-from training.tables import Comparison, compare_pairs, comparisons_table, markdown, systems_table
-from training.train import write_json
+from training.collections.collection import Collection
+from training.collections.runs import Run
+from training.evaluation.curves import read_log
+from training.evaluation.evaluate import evaluate, evaluate_run, sample
+from training.evaluation.measures import REPORTED
+from training.evaluation.pictures import Measured, draw_quality_latency
+from training.evaluation.ranking import LocalRanker, Ranker, Reranked, load_run_pipeline, run_ranker
+from training.evaluation.records import Record, read_records, record_evaluation, record_path, write_record
+from training.evaluation.significance import correct
+from training.evaluation.tables import Comparison, compare_pairs, comparisons_table, markdown, systems_table
+from training.examples.sampling import Preparation
+from training.learning.best import TABLE, judged_pairs, precision
+from training.learning.train import write_json
+from training.models.checkpoints import chosen
+from training.models.cross_encoder import CrossEncoder
 
 ROOT = Path(__file__).resolve().parent.parent
 RECIPES = ROOT / "training" / "recipes" / "small"

@@ -79,10 +79,10 @@ def make_recipe(options: argparse.Namespace) -> Any:
 
 def make_data(directory: Path, options: argparse.Namespace) -> Any:
     """What our trainer draws from."""
-    from training.collection import Collection
-    from training.data import Data
+    from training.collections.collection import Collection
+    from training.learning.data import Data
+    from training.learning.train import make_pipeline
     from training.recipe import backbone_path
-    from training.train import make_pipeline
 
     recipe, collection = make_recipe(options), Collection(directory / "collection")
     (directory / "run").mkdir(exist_ok=True)
@@ -118,9 +118,9 @@ def wait_for_turn(step: int, steps: int, began: list[Turn]) -> None:
 
 def train_ours(directory: Path, options: argparse.Namespace) -> None:
     """KeyBlock's trainer."""
-    from training.loop import Trainer, make_accelerator
-    from training.objectives import RankingObjective
-    from training.train import make_model
+    from training.learning.loop import Trainer, make_accelerator
+    from training.learning.objectives import RankingObjective
+    from training.learning.train import make_model
 
     class InTurns(Trainer):
         began: list[Turn] = []  # noqa: RUF012  # of the one trainer in this process

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from export.graph import LOGITS, check_shapes, trace
 from keyblock.runtime.aggregator import INPUTS
-from training.model import CrossEncoder
+from training.models.cross_encoder import CrossEncoder
 
 
 class TraceableAggregator(nn.Module):

@@ -15,7 +15,7 @@ from export.variants import VariantKind
 from keyblock.bundle import Bundle
 from keyblock.runtime.model import GraphModel
 from keyblock.runtime.providers import Provider
-from training.collection import Collection
+from training.collections.collection import Collection
 
 
 def parser() -> argparse.ArgumentParser:

@@ -29,8 +29,8 @@ from keyblock.bundle import (
 from keyblock.runtime.model import GraphModel
 from keyblock.runtime.providers import Provider, ProviderError
 from keyblock.runtime.session import INPUTS
-from training.collection import Collection
-from training.model import CrossEncoder
+from training.collections.collection import Collection
+from training.models.cross_encoder import CrossEncoder
 
 SAMPLE = Path(__file__).parent / "sample"
 VERSIONS = ("torch", "transformers", "onnx")

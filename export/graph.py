@@ -19,7 +19,7 @@ from transformers import PretrainedConfig
 
 from export import ExportError
 from keyblock.runtime.session import INPUTS
-from training.model import CrossEncoder
+from training.models.cross_encoder import CrossEncoder
 
 OPSET = 17
 LOGITS, OUTPUTS = "logits", "outputs"

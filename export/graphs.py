@@ -17,7 +17,7 @@ from export.variants import VariantKind, fused_nodes
 from keyblock.bundle import AGGREGATOR_FILE, GRAPH_FILE, SELECTOR_FILE
 from keyblock.runtime.model import GraphModel
 from keyblock.runtime.providers import Precision, Provider, resolve
-from keyblock.tokenization import Tokenizer
+from keyblock.text.tokenizer import Tokenizer
 
 Change = Callable[[ModelProto], object]
 """Something done to a graph, in place."""

@@ -12,7 +12,7 @@ from onnx import ModelProto, NodeProto, TensorProto, helper
 
 from export import ExportError
 from keyblock.runtime.session import INPUTS
-from training.starting import CLS_ATTENTION, CLS_HEADS
+from training.models.starting import CLS_ATTENTION, CLS_HEADS
 
 HIDDEN = 10_000.0  # taken from the scores of padding: exp(-10,000) is 0 in every arithmetic
 

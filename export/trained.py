@@ -10,12 +10,12 @@ from export import ExportError
 from keyblock.bundle import FREQUENCIES_FILE, MANIFEST_FILE, TOKENIZER_FILE, load_bundle
 from keyblock.pipeline import Pipeline
 from keyblock.runtime.batching import bucket
-from training.checkpoints import CheckpointError, chosen
-from training.model import CrossEncoder
-from training.ranking import CHOOSER, load_run_pipeline
+from training.evaluation.ranking import CHOOSER, load_run_pipeline
+from training.evaluation.scoring import TorchModel
+from training.models.checkpoints import CheckpointError, chosen
+from training.models.cross_encoder import CrossEncoder
+from training.models.starting import read_ranker
 from training.recipe import backbone_path
-from training.scoring import TorchModel
-from training.starting import read_ranker
 
 
 @dataclass(frozen=True)

@@ -15,12 +15,12 @@ from keyblock.packing import Packed
 from keyblock.pipeline import Pipeline, Selection
 from keyblock.runtime.model import GraphModel
 from keyblock.scoring import Model, Scored, select_documents
-from training.collection import Collection
-from training.evaluation import sample
-from training.measures import DEFAULT_MEASURES, means, per_query
-from training.ranking import LocalRanker
-from training.runs import Run
-from training.sampling import Preparation
+from training.collections.collection import Collection
+from training.collections.runs import Run
+from training.evaluation.evaluate import sample
+from training.evaluation.measures import DEFAULT_MEASURES, means, per_query
+from training.evaluation.ranking import LocalRanker
+from training.examples.sampling import Preparation
 
 PARITY = 1e-3  # largest difference of a logit, fp32 graph against fp32 PyTorch
 RANKING_LOSS = 0.002  # of nDCG@10 on dev, served precision against fp32

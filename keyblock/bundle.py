@@ -21,10 +21,10 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 from pydantic_core import from_json
 
 from keyblock.aggregation import AGGREGATORS
-from keyblock.frequencies import DocumentFrequencies
 from keyblock.pipeline import Pipeline, PipelineConfig
-from keyblock.selection import SELECTORS, Learned
-from keyblock.tokenization import Tokenizer
+from keyblock.selectors import SELECTORS, Learned
+from keyblock.text.frequencies import DocumentFrequencies
+from keyblock.text.tokenizer import Tokenizer
 
 FORMAT_VERSION = 3  # 2 added aggregator and selector_graph, 3 added variants; older ones are read unchanged
 MANIFEST_FILE, TOKENIZER_FILE, GRAPH_FILE, FREQUENCIES_FILE = "bundle.json", "tokenizer.json", "model.onnx", "frequencies.tsv"

@@ -6,26 +6,12 @@ import json
 from importlib.metadata import version
 from pathlib import Path
 
-from keyblock import (
-    blocks,
-    characters,
-    hashing,
-    known,
-    lexicon,
-    page,
-    pipeline,
-    prepared,
-    reader,
-    reading,
-    rows,
-    text,
-    tokenization,
-    words,
-)
+from keyblock import pipeline, prepared, segmenters
 from keyblock.pipeline import Pipeline
+from keyblock.text import analyzer, characters, hashing, known, lexicon, page, reader, reading, rows, tokenizer, words
 
 CODE = (  # what prepares a document
-    *(blocks, characters, hashing, known, lexicon, page, pipeline, prepared, reader, reading, rows, text, tokenization, words),
+    *(analyzer, characters, hashing, known, lexicon, page, pipeline, prepared, reader, reading, rows, segmenters, tokenizer, words),
 )
 LIBRARIES = ("tokenizers", "PyStemmer")
 

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from keyblock.prepared import PreparedDocument, PreparedQuery
-from keyblock.tokenization import PairTemplate
+from keyblock.text.tokenizer import PairTemplate
 
 
 @dataclass(frozen=True, slots=True, eq=False)

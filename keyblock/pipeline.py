@@ -9,16 +9,16 @@ from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
 from keyblock.aggregation import AGGREGATORS, PassageAggregator
-from keyblock.blocks import SEGMENTERS, cut_costs
-from keyblock.frequencies import DocumentFrequencies
-from keyblock.fusion import Fusion, lexical_evidence
+from keyblock.evidence import Fusion, lexical_evidence
 from keyblock.packing import Packed, pack
 from keyblock.prepared import PreparedDocument, PreparedQuery
-from keyblock.reader import Reader
-from keyblock.reading import Reading
-from keyblock.selection import SELECTORS, Learned, idf_weights, term_found
-from keyblock.text import Analyzer, AnalyzerConfig, unique_in_order
-from keyblock.tokenization import Tokenizer
+from keyblock.segmenters import SEGMENTERS, cut_costs
+from keyblock.selectors import SELECTORS, Learned, idf_weights, term_found
+from keyblock.text.analyzer import Analyzer, AnalyzerConfig, unique_in_order
+from keyblock.text.frequencies import DocumentFrequencies
+from keyblock.text.reader import Reader
+from keyblock.text.reading import Reading
+from keyblock.text.tokenizer import Tokenizer
 
 TITLE_TOKEN_CHARS = 64  # characters of a title that are tokenized for each token it may have: the rest of a huge one costs nothing
 QUERY_TERMS = 256  # distinct terms of a query that select blocks: a pasted page must not cost (its words x a document's blocks)

@@ -26,21 +26,22 @@ from keyblock.wire import (
     TeiErrorBody,
     TeiResult,
 )
-from service import info, playground
-from service.accounting import Accounting
-from service.admin import add_admin
-from service.costs import COST_HEADERS
-from service.documents import delete_document, get_document, put_documents
-from service.endpoint import Exchange
+from service import playground
 from service.errors import RequestError
-from service.examples import ANSWERS, EXAMPLES
-from service.keys import Scope, load_keys, told
-from service.ranker import Ranker
-from service.reload import Reloader
-from service.responses import error_response
-from service.security import DENIALS, NEEDED, DeniedError, denied, failed, requires
+from service.http import info
+from service.http.accounting import Accounting
+from service.http.admin import add_admin
+from service.http.costs import COST_HEADERS
+from service.http.documents import delete_document, get_document, put_documents
+from service.http.endpoint import Exchange
+from service.http.examples import ANSWERS, EXAMPLES
+from service.http.guard import DENIALS, NEEDED, DeniedError, denied, failed, requires
+from service.http.responses import error_response
+from service.keys.keys import Scope, load_keys, told
+from service.ranking.ranker import Ranker
+from service.ranking.reload import Reloader
 from service.settings import Settings
-from service.tracing import open_tracing, tracing_of
+from service.telemetry.tracing import open_tracing, tracing_of
 
 log = logging.getLogger(__name__)
 RERANK_PATHS = ("/rerank", "/v1/rerank", "/v2/rerank")

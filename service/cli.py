@@ -12,12 +12,12 @@ from keyblock.bundle import BundleError
 from keyblock.runtime.providers import ProviderError
 from keyblock.runtime.session import SessionError
 from service.app import create_admin_app, create_app
-from service.keys import KeysError, load_keys
-from service.listeners import ListenError, bind, serve
-from service.logs import configure_logs
-from service.ranker import Ranker
+from service.http.listeners import ListenError, bind, serve
+from service.keys.keys import KeysError, load_keys
+from service.ranking.ranker import Ranker
 from service.settings import Settings
 from service.store.base import StoreError
+from service.telemetry.logs import configure_logs
 from service.terminal import Terminal, outlived
 
 PROGRAM = "keyblock-serve"

@@ -11,9 +11,9 @@ import pytest
 from hypothesis import settings
 
 from benchmarks.performance.service import Service
-from keyblock.frequencies import DocumentFrequencies
 from keyblock.pipeline import Pipeline, PipelineConfig
-from keyblock.tokenization import Tokenizer
+from keyblock.text.frequencies import DocumentFrequencies
+from keyblock.text.tokenizer import Tokenizer
 
 ROOT = Path(__file__).resolve().parent.parent
 collect_ignore = ["clients"]  # they have environments of their own: make test-clients

@@ -69,7 +69,7 @@ def test_only_models_are_large(files: list[Path]) -> None:
 
 
 def test_each_module_has_its_tests(files: list[Path]) -> None:
-    """tests/keyblock/test_blocks.py is for keyblock/blocks.py; tests of several modules at once have names of their own."""
+    """tests/keyblock/test_segmenters.py is for keyblock/segmenters.py; tests of several modules at once have names of their own."""
     names = [path.relative_to(ROOT) for path in files]
     modules = [
         name for name in names if name.parts[0] in ("keyblock", "export") and name.suffix == ".py" and name.stem != "__init__"

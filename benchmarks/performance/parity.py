@@ -11,7 +11,7 @@ from benchmarks.performance import LONGEST
 from benchmarks.performance.bench import ROOT, Bench
 from benchmarks.performance.peers import PeerError
 from benchmarks.performance.texts import Request
-from training.model import CrossEncoder
+from training.models.cross_encoder import CrossEncoder
 
 EXAMPLE = ROOT / "examples" / "request.json"
 LEAST = 1e-7  # a relevance below has no digits left

@@ -15,7 +15,7 @@ from benchmarks.performance.targets import (
     told,
     verdicts,
 )
-from training.tables import markdown
+from training.evaluation.tables import markdown
 
 BEGIN = "<!-- what was measured: python -m benchmarks.performance --publish writes from here -->"
 END = "<!-- to here -->"

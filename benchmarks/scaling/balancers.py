@@ -19,7 +19,7 @@ from benchmarks.scaling.cluster import Choose, Cluster, hashed, least_outstandin
 from benchmarks.scaling.stores import texts_of
 from benchmarks.scaling.traffic import HOUR, Floats, capacity, measured, steady
 from keyblock.bundle import load_bundle
-from service.cache import ENTRY_BYTES
+from service.ranking.cache import ENTRY_BYTES
 from service.settings import Settings
 
 LOADS = (0.5, 0.7, 0.85)

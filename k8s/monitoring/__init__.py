@@ -1,1 +1,1 @@
-"""Dashboards, alerts and the page of metrics, written from the table in `service/metrics.py`: `python -m k8s.monitoring`."""
+"""Dashboards, alerts and the page of metrics: `python -m k8s.monitoring` writes them from `service/telemetry/metrics.py`."""

@@ -2,7 +2,7 @@
 
 from k8s.monitoring.panels import Board, Kind, Panel, Query, Row, Unit
 from k8s.monitoring.promql import WINDOW, over, quantile, rate, shown
-from service.metrics import STAGES
+from service.telemetry.metrics import STAGES
 
 COUNTED = "!~invalid|cancelled"  # requests that the service has to answer for
 BAD = "=~failed|refused"

@@ -12,7 +12,7 @@ from grafana_foundation_sdk.models import heatmap as heatmap_models
 from grafana_foundation_sdk.models.prometheus import PromQueryFormat
 
 from k8s.monitoring.panels import MEANT, Board, Kind, Panel, Query, Unit
-from service.metrics import TABLE
+from service.telemetry.metrics import TABLE
 
 SOURCE = models.DataSourceRef(type_val="prometheus", uid="${datasource}")
 STAT_HEIGHT, HEIGHT, COLUMNS = 4, 8, 24

@@ -1,6 +1,6 @@
 """docs/metrics.md: the table of metrics as a page."""
 
-from service.metrics import BUCKETS, MODEL, TABLE, Metric
+from service.telemetry.metrics import BUCKETS, MODEL, TABLE, Metric
 
 OPEN = {
     MODEL: "the bundles that are served",
@@ -14,7 +14,7 @@ HEAD = f"""# Metrics
 `GET /metrics` tells these to Prometheus, and to OpenMetrics scrapers with trace ids as exemplars. What is made of them,
 dashboards and alerts: [monitoring.md](monitoring.md).
 
-This page is written by `python -m k8s.monitoring` from the table in `service/metrics.py`, and a test holds it to that.
+This page is written by `python -m k8s.monitoring` from the table in `service/telemetry/metrics.py`, and a test holds it to that.
 
 Histograms of seconds have the buckets {", ".join(f"{bound:g}" for bound in BUCKETS)}. Counters and histograms are there
 from the start, as 0. The values of every label are listed here, or are what the process finds at its start: whatever clients

@@ -7,7 +7,7 @@
 import re
 from collections.abc import Collection
 
-from service.metrics import MODEL, TABLE
+from service.telemetry.metrics import MODEL, TABLE
 
 WINDOW = "$__rate_interval"  # Grafana's: four scrapes at least
 SCOPE = {"namespace": "=~$namespace", "pod": "=~$pod"}  # a dashboard's variables; labels that Kubernetes adds

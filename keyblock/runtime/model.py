@@ -12,7 +12,7 @@ from keyblock.runtime.aggregator import AggregatorSession
 from keyblock.runtime.batching import TOKEN_CAP, score_all
 from keyblock.runtime.providers import Choice, Precision, Provider, resolve
 from keyblock.runtime.session import Session, SessionError
-from keyblock.tokenization import Tokenizer
+from keyblock.text.tokenizer import Tokenizer
 
 
 class GraphModel:

@@ -6,7 +6,7 @@ from typing import NamedTuple
 from service.command.inputs import Input
 from service.command.rankers import Found, Ranker
 from service.command.text import Highlighter, Span
-from service.ranking import ScoredBy
+from service.ranking.order import ScoredBy
 
 
 class Passage(NamedTuple):

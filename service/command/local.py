@@ -12,8 +12,8 @@ from keyblock.scoring import score_documents
 from service.command.inputs import Input
 from service.command.rankers import Asked, CommandError, Found
 from service.command.report import Report
-from service.loading import read_bundles
-from service.ranking import GROUPS, candidate, rank
+from service.ranking.loading import read_bundles
+from service.ranking.order import GROUPS, candidate, rank
 from service.settings import Settings
 
 

@@ -10,7 +10,7 @@ from rich.text import Text
 from keyblock.client.bodies import as_json
 from service.command.hits import Hit, Passage
 from service.command.text import in_a_line, pieces
-from service.ranking import ScoredBy
+from service.ranking.order import ScoredBy
 
 FOUND, NAME, FAINT = "bold yellow", "bold cyan", "dim"
 

@@ -6,11 +6,11 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 
 from keyblock.client import AccessError, Client, InvalidRequestError, Ranking
-from keyblock.fusion import sigmoid
-from keyblock.text import Analyzer, AnalyzerConfig
+from keyblock.evidence import sigmoid
+from keyblock.text.analyzer import Analyzer, AnalyzerConfig
 from service.command.inputs import Input
 from service.command.report import Report
-from service.ranking import GROUPS, Block, ScoredBy
+from service.ranking.order import GROUPS, Block, ScoredBy
 
 
 class Found(NamedTuple):

@@ -5,7 +5,7 @@ import unicodedata
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from keyblock.text import Analyzer
+from keyblock.text.analyzer import Analyzer
 
 Span = tuple[int, int]
 _WORD = re.compile(r"\w+")

@@ -15,9 +15,9 @@ from typing import Any, NamedTuple, TypeVar
 
 from service.call import Documents
 from service.errors import RequestError
-from service.metrics import Metrics
 from service.store.base import DocumentStore, Item, Renewal, Size, StoreError, StoreFullError, StoreUnavailableError
 from service.store.codec import DamagedError, StoredDocument, decode, encode
+from service.telemetry.metrics import Metrics
 
 log = logging.getLogger(__name__)
 READERS = 4

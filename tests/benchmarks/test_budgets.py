@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from benchmarks import budgets
+from training.evaluation.records import Record, read_records, write_record
 from training.recipe import load_recipe
-from training.records import Record, read_records, write_record
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ from types import ModuleType
 
 import pytest
 
-from training.records import Record, write_record
+from training.evaluation.records import Record, write_record
 
 FILE = Path(__file__).parents[2] / "benchmarks" / "systems.py"
 RECIPES = Path(__file__).parents[2] / "training" / "recipes" / "small"

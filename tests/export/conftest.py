@@ -7,11 +7,11 @@ import pytest
 import torch
 from transformers import BertConfig, BertModel
 
-from keyblock.frequencies import DocumentFrequencies
 from keyblock.pipeline import Pipeline, PipelineConfig
-from training.aggregators import AGGREGATORS
-from training.model import CrossEncoder
-from training.train import write_json
+from keyblock.text.frequencies import DocumentFrequencies
+from training.learning.train import write_json
+from training.models.aggregators import AGGREGATORS
+from training.models.cross_encoder import CrossEncoder
 
 
 def _tiny(aggregator: dict[str, Any] | None = None, **changes: object) -> CrossEncoder:

@@ -9,7 +9,7 @@ import torch
 
 from export.aggregation import export_aggregator
 from keyblock.runtime.aggregator import AggregatorSession
-from training.model import CrossEncoder
+from training.models.cross_encoder import CrossEncoder
 
 Tiny = Callable[..., CrossEncoder]
 DESCRIPTIONS: list[dict[str, Any]] = [

@@ -10,7 +10,7 @@ from onnx import TensorProto, helper
 from export import ExportError
 from export.graph import check_fused, check_inputs, export_graph, name_heads, narrow_last_layer
 from keyblock.runtime.session import Session
-from training.model import CrossEncoder
+from training.models.cross_encoder import CrossEncoder
 
 FUSED = {"EmbedLayerNormalization": 1, "Attention": 2, "SkipLayerNormalization": 4, "BiasGelu": 2}
 

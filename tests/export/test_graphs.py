@@ -10,8 +10,8 @@ from export.precision import WeightPrecision
 from export.trained import load_trained
 from export.variants import VariantKind
 from keyblock.runtime.providers import Provider
-from keyblock.tokenization import Tokenizer
-from training.model import CrossEncoder
+from keyblock.text.tokenizer import Tokenizer
+from training.models.cross_encoder import CrossEncoder
 
 PARTS: dict[str, Any] = {"selector": {"name": "learned"}, "aggregator": {"name": "states", "passages": 2}}
 

@@ -12,8 +12,8 @@ from export.graph import export_graph
 from export.last_attention import ask_for_cls_alone
 from export.precision import halve_weights
 from keyblock.runtime.session import Session
-from training.model import CrossEncoder
-from training.starting import graph_weights
+from training.models.cross_encoder import CrossEncoder
+from training.models.starting import graph_weights
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ from export import ExportError
 from export.graph import export_graph
 from export.precision import halve_weights
 from keyblock.runtime.session import Session
-from training.model import CrossEncoder
+from training.models.cross_encoder import CrossEncoder
 
 
 def graph_of(*weights: np.ndarray) -> onnx.ModelProto:

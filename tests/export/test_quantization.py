@@ -7,7 +7,7 @@ from onnx import TensorProto
 from export.graph import export_graph
 from export.quantization import quantize
 from keyblock.runtime.session import Session
-from training.model import CrossEncoder
+from training.models.cross_encoder import CrossEncoder
 
 
 def test_products_are_of_8_bits_and_logits_stay_close(model: CrossEncoder, tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from export.exporter import Options, export_run
 from export.trained import load_trained
 from keyblock.bundle import load_bundle
 from keyblock.runtime.providers import Provider
-from training.model import CrossEncoder
+from training.models.cross_encoder import CrossEncoder
 
 SaveRun = Callable[..., Path]
 Tiny = Callable[..., CrossEncoder]

@@ -16,7 +16,7 @@ from export import ExportError
 from export.graph import export_graph
 from export.unpadded import remove_padding, unpad
 from keyblock.runtime.session import INPUTS, Session
-from training.model import CrossEncoder
+from training.models.cross_encoder import CrossEncoder
 
 Array = NDArray[Any]
 

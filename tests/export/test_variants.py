@@ -10,8 +10,8 @@ from export.exporter import SAMPLE, Options, export_run
 from export.variants import VariantKind, variant_name
 from keyblock.runtime.model import GraphModel
 from keyblock.runtime.providers import Provider, ProviderError, cuda_devices
-from training.collection import Collection
-from training.model import CrossEncoder
+from training.collections.collection import Collection
+from training.models.cross_encoder import CrossEncoder
 
 SaveRun = Callable[..., Path]
 Tiny = Callable[..., CrossEncoder]

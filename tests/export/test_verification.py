@@ -12,10 +12,10 @@ from export.verification import Dev, check_parity, check_ranking, compare, logit
 from keyblock.pipeline import Pipeline, PipelineConfig
 from keyblock.runtime.model import GraphModel
 from keyblock.runtime.session import Session
-from keyblock.tokenization import Tokenizer
-from training.collection import Collection
-from training.model import CrossEncoder
-from training.scoring import TorchModel
+from keyblock.text.tokenizer import Tokenizer
+from training.collections.collection import Collection
+from training.evaluation.scoring import TorchModel
+from training.models.cross_encoder import CrossEncoder
 
 
 def graphs_of(model: CrossEncoder, path: Path, tokenizer: Tokenizer) -> GraphModel:

@@ -7,7 +7,7 @@ import pytest
 
 from export.cli import main as export_main
 from tests.k8s.manifests import Manifest, containers, one, pods
-from training.cli import calibrate_main, train_main
+from training.commands.cli import calibrate_main, train_main
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 

@@ -113,7 +113,7 @@ def test_a_gpu_is_asked_for_and_insisted_on(built: dict[str, list[Manifest]], mo
 
 
 def test_the_autoscalers_ask_for_a_metric_that_is_there(built: dict[str, list[Manifest]]) -> None:
-    from service.metrics import TABLE
+    from service.telemetry.metrics import TABLE
 
     gauges = {metric.name for metric in TABLE.values() if metric.kind == "gauge"}
     hpa = one(built["cpu-hpa-queue"], "HorizontalPodAutoscaler")["spec"]["metrics"][0]["pods"]["metric"]["name"]

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from keyblock.aggregation import AGGREGATORS, Aggregator, Combine, aggregate
-from training.aggregators import AGGREGATORS as MODULES
+from training.models.aggregators import AGGREGATORS as MODULES
 
 HIDDEN = 6
 NAMES = ["joint", "max", "mean", "sum"]

@@ -8,10 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from keyblock.blocks import between
 from keyblock.packing import Packed, pack, take_blocks
 from keyblock.prepared import PreparedDocument, PreparedQuery
-from keyblock.tokenization import PairTemplate
+from keyblock.segmenters import between
+from keyblock.text.tokenizer import PairTemplate
 
 CLS, SEP = 101, 102
 TEMPLATE = PairTemplate((CLS,), (SEP,), (SEP,), 0, 1)

@@ -12,13 +12,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from keyblock.frequencies import DocumentFrequencies
 from keyblock.packing import pack
 from keyblock.pipeline import QUERY_TERMS, PackingConfig, Pipeline, PipelineConfig, Selection, Shortlist
 from keyblock.prepared import PreparedDocument, PreparedQuery
-from keyblock.selection import rank_blocks
-from keyblock.text import term_key
-from keyblock.tokenization import Tokenizer
+from keyblock.selectors import rank_blocks
+from keyblock.text.analyzer import term_key
+from keyblock.text.frequencies import DocumentFrequencies
+from keyblock.text.tokenizer import Tokenizer
 
 LONE = chr(0xD800)  # half of a surrogate pair, as JSON escapes can carry it
 ODD = [

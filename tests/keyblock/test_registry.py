@@ -6,7 +6,7 @@ import pytest
 from pydantic import Field
 
 from keyblock.registry import Component, Registry
-from keyblock.selection import SELECTORS
+from keyblock.selectors import SELECTORS
 
 
 @pytest.fixture

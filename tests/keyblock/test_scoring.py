@@ -9,17 +9,17 @@ import torch
 from numpy.typing import NDArray
 from transformers import BertConfig, BertModel
 
-from keyblock.frequencies import DocumentFrequencies
 from keyblock.packing import Packed, pack
 from keyblock.pipeline import Pipeline, PipelineConfig
 from keyblock.prepared import PreparedDocument, PreparedQuery
 from keyblock.scoring import score_documents, score_selections, select_documents
-from keyblock.selection import rank_blocks
-from keyblock.tokenization import Tokenizer
-from training.aggregators import AGGREGATORS
-from training.batching import pad
-from training.model import CrossEncoder
-from training.scoring import TorchModel
+from keyblock.selectors import rank_blocks
+from keyblock.text.frequencies import DocumentFrequencies
+from keyblock.text.tokenizer import Tokenizer
+from training.evaluation.scoring import TorchModel
+from training.examples.batching import pad
+from training.models.aggregators import AGGREGATORS
+from training.models.cross_encoder import CrossEncoder
 
 SENTENCES = ("The river flooded the bridge.", "A quiet city of stone.", "Years went by.", "The old bridge of the city stands.")
 TEXTS = [" ".join(SENTENCES[(i * n) % 4] for i in range(n)) for n in (9, 1, 30, 0, 14, 5)]

@@ -22,8 +22,8 @@ from keyblock.bundle import (
 from keyblock.pipeline import PipelineConfig
 from keyblock.runtime.session import INPUTS
 from tests.service.kinds import CHOOSERS, FUSION, KINDS, TRANSFORMER
-from training.aggregators import AGGREGATORS
-from training.model import CrossEncoder
+from training.models.aggregators import AGGREGATORS
+from training.models.cross_encoder import CrossEncoder
 
 HIDDEN, VOCABULARY = 32, 30522
 

@@ -9,13 +9,13 @@ import pytest
 from starlette.testclient import TestClient
 
 from keyblock.bundle import FREQUENCIES_FILE, GRAPH_FILE, TOKENIZER_FILE, GraphEntry, Manifest, load_bundle, write_bundle
-from keyblock.frequencies import DocumentFrequencies
 from keyblock.pipeline import PipelineConfig
 from keyblock.runtime.providers import Precision, Provider
 from keyblock.runtime.session import Session
+from keyblock.text.frequencies import DocumentFrequencies
 from service.app import create_app
-from service.instance import Graphs
-from service.ranker import Ranker
+from service.engine.instance import Graphs
+from service.ranking.ranker import Ranker
 from service.settings import Settings
 from tests.service.faults import Faulty
 from tests.service.kinds import FUSION
@@ -38,7 +38,7 @@ def export_tiny(path: Path) -> None:
     import torch
     from transformers import BertConfig, BertModel
 
-    from training.model import CrossEncoder
+    from training.models.cross_encoder import CrossEncoder
 
     torch.manual_seed(0)
     sizes = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 64}

@@ -2,7 +2,7 @@
 
 from pydantic import SecretStr
 
-from service.keys import Scope, make
+from service.keys.keys import Scope, make
 from service.settings import Settings
 
 ALL = {

@@ -5,9 +5,9 @@ from typing import Any
 
 from keyblock.bundle import Manifest, load_bundle, write_bundle
 from keyblock.runtime.providers import Precision, Provider, resolve
-from service.instance import Graphs
-from service.loading import Opened
-from service.ranker import Ranker
+from service.engine.instance import Graphs
+from service.ranking.loading import Opened
+from service.ranking.ranker import Ranker
 from service.settings import Settings
 from service.store.base import DocumentStore
 

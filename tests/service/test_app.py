@@ -14,7 +14,7 @@ from starlette.testclient import TestClient
 
 from keyblock.wire import DocumentLine, ErrorBody, Options, RerankAnswer
 from service.app import JOINED_PATHS, RERANK_PATHS
-from service.examples import EXAMPLES
+from service.http.examples import EXAMPLES
 from service.settings import Settings
 
 GOOD: dict[str, Any] = {"query": "river bridge", "documents": ["the river flooded the bridge", "a city"]}

@@ -20,9 +20,9 @@ from keyblock.wire import (
     StoredText,
     TeiOptions,
 )
-from service.admin import NOT_RELOADED, RELOAD_ANSWERS, RELOAD_PATH
 from service.app import DOCUMENT_ERRORS, ERRORS, OPERATIONS, RERANK_PATHS
-from service.metrics import STAGES
+from service.http.admin import NOT_RELOADED, RELOAD_ANSWERS, RELOAD_PATH
+from service.telemetry.metrics import STAGES
 
 PAGE = (Path(__file__).parents[2] / "docs" / "api.md").read_text(encoding="utf-8")
 

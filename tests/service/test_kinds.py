@@ -12,18 +12,18 @@ import pytest
 from starlette.testclient import TestClient
 
 from keyblock.bundle import load_bundle
-from keyblock.fusion import sigmoid
+from keyblock.evidence import sigmoid
 from keyblock.pipeline import Pipeline, Selection
 from keyblock.prepared import PreparedDocument
 from keyblock.runtime.model import GraphModel
 from keyblock.runtime.providers import Provider
 from keyblock.scoring import score_documents
 from service.app import create_app
-from service.instance import Graphs
-from service.metrics import TABLE
-from service.ranker import Ranker
-from service.ranking import LOWEST
+from service.engine.instance import Graphs
+from service.ranking.order import LOWEST
+from service.ranking.ranker import Ranker
 from service.settings import Settings
+from service.telemetry.metrics import TABLE
 from tests.service.faults import PATIENCE, Connection, Faulty, until, wait_for
 from tests.service.kinds import CHOOSERS, KINDS
 from tests.service.rankers import serving

@@ -12,7 +12,7 @@ from starlette.testclient import TestClient
 from keyblock.bundle import load_bundle
 from keyblock.runtime.session import Session
 from service.app import create_app
-from service.instance import Graphs
+from service.engine.instance import Graphs
 from service.settings import Settings
 from tests.service.faults import Ints, wait_for
 from tests.service.rankers import serving
@@ -20,7 +20,7 @@ from tests.service.rankers import serving
 CANDIDATES = 6
 BUDGETS = (64, 128, 256)  # a query each
 if TYPE_CHECKING:
-    from training.sampling import Preparation
+    from training.examples.sampling import Preparation
 
 Row = tuple[bytes, bytes]
 
@@ -56,8 +56,8 @@ def client(settings: Settings, recorder: Recorder) -> Iterator[TestClient]:
 def test_token_ids_equal_the_trainers(
     client: TestClient, recorder: Recorder, bundle_path: Path, shared_data: Path, name: str
 ) -> None:
-    from training.collection import Collection
-    from training.sampling import Preparation
+    from training.collections.collection import Collection
+    from training.examples.sampling import Preparation
 
     collection = Collection(shared_data / name)
     preparation = Preparation(collection, load_bundle(bundle_path).pipeline)
@@ -74,7 +74,7 @@ def test_token_ids_equal_the_trainers(
 
 def trained_on(preparation: "Preparation", query_id: str, doc_ids: list[str], budget: int) -> set[Row]:
     """The trainer's rows, padding taken off."""
-    from training.batching import pad
+    from training.examples.batching import pad
 
     inputs = pad([preparation.pack(query_id, doc_id, budget) for doc_id in doc_ids], preparation.pipeline.tokenizer.pad_id)
     rows = zip(*(tensor.numpy() for tensor in inputs), strict=True)

@@ -8,7 +8,7 @@ from starlette.testclient import TestClient
 
 from service.app import create_app
 from service.playground import FOLDER, PAGE, TYPES, assets
-from service.ranker import Ranker
+from service.ranking.ranker import Ranker
 from service.settings import Settings
 from tests.conftest import ROOT
 

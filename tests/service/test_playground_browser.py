@@ -16,7 +16,7 @@ import pytest
 from selenium.webdriver import Chrome, Keys
 
 from benchmarks.event_loop import free_port, wait_ready
-from service.keys import New, make
+from service.keys.keys import New, make
 from service.settings import DEFAULT_BUNDLE
 from tests.conftest import ROOT
 from tests.programs import need
@@ -417,7 +417,7 @@ def test_documents_are_added_and_removed(page: Page) -> None:
 
 def test_where_512_tokens_end_is_about_there(page: Page) -> None:
     from keyblock.bundle import TOKENIZER_FILE
-    from keyblock.tokenization import Tokenizer
+    from keyblock.text.tokenizer import Tokenizer
 
     tokenizer = Tokenizer(DEFAULT_BUNDLE / TOKENIZER_FILE)
     for document in SAMPLE["documents"]:

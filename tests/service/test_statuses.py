@@ -11,11 +11,11 @@ from pydantic import TypeAdapter
 from starlette.testclient import TestClient
 
 from keyblock.wire import ErrorBody, RerankAnswer, TeiErrorBody, TeiResult
-from service import endpoint
 from service.app import ERRORS, RERANK_PATHS, create_app
-from service.instance import Graphs
-from service.keys import load_keys
-from service.ranker import Ranker
+from service.engine.instance import Graphs
+from service.http import endpoint
+from service.keys.keys import load_keys
+from service.ranking.ranker import Ranker
 from service.settings import Settings
 from tests.service.faults import PATIENCE, Faulty, wait_for
 from tests.service.keyed import bearing, keyed

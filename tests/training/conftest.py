@@ -21,16 +21,16 @@ import torch
 import yaml
 
 from keyblock.bundle import Bundle, GraphEntry, Manifest, write_bundle
-from keyblock.frequencies import DocumentFrequencies
-from keyblock.fusion import Fusion
+from keyblock.evidence import Fusion
 from keyblock.pipeline import Pipeline, PipelineConfig
-from keyblock.text import Analyzer
-from keyblock.tokenization import Tokenizer
-from training.collection import Collection
-from training.first_stage import bm25_run
-from training.lines import open_text
+from keyblock.text.analyzer import Analyzer
+from keyblock.text.frequencies import DocumentFrequencies
+from keyblock.text.tokenizer import Tokenizer
+from training.collections.collection import Collection
+from training.collections.first_stage import bm25_run
+from training.collections.lines import open_text
+from training.collections.runs import write_run
 from training.recipe import Recipe
-from training.runs import write_run
 
 TOPICS = "river stone bridge winter garden market engine island teacher letter forest window".split()
 CHATTER = (
@@ -201,7 +201,7 @@ def change_pipeline(toy_pipeline: Pipeline) -> Callable[..., Pipeline]:
 @pytest.fixture(scope="session")
 def toy_run(toy_path: Path, recipe_file: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A finished run of the recipe, by keyblock-train. Never write into it."""
-    from training.cli import train_main
+    from training.commands.cli import train_main
 
     run = tmp_path_factory.mktemp("runs") / "toy-run"
     assert train_main([str(recipe_file), "--collection", str(toy_path), "--out", str(run)]) == 0
@@ -217,9 +217,9 @@ def run_copy(toy_run: Path, tmp_path: Path) -> Path:
 @pytest.fixture(scope="session")
 def toy_bundle(toy_run: Path, tmp_path_factory: pytest.TempPathFactory) -> Bundle:
     """The finished run as a bundle, with a fusion; the graph is PyTorch's plain export, in fp32."""
-    from training.checkpoints import latest
-    from training.model import CrossEncoder
-    from training.ranking import load_run_pipeline
+    from training.evaluation.ranking import load_run_pipeline
+    from training.models.checkpoints import latest
+    from training.models.cross_encoder import CrossEncoder
 
     work, inputs = tmp_path_factory.mktemp("bundle"), ["input_ids", "token_type_ids", "attention_mask"]
     example = torch.ones((2, 8), dtype=torch.int64)

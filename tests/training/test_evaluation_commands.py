@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from training.cli import draw_main, evaluate_main, folds_main
-from training.collection import Collection
-from training.evaluation import read_values
-from training.runs import Run, read_run, write_run
+from training.collections.collection import Collection
+from training.collections.runs import Run, read_run, write_run
+from training.commands.cli import draw_main, evaluate_main, folds_main
+from training.evaluation.evaluate import read_values
 
 
 def strings(*arguments: object) -> list[str]:

@@ -11,8 +11,8 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from training.cli import train_main
-from training.curves import read_log
+from training.commands.cli import train_main
+from training.evaluation.curves import read_log
 
 ROOT = Path(__file__).resolve().parents[2]
 SEVERAL = "import sys; from training.cli import train_main; sys.exit(max(train_main(given.split()) for given in sys.argv[1:]))"

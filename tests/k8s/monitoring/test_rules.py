@@ -8,7 +8,7 @@ import pytest
 import yaml
 
 from k8s.monitoring.rules import ALERTS, groups
-from service.metrics import TABLE
+from service.telemetry.metrics import TABLE
 from tests.programs import need
 
 POD = 'namespace="n", pod="p"'

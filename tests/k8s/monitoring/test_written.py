@@ -15,7 +15,7 @@ from k8s.monitoring.boards import BOARDS
 from k8s.monitoring.grafana import COLUMNS, VARIABLES, dashboard_json, places
 from k8s.monitoring.panels import Board, Kind, Panel, Unit
 from k8s.monitoring.rules import ALERTS, RUNBOOKS
-from service.metrics import TABLE
+from service.telemetry.metrics import TABLE
 from tests.conftest import ROOT
 
 RUNBOOK_PAGES = ROOT / "docs" / "runbooks"

@@ -6,14 +6,14 @@ import numpy as np
 import pytest
 
 from keyblock.bundle import AggregatorEntry, GraphEntry, Manifest, write_bundle
-from keyblock.frequencies import DocumentFrequencies
 from keyblock.packing import Packed
 from keyblock.pipeline import PipelineConfig
 from keyblock.runtime.aggregator import AggregatorSession
 from keyblock.runtime.model import GraphModel
 from keyblock.runtime.session import Session, SessionError
 from keyblock.scoring import score_documents
-from keyblock.tokenization import Tokenizer
+from keyblock.text.frequencies import DocumentFrequencies
+from keyblock.text.tokenizer import Tokenizer
 
 MakeGraph = Callable[..., Path]
 DOCUMENT = "The river rose. The bridge fell. A stone stood. The city slept. Years went by."

@@ -13,7 +13,7 @@ from service.command.inputs import Input
 from service.command.local import LocalRanker
 from service.command.rankers import Asked, CommandError, Ranker, RemoteRanker
 from service.command.report import Report
-from service.ranking import ScoredBy
+from service.ranking.order import ScoredBy
 from service.settings import Settings
 
 SETTINGS = Settings(provider="cpu", threads=2)

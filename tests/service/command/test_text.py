@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.cells import cell_len
 
-from keyblock.text import Analyzer, AnalyzerConfig
+from keyblock.text.analyzer import Analyzer, AnalyzerConfig
 from service.command.text import Highlighter, in_a_line, pieces, visible
 
 ANALYZER = Analyzer(AnalyzerConfig())

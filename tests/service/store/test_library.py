@@ -11,11 +11,11 @@ import pytest
 from keyblock.pipeline import Pipeline
 from service.call import Documents
 from service.errors import RequestError
-from service.metrics import TABLE, Metrics
 from service.store.base import Item, Renewal, StoreFullError, StoreUnavailableError
 from service.store.codec import StoredDocument, decode, encode, pack_text
 from service.store.library import AT_ONCE, Library
 from service.store.lmdb_store import LmdbStore
+from service.telemetry.metrics import TABLE, Metrics
 from tests.service.faults import PATIENCE, wait_for
 
 OLD, NEW = bytes(16), bytes(range(16))

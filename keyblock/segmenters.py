@@ -1,0 +1,176 @@
+"""Splitting a document into blocks of at most 63 tokens at the cheapest places (KeyB section 3.1, after CogLTX).
+
+Cut candidates are the ends of sentences and clauses. The split minimises ``sum(cost of each cut) + 4 per block``; a cut after
+``. ? !`` costs 1, after ``,`` 2, a forced one 8 (a stretch of more than 63 tokens without punctuation is cut every 63), and the
+document's end 0. On a tie the nearest cut before wins.
+"""
+
+import zlib
+from collections import deque
+from collections.abc import Iterator
+from itertools import count, repeat
+from typing import Self
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import Field, model_validator
+
+from keyblock.registry import Component, Registry
+from keyblock.text.tokenizer import Tokenizer
+
+BLOCK_COST, FORCED_COST = 4, 8
+SENTENCE_COST, CLAUSE_COST = 1, 2
+CUT_COSTS = {".": SENTENCE_COST, "?": SENTENCE_COST, "!": SENTENCE_COST, ",": CLAUSE_COST}
+
+
+def cut_costs(tokenizer: Tokenizer) -> NDArray[np.int64]:
+    """The cost of a cut after each token, shape (vocabulary,); 0 where no cut is offered."""
+    costs = np.zeros(tokenizer.vocabulary_size, dtype=np.int64)
+    for surface, cost in CUT_COSTS.items():
+        costs[tokenizer.token_ids(surface)] = cost
+    return costs
+
+
+def cut_candidates(costs: NDArray[np.int64], longest: int) -> tuple[list[int], list[int]]:
+    """Places where the text may be cut, as token counts from its start, and what a cut there costs.
+
+    Args:
+        costs: shape (n_tokens,), the cost of a cut after each token, 0 for none.
+        longest: the most tokens between two neighbouring places; wider gaps get forced cuts.
+
+    Returns:
+        Ascending places from 0 to n_tokens, and their costs.
+    """
+    n_tokens = len(costs)
+    offered = np.flatnonzero(costs)
+    places, prices = [0], [0]
+    for place, price in zip((offered + 1).tolist(), costs[offered].tolist(), strict=True):
+        _force(places, prices, place, longest)
+        places.append(place)
+        prices.append(price)
+    _force(places, prices, n_tokens, longest)
+    if places[-1] < n_tokens:
+        places.append(n_tokens)
+        prices.append(0)
+    return places, prices
+
+
+def _force(places: list[int], prices: list[int], until: int, longest: int) -> None:
+    while until - places[-1] > longest:
+        places.append(places[-1] + longest)
+        prices.append(FORCED_COST)
+
+
+def split(costs: NDArray[np.int64], longest: int = 63) -> NDArray[np.int32]:
+    """The cheapest split into blocks of at most `longest` tokens.
+
+    Args:
+        costs: shape (n_tokens,), the cost of a cut after each token, 0 for none.
+        longest: tokens a block may have.
+
+    Returns:
+        Bounds of shape (n_blocks + 1,): block i is tokens ``bounds[i]:bounds[i + 1]``; ``[0]`` for an empty document.
+    """
+    places, prices = cut_candidates(costs, longest)
+    best, before = [0] * len(places), [0] * len(places)
+    window = deque([0])  # places within reach that no nearer place undercuts: cheapest first, so a page of "!" stays linear
+    for i in range(1, len(places)):
+        while places[window[0]] < places[i] - longest:
+            window.popleft()
+        before[i] = window[0]
+        best[i] = best[window[0]] + prices[i] + BLOCK_COST
+        while window and best[window[-1]] >= best[i]:
+            window.pop()
+        window.append(i)
+    bounds, i = [], len(places) - 1
+    while i > 0:
+        bounds.append(places[i])
+        i = before[i]
+    return np.asarray([0, *reversed(bounds)], dtype=np.int32)
+
+
+class Segmenter(Component):
+    """Cuts a tokenized document into blocks."""
+
+    def ranges(self, costs: NDArray[np.int64]) -> NDArray[np.int32]:
+        """Token ranges of the blocks, shape (n_blocks, 2), from the cut cost after each token, shape (n_tokens,).
+
+        Together they cover every token; neighbours may overlap.
+        """
+        raise TypeError(f"{type(self).__name__} does not say how it cuts")
+
+
+SEGMENTERS: Registry[Segmenter] = Registry("segmenter")
+
+
+def between(bounds: NDArray[np.int32]) -> NDArray[np.int32]:
+    """The ranges, shape (n, 2), between ascending bounds of shape (n + 1,)."""
+    return np.stack([bounds[:-1], bounds[1:]], axis=1)
+
+
+@SEGMENTERS.register("cogltx")
+class CogLtxSegmenter(Segmenter):
+    """Blocks that end where sentences do, by dynamic programming."""
+
+    block_tokens: int = Field(63, ge=1, le=512, description="tokens a block has at most")
+
+    def ranges(self, costs: NDArray[np.int64]) -> NDArray[np.int32]:
+        """See `split`."""
+        return between(split(costs, self.block_tokens))
+
+
+@SEGMENTERS.register("window")
+class WindowSegmenter(Segmenter):
+    """Passages of a fixed length that overlap, wherever sentences end (PARADE: 225 tokens every 200; KeyB section 6.1)."""
+
+    block_tokens: int = Field(225, ge=1, le=512, description="tokens a passage has; the last may have fewer")
+    stride: int = Field(200, ge=1, le=512, description="tokens from a passage's start to the next one's")
+
+    @model_validator(mode="after")
+    def _nothing_between(self) -> Self:
+        if self.stride > self.block_tokens:
+            raise ValueError(f"stride {self.stride} is longer than block_tokens {self.block_tokens}: tokens between would be lost")
+        return self
+
+    def ranges(self, costs: NDArray[np.int64]) -> NDArray[np.int32]:
+        """A passage each `stride` tokens until one reaches the end, shape (n_blocks, 2)."""
+        n = len(costs)
+        starts = np.arange(0, max(n - self.block_tokens, 0) + self.stride if n else 0, self.stride, dtype=np.int32)
+        return np.stack([starts, np.minimum(starts + self.block_tokens, n, dtype=np.int32)], axis=1)
+
+
+@SEGMENTERS.register("sentences")
+class SentenceSegmenter(Segmenter):
+    """Segments of whole sentences, one after the other (BeST section 4); a sentence longer than a segment is cut.
+
+    With `shortest` each segment's limit is drawn anew, so that a ranker trained on them learns nothing from their length; the draw
+    depends on the document alone.
+    """
+
+    block_tokens: int = Field(100, ge=1, le=512, description="tokens a segment has at most")
+    shortest: int | None = Field(None, ge=1, le=512, description="draw limits from here to block_tokens; none: always block_tokens")
+    seed: int = Field(0, ge=0, description="another seed, another draw")
+
+    @model_validator(mode="after")
+    def _ordered(self) -> Self:
+        if self.shortest is not None and self.shortest > self.block_tokens:
+            raise ValueError(f"shortest {self.shortest} exceeds block_tokens {self.block_tokens}")
+        return self
+
+    def ranges(self, costs: NDArray[np.int64]) -> NDArray[np.int32]:
+        """As many sentences a segment as its limit allows, shape (n_blocks, 2)."""
+        ends = np.append(0, np.flatnonzero(costs == SENTENCE_COST) + 1)
+        limits = self._limits(costs)
+        bounds = [0]
+        while bounds[-1] < len(costs):
+            furthest = bounds[-1] + next(limits)
+            whole = int(ends[np.searchsorted(ends, furthest, side="right") - 1])
+            inside = whole if whole > bounds[-1] else furthest  # no sentence ends within reach: this one is cut
+            bounds.append(len(costs) if furthest >= len(costs) else inside)
+        return between(np.asarray(bounds, dtype=np.int32))
+
+    def _limits(self, costs: NDArray[np.int64]) -> Iterator[int]:
+        if self.shortest is None:
+            return repeat(self.block_tokens)
+        rng = np.random.default_rng((self.seed, zlib.crc32(costs.tobytes())))
+        return (int(rng.integers(self.shortest, self.block_tokens + 1)) for _ in count())

@@ -1,0 +1,167 @@
+"""Which blocks of a document matter for a query: the cheap local pre-ranking of the KeyB paper (section 4).
+
+``TF-IDF``: sum over shared terms of (ln tf + 1) * ln((N + 1) / (df + 1)).
+``BM25``: sum over shared terms of ln((N + 1) / (df + 0.5)) * tf / (k1 * (1 - b + b * len / avg_len) + tf), Lucene's variant without
+the constant (k1 + 1); avg_len is the mean block length of that document. N and df count documents, not blocks.
+"""
+
+import zlib
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import Field, field_validator
+
+from keyblock.prepared import PreparedDocument, PreparedQuery
+from keyblock.registry import Component, Registry
+from keyblock.text.frequencies import DocumentFrequencies
+
+
+class Selector(Component):
+    """Scores the blocks of one document for one query; higher is better."""
+
+    def scores(self, query: PreparedQuery, document: PreparedDocument, frequencies: DocumentFrequencies) -> NDArray[np.float64]:
+        """Block scores of shape (n_blocks,)."""
+        raise TypeError(f"{type(self).__name__} does not say how it scores")
+
+
+SELECTORS: Registry[Selector] = Registry("selector")
+
+
+def rank_blocks(scores: NDArray[np.float64]) -> NDArray[np.intp]:
+    """Block numbers, best first; equal scores (all zero, when no query term occurs) stay in document order."""
+    return np.argsort(-scores, kind="stable")
+
+
+def term_counts(query: PreparedQuery, document: PreparedDocument) -> NDArray[np.float64]:
+    """How often each distinct query term occurs in each block, shape (n_query_terms, n_blocks)."""
+    shape = len(query.terms), document.n_blocks
+    if 0 in shape:
+        return np.zeros(shape)
+    rows, hits = _occurrences(query, document)
+    blocks = np.searchsorted(document.term_bounds, hits, side="right") - 1
+    return np.bincount(rows * document.n_blocks + blocks, minlength=shape[0] * shape[1]).reshape(shape).astype(np.float64)
+
+
+def term_found(query: PreparedQuery, document: PreparedDocument) -> NDArray[np.bool_]:
+    """Whether each distinct query term occurs in the document, shape (n_query_terms,)."""
+    found = np.zeros(len(query.terms), dtype=np.bool_)
+    if len(found):
+        found[_occurrences(query, document)[0]] = True
+    return found
+
+
+def _occurrences(query: PreparedQuery, document: PreparedDocument) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+    """Which query term, of at least one, stands where among the document's terms, shape (n,) each."""
+    order = np.argsort(query.terms)
+    known = query.terms[order]
+    rows = np.searchsorted(known, document.terms)
+    rows[rows == len(known)] = 0
+    hits = np.flatnonzero(known[rows] == document.terms)
+    return order[rows[hits]], hits
+
+
+@SELECTORS.register("first")
+class First(Selector):
+    """The blocks the document opens with: what a ranker that truncates reads (FirstP)."""
+
+    def scores(self, query: PreparedQuery, document: PreparedDocument, frequencies: DocumentFrequencies) -> NDArray[np.float64]:
+        """Minus the block's number, shape (n_blocks,)."""
+        return -np.arange(document.n_blocks, dtype=np.float64)
+
+
+@SELECTORS.register("last")
+class Last(Selector):
+    """The blocks the document closes with: shows where a collection's relevant passages give themselves away by position."""
+
+    def scores(self, query: PreparedQuery, document: PreparedDocument, frequencies: DocumentFrequencies) -> NDArray[np.float64]:
+        """The block's number, shape (n_blocks,)."""
+        return np.arange(document.n_blocks, dtype=np.float64)
+
+
+@SELECTORS.register("random")
+class Random(Selector):
+    """Blocks at random (the paper's Random Select); the same draw for the same query and document."""
+
+    seed: int = Field(0, ge=0, description="another seed, another draw")
+
+    def scores(self, query: PreparedQuery, document: PreparedDocument, frequencies: DocumentFrequencies) -> NDArray[np.float64]:
+        """Uniform numbers of shape (n_blocks,), seeded by content so that training and serving draw alike."""
+        content = zlib.crc32(document.token_ids.tobytes(), zlib.crc32(query.token_ids.tobytes()))
+        return np.random.default_rng((self.seed, content)).random(document.n_blocks)
+
+
+@SELECTORS.register("spread")
+class Spread(Selector):
+    """The first block, the last, then others at random: what PARADE reads of a document of too many passages (KeyB section 4.2)."""
+
+    seed: int = Field(0, ge=0, description="another seed, another draw")
+
+    def scores(self, query: PreparedQuery, document: PreparedDocument, frequencies: DocumentFrequencies) -> NDArray[np.float64]:
+        """3 for the first, 2 for the last, uniform numbers below 1 for the others, shape (n_blocks,)."""
+        scores = Random(seed=self.seed).scores(query, document, frequencies)
+        scores[-1:], scores[:1] = 2.0, 3.0
+        return scores
+
+
+@SELECTORS.register("tfidf")
+class TfIdf(Selector):
+    """TF-IDF of the block for the query."""
+
+    def scores(self, query: PreparedQuery, document: PreparedDocument, frequencies: DocumentFrequencies) -> NDArray[np.float64]:
+        """TF-IDF, shape (n_blocks,)."""
+        idf = np.log((frequencies.n_documents + 1) / (frequencies.of(query.terms) + 1))
+        counts = term_counts(query, document)
+        weights = np.zeros_like(counts)
+        np.log(counts, out=weights, where=counts > 0)
+        return np.asarray(idf @ np.where(counts > 0, weights + 1, 0))
+
+
+@SELECTORS.register("bm25")
+class Bm25(Selector):
+    """BM25 of the block for the query."""
+
+    k1: float = Field(0.9, ge=0, description="how slowly repeated terms stop to count")
+    b: float = Field(0.4, ge=0, le=1, description="how much a long block is discounted")
+
+    def scores(self, query: PreparedQuery, document: PreparedDocument, frequencies: DocumentFrequencies) -> NDArray[np.float64]:
+        """BM25, shape (n_blocks,)."""
+        if not document.n_blocks:
+            return np.zeros(0)
+        lengths = np.diff(document.term_bounds)
+        average = lengths.mean() or 1.0
+        counts = term_counts(query, document)
+        saturation = self.k1 * (1 - self.b + self.b * lengths / average)
+        # a block without terms has counts 0, and k1 = 0 would make its 0 / 0: leave such cells 0
+        saturated = np.divide(counts, saturation + counts, out=np.zeros_like(counts), where=counts > 0)
+        return np.asarray(idf_weights(query, frequencies) @ saturated)
+
+
+@SELECTORS.register("learned")
+class Learned(Selector):
+    """The model itself scores (query, block) pairs: BinB (KeyB section 5.1); behind a cheap one that keeps few, the cascade."""
+
+    keep: int = Field(0, ge=0, description="blocks that the cheap selector leaves to the model; 0 for all of them (BinB)")
+    by: dict[str, Any] = Field({"name": "bm25"}, description="the cheap selector", validate_default=True)
+
+    @field_validator("by")
+    @classmethod
+    def _cheap(cls, description: dict[str, Any]) -> dict[str, Any]:
+        selector = SELECTORS.create(description)
+        if isinstance(selector, Learned):
+            raise ValueError("the cheap selector cannot be learned itself")
+        return selector.describe()
+
+    @property
+    def cheap(self) -> Selector:
+        """The selector that `by` describes."""
+        return SELECTORS.create(self.by)
+
+    def shortlist(self, cheap_scores: NDArray[np.float64]) -> NDArray[np.intp]:
+        """The blocks that the model is to score, in document order, from the cheap selector's scores of shape (n_blocks,)."""
+        return np.sort(rank_blocks(cheap_scores)[: self.keep or None])
+
+
+def idf_weights(query: PreparedQuery, frequencies: DocumentFrequencies) -> NDArray[np.float64]:
+    """BM25's inverse document frequency of each query term, shape (n_query_terms,); never below 0."""
+    return np.maximum(np.log((frequencies.n_documents + 1) / (frequencies.of(query.terms) + 0.5)), 0.0)

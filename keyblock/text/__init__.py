@@ -1,0 +1,1 @@
+"""From text to tokens, terms and their document frequencies."""

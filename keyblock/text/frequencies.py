@@ -1,0 +1,65 @@
+"""In how many documents of the training collection each term occurs: the table that travels with a model.
+
+A serving request has no collection, and its candidates all match the query, so document frequencies cannot be counted there.
+"""
+
+from collections import Counter
+from collections.abc import Iterable
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from keyblock.text.analyzer import Analyzer, term_key
+
+
+class DocumentFrequencies:
+    """Document frequencies by term; a term not in the table has frequency 0.
+
+    File format: UTF-8 lines, the first ``documents<TAB>N``, then ``term<TAB>df``, most frequent first.
+    """
+
+    def __init__(self, n_documents: int, frequencies: dict[str, int]) -> None:
+        self.n_documents = n_documents
+        self.frequencies = frequencies
+        self._by_key = {term_key(term): df for term, df in frequencies.items()}
+
+    @classmethod
+    def count(cls, texts: Iterable[str], analyzer: Analyzer, at_least: int = 2) -> "DocumentFrequencies":
+        """Count over documents; terms in fewer than `at_least` of them are pruned (they cost space and say little)."""
+        counts: Counter[str] = Counter()
+        n_documents = 0
+        for text in texts:
+            counts.update(set(analyzer.terms(text)))
+            n_documents += 1
+        return cls(n_documents, {term: df for term, df in counts.most_common() if df >= at_least})
+
+    def __len__(self) -> int:
+        return len(self.frequencies)
+
+    def of(self, keys: NDArray[np.int64]) -> NDArray[np.float64]:
+        """The document frequency of each term key, shape (n_terms,)."""
+        return np.fromiter((self._by_key.get(key, 0) for key in keys.tolist()), dtype=np.float64, count=len(keys))
+
+    def write(self, path: Path) -> None:
+        """Write the table to `path`."""
+        lines = [f"documents\t{self.n_documents}", *(f"{term}\t{df}" for term, df in self.frequencies.items())]
+        path.write_text("\n".join(lines) + "\n", encoding="utf-8")
+
+    @classmethod
+    def read(cls, path: Path) -> "DocumentFrequencies":
+        """Read a table. Raises ValueError, naming the line, when it is not one."""
+        try:
+            head, *lines = path.read_text(encoding="utf-8").rstrip("\n").split("\n")
+        except UnicodeDecodeError as error:
+            raise ValueError(f"{path}: not UTF-8 text ({error.reason} at byte {error.start})") from None
+        label, _, total = head.partition("\t")
+        if label != "documents" or not total.isdecimal():
+            raise ValueError(f"{path}: line 1 must be 'documents<TAB>N', not {head[:40]!r}")
+        frequencies: dict[str, int] = {}
+        for number, line in enumerate(lines, 2):
+            term, _, df = line.rpartition("\t")
+            if not term or not df.isdecimal():
+                raise ValueError(f"{path}: line {number} must be 'term<TAB>df', not {line[:40]!r}")
+            frequencies[term] = int(df)
+        return cls(int(total), frequencies)

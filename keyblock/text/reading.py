@@ -1,0 +1,72 @@
+"""Tokens and terms of documents, with their places in the text.
+
+Where the tokenizer reads word by word, as BERT's does, so are texts (`keyblock.text.words`). The tokenizer itself reads the others:
+those that are mostly words of more than 64 characters, as in languages without spaces, and all texts of other tokenizers. Both
+ways give the same; `tests/keyblock/text/test_words.py` holds the one to the other.
+"""
+
+from typing import NamedTuple, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+from tokenizers import Encoding
+
+from keyblock.text.analyzer import Analyzer
+from keyblock.text.rows import Ints
+
+
+class Terms(NamedTuple):
+    """Of several blocks.
+
+    Attributes:
+        keys: shape (n_terms,), block by block.
+        bounds: shape (n_blocks + 1,), into `keys`.
+    """
+
+    keys: NDArray[np.int64]
+    bounds: Ints
+
+
+class Reading(Protocol):
+    """A document's text as tokens and terms."""
+
+    @property
+    def ids(self) -> Ints:
+        """The tokens, shape (n_tokens,)."""
+
+    def offsets(self, bounds: Ints) -> tuple[Ints, Ints]:
+        """Where blocks start and end in the text, in code points, shape (n_blocks,) each, from token ranges, (n_blocks, 2)."""
+
+    def terms(self, starts: Ints, ends: Ints) -> Terms:
+        """The terms of the text between such places."""
+
+
+class EncodedText:
+    """What the tokenizer made of the whole text.
+
+    Raises ValueError from `offsets` for a tokenizer that does not say where its tokens stand.
+    """
+
+    def __init__(self, text: str, encoding: Encoding, analyzer: Analyzer) -> None:
+        self.ids = np.asarray(encoding.ids, dtype=np.int32)
+        self._text, self._encoding, self._analyzer = text, encoding, analyzer
+
+    def offsets(self, bounds: Ints) -> tuple[Ints, Ints]:
+        """See Reading."""
+        found = [_characters(self._encoding, first, last - 1) for first, last in bounds.tolist()]
+        starts, ends = np.asarray(found, dtype=np.int32).reshape(-1, 2).T
+        return np.ascontiguousarray(starts), np.ascontiguousarray(ends)
+
+    def terms(self, starts: Ints, ends: Ints) -> Terms:
+        """See Reading."""
+        blocks = [self._analyzer.keys(self._text[start:end]) for start, end in zip(starts.tolist(), ends.tolist(), strict=True)]
+        keys = np.asarray([key for block in blocks for key in block], dtype=np.int64)
+        return Terms(keys, np.cumsum([0, *map(len, blocks)], dtype=np.int32))
+
+
+def _characters(encoding: Encoding, first: int, last: int) -> tuple[int, int]:
+    """Code point offsets of tokens `first` to `last`, both included."""
+    head, tail = encoding.token_to_chars(first), encoding.token_to_chars(last)
+    if head is None or tail is None:
+        raise ValueError("the tokenizer does not say where its tokens stand in the text")
+    return head[0], tail[1]

@@ -1,0 +1,1 @@
+"""The model's thread and what it runs."""

@@ -1,0 +1,82 @@
+"""A graph that reads token ids, at work: it runs batches, and knows from its warm-up how many rows they may have."""
+
+import time
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from keyblock.packing import Packed
+from keyblock.runtime import batching
+from keyblock.text.tokenizer import Tokenizer
+from service.engine.warmup import first_runs
+from service.pace import Pace
+
+
+class Caps(NamedTuple):
+    """What bounds a batch.
+
+    Attributes:
+        tokens: padding included; also the [CLS] states that are combined at once.
+        seconds: measured in the warm-up; a single sequence may take longer.
+        hung_after: seconds after which a batch is not expected to end any more.
+    """
+
+    tokens: int
+    seconds: float
+    hung_after: float = 60.0
+
+
+class Encoder:
+    """One graph of a model; the model's thread alone runs it.
+
+    Args:
+        graph: what is run.
+        model: the model's name, for metrics.
+        tokenizer: says what fills a row.
+        pace: of all the model's graphs, a token.
+
+    Attributes:
+        most_rows: of a batch, by length; found out in the warm-up, and lowered where memory does not do any more.
+    """
+
+    def __init__(self, graph: batching.Scorer, model: str, tokenizer: Tokenizer, pace: Pace) -> None:
+        self.graph = graph
+        self.model = model
+        self.pace = pace
+        self.most_rows: dict[int, int] = {}
+        self.warm = False
+        self._pad_id = tokenizer.pad_id
+        self._document_type = tokenizer.template.document_type
+
+    @property
+    def batch_tokens(self) -> int:
+        """Of the largest batch; 1 before the warm-up."""
+        return max((rows * length for length, rows in self.most_rows.items()), default=1)
+
+    def batches(self, packed: Sequence[Packed]) -> list[batching.Batch]:
+        """Batches that cover every sequence once."""
+        return batching.plan([len(sequence.ids) for sequence in packed], self.most_rows)
+
+    def score(self, batch: batching.Batch, packed: Sequence[Packed]) -> tuple[NDArray[np.float32], int]:
+        """Outputs of a batch's sequences, in its order, and the tokens fed, padding included. Raises what the graph raises."""
+        ids, types, mask = batching.fill(batch, packed, self._pad_id, self._document_type)
+        started = time.perf_counter()
+        outputs = self.graph.score(ids, types, mask)[: len(batch.positions)]
+        self.pace.measured(mask.size, time.perf_counter() - started)
+        return outputs, mask.size
+
+    def too_large(self, batch: batching.Batch) -> None:
+        """Memory did not do for a batch: the next ones of its length are smaller from the start."""
+        most = max(half.rows for half in batching.halves(batch))
+        self.most_rows[batch.length] = min(self.most_rows[batch.length], most)
+
+    def first_runs(self, longest: int, caps: Caps) -> Iterator[None]:
+        """Run it in every shape that it may meet, for sequences of up to so many tokens; yields after each run."""
+        for run in first_runs(self.graph, batching.capped(longest, caps.tokens), caps.seconds):
+            if run is not None:
+                rows, length, seconds = run
+                self.most_rows[length] = rows
+                self.pace.measured(rows * length, seconds)
+            yield

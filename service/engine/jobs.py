@@ -1,0 +1,170 @@
+"""What a request hands in to the model's thread: sequences for a model's graph, and what becomes of their outputs."""
+
+import time
+from collections.abc import Sequence
+from concurrent.futures import Future
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from keyblock.packing import Packed
+from service.engine.aggregation import Aggregation
+from service.engine.encoder import Encoder
+
+
+class Scored(NamedTuple):
+    """A job done.
+
+    Attributes:
+        logits: of the documents where the job aggregates, shape (n_documents,), -inf for one without a sequence; else of the
+            sequences, shape (n_sequences,), in the order given. Where time was up first, -inf for what is not scored.
+        queue_seconds: from handing in to the first batch's start.
+        model_seconds: from there to the last batch's end.
+    """
+
+    logits: NDArray[np.float32]
+    queue_seconds: float
+    model_seconds: float
+
+
+class Job:
+    """The sequences of one round of one request; only the model's thread touches it once it is handed in.
+
+    Args:
+        packed: at least one sequence.
+        encoder: what scores them.
+        aggregation: of the documents that they are, in order; none: each sequence's own logit is wanted.
+        urgency: numbers of sequences, the first to be scored first; none: the longest first, which batches best.
+        priority: jobs of a smaller one go first.
+    """
+
+    def __init__(
+        self,
+        packed: Sequence[Packed],
+        encoder: Encoder,
+        aggregation: Aggregation | None = None,
+        urgency: Sequence[int] | None = None,
+        priority: int = 0,
+    ) -> None:
+        self.packed = packed
+        self.encoder = encoder
+        self.priority = priority
+        self.future: Future[Scored] = Future()
+        self._aggregation = aggregation
+        # the longest first: sorted when the first is taken, since that is no work for the event loop
+        self._waiting: list[int] | None = None if urgency is None else list(reversed(urgency))
+        self._tokens = sum(len(sequence.ids) for sequence in packed)
+        self._outputs = np.zeros(0, np.float32)  # of as many columns as the first output has
+        self._scored = np.zeros(len(packed), np.bool_)
+        self._unscored = len(packed)
+        self._handed_in = time.perf_counter()
+        self._started = self._ended = 0.0
+
+    @property
+    def over(self) -> bool:
+        """Whether nobody waits for it any more: answered, failed or cancelled."""
+        return self.future.done()
+
+    @property
+    def n_waiting(self) -> int:
+        """Sequences not yet taken into a round."""
+        return len(self.packed) if self._waiting is None else len(self._waiting)
+
+    @property
+    def tokens_waiting(self) -> int:
+        """Tokens of these."""
+        return self._tokens
+
+    @property
+    def seconds_waiting(self) -> float:
+        """What these are going to take at the measured pace: models differ in what a token costs."""
+        return self.encoder.pace.estimate(self._tokens)
+
+    @property
+    def waited(self) -> float:
+        """Seconds since it was handed in."""
+        return time.perf_counter() - self._handed_in
+
+    @property
+    def n_documents(self) -> int:
+        """Documents that are aggregated; 0 where each sequence's own logit is wanted."""
+        return 0 if self._aggregation is None else len(self._aggregation.logits)
+
+    @property
+    def complete(self) -> bool:
+        """Whether every sequence is scored, so that `step` can go on."""
+        return not self._unscored
+
+    def take(self) -> int:
+        """The number of the next sequence; there must be one."""
+        if self._waiting is None:
+            self._waiting = sorted(range(len(self.packed)), key=lambda i: len(self.packed[i].ids))
+        number = self._waiting.pop()
+        self._tokens -= len(self.packed[number].ids)
+        return number
+
+    def begin(self) -> None:
+        """Its first batch starts."""
+        self._started = self._started or time.perf_counter()
+
+    def score(self, number: int, output: NDArray[np.float32]) -> None:
+        """Enter what the graph says of a sequence: a logit, shape (), or a row of shape (1 + hidden,), the logit first."""
+        if self._aggregation is None and output.ndim:
+            output = output[0]
+        if not len(self._outputs):
+            self._outputs = np.full((len(self.packed), *output.shape), np.nan, dtype=np.float32)
+        self._outputs[number] = output
+        self._scored[number] = True
+        self._unscored -= 1
+        if self.complete:
+            self._ended = time.perf_counter()
+
+    def step(self) -> None:
+        """Go on with a complete job: aggregate the next documents; the last of them resolve the future. Raises what they raise."""
+        logits = self._outputs
+        if self._aggregation is not None:
+            self._aggregation.step(self._outputs)
+            if not self._aggregation.done:
+                return
+            logits = self._aggregation.logits
+        if self.future.set_running_or_notify_cancel():
+            self.future.set_result(Scored(logits, self._started - self._handed_in, self._ended - self._started))
+
+    def known(self) -> Scored:
+        """What is scored by now; for a job that is cancelled, from any thread. Raises what the aggregation raises."""
+        scored = self._scored.copy()  # first: what is marked by now is whole
+        outputs = self._outputs.copy()
+        if not scored.any():
+            return self.nothing()
+        if self._aggregation is None:
+            logits = np.where(scored, outputs, -np.inf).astype(np.float32)
+        else:
+            logits = self._aggregation.of_known(outputs, scored)
+        return self._as_of_now(logits)
+
+    def nothing(self) -> Scored:
+        """The same where nothing is scored, or it came too late."""
+        return self._as_of_now(np.full(self.n_documents or len(self.packed), -np.inf, np.float32))
+
+    def _as_of_now(self, logits: NDArray[np.float32]) -> Scored:
+        now = time.perf_counter()
+        started = self._started or now
+        return Scored(logits, started - self._handed_in, now - started)
+
+    def fail(self, error: Exception) -> None:
+        """Resolve the future with an error, unless it is resolved or cancelled."""
+        if not self.future.done() and self.future.set_running_or_notify_cancel():
+            self.future.set_exception(error)
+
+
+class Ticket(NamedTuple):
+    """One sequence of one job."""
+
+    job: Job
+    number: int
+
+    @property
+    def packed(self) -> Packed:
+        """The model's input."""
+        return self.job.packed[self.number]

@@ -1,0 +1,1 @@
+"""From bytes to a Call and back: routes, bodies, dialects, answers."""

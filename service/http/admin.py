@@ -1,0 +1,47 @@
+"""/admin: what is for the operator alone."""
+
+from typing import Any
+
+import orjson
+from fastapi import FastAPI
+from starlette.requests import Request
+from starlette.responses import Response
+
+from keyblock.wire import ErrorBody, ReloadAnswer
+from service.errors import RequestError
+from service.http.guard import DENIALS, requires
+from service.http.responses import JSON, error_response
+from service.keys.keys import Scope
+from service.ranking.reload import Reloader, ReloadError
+
+RELOAD_PATH = "/admin/reload"
+NOT_RELOADED = "not_reloaded"
+RELOAD_ANSWERS: dict[int | str, dict[str, Any]] = {
+    200: {"model": ReloadAnswer, "description": "these models are served now"},
+    **DENIALS,
+    409: {"model": ErrorBody, "description": "a bundle or a key cannot be served; the message says why, and nothing has changed"},
+}
+
+
+async def reload(request: Request) -> Response:
+    """Read bundles and API keys again and serve by them, without a request lost. Where one cannot be, nothing changes."""
+    reloader: Reloader = request.app.state.reloader
+    try:
+        done = await reloader.reload()
+    except ReloadError as error:
+        return error_response(RequestError(409, f"not reloaded, nothing has changed: {error}", kind=NOT_RELOADED))
+    answer: ReloadAnswer = {
+        "models": done.models,
+        "loaded": done.loaded,
+        "removed": done.removed,
+        "keys": done.keys,
+        "seconds": round(done.seconds, 3),
+    }
+    return Response(orjson.dumps(answer), media_type=JSON)
+
+
+def add_admin(app: FastAPI) -> None:
+    """The routes."""
+    app.add_api_route(
+        RELOAD_PATH, reload, methods=["POST"], tags=["operations"], dependencies=[requires(Scope.ADMIN)], responses=RELOAD_ANSWERS
+    )

@@ -1,0 +1,36 @@
+"""The dialects that clients speak: each reads a payload into a Call and writes a Ranking back. One module a dialect."""
+
+from collections.abc import Mapping
+from typing import Any, Protocol
+
+from service.call import Call
+from service.errors import RequestError
+from service.http.answers import About, PiecesResponse
+from service.http.dialects import native, tei
+from service.ranking.order import Ranking
+from service.settings import Limits
+
+
+class Dialect(Protocol):
+    """What a dialect's module holds."""
+
+    NAME: str
+
+    def read(self, payload: dict[str, Any], limits: Limits) -> Call:
+        """Read a request. Raises RequestError."""
+
+    def answer(self, call: Call, ranking: Ranking, about: About) -> PiecesResponse:
+        """The answer."""
+
+    def error(self, problem: RequestError) -> Mapping[str, Any]:
+        """The body of an error."""
+
+
+NATIVE: Dialect = native
+TEI: Dialect = tei
+DIALECTS = (NATIVE, TEI)
+
+
+def spoken(payload: Mapping[str, Any]) -> Dialect:
+    """The dialect of a payload: `texts`, and `documents` missing, null or empty, is TEI's."""
+    return TEI if payload.get("texts") is not None and payload.get("documents") in (None, []) else NATIVE

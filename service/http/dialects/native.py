@@ -1,0 +1,112 @@
+"""The native dialect, a superset of Jina's, Cohere's, vLLM's and Infinity's."""
+
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import orjson
+
+from keyblock.wire import BlockAnswer, DocumentAnswer, ErrorBody, Meta, Options, RerankAnswer, Result
+from service.call import Call
+from service.errors import RequestError, some
+from service.http.answers import About, PiecesResponse, json_list
+from service.http.dialects.fields import with_text_of
+from service.http.dialects.reading import Payload, read_documents, read_options, read_query, unknown_fields
+from service.http.dialects.tei import ERROR_TYPES
+from service.ranking.order import Ranking, ScoredBy
+from service.settings import Limits
+
+NAME = "native"
+DOCUMENTS_PER_UNIT = 100  # Cohere bills a query with up to 100 documents as one search unit
+
+
+def read(payload: Payload, limits: Limits) -> Call:
+    """Read a request. Raises RequestError 422."""
+    warnings: list[str] = []
+    query = read_query(payload, limits, warnings)
+    options = read_options(Options, payload, {"query", "documents"})
+    if options.rank_fields:
+        payload = payload | {"documents": with_text_of(payload.get("documents"), options.rank_fields)}
+    documents = read_documents(payload, "documents", limits, warnings, by_id=True)
+    if idle := [name for name in Options.not_honoured() if getattr(options, name) is not None]:
+        warnings += [f"{name} is not honoured by this version" for name in idle]
+    if unknown := unknown_fields(options):
+        warnings.append(f"unknown fields, not used: {some(unknown)}")
+    return Call(
+        query=query,
+        documents=documents,
+        model=options.model,
+        max_tokens=options.max_tokens_per_doc,
+        top_n=options.top_n or 0,
+        return_documents=bool(options.return_documents),
+        return_blocks=bool(options.return_blocks),
+        raw_scores=bool(options.raw_scores),
+        deadline=None if options.deadline_ms is None else options.deadline_ms / 1000,
+        priority=options.priority or 0,
+        strict=bool(options.strict),
+        warnings=warnings,
+    )
+
+
+def _result(call: Call, ranking: Ranking, index: int) -> Result:
+    result: Result = {"index": index, "relevance_score": float(ranking.scores[index])}
+    if (identity := call.documents.ids[index]) is not None:
+        result["id"] = identity
+    if call.return_documents and not call.documents.by_id.absent(index):
+        result["document"] = _document(call, index)
+    if call.return_blocks:
+        result["blocks"] = [BlockAnswer(start=b.start, end=b.end, score=b.score) for b in ranking.blocks[index]]
+    if (by := ranking.scored_by[index]) is not ScoredBy.MODEL:
+        result["scored_by"] = by.value
+    return result
+
+
+def _document(call: Call, index: int) -> DocumentAnswer:
+    document: DocumentAnswer = {"text": call.documents.texts[index]}
+    if title := call.documents.titles[index]:
+        document["title"] = title
+    return document
+
+
+def answer(call: Call, ranking: Ranking, about: About) -> PiecesResponse:
+    """The answer, best result first."""
+    return PiecesResponse(_pieces(call, ranking, about))
+
+
+def _pieces(call: Call, ranking: Ranking, about: About) -> Iterator[bytes]:
+    head, results, tail = orjson.dumps(_frame(call, ranking, about)).partition(b'"results":')
+    yield head + results
+    yield from json_list(_result(call, ranking, index) for index in ranking.order)
+    yield tail.removeprefix(b"[]")
+
+
+def _frame(call: Call, ranking: Ranking, about: About) -> RerankAnswer:
+    units = -(-len(call.documents) // DOCUMENTS_PER_UNIT)
+    meta: Meta = {
+        "degraded": ranking.degraded,
+        "warnings": call.warnings,
+        "timings_ms": about.timings_ms,
+        "tokens_per_document": ranking.budget,
+        "api_version": {"version": "2" if "/v2/" in about.path else "1"},
+        "billed_units": {"search_units": units},
+        "tokens": {"input_tokens": ranking.n_tokens, "output_tokens": 0},
+    }
+    return {
+        "id": f"rerank-{about.request_id}",
+        "object": "rerank",
+        "created": int(time.time()),
+        "model": about.model,
+        "results": [],
+        "usage": {"prompt_tokens": ranking.n_tokens, "total_tokens": ranking.n_tokens},
+        "meta": meta,
+    }
+
+
+def error(problem: RequestError) -> ErrorBody:
+    """The body of an error."""
+    body: dict[str, Any] = {"message": problem.message, "type": problem.kind, "code": problem.status}
+    body["param"] = problem.path[0] if problem.path else None
+    answer: ErrorBody = {"detail": problem.detail(), "message": problem.message, "error": body}
+    if problem.retry_after or problem.status in (401, 403):  # refused unread, so perhaps a TEI client
+        answer["error_type"] = ERROR_TYPES[problem.status]
+    return answer

@@ -1,0 +1,123 @@
+"""What all dialects read alike: the query, the candidates, and options checked by their model.
+
+The candidates are checked by hand: a pydantic pass over megabytes of text costs more than everything else about them.
+"""
+
+from typing import Any, TypeVar
+
+from pydantic import BaseModel, ValidationError
+
+from keyblock.wire import Document
+from service.call import Documents
+from service.errors import Path, RequestError, some
+from service.http.parsing import json_type
+from service.settings import Limits
+
+M = TypeVar("M", bound=BaseModel)
+Payload = dict[str, Any]
+_LONGEST_NAME = 40  # characters of a client's own field name that are repeated in a message
+
+
+def read_query(payload: Payload, limits: Limits, warnings: list[str]) -> str:
+    """The query, cut to the limit with a warning. Raises RequestError 422 when there is none."""
+    query = payload.get("query")
+    if query is None:
+        raise RequestError(422, "is missing: say what to rank the documents for", ("query",))
+    if not isinstance(query, str):
+        raise RequestError(422, f"must be a string, not {json_type(query)}", ("query",))
+    if not query.strip():
+        raise RequestError(422, "is empty: say what to rank the documents for", ("query",))
+    if len(query) > limits.max_query_chars:
+        warnings.append(f"query: cut from {len(query)} to {limits.max_query_chars} characters")
+    return query[: limits.max_query_chars]
+
+
+def read_documents(payload: Payload, name: str, limits: Limits, warnings: list[str], *, by_id: bool = False) -> Documents:
+    """The candidates in the field `name`; with `by_id` an id may do for a text. Raises RequestError 422 naming what is at fault."""
+    given = payload.get(name)
+    if given is None:
+        raise RequestError(422, "is missing: send a list of texts", (name,))
+    candidates = [given] if isinstance(given, str) else given
+    if not isinstance(candidates, list):
+        raise RequestError(422, f"must be a list, not {json_type(candidates)}", (name,))
+    if not candidates:
+        raise RequestError(422, "is empty: send at least one document", (name,))
+    if len(candidates) > limits.max_documents:
+        raise RequestError(422, f"has {len(candidates)} elements, limit {limits.max_documents}", (name,))
+    documents = Documents([], [], [])
+    unread: dict[str, None] = {}
+    for number, candidate in enumerate(candidates):
+        if by_id and (identity := _id_alone(candidate)) is not None:
+            _add_stored(candidate, identity, (name, number), limits, documents, unread)
+        else:
+            _read_document(candidate, (name, number), limits, documents, unread)
+    if unread:
+        warnings.append(f"{name}: fields not used: {some(list(unread))}")
+    return documents
+
+
+def _id_alone(candidate: object) -> str | int | None:
+    """The id of a document that has no text, as the store's documents are named."""
+    if not isinstance(candidate, dict) or candidate.get("text") is not None:
+        return None
+    identity = candidate.get("id")
+    return identity if isinstance(identity, str | int) and not isinstance(identity, bool) else None
+
+
+def _add_stored(
+    candidate: dict[str, Any], identity: str | int, path: Path, limits: Limits, documents: Documents, unread: dict[str, None]
+) -> None:
+    if (title := candidate.get("title")) is not None:
+        read_text(title, (*path, "title"), limits)  # and the stored one is used
+    documents.by_id.ids[len(documents)] = str(identity)
+    documents.texts.append("")
+    documents.titles.append("")
+    documents.ids.append(identity)
+    unread |= dict.fromkeys(name[:_LONGEST_NAME] for name in candidate.keys() - {"id", "text"} if candidate[name] is not None)
+
+
+def _read_document(candidate: object, path: Path, limits: Limits, documents: Documents, unread: dict[str, None]) -> None:
+    if isinstance(candidate, str):
+        candidate = {"text": candidate}
+        text_path = path
+    elif isinstance(candidate, dict):
+        text_path = (*path, "text")
+        unread |= dict.fromkeys(name[:_LONGEST_NAME] for name in candidate.keys() - Document.model_fields.keys())
+    else:
+        raise RequestError(422, f"must be a string or an object with 'text', not {json_type(candidate)}", path)
+    identity = candidate.get("id")
+    if isinstance(identity, bool) or not isinstance(identity, str | int | None):
+        raise RequestError(422, f"must be a string or an integer, not {json_type(identity)}", (*path, "id"))
+    documents.texts.append(read_text(candidate.get("text"), text_path, limits))
+    title = candidate.get("title")
+    documents.titles.append("" if title is None else read_text(title, (*path, "title"), limits))
+    documents.ids.append(identity)
+
+
+def read_text(text: object, path: Path, limits: Limits) -> str:
+    """A document's text or title. Raises RequestError 422."""
+    if not isinstance(text, str):
+        what = "is missing or null" if text is None else f"must be a string, not {json_type(text)}"
+        raise RequestError(422, what, path)
+    if len(text) > limits.max_document_chars:
+        raise RequestError(422, f"has {len(text)} characters, limit {limits.max_document_chars}", path)
+    return text
+
+
+def read_options(model: type[M], payload: Payload, taken: set[str]) -> M:
+    """The options among `payload`, all but the fields in `taken`. Raises RequestError 422 naming the first bad one."""
+    try:
+        return model.model_validate({name: value for name, value in payload.items() if name not in taken})
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        problem = f"{first['msg'][0].lower()}{first['msg'][1:]}, and it is {_shown(first['input'])}"
+        raise RequestError(422, problem, first["loc"]) from None
+
+
+def _shown(value: object) -> str:
+    return repr(value) if isinstance(value, int | float) and len(repr(value)) <= _LONGEST_NAME else json_type(value)
+
+
+def unknown_fields(options: BaseModel) -> list[str]:
+    """The names of the fields that the options' model does not know and that were given a value."""
+    return [name[:_LONGEST_NAME] for name, value in (options.model_extra or {}).items() if value is not None]

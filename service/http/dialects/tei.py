@@ -1,0 +1,48 @@
+"""The dialect of text-embeddings-inference: `texts` in, a bare sorted list of all of them out."""
+
+from keyblock.wire import TeiErrorBody, TeiOptions, TeiResult
+from service.call import Call
+from service.errors import RequestError
+from service.http.answers import About, PiecesResponse, json_list
+from service.http.dialects.reading import Payload, read_documents, read_options, read_query
+from service.ranking.order import Ranking
+from service.settings import Limits
+
+NAME = "tei"
+ERROR_TYPES = {401: "Unauthorized", 403: "Forbidden", 429: "Overloaded", 500: "Backend", 503: "Unhealthy"}
+
+
+def read(payload: Payload, limits: Limits) -> Call:
+    """Read a request; fields of other dialects (`top_n`) change nothing. Raises RequestError 422, or 400 for no texts."""
+    if payload.get("texts") == []:
+        raise RequestError(400, "is empty: send at least one text", ("texts",), kind="Empty")
+    warnings: list[str] = []  # a bare list has no place for them
+    query = read_query(payload, limits, warnings)
+    texts = read_documents(payload, "texts", limits, warnings)
+    options = read_options(TeiOptions, payload, {"query", "texts"})
+    return Call(
+        query,
+        texts,
+        model=options.model,
+        return_documents=bool(options.return_text),
+        raw_scores=bool(options.raw_scores),
+        warnings=warnings,
+    )
+
+
+def answer(call: Call, ranking: Ranking, about: About) -> PiecesResponse:  # noqa: ARG001
+    """The answer, best result first."""
+    return PiecesResponse(json_list(_result(call, ranking, index) for index in ranking.order))
+
+
+def _result(call: Call, ranking: Ranking, index: int) -> TeiResult:
+    result: TeiResult = {"index": index, "score": float(ranking.scores[index])}
+    if call.return_documents:
+        result["text"] = call.documents.texts[index]
+    return result
+
+
+def error(problem: RequestError) -> TeiErrorBody:
+    """The body of an error."""
+    kind = problem.kind if problem.kind == "Empty" else ERROR_TYPES.get(problem.status, "Validation")
+    return {"error": problem.message, "error_type": kind, "message": problem.message, "detail": problem.detail()}

@@ -1,0 +1,239 @@
+"""/documents: storing documents in a stream of JSON lines, and one document by its id."""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+import orjson
+from starlette.convertors import StringConvertor, register_url_convertor
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import Response
+from starlette.types import Message
+
+from keyblock.prepared import PreparedDocument
+from keyblock.wire import NOTHING_STORED, Deletion, StoredAnswer, StoredText, WrongLine
+from service.errors import RequestError, ending, some, unexpected
+from service.http.endpoint import GONE
+from service.http.info import ranker_of
+from service.http.lines import Given, LineReader, Report
+from service.http.parsing import check_encoding, declared_bytes, discard
+from service.http.responses import JSON, error_response
+from service.keys.namespaces import namespace_of
+from service.ranking.admission import Place
+from service.ranking.ranker import Ranker
+from service.store.base import Item
+from service.store.codec import StoredDocument, encode, pack_text
+from service.store.library import OFF, Library
+from service.telemetry.account import account_of
+from service.telemetry.tracing import tracing_of
+
+PIECE = 1 << 16  # bytes of the body that are read before a thread is asked to look at them
+HELD = 8 << 20  # bytes that an upload counts for among those in flight, until more is known
+
+
+async def put_documents(request: Request) -> Response:
+    """Store documents, any number of them, from JSON lines: what is answered is stored."""
+    upload = Upload(ranker_of(request), request)
+    response = await _answered(request, upload.respond)
+    if not upload.read:
+        await discard(request, ranker_of(request).settings)
+        response.headers["connection"] = "close"
+    return response
+
+
+class AnyText(StringConvertor):
+    """An id in a path: slashes and line breaks too, of which "path" would drop one at the end."""
+
+    regex = "(?s:.*)"
+
+
+register_url_convertor("any", AnyText())
+
+
+async def get_document(request: Request) -> Response:
+    """A stored document; 404 for an unknown id."""
+
+    async def find() -> Response:
+        identity = request.path_params["id"]
+        ranker = ranker_of(request)
+        stored = await _library(ranker).find(namespace_of(request), identity)
+        if stored is None:
+            raise RequestError(404, f"no document is stored under the id {identity[:40]!r}")
+        return await ranker.beside(partial(_shown, stored), large=True)
+
+    return await _answered(request, find)
+
+
+async def delete_document(request: Request) -> Response:
+    """Forget a document; forgetting one that is not there is no error."""
+
+    async def delete() -> Response:
+        identity = request.path_params["id"]
+        deleted = await _library(ranker_of(request)).delete(namespace_of(request), identity)
+        answer: Deletion = {"id": identity, "deleted": deleted}
+        return Response(orjson.dumps(answer), media_type=JSON)
+
+    return await _answered(request, delete)
+
+
+def _shown(stored: StoredDocument) -> Response:
+    prepared = stored.prepared
+    answer: StoredText = {
+        "id": stored.id,
+        "text": stored.text,
+        "blocks": prepared.n_blocks,
+        "tokens": len(prepared.token_ids),
+    }
+    if stored.title:
+        answer["title"] = stored.title
+    if stored.expires:
+        answer["expires"] = stored.expires / 1000
+    return Response(orjson.dumps(answer), media_type=JSON)
+
+
+def _library(ranker: Ranker) -> Library:
+    """What keeps documents. Raises RequestError 422 where nothing does."""
+    if ranker.library is None:
+        raise RequestError(422, OFF)
+    return ranker.library
+
+
+def _problem(error: Exception | asyncio.CancelledError) -> RequestError:
+    if isinstance(error, asyncio.CancelledError):
+        return ending()
+    return error if isinstance(error, RequestError) else unexpected(error)
+
+
+async def _answered(request: Request, work: Callable[[], Awaitable[Response]]) -> Response:
+    """The answer or the error, whatever happens; counted."""
+    trace = tracing_of(request).begin(request)
+    try:
+        response, outcome = await work(), "ok"
+    except ClientDisconnect:
+        response, outcome = Response(status_code=GONE), "cancelled"
+    except (Exception, asyncio.CancelledError) as error:
+        problem = _problem(error)
+        response = error_response(problem)
+        outcome = "refused" if problem.retry_after or problem.status == 507 else "invalid" if problem.status < 500 else "failed"
+    ranker_of(request).metrics.add("store_requests", method=request.method, outcome=outcome)
+    trace.end(response.status_code, outcome=outcome)
+    return response
+
+
+class NothingStoredError(RequestError):
+    """A body of which no line could be stored; the detail says why of each of the first ones, as `errors` does otherwise."""
+
+    def __init__(self, report: Report) -> None:
+        wrong = [f"line {one.line}: {one.message}" for one in report.wrong]
+        super().__init__(422, f"nothing could be stored: {some(wrong, 3)}", kind=NOTHING_STORED)
+        self._report = report
+
+    def detail(self) -> list[dict[str, Any]]:
+        """An object for each line."""
+        return [{"type": self.kind, "loc": ["body", one.line], "msg": one.message} for one in self._report.wrong]
+
+
+class Upload:
+    """One PUT /documents.
+
+    Attributes:
+        read: whether its body was read to the end.
+    """
+
+    def __init__(self, ranker: Ranker, request: Request) -> None:
+        self.read = False
+        self._ranker = ranker
+        self._request = request
+        self._namespace = namespace_of(request)
+        self._report = Report()
+        self._stored = 0
+        self._last_line = 0
+
+    async def respond(self) -> Response:
+        """Store what can be stored. Raises RequestError, saying what is stored nevertheless, and ClientDisconnect."""
+        library = _library(self._ranker)
+        encoding = check_encoding(self._request, "JSON lines")
+        with self._ranker.admission.enter(min(declared_bytes(self._request) or HELD, HELD)) as place:
+            try:
+                await self._store(library, LineReader(encoding, self._ranker.settings, self._report), place)
+            except (RequestError, asyncio.CancelledError) as error:
+                raise self._with_what_is_stored(error if isinstance(error, RequestError) else ending()) from None
+        return self._answer()
+
+    async def _store(self, library: Library, reader: LineReader, place: Place) -> None:
+        async for piece in self._pieces():
+            batches = reader.feed(piece)
+            while (batch := await self._ranker.beside(partial(next, batches, None), large=True)) is not None:
+                await self._keep(library, batch)
+            place.holds(max(reader.held, HELD))
+        if batch := await self._ranker.beside(reader.end, large=True):
+            await self._keep(library, batch)
+
+    async def _pieces(self) -> AsyncIterator[bytes]:
+        """The body in pieces of about PIECE bytes, whatever the client's are. Raises ClientDisconnect."""
+        gathered = bytearray()
+        while not self.read:
+            message = await self._next()
+            if message["type"] == "http.disconnect":
+                raise ClientDisconnect
+            gathered += message.get("body", b"")
+            self.read = not message.get("more_body", False)
+            if self.read or len(gathered) >= PIECE:
+                for start in range(0, len(gathered), PIECE):
+                    yield bytes(gathered[start : start + PIECE])
+                gathered.clear()
+
+    async def _next(self) -> Message:
+        """What arrives next. Raises RequestError 408 when nothing does."""
+        seconds = self._ranker.settings.body_seconds
+        try:
+            async with asyncio.timeout(seconds):
+                return await self._request.receive()
+        except TimeoutError:
+            raise RequestError(408, f"nothing more of the body arrived for {seconds} s: send it again") from None
+
+    async def _keep(self, library: Library, batch: list[Given]) -> None:
+        """Prepare a batch, and store it in one transaction."""
+        model = self._ranker.models.default  # a reload may put another one in its place between two batches
+
+        def item(number: int, prepared: PreparedDocument) -> Item:
+            given = batch[number]
+            expires = library.expiry(given.expires_in)
+            stored = StoredDocument(given.id, given.title, pack_text(given.text), prepared, model.fingerprint, expires)
+            return Item(given.id, encode(stored), expires)
+
+        async with library.preparing:
+            items = await model.preparer.stored([given.text for given in batch], [given.title for given in batch], item)
+        good = []
+        for given, made in zip(batch, items, strict=True):
+            if len(made.content) <= library.largest:
+                good.append(made)
+            else:
+                problem = f"takes {len(made.content)} bytes prepared, and the store keeps none over {library.largest}"
+                self._report.add(given.line, given.id, problem)
+        if good:
+            await library.put(self._namespace, good)
+        self._stored += len(good)
+        account_of(self._request).documents = self._stored
+        self._last_line = batch[-1].line
+
+    def _with_what_is_stored(self, error: RequestError) -> RequestError:
+        told = f"{self._stored} documents of this request, of its lines up to {self._last_line}, are stored"
+        return replace(error, problem=f"{error.problem}; {told}") if self._stored else error
+
+    def _answer(self) -> Response:
+        report = self._report
+        if not self._stored:
+            if not report.failed:
+                raise RequestError(422, "the body holds no documents: send a JSON object with 'id' and 'text' on each line")
+            raise NothingStoredError(report)
+        warnings = [f"fields not used: {some(list(report.unread))}"] if report.unread else []
+        answer: StoredAnswer = {"stored": self._stored, "failed": report.failed, "errors": [], "warnings": warnings}
+        for line, identity, message in report.wrong:
+            wrong: WrongLine = {"line": line, "message": message}
+            if identity is not None:
+                wrong["id"] = identity
+            answer["errors"].append(wrong)
+        return Response(orjson.dumps(answer), media_type=JSON)

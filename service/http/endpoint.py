@@ -1,0 +1,148 @@
+"""POST /rerank: from a request to its answer, in the dialect it came in."""
+
+import asyncio
+from collections.abc import Coroutine
+from typing import Any
+
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import Response
+
+from service.call import Call
+from service.engine.engine import EngineDeadError, EngineError
+from service.errors import RequestError, ending, unexpected
+from service.http.answers import About, disconnected
+from service.http.callers import readable
+from service.http.costs import cost_headers
+from service.http.dialects import NATIVE, TEI, Dialect, spoken
+from service.http.parsing import PIECEWISE_FROM, asked_first, check_head, declared_bytes, discard, encoding_of, parse, read_body
+from service.http.responses import error_response
+from service.http.unpacking import unpack
+from service.keys.namespaces import namespace_of
+from service.ranking.admission import Place
+from service.ranking.model import Model, Outcome
+from service.ranking.ranker import UNREADY, Ranker, dead
+from service.telemetry.account import account_of
+from service.telemetry.stages import Stages
+from service.telemetry.tracing import UNTRACED, Trace
+
+GONE = 499  # nobody reads it
+PACKED_LARGE = 16 * 2**10  # bytes of a compressed body: it may unpack to anything
+
+
+class Exchange:
+    """One request and what is known of it so far."""
+
+    def __init__(self, ranker: Ranker, request: Request, trace: Trace = UNTRACED) -> None:
+        self._ranker = ranker
+        self._request = request
+        self._trace = trace
+        self._stages = Stages(ranker.metrics, trace.id)
+        self._dialect: Dialect = NATIVE
+        self._account = account_of(request)
+        self._degraded = False
+
+    async def respond(self) -> Response:
+        """The answer or the error, whatever happens; counted."""
+        try:
+            await check_head(self._request, self._ranker.settings)
+            with await self._enter() as place:
+                body = await self._body(place)
+                self._stages = Stages(self._ranker.metrics, self._trace.id)
+                response = await unless_gone(self._request, self._answer(body, place))
+            self._stages.metrics.observe("latency", self._stages.total, self._trace.id, dialect=self._dialect.NAME)
+            outcome = "ok"
+        except ClientDisconnect:
+            response, outcome = Response(status_code=GONE), "cancelled"
+        except (Exception, asyncio.CancelledError) as error:
+            problem = self._problem(error)
+            response = error_response(problem, self._dialect, close=asked_first(self._request))
+            refused = problem.status == 429 or problem.kind == UNREADY
+            outcome = "refused" if refused else "invalid" if problem.status < 500 else "failed"
+        self._ranker.metrics.add("requests", dialect=self._dialect.NAME, outcome=outcome)
+        self._account.dialect, self._account.stages = self._dialect.NAME, self._stages
+        response.headers["server-timing"] = self._stages.server_timing()
+        self._trace.end(response.status_code, self._stages, dialect=self._dialect.NAME, outcome=outcome)
+        return response
+
+    async def _enter(self) -> Place:
+        """A place among the requests in flight; of a body without one nothing is kept. Raises RequestError 429 or 503."""
+        try:
+            return self._ranker.enter(declared_bytes(self._request))
+        except RequestError:
+            await discard(self._request, self._ranker.settings)
+            raise
+
+    async def _body(self, place: Place) -> bytearray:
+        """See read_body; a client that sends too slowly holds its place no longer. Raises RequestError 408 then."""
+        settings = self._ranker.settings
+        try:
+            async with asyncio.timeout(settings.body_seconds):
+                return await read_body(self._request, settings, place.holds)
+        except TimeoutError:
+            raise RequestError(408, f"the body was not there after {settings.body_seconds} s: send it faster, or less") from None
+
+    async def _answer(self, body: bytearray, place: Place) -> Response:
+        encoding = encoding_of(self._request)
+        large = len(body) >= (PIECEWISE_FROM if encoding == "identity" else PACKED_LARGE)
+        unpacked = await self._ranker.beside(lambda: unpack(body, encoding, self._ranker.settings.max_body_bytes), large=large)
+        place.holds(len(unpacked))
+        call = await self._ranker.beside(lambda: self._read(unpacked), large=large)
+        model = self._ranker.models.chosen(call, strict=self._ranker.settings.strict_models)
+        self._stages.metrics = model.metrics
+        self._stages.end("parse")
+        outcome = await model.score(call, self._stages, place)
+        response = await self._ranker.beside(lambda: self._write(model, call, outcome), large=large)
+        self._stages.end("respond")
+        model.answered(call, self._stages.total, degraded=self._degraded)
+        return response
+
+    def _read(self, body: bytearray) -> Call:
+        settings = self._ranker.settings
+        payload = parse(body, settings)
+        body.clear()  # the texts are copies; it may be large, and the model slow
+        self._dialect = spoken(payload)
+        call = self._dialect.read(payload, settings)
+        call.documents.by_id.namespace = namespace_of(self._request)
+        self._account.documents = len(call.documents)
+        if settings.log_texts:
+            self._account.call = call
+        if self._dialect is TEI:
+            return call
+        return readable(call, self._request.headers.get("user-agent", ""), self._request.url.path)
+
+    def _write(self, model: Model, call: Call, outcome: Outcome) -> Response:
+        ranking = model.rank(call, outcome)
+        self._stages.end("aggregate")
+        self._degraded = ranking.degraded
+        about = About(model.name, self._request.url.path, self._stages.milliseconds(), self._account.request_id)
+        self._trace.tell(documents=len(call.documents), tokens=ranking.n_tokens, degraded=ranking.degraded, model=about.model)
+        response = self._dialect.answer(call, ranking, about)
+        response.headers.update(cost_headers(call, ranking, about.timings_ms))
+        return response
+
+    def _problem(self, error: Exception | asyncio.CancelledError) -> RequestError:
+        if isinstance(error, asyncio.CancelledError):
+            return ending()
+        if isinstance(error, RequestError):
+            if error.path[:1] == ("texts",):  # refused before the whole body was read
+                self._dialect = TEI
+            return error
+        if isinstance(error, EngineDeadError):
+            return dead()
+        if isinstance(error, EngineError):
+            return RequestError(500, str(error))
+        return unexpected(error)
+
+
+async def unless_gone(request: Request, work: Coroutine[Any, Any, Response]) -> Response:
+    """The outcome of `work`, which is cancelled when the client goes. Raises ClientDisconnect then."""
+    tasks = asyncio.create_task(work), asyncio.create_task(disconnected(request))
+    try:
+        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        if not tasks[0].done():
+            raise ClientDisconnect
+        return tasks[0].result()
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)

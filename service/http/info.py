@@ -1,0 +1,112 @@
+"""GET /info, /metrics and the health endpoints."""
+
+from typing import Any
+
+import orjson
+from prometheus_client.exposition import choose_encoder
+from starlette.requests import Request
+from starlette.responses import Response
+
+from keyblock import __version__
+from keyblock.bundle import Manifest
+from service.engine.engine import Engine
+from service.http.responses import JSON
+from service.ranking.model import Model
+from service.ranking.ranker import Ranker
+from service.settings import Limits, Settings
+
+
+def ranker_of(request: Request) -> Ranker:
+    """The ranker that the application serves."""
+    ranker: Ranker = request.app.state.ranker
+    return ranker
+
+
+def describe(ranker: Ranker) -> dict[str, Any]:
+    """What is served: the default model, all models, and the limits."""
+    settings = ranker.settings
+    return {
+        "version": __version__,
+        **describe_model(ranker.models.default, settings),
+        "models": [describe_model(model, settings) for model in ranker.models],
+        "threads": settings.n_threads,
+        "limits": {name: getattr(settings, name) for name in Limits.model_fields},
+    }
+
+
+def describe_model(model: Model, settings: Settings) -> dict[str, Any]:
+    """One model: its bundle and pipeline, where and in what it is computed and why, and its measured quality."""
+    manifest, choice = model.bundle.manifest, model.choice
+    low, high = manifest.pipeline.packing.budget_range
+    return {
+        "model": model.name,
+        "format_version": manifest.format_version,
+        "precision": choice.precision.value,
+        "provider": {
+            "asked": settings.provider.value,
+            "chosen": choice.provider.value,
+            "arithmetic": choice.precision.value,
+            "why": choice.why,
+        },
+        "selector": manifest.pipeline.selector,
+        "aggregator": manifest.pipeline.aggregator,
+        "graphs": _graphs(manifest, choice.precision.value),
+        "variants": {name: variant.quality for name, variant in manifest.variants.items()},
+        "pipeline": manifest.pipeline.model_dump(mode="json"),
+        "tokens_per_document": {"default": manifest.pipeline.packing.budget, "least": low, "most": high},
+        "preparation": model.fingerprint.hex(),
+        "quality": manifest.quality,
+        "provenance": manifest.provenance,
+    }
+
+
+def _graphs(manifest: Manifest, precision: str) -> dict[str, dict[str, Any]]:
+    """What each graph that is run is, and how its weights are stored; the ranker selects where a learned selector has none."""
+    served = manifest.graphs_for(precision)
+    graphs: dict[str, dict[str, Any]] = {"ranker": {"precision": served.graph.precision}}
+    if (selector := served.selector_graph) is not None:
+        graphs["selector"] = {"precision": selector.precision}
+    if (aggregator := manifest.aggregator) is not None:
+        graphs["aggregator"] = {"precision": aggregator.precision, "kind": aggregator.kind}
+    return graphs
+
+
+async def info(request: Request) -> Response:
+    """What is served."""
+    ranker = ranker_of(request)
+    store = None if ranker.library is None else await ranker.library.about()
+    return Response(orjson.dumps(describe(ranker) | {"store": store}), media_type=JSON)
+
+
+async def live(request: Request) -> Response:
+    """200 while the model's thread lives and gets on; 503 when it is dead or hangs: restart this replica."""
+    engine = ranker_of(request).engine
+    return _health(engine.alive, "live" if engine.alive else _trouble(engine))
+
+
+async def ready(request: Request) -> Response:
+    """200 once the model is warmed up and while its thread lives; else 503: send requests elsewhere."""
+    engine = ranker_of(request).engine
+    return _health(engine.ready, "ready" if engine.ready else "warming up" if engine.alive else _trouble(engine))
+
+
+def _trouble(engine: Engine) -> str:
+    return "the model's thread hangs" if engine.hung else "the model's thread is dead"
+
+
+def _health(good: bool, status: str) -> Response:
+    return Response(orjson.dumps({"status": status}), 200 if good else 503, media_type=JSON)
+
+
+async def metrics(request: Request) -> Response:
+    """Prometheus metrics, or OpenMetrics where the scraper asks for it."""
+    ranker = ranker_of(request)
+    ranker.engine.measure([model.name for model in ranker.models])
+    ranker.gpus.measure()
+    ranker.metrics.set("ready", ranker.engine.ready)
+    ranker.metrics.set("in_flight", ranker.admission.load.requests)
+    ranker.metrics.set("wait", ranker.admission.wait_seconds())
+    if ranker.library is not None:
+        await ranker.library.measure()
+    encode, content_type = choose_encoder(request.headers.get("accept", ""))
+    return Response(encode(ranker.metrics.registry), headers={"content-type": content_type})

@@ -1,0 +1,176 @@
+"""JSON lines that arrive in a stream: unpacked, cut into lines, read and checked, in batches of bounded size."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from keyblock.wire import LONGEST_ID, MOST_EXPIRES_IN, DocumentLine
+from service.errors import RequestError
+from service.http.dialects.reading import read_text
+from service.http.parsing import decode, json_type
+from service.http.unpacking import Unpacking
+from service.settings import Limits
+
+BATCH_DOCUMENTS = 512
+BATCH_CHARS = 2_000_000
+MOST_VAIN = 100_000  # lines without a document, beyond which a stream is something else, or compressed to keep us busy
+MOST_ERRORS = 20  # that an answer names
+_LONGEST_NAME = 40  # characters of a client's own names that a message repeats
+_BOM = b"\xef\xbb\xbf"
+
+
+class Given(NamedTuple):
+    """A document to be stored.
+
+    Attributes:
+        line: its number, from 1 on.
+        expires_in: seconds; None for what the service is set to.
+    """
+
+    line: int
+    id: str
+    text: str
+    title: str
+    expires_in: float | None
+
+
+class Wrong(NamedTuple):
+    """A line that cannot be stored: its number, its id where it has one, and why."""
+
+    line: int
+    id: str | int | None
+    message: str
+
+
+@dataclass
+class Report:
+    """What was found in a stream beside good documents.
+
+    Attributes:
+        failed: lines that could not be stored.
+        wrong: the first of them.
+        unread: names of fields that are not used.
+    """
+
+    failed: int = 0
+    wrong: list[Wrong] = field(default_factory=list)
+    unread: dict[str, None] = field(default_factory=dict)
+
+    def add(self, line: int, identity: object, message: str) -> None:
+        """A line that cannot be stored."""
+        self.failed += 1
+        if len(self.wrong) < MOST_ERRORS:
+            told = identity[:LONGEST_ID] if isinstance(identity, str) else identity
+            self.wrong.append(Wrong(line, told if isinstance(told, str | int) else None, message))
+
+
+class LineReader:
+    """Reads one stream.
+
+    Args:
+        encoding: its content-encoding.
+        limits: of a document, and, as `max_body_bytes`, of a line.
+        report: is told of lines that are wrong.
+    """
+
+    def __init__(self, encoding: str, limits: Limits, report: Report) -> None:
+        self._unpacking = Unpacking(encoding)
+        self._limits = limits
+        self._report = report
+        self._part = bytearray()  # of a line whose end has not come
+        self._skipping = False  # in a line that is too long
+        self._line = self._blank = 0
+        self._batch: list[Given] = []
+        self._chars = 0
+
+    @property
+    def held(self) -> int:
+        """Bytes in hand, about."""
+        return len(self._part) + self._chars
+
+    def feed(self, piece: bytes) -> Iterator[list[Given]]:
+        """The next bytes of the body; batches that are full.
+
+        Raises RequestError: 400 where they are not of the encoding, 422 where there is no end of lines that are no documents.
+        """
+        for unpacked in self._unpacking.feed(piece):
+            start = 0
+            while (end := unpacked.find(b"\n", start)) >= 0:
+                self._add(unpacked[start:end])
+                self._end_line()
+                start = end + 1
+                if len(self._batch) >= BATCH_DOCUMENTS or self._chars >= BATCH_CHARS:
+                    yield self._full()
+            self._add(unpacked[start:])
+
+    def end(self) -> list[Given]:
+        """The body has ended: the last batch, which may be empty. Raises RequestError 400 where it ends too early."""
+        self._unpacking.end()
+        if self._part or self._skipping:
+            self._end_line()
+        return self._full()
+
+    def _full(self) -> list[Given]:
+        batch, self._batch, self._chars = self._batch, [], 0
+        return batch
+
+    def _add(self, part: bytes) -> None:
+        if not self._skipping:
+            self._part += part
+            if len(self._part) > self._limits.max_body_bytes:
+                self._skipping = True
+                self._part.clear()
+
+    def _end_line(self) -> None:
+        self._line += 1
+        line, self._part = self._part, bytearray()
+        if self._line == 1 and line.startswith(_BOM):
+            del line[: len(_BOM)]
+        if self._skipping:
+            self._skipping = False
+            self._report.add(self._line, None, f"is longer than the limit of {self._limits.max_body_bytes} bytes")
+        elif line.strip():
+            self._read(line)
+        else:
+            self._blank += 1
+        if self._blank + self._report.failed > MOST_VAIN:
+            vain = f"more than {MOST_VAIN} lines up to line {self._line} are wrong or blank"
+            raise RequestError(422, f"{vain}: are these JSON lines?")
+
+    def _read(self, line: bytearray) -> None:
+        value: Any = None
+        try:
+            value = decode(memoryview(line), 0)
+            given = read_line(value, self._line, self._limits)
+        except RequestError as error:
+            identity = value.get("id") if isinstance(value, dict) else None
+            self._report.add(self._line, identity, error.message.replace("the body is not", "not", 1))
+            return
+        unread = value.keys() - DocumentLine.model_fields.keys()
+        if len(self._report.unread) < MOST_ERRORS:
+            self._report.unread |= dict.fromkeys(name[:_LONGEST_NAME] for name in unread)
+        self._batch.append(given)
+        self._chars += len(given.text) + len(given.title)
+
+
+def read_line(value: Any, line: int, limits: Limits) -> Given:
+    """What a line says, checked by hand as candidates are. Raises RequestError 422."""
+    if not isinstance(value, dict):
+        raise RequestError(422, f"must be an object with 'id' and 'text', one a line, not {json_type(value)}")
+    identity, title, expires_in = value.get("id"), value.get("title"), value.get("expires_in")
+    if isinstance(identity, bool) or not isinstance(identity, str | int):
+        raise RequestError(422, f"must be a string or an integer, not {json_type(identity)}", ("id",))
+    if not 1 <= len(str(identity)) <= LONGEST_ID:
+        raise RequestError(422, f"must have 1 to {LONGEST_ID} characters, and it has {len(str(identity))}", ("id",))
+    text = read_text(value.get("text"), ("text",), limits)
+    title = "" if title is None else read_text(title, ("title",), limits)
+    if expires_in is not None:
+        _check_expiry(expires_in)
+    return Given(line, str(identity), text, title, expires_in)
+
+
+def _check_expiry(seconds: object) -> None:
+    if isinstance(seconds, bool) or not isinstance(seconds, int | float):
+        raise RequestError(422, f"must be a number of seconds, not {json_type(seconds)}", ("expires_in",))
+    if not 0 < seconds <= MOST_EXPIRES_IN:
+        raise RequestError(422, f"must be more than 0 and at most {MOST_EXPIRES_IN} seconds", ("expires_in",))

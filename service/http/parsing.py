@@ -1,0 +1,179 @@
+"""From the bytes of a request to the JSON object they hold: read with a limit, decoded without stopping the event loop."""
+
+import asyncio
+import re
+from collections.abc import Callable
+from typing import Any
+
+import orjson
+from starlette.requests import ClientDisconnect, Request
+
+from service.errors import RequestError
+from service.http import unpacking
+from service.http.piecewise import Pieces
+from service.settings import Limits
+
+DOCUMENTS = ("documents", "texts")
+PIECEWISE_FROM = 2 * 2**20  # bytes; orjson holds the interpreter lock for about 4 ms over as much
+DISCARDED_AT_MOST = 4  # times the limit: what is read of a refused body, so that the client gets to see why
+DISCARD_SECONDS = 10.0
+_CHARACTER_BYTES = 12  # a character takes at most so many bytes in JSON: an escaped surrogate pair
+_BACKSLASHES, _MARKED = rb"\\", b"\0\0"  # a raw NUL is not JSON
+_WINDOW = 1 << 20
+_HIGH, _LOW = rb"\\u[dD][89abAB][0-9a-fA-F]{2}", rb"\\u[dD][c-fC-F][0-9a-fA-F]{2}"
+_LONE = re.compile(rb"%b(?!%b)|(?<!%b)%b" % (_HIGH, _LOW, _HIGH, _LOW))
+_TYPES = {dict: "an object", list: "a list", str: "a string", bool: "a boolean", int: "a number", float: "a number"}
+_BOM = b"\xef\xbb\xbf"
+
+
+async def check_head(request: Request, limits: Limits) -> None:
+    """Raise RequestError for a body that is not going to be read: 415 for its encoding, 413 for its declared length."""
+    try:
+        check_encoding(request)
+    except RequestError:
+        await discard(request, limits)
+        raise
+    if declared_bytes(request) > limits.max_body_bytes:
+        await discard(request, limits)
+        raise _too_large(limits)
+
+
+async def read_body(request: Request, limits: Limits, grown: Callable[[int], object] = int) -> bytearray:
+    """The whole body, as it was sent.
+
+    Args:
+        request: whose head was checked.
+        limits: bytes that it may have.
+        grown: is told how many bytes are there, and may raise.
+
+    Raises ClientDisconnect, and RequestError 413 beyond the limit.
+    """
+    body = bytearray()
+    more = True
+    while more:
+        message = await request.receive()
+        if message["type"] == "http.disconnect":
+            raise ClientDisconnect
+        body += message.get("body", b"")
+        more = message.get("more_body", False)
+        try:
+            if len(body) > limits.max_body_bytes:
+                raise _too_large(limits)
+            grown(len(body))
+        except RequestError:
+            if more:
+                await _discard(request, limits)
+            raise
+    return body
+
+
+def asked_first(request: Request) -> bool:
+    """Whether the client waits for a word before it sends its body (Expect: 100-continue)."""
+    return "expect" in request.headers
+
+
+def check_encoding(request: Request, plain: str = "JSON") -> str:
+    """The content-encoding. Raises RequestError 415 where it is none that is read."""
+    if not unpacking.known(encoding := encoding_of(request)):
+        raise RequestError(415, f"content-encoding {encoding[:40]!r} is not supported: send gzip, zstd or plain {plain}")
+    return encoding
+
+
+def encoding_of(request: Request) -> str:
+    """The content-encoding, in lower case."""
+    return str(request.headers.get("content-encoding", "identity")).strip().lower()
+
+
+def declared_bytes(request: Request) -> int:
+    """The content-length; 0 where none is declared."""
+    declared = request.headers.get("content-length", "")
+    return int(declared) if declared.isascii() and declared.isdigit() else 0
+
+
+async def discard(request: Request, limits: Limits) -> bool:
+    """Most clients read no answer before their whole body is sent: take in an unread one, up to a bound, and throw it away.
+
+    A client that asked first (Expect: 100-continue) has sent nothing, and will not. Returns whether nothing of it is left: else
+    the connection cannot be used again.
+    """
+    return not asked_first(request) and await _discard(request, limits)
+
+
+def _too_large(limits: Limits) -> RequestError:
+    return RequestError(413, f"the body is larger than the limit of {limits.max_body_bytes} bytes: send fewer or shorter documents")
+
+
+async def _discard(request: Request, limits: Limits) -> bool:
+    at_most = DISCARDED_AT_MOST * limits.max_body_bytes
+    try:
+        async with asyncio.timeout(DISCARD_SECONDS):
+            while at_most > 0:
+                message = await request.receive()
+                at_most -= len(message.get("body", b"")) + 1
+                if not message.get("more_body", False):
+                    return True
+    except TimeoutError:
+        pass
+    return False
+
+
+def parse(body: bytearray, limits: Limits) -> dict[str, Any]:
+    """The JSON object in `body`; lone surrogates in escapes read as U+FFFD, as every other parser's users expect.
+
+    Raises RequestError: 400 with the place where it is not JSON, 422 where it is not an object.
+    """
+    if body.startswith(_BOM):
+        del body[: len(_BOM)]
+    if len(body) >= PIECEWISE_FROM:
+        return Pieces(body, decode, DOCUMENTS, limits.max_documents, limits.max_document_chars).load()
+    payload = decode(memoryview(body), 0)
+    if not isinstance(payload, dict):
+        raise RequestError(422, f"the body must be a JSON object with 'query' and 'documents', not {json_type(payload)}")
+    return payload
+
+
+def decode(piece: memoryview, start: int) -> Any:
+    """One JSON value; `start` is where it stands in the body. Raises RequestError 400."""
+    try:
+        return orjson.loads(piece)
+    except orjson.JSONDecodeError as error:
+        mended = mend_surrogates(piece)
+        if mended is None:
+            raise _not_json(error, start, piece) from None
+    try:
+        return orjson.loads(mended)
+    except orjson.JSONDecodeError as error:
+        raise _not_json(error, start, piece) from None
+
+
+def _not_json(error: orjson.JSONDecodeError, start: int, piece: memoryview) -> RequestError:
+    try:
+        str(piece, "utf-8")
+    except UnicodeDecodeError as wrong:  # orjson does not say where
+        return RequestError(400, f"the body is not JSON: it is not UTF-8 (byte {start + wrong.start})")
+    place = start + len(error.doc[: error.pos].encode("utf-8", "surrogatepass"))
+    return RequestError(400, f"the body is not JSON: {error.msg} (byte {place})")
+
+
+def mend_surrogates(piece: memoryview) -> bytes | None:
+    r"""`piece` with each lone surrogate escape replaced by ``\ufffd``; None when there is none.
+
+    Escaped backslashes are marked first, so that every backslash left begins an escape, and whether a surrogate is alone is
+    seen from the escapes beside it. All is done natively, in windows, so that no step holds the interpreter lock for long.
+    """
+    text = bytes(piece)
+    if _MARKED[:1] in text:
+        return None
+    marked = text.replace(_BACKSLASHES, _MARKED)
+    mended: list[bytes] = []
+    for start in range(0, len(marked), _WINDOW):
+        before = max(start - _CHARACTER_BYTES, 0)
+        window = _LONE.sub(rb"\\ufffd", marked[before : start + _WINDOW + _CHARACTER_BYTES])  # keeps the length
+        mended.append(window[start - before : start - before + _WINDOW])
+    found = b"".join(mended).replace(_MARKED, _BACKSLASHES)
+    return None if found == text else found
+
+
+def json_type(value: object) -> str:
+    """What a JSON value is, in JSON's words."""
+    return _TYPES.get(type(value), "null")

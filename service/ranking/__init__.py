@@ -1,0 +1,1 @@
+"""What a call goes through between its reading and its answer."""

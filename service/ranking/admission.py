@@ -1,0 +1,158 @@
+"""Which requests are let in: what is in flight is counted, and one for which there is no room is refused before any work is done.
+
+The model takes turns between requests, so a newcomer waits for what it has to do itself, and for as much of each other request: a
+small one is let in beside a huge one that has still long to go. Used by the event loop alone, so that counting and deciding are
+one step.
+"""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Self
+
+from service.errors import RequestError
+from service.pace import Pace
+from service.settings import Limits
+from service.telemetry.metrics import Metrics
+
+SecondsAhead = Callable[[float], float]
+"""From the seconds that a newcomer needs the model to the seconds until it is done with its share of what it has."""
+
+
+@dataclass(slots=True)
+class Load:
+    """What requests in flight hold."""
+
+    requests: int = 0
+    documents: int = 0
+    bytes: int = 0
+
+
+class Admission:
+    """Counts requests in flight.
+
+    Args:
+        limits: of what may be in flight.
+        ahead: what the model has to do before it is done with a newcomer.
+        metrics: counts refusals.
+        pace: seconds that the fastest model takes for a token: before its body is read, a newcomer may be asking that one.
+    """
+
+    def __init__(self, limits: Limits, ahead: SecondsAhead, metrics: Metrics, pace: Callable[[], float] = lambda: 1.0) -> None:
+        self.load = Load()
+        self._limits = limits
+        self._ahead = ahead
+        self._metrics = metrics
+        self._unqueued: dict[Place, float] = {}  # seconds of those that the model does not have yet
+        self._pace = pace
+        self._tokens_a_byte = Pace()  # whichever model it is that they ask
+
+    def wait_seconds(self, own: float = math.inf) -> float:
+        """How long a newcomer with so many seconds of its own waits for others; by default until all that is in flight is done."""
+        return self._ahead(own) + sum(min(theirs, own) for theirs in self._unqueued.values())
+
+    def enter(self, n_bytes: int) -> "Place":
+        """Let a request in whose body has so many bytes, as declared.
+
+        Returns its place, which is to be left at its end; a context manager.
+
+        Raises:
+            RequestError: 429, with the seconds after which to try again.
+        """
+        load, limits = self.load, self._limits
+        self.check_wait(self._tokens_a_byte.estimate(n_bytes) * self._pace())
+        if load.requests >= limits.max_requests_in_flight:
+            raise self._refusal("requests", f"{load.requests} requests are in flight, which is the limit")
+        place = Place(self)
+        place.holds(n_bytes)
+        load.requests += 1
+        return place
+
+    def check_bytes(self, more: int, held: int) -> None:
+        """Raise RequestError 429 when there is no room for so many bytes more of a request that holds so many."""
+        others, most = self.load.bytes - held, self._limits.max_bytes_in_flight
+        if others and others + held + more > most:
+            raise self._refusal("bytes", f"requests in flight hold {self.load.bytes} bytes, and the limit is {most}")
+
+    def check_wait(self, own: float) -> None:
+        """Raise RequestError 429 when so many seconds of work would have to wait too long for others."""
+        wait, most = self.wait_seconds(own), self._limits.max_wait_ms / 1000
+        if wait > most:
+            raise self._refusal("wait", f"it would wait {wait:.1f} s for others, and the limit is {most:g} s", wait - most)
+        backlog, most = self.wait_seconds(), self._limits.max_backlog_ms / 1000
+        if backlog > most:
+            raise self._refusal("wait", f"{backlog:.1f} s of work are waiting, and the limit is {most:g} s", backlog - most)
+
+    def check_documents(self, n: int) -> None:
+        """Raise RequestError 429 when there is no room for so many documents more."""
+        held, most = self.load.documents, self._limits.max_documents_in_flight
+        if held and held + n > most:
+            raise self._refusal("documents", f"requests in flight hold {held} documents, and the limit is {most}")
+
+    def queued(self, place: "Place") -> None:
+        """The model has its work now, and counts it itself."""
+        self._unqueued.pop(place, None)
+
+    def reads(self, place: "Place", n_bytes: int, seconds: float, pace: float) -> None:
+        """It has so many bytes of text (0 where most of it is stored), and is going to take the model about so many seconds."""
+        self._unqueued[place] = seconds
+        if n_bytes and pace:
+            self._tokens_a_byte.measured(n_bytes, seconds / pace)
+
+    def _refusal(self, why: str, problem: str, seconds: float | None = None) -> RequestError:
+        """Where counts are too large, half of what is in flight is to be done first."""
+        self._metrics.add("refused", why=why)
+        seconds = self.wait_seconds() / 2 if seconds is None else seconds
+        return RequestError(429, f"busy: {problem}; try again later, or another replica", retry_after=max(1, math.ceil(seconds)))
+
+
+class Place:
+    """What one request in flight holds of the load, until it is left."""
+
+    def __init__(self, admission: Admission) -> None:
+        self._admission = admission
+        self._held = Load(requests=1)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        load, held = self._admission.load, self._held
+        load.requests -= held.requests
+        load.documents -= held.documents
+        load.bytes -= held.bytes
+        self._held = Load()
+        self._admission.queued(self)
+
+    def holds(self, n_bytes: int) -> None:
+        """The body has so many bytes, at least. Raises RequestError 429 when there is no room for them beside what others hold."""
+        more = n_bytes - self._held.bytes
+        if more > 0:
+            self._admission.check_bytes(more, self._held.bytes)
+            self._admission.load.bytes += more
+            self._held.bytes = n_bytes
+
+    def reads(self, n_documents: int, seconds: float, *, hurried: bool, by_text: bool = True, pace: float = 1.0) -> None:
+        """It asks for so many documents, which are going to take the model about so many seconds.
+
+        Raises RequestError 429 when there is no room, or others keep it waiting for too long; the latter not where it is hurried:
+        it has a deadline, and is answered in time with what can be done.
+
+        Args:
+            n_documents: that it asks for.
+            seconds: of the model.
+            hurried: whether it has a deadline.
+            by_text: whether they are for the bytes that it has sent.
+            pace: of the model that it asks for, seconds a token.
+        """
+        self._admission.check_documents(n_documents)
+        if not hurried:
+            self._admission.check_wait(seconds)
+        self._held.documents = n_documents
+        self._admission.load.documents += n_documents
+        self._admission.reads(self, self._held.bytes if by_text else 0, seconds, pace)
+
+    def queued(self) -> None:
+        """The model has its work now, and counts it itself."""
+        self._admission.queued(self)

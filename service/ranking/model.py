@@ -1,0 +1,263 @@
+"""One model: a bundle at work, with all that is between a call and its ranking."""
+
+import logging
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+import numpy as np
+
+from keyblock.bundle import TOKENIZER_FILE
+from keyblock.fingerprint import preparation_fingerprint
+from keyblock.pipeline import QUERY_TERMS
+from keyblock.prepared import PreparedQuery
+from service.call import Call
+from service.engine.engine import Engine
+from service.engine.instance import Turn
+from service.engine.jobs import Scored
+from service.errors import RequestError, some
+from service.pace import Pace
+from service.ranking.admission import Place
+from service.ranking.cache import DocumentCache
+from service.ranking.loading import Opened
+from service.ranking.order import Candidate, Ranking, ScoredBy, preranking, rank
+from service.ranking.plan import Plan, Work, make_plan
+from service.ranking.preparation import Preparer, Threads, sizes
+from service.settings import Settings
+from service.store.library import OFF, Library
+from service.telemetry.metrics import Metrics
+from service.telemetry.stages import Stages
+
+log = logging.getLogger(__name__)
+SPECIALS = 3  # tokens: [CLS] query [SEP] blocks [SEP]
+PROMISED_SECONDS = 0.05  # or a batch: a deadline is not exceeded by more
+LONGEST_SHOWN = 40  # characters of an id that a message repeats
+
+
+class Outcome(NamedTuple):
+    """What became of a call.
+
+    Attributes:
+        plan: how it was done.
+        candidates: its documents in the order given.
+        scored: their logits.
+        unasked: blocks that a learned selector had no time for.
+        reckoned: tokens of one sequence a document, as they were reckoned beforehand.
+    """
+
+    plan: Plan
+    candidates: list[Candidate]
+    scored: Scored
+    unasked: int
+    reckoned: float
+
+
+@dataclass(frozen=True)
+class Shared:
+    """What all models of a service share.
+
+    Attributes:
+        engine: the one thread that runs their graphs.
+        cache: prepared documents.
+        threads: that prepare.
+        library: stored documents; none: requests for them are refused.
+    """
+
+    settings: Settings
+    metrics: Metrics
+    engine: Engine
+    cache: DocumentCache
+    threads: Threads
+    library: Library | None
+
+
+class Model:
+    """A bundle at work. Its graphs are warmed up from now on, see `Instance.warmed`; nothing of the service keeps hold of it.
+
+    Args:
+        opened: the bundle.
+        shared: what it works with.
+
+    Attributes:
+        fingerprint: of how it prepares documents, 16 bytes.
+        load_seconds: that it took to open its graphs.
+        metrics: the service's, of this model.
+
+    Raises BundleError where the bundle's files are not those any more that were checked, and EngineDeadError.
+    """
+
+    def __init__(self, opened: Opened, shared: Shared) -> None:
+        self.bundle, self.choice = opened.bundle, opened.choice
+        self.name = self.bundle.manifest.name
+        self.load_seconds = opened.seconds
+        self.fingerprint = bytes.fromhex(preparation_fingerprint(self.bundle.pipeline, self.bundle.path / TOKENIZER_FILE))
+        self.bundle.check_files()  # all that was read, graphs and fingerprint too, was of this bundle
+        self.metrics = shared.metrics.of(self.name)
+        self.preparer = Preparer(self.bundle.pipeline, shared.cache, shared.threads, shared.metrics, self.fingerprint)
+        self.instance = shared.engine.add(self.name, opened.graphs, self.bundle.pipeline)
+        self._fed = Pace()  # tokens for each one that a sequence a document has
+        self._fusion = self.bundle.manifest.pipeline.fusion
+        self._shared = shared
+        log.info("%s from %s, on %s: %s", self.name, self.bundle.path, self.choice.provider, self.choice.why)
+
+    async def score(self, call: Call, stages: Stages, place: Place) -> Outcome:
+        """Prepare and score a call, as far as its deadline allows.
+
+        Raises RequestError: 429 when its documents find no room; 422 or 503 where documents by id cannot be had.
+        """
+        library = self._library_for(call)
+        budget = self._budget(call)
+        work = self._work(call)
+        hurry = self._hurry(call)
+        hurried, by_text = hurry is not None, library is None
+        place.reads(len(call.documents), work.own_seconds(budget), hurried=hurried, by_text=by_text, pace=work.model_pace)
+        packing = self.bundle.manifest.pipeline.packing
+        plan = Plan(budget) if hurry is None else make_plan(budget, packing, stages.began, hurry, work)
+        query = await self._query(call)
+        if library is not None:
+            await library.look_up(call.documents, self.fingerprint, texts=call.return_documents, until=plan.prepared_by)
+            _check_strict(call)
+        candidates, unasked = await self._candidates(query, call, plan, stages, place)
+        if library is not None:
+            library.renew(call.documents, self.fingerprint)
+        order = np.argsort(-preranking(candidates, self._fusion), kind="stable").tolist() if plan.scored_by else None
+        turn = Turn(plan.scored_by, order, call.priority)
+        place.queued()
+        scored = await self.instance.score([candidate.sequences for candidate in candidates], turn)
+        stages.add("queue", scored.queue_seconds)
+        stages.add("model", scored.model_seconds)
+        return Outcome(plan, candidates, scored, unasked, work.tokens(plan.budget) / work.fed)
+
+    def _hurry(self, call: Call) -> float | None:
+        """Seconds that a call has; None for as long as it takes."""
+        return call.deadline if call.deadline is not None else self._shared.settings.default_deadline_ms / 1000 or None
+
+    def answered(self, call: Call, seconds: float, *, degraded: bool) -> None:
+        """Count whether a call was answered in the time that it had, and as usual."""
+        hurry = self._hurry(call)
+        if hurry is not None:
+            self.metrics.add("degraded_requests", degraded)
+            late = seconds - hurry
+            promised = max(PROMISED_SECONDS, self._shared.settings.batch_ms / 1000)
+            self.metrics.add("deadlines", outcome="met" if late <= 0 else "late" if late <= promised else "missed")
+
+    def _library_for(self, call: Call) -> Library | None:
+        """What a call has to ask for documents by id, if it has any. Raises RequestError 422 where there is no store."""
+        if not call.documents.by_id.ids:
+            return None
+        if self._shared.library is None:
+            number = next(iter(call.documents.by_id.ids))
+            raise RequestError(422, f"is missing or null, and {OFF}", ("documents", number, "text"))
+        return self._shared.library
+
+    def _work(self, call: Call) -> Work:
+        packing = self.bundle.manifest.pipeline.packing
+        paces = self.preparer.pace.seconds, self.instance.pace.seconds
+        fed = self._fed.seconds or 1.0
+        return Work(sizes(call.documents), packing.query_tokens + SPECIALS, *paces, self._shared.engine.backlog, fed)
+
+    async def _candidates(
+        self, query: PreparedQuery, call: Call, plan: Plan, stages: Stages, place: Place
+    ) -> tuple[list[Candidate], int]:
+        """The documents with their chosen blocks, and how many blocks a learned selector had no time for.
+
+        It asks the model about all their shortlists at once.
+        """
+        if self.bundle.pipeline.learned is None:
+            candidates = await self.preparer.candidates(query, call.documents, plan.budget, plan.prepared_by)
+            stages.end("prepare")
+            return candidates, 0
+        shortlisted = await self.preparer.shortlists(query, call.documents, plan.budget, plan.prepared_by)
+        stages.end("prepare")
+        asked = [packed for one in shortlisted if one is not None for packed in one.shortlist.sequences]
+        until = plan.chosen_by(sum(len(packed.ids) for packed in asked), plan.budget * len(shortlisted))
+        place.queued()
+        chosen = await self.instance.choose(asked, Turn(until, priority=call.priority))
+        candidates = await self.preparer.selected(query, shortlisted, chosen.logits, plan.budget, plan.scored_by)
+        stages.end("select")
+        unasked = int(np.isneginf(chosen.logits).sum())
+        self.metrics.add("blocks", len(asked) - unasked, step="asked")
+        return candidates, unasked
+
+    def rank(self, call: Call, outcome: Outcome) -> Ranking:
+        """Order what was scored, and say what was not."""
+        plan, candidates, scored = outcome.plan, outcome.candidates, outcome.scored
+        ranking = rank(candidates, scored.logits, self._fusion, plan.budget, top_n=call.top_n, raw=call.raw_scores)
+        self._count(candidates, ranking)
+        unknown = call.documents.by_id.unknown
+        if unknown:
+            call.warnings.append(f"unknown ids, ranked last: {_named(call)}")
+        empty = [str(n) for n, one in enumerate(candidates) if one.read and not one.sequences and n not in unknown]
+        if empty:
+            self.metrics.add("unscored", len(empty))
+            call.warnings.append(f"documents without text to score, ranked last: {some(empty, 10)}")
+        degraded = self._tell(call, outcome, ranking)
+        if not degraded:
+            self._fed.measured(outcome.reckoned, ranking.n_tokens)
+        return replace(ranking, degraded=degraded)
+
+    def _count(self, candidates: list[Candidate], ranking: Ranking) -> None:
+        scored = zip(candidates, ranking.scored_by, strict=True)
+        self.metrics.add("documents", len(candidates))
+        self.metrics.add("blocks", sum(candidate.considered for candidate in candidates), step="considered")
+        self.metrics.add("blocks", sum(len(one.blocks) for one, by in scored if by is ScoredBy.MODEL), step="scored")
+
+    def _tell(self, call: Call, outcome: Outcome, ranking: Ranking) -> bool:
+        """Whether the deadline cost something; warned of and counted."""
+        n, usual = len(outcome.candidates), self._usual_budget(call)
+        unread = sum(not candidate.read for candidate in outcome.candidates)
+        unscored = ranking.scored_by.count(ScoredBy.SELECTOR)
+        told = {
+            "tokens": outcome.plan.budget < usual and f"{outcome.plan.budget} tokens a document instead of {usual}",
+            "blocks": outcome.unasked
+            and f"{outcome.unasked} blocks were not scored in time, so that others may have been chosen in their place",
+            "selector": unscored
+            and f"{unscored} of {n} documents are ordered by their blocks alone, after those that the model scored",
+            "order": unread and f"{unread} of {n} documents were not read and stay in the order given, last",
+        }
+        for how, what in told.items():
+            if what:
+                call.warnings.append(f"deadline_ms: {what}")
+                self.metrics.add("degraded", how=how)
+        return any(told.values())
+
+    async def _query(self, call: Call) -> PreparedQuery:
+        query = await self.preparer.query(call.query)
+        if query.truncated:
+            cap = self.bundle.manifest.pipeline.packing.query_tokens
+            call.warnings.append(
+                f"query: the model reads its first {cap} tokens; up to {QUERY_TERMS} different words of it select blocks"
+            )
+        if not len(query.token_ids):
+            call.warnings.append("query: holds nothing that the model reads; the order means little")
+        return query
+
+    def _budget(self, call: Call) -> int:
+        """See `_usual_budget`; warns where that is not what was asked for."""
+        low, high = self.bundle.manifest.pipeline.packing.budget_range
+        if call.max_tokens is None:
+            return self._usual_budget(call)
+        if call.max_tokens > high:
+            call.warnings.append(f"max_tokens_per_doc: lowered to {high}, the most this model was measured at")
+        elif call.max_tokens < low:
+            call.warnings.append(f"max_tokens_per_doc: raised to {low}, the least this model was measured at")
+        return self._usual_budget(call)
+
+    def _usual_budget(self, call: Call) -> int:
+        """The tokens a sequence may have: what was asked for, kept inside the range the bundle was measured for."""
+        packing = self.bundle.manifest.pipeline.packing
+        low, high = packing.budget_range
+        return packing.budget if call.max_tokens is None else int(min(max(call.max_tokens, low), high))
+
+
+def _named(call: Call) -> str:
+    """The unknown ids of a call, as many as a message may name."""
+    by_id = call.documents.by_id
+    return some([repr(by_id.ids[number][:LONGEST_SHOWN]) for number in sorted(by_id.unknown)])
+
+
+def _check_strict(call: Call) -> None:
+    if call.strict and (unknown := call.documents.by_id.unknown):
+        path = ("documents", min(unknown), "id")
+        raise RequestError(
+            422, f"the store has no document of these ids: {_named(call)}; store them, or ask without `strict`", path
+        )

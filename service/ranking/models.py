@@ -1,0 +1,48 @@
+"""The models that are served, by name, and which of them a call means."""
+
+from collections.abc import Iterator, Sequence
+
+from service.call import Call
+from service.errors import RequestError, some
+from service.ranking.model import Model
+
+LONGEST_SHOWN = 40  # characters of a name that a message repeats
+
+
+class Models:
+    """Models of different names, the default one first. It never changes: a reload makes another.
+
+    Args:
+        models: at least one before anything is served.
+    """
+
+    def __init__(self, models: Sequence[Model]) -> None:
+        self._by_name = {model.name: model for model in models}
+
+    def __iter__(self) -> Iterator[Model]:
+        return iter(self._by_name.values())
+
+    def get(self, name: str) -> Model | None:
+        """The model of this name."""
+        return self._by_name.get(name)
+
+    @property
+    def default(self) -> Model:
+        """The first."""
+        return next(iter(self._by_name.values()))
+
+    def chosen(self, call: Call, *, strict: bool) -> Model:
+        """The model that a call asks for; the default one where it names none, or, with a warning among several, an unknown one.
+
+        Raises RequestError 422 for an unknown one where the call, or `strict` for all calls, does not want the default instead.
+        """
+        if call.model is None:
+            return self.default
+        if (model := self.get(call.model)) is not None:
+            return model
+        known = f"{call.model[:LONGEST_SHOWN]!r} is not served here: there is {some([repr(name) for name in self._by_name])}"
+        if strict or call.strict:
+            raise RequestError(422, f"{known}; ask for one of them, or leave it out", ("model",))
+        if len(self._by_name) > 1:  # clients of other services always send a name; among several it is likely a mistake
+            call.warnings.append(f"model: {known}; {self.default.name!r} has answered")
+        return self.default

@@ -1,0 +1,150 @@
+"""From logits and lexical evidence to an order: fusion, the relevance score, and documents that the model cannot score."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from keyblock.evidence import FEATURES, Fusion, sigmoid
+from keyblock.packing import Packed
+from keyblock.pipeline import Selection
+from keyblock.prepared import PreparedDocument
+
+UNSCORED_LOGIT = -5.0  # a document that the model has not scored stays below it: nothing is known of its relevance
+LOWEST = -100.0  # the logit of a document without a block: the sigmoid of it is 0
+
+
+class Block(NamedTuple):
+    """A selected block: offsets into the document's text in code points, and the selector's score."""
+
+    start: int
+    end: int
+    score: float
+
+
+class Candidate(NamedTuple):
+    """What is kept of a document once it has met the query.
+
+    Attributes:
+        sequences: the model's inputs; none for a document without a block.
+        evidence: shape (3,), see `keyblock.evidence.lexical_evidence`.
+        blocks: the blocks in `sequences`, best first.
+        selection_tokens: that a learned selector was fed beside.
+        read: False where time did not do for it.
+        considered: blocks that the document has.
+    """
+
+    sequences: list[Packed]
+    evidence: NDArray[np.float64]
+    blocks: list[Block]
+    selection_tokens: int = 0
+    read: bool = True
+    considered: int = 0
+
+
+UNREAD = Candidate([], np.zeros(len(FEATURES) - 1), [], read=False)
+
+
+def candidate(document: PreparedDocument, selection: Selection, selection_tokens: int = 0) -> Candidate:
+    """Keep what scoring and answering need; the prepared document itself is large."""
+    if not document.n_blocks:
+        return Candidate([], selection.evidence, [])
+    taken = selection.taken
+    places = (document.starts[taken].tolist(), document.ends[taken].tolist(), block_scores(selection).tolist())
+    blocks = [Block(*place) for place in zip(*places, strict=True)]
+    return Candidate(selection.sequences, selection.evidence, blocks, selection_tokens, considered=document.n_blocks)
+
+
+def block_scores(selection: Selection) -> NDArray[np.float64]:
+    """The selector's scores of the chosen blocks, best first, all finite.
+
+    Blocks that a learned selector was not asked about come last and have LOWEST, or its lowest score where that is lower still.
+    """
+    scores = selection.scores[selection.taken]
+    if len(scores) and scores[-1] == -np.inf:
+        asked = scores > -np.inf
+        scores[~asked] = scores[asked].min(initial=LOWEST)
+    return scores
+
+
+class ScoredBy(StrEnum):
+    """What a document's place comes from; the members rank in this order."""
+
+    MODEL = "model"
+    SELECTOR = "selector"
+    ORDER = "order"
+
+
+GROUPS = tuple(ScoredBy)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Ranking:
+    """The answer to a call, whatever its dialect.
+
+    Attributes:
+        order: document numbers, best first, as many as were asked for.
+        scores: shape (n_documents,), on the scale that was asked for.
+        scored_by: of each document.
+        blocks: for each document its selected blocks, best first.
+        budget: tokens a sequence could have.
+        n_tokens: fed to the model, to select and to score, padding not counted.
+        degraded: whether time was too short for the usual ranking.
+    """
+
+    order: list[int]
+    scores: NDArray[np.float64]
+    scored_by: list[ScoredBy]
+    blocks: list[list[Block]]
+    budget: int
+    n_tokens: int
+    degraded: bool = False
+
+
+def preranking(candidates: Sequence[Candidate], fusion: Fusion) -> NDArray[np.float64]:
+    """How documents compare by their blocks alone, shape (n_documents,): as the fusion weighs them, else by the best block."""
+    evidence = np.asarray([c.evidence for c in candidates]).reshape(len(candidates), len(FEATURES) - 1)
+    weights = fusion.weights[1:]
+    return np.asarray(evidence @ weights if weights.any() else evidence[:, 0])
+
+
+def rank(
+    candidates: Sequence[Candidate], logits: NDArray[np.float32], fusion: Fusion, budget: int, *, top_n: int, raw: bool
+) -> Ranking:
+    """Order the candidates: those that the model has scored, then those ordered by their blocks, then the rest.
+
+    Args:
+        candidates: in the order given.
+        logits: shape (n_documents,), -inf for those that the model has not scored.
+        fusion: from logit and evidence to the fused logit.
+        budget: tokens a sequence could have.
+        top_n: how many to return; 0 for all.
+        raw: whether scores stay logits.
+    """
+    has_blocks = np.asarray([bool(c.sequences) for c in candidates], dtype=np.bool_)
+    by_model = has_blocks & (logits > -np.inf)
+    group = np.where(by_model, 0, np.where(has_blocks, 1, 2))
+    worth = preranking(candidates, fusion)  # and among those of the model, the fused logit
+    evidence = np.asarray([c.evidence for c in candidates]).reshape(len(candidates), len(FEATURES) - 1)
+    worth[by_model] = fusion.fuse(logits[by_model], evidence[by_model])
+    worth[group == 2] = 0.0
+    order = np.lexsort((-worth, group))  # stable: equals keep the order given
+    scores = _scores(worth, group, order, raw)
+    fed = (packed for c, number in zip(candidates, group, strict=True) if number == 0 for packed in c.sequences)
+    n_tokens = sum(len(packed.ids) for packed in fed) + sum(c.selection_tokens for c in candidates)
+    scored_by = [GROUPS[number] for number in group]
+    return Ranking(order[: top_n or None].tolist(), scores, scored_by, [c.blocks for c in candidates], budget, n_tokens)
+
+
+def _scores(worth: NDArray[np.float64], group: NDArray[np.intp], order: NDArray[np.intp], raw: bool) -> NDArray[np.float64]:
+    """Scores that never grow along the order: the model's, then steps below its lowest, then the lowest of all."""
+    scores = worth.copy() if raw else sigmoid(worth)
+    steps = order[group[order] == 1]
+    lowest = scores[group == 0].min(initial=UNSCORED_LOGIT if raw else float(sigmoid(np.asarray(UNSCORED_LOGIT))))
+    share = np.arange(1, len(steps) + 1) / (len(steps) + 1)
+    scores[steps] = lowest - share if raw else lowest * (1 - share)
+    scores[group == 2] = min(LOWEST, scores[group < 2].min(initial=0.0)) if raw else 0.0
+    return scores

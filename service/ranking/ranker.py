@@ -1,0 +1,125 @@
+"""The service at work: its models, and what they share: the engine, the threads, the store and the way in."""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Self, TypeVar
+
+from keyblock import __version__
+from service.engine.encoder import Caps
+from service.engine.engine import Engine
+from service.errors import RequestError
+from service.ranking.admission import Admission, Place
+from service.ranking.cache import DocumentCache
+from service.ranking.loading import Opened, open_bundle, read_bundles
+from service.ranking.model import Model, Shared
+from service.ranking.models import Models
+from service.ranking.preparation import SLICES_IN_HAND, Threads
+from service.settings import Settings
+from service.store.base import DocumentStore
+from service.store.library import Library
+from service.store.opening import open_store
+from service.telemetry.gpus import Gpus
+from service.telemetry.metrics import Metrics
+
+DEAD_SECONDS = 10  # until a supervisor has restarted a dead service
+UNREADY = "unready"
+EDGE_THREADS = 2  # read and write JSON, apart from preparation so that small requests do not wait behind large ones
+
+T = TypeVar("T")
+
+
+class Ranker:
+    """Everything that serves. `start` it before use, `close` it after.
+
+    Args:
+        settings: threads, caps and sizes.
+        opened: the bundles that are served, the default one first.
+        store: keeps documents by id; none: requests for them are refused.
+
+    Attributes:
+        models: that are served; a reload puts others in their place.
+    """
+
+    def __init__(self, settings: Settings, opened: Sequence[Opened], store: DocumentStore | None = None) -> None:
+        self.settings = settings
+        self.metrics = Metrics()
+        self.engine = Engine(Caps(settings.token_cap, settings.batch_ms / 1000, settings.hung_seconds), self.metrics)
+        self.gpus = Gpus(self.metrics)
+        self.admission = Admission(settings, self.engine.backlog, self.metrics, self._fastest)
+        self._edge = ThreadPoolExecutor(EDGE_THREADS, "edge")
+        self._edge_of_large = ThreadPoolExecutor(EDGE_THREADS, "edge-large")
+        self._threads = Threads(max(settings.n_threads, SLICES_IN_HAND))
+        self.library = None if store is None else Library(store, b"", settings.store_ttl_seconds, self.metrics)
+        cache = DocumentCache(settings.cache_bytes)
+        self._shared = Shared(settings, self.metrics, self.engine, cache, self._threads, self.library)
+        self.models = Models([])
+        self.serve(Models([self.model(one) for one in opened]))
+
+    @classmethod
+    def load(cls, settings: Settings) -> Self:
+        """Load the bundles and open their graphs and the store.
+
+        Raises BundleError, ProviderError, SessionError or StoreUnavailableError, each one clear line.
+        """
+        opened = [open_bundle(bundle, settings) for bundle in read_bundles(settings)]
+        return cls(settings, opened, open_store(settings))
+
+    def model(self, opened: Opened) -> Model:
+        """A model that is warmed up from now on, and not served yet. Raises EngineDeadError."""
+        return Model(opened, self._shared)
+
+    def serve(self, models: Models) -> None:
+        """Put these models in the place of those that are served; what is in flight ends with the one that it began with."""
+        for model in set(self.models) - set(models):
+            self.metrics.forget("build", **build_labels(model))
+            if models.get(model.name) is None:
+                model.metrics.forget_model()
+        for model in models:
+            self.metrics.set("build", 1, **build_labels(model))
+            model.metrics.set("load", model.load_seconds, phase="load")
+            model.metrics.set("fell_back", model.choice.fell_back)
+        if self.library is not None:
+            self.library.fingerprint = models.default.fingerprint
+        self.models = models
+
+    def _fastest(self) -> float:
+        """Seconds that the fastest model takes for a token."""
+        return min((model.instance.pace.seconds for model in self.models), default=0.0)
+
+    def start(self) -> None:
+        """Start the model's thread, which warms up before anything is ready."""
+        self.engine.start()
+
+    def close(self) -> None:
+        """Stop the threads; what still waits fails."""
+        self.engine.close()
+        for pool in (self._edge, self._edge_of_large):
+            pool.shutdown(wait=True, cancel_futures=True)
+        self._threads.close()
+        if self.library is not None:
+            self.library.close()
+
+    async def beside(self, work: Callable[[], T], *, large: bool) -> T:
+        """Do short work off the event loop; that of large requests in threads of its own, so that it holds up no small one."""
+        return await asyncio.get_running_loop().run_in_executor(self._edge_of_large if large else self._edge, work)
+
+    def enter(self, n_bytes: int) -> Place:
+        """Let a request in. Raises RequestError 503 when nothing can be served, 429 when there is no room."""
+        if not self.engine.alive:
+            raise dead()
+        if not self.engine.ready:
+            self.metrics.add("refused", why="unready")
+            raise RequestError(503, "the model is warming up: try again, or another replica", kind=UNREADY, retry_after=1)
+        return self.admission.enter(n_bytes)
+
+
+def build_labels(model: Model) -> dict[str, str]:
+    """What the metrics tell of a model: what it is and how it is computed."""
+    choice = model.choice
+    return {"version": __version__, "model": model.name, "precision": choice.precision.value, "provider": choice.provider.value}
+
+
+def dead() -> RequestError:
+    """The answer where nothing is going to be served until somebody restarts it."""
+    return RequestError(503, "the model is not running: try another replica", retry_after=DEAD_SECONDS)

@@ -1,0 +1,88 @@
+"""What is known of a request beside its answer: its id, whose key it came with, what became of it."""
+
+import re
+import time
+import uuid
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+from typing import Any
+
+from starlette.requests import HTTPConnection
+from starlette.types import Scope as AsgiScope
+
+from service.call import Call
+from service.keys.keys import Key
+from service.telemetry.stages import Stages
+
+REQUEST_ID = "x-request-id"
+CURRENT_ID: ContextVar[str] = ContextVar("request_id", default="")  # of the request at hand, for every line that is logged of it
+_TAKEN = re.compile(r"[A-Za-z0-9._:/+=@~-]{1,128}")  # nothing that could forge a header or a line of a log
+_ENTRY = "keyblock.account"  # of the ASGI scope
+_LONGEST_PATH = 200
+SHOWN_DOCUMENTS, SHOWN_CHARACTERS = 10, 200
+
+
+@dataclass(slots=True)
+class Account:
+    """One request; those who handle it write into it what they know.
+
+    Attributes:
+        request_id: taken from its sender, or made.
+        key: that it came with, where keys are needed.
+        status: of its answer; that of a failure until there is one.
+        dialect: once it is known.
+        documents: that it asked for, or stored.
+        stages: its times.
+        call: what it asked for, where texts are to be logged.
+        began: when its head was there, as `time.perf_counter` counts.
+    """
+
+    request_id: str = field(default_factory=lambda: uuid.uuid4().hex)
+    key: Key | None = None
+    status: int = 500
+    dialect: str | None = None
+    documents: int | None = None
+    stages: Stages | None = None
+    call: Call | None = None
+    began: float = field(default_factory=time.perf_counter)
+
+    def fields(self, scope: AsgiScope) -> dict[str, Any]:
+        """What a log is told; nothing that was sent in a body, unless there is a call in it."""
+        stages = {} if self.stages is None else self.stages.milliseconds()
+        stages.pop("total", None)
+        fields = {
+            "method": scope["method"],
+            "path": scope.get("raw_path", b"").decode("ascii", "backslashreplace")[:_LONGEST_PATH] or scope["path"][:_LONGEST_PATH],
+            "status": self.status,
+            "dialect": self.dialect,
+            "documents": self.documents,
+            "duration_ms": round((time.perf_counter() - self.began) * 1e3, 3),
+            "stages_ms": stages or None,
+            "key": None if self.key is None else self.key.name,
+            "trace_id": None if self.stages is None else self.stages.trace_id,
+            "client": scope["client"][0] if scope.get("client") else None,
+        }
+        return {name: value for name, value in (fields | _texts(self.call)).items() if value is not None}
+
+
+def _texts(call: Call | None) -> dict[str, Any]:
+    if call is None:
+        return {}
+    shown = [text[:SHOWN_CHARACTERS] for text in call.documents.texts[:SHOWN_DOCUMENTS]]
+    return {"query": call.query, "texts": shown}
+
+
+def open_account(scope: AsgiScope) -> Account:
+    """The account of a request that has just come."""
+    account = Account()
+    for name, value in scope["headers"]:
+        if name == REQUEST_ID.encode() and _TAKEN.fullmatch(sent := value.decode("latin-1")):
+            account.request_id = sent
+    scope[_ENTRY] = account
+    return account
+
+
+def account_of(request: HTTPConnection) -> Account:
+    """The account of a request."""
+    account: Account = request.scope.setdefault(_ENTRY, Account())
+    return account

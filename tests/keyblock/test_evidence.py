@@ -1,0 +1,67 @@
+"""Fusion of the logit with lexical evidence: numbers by hand, and independence of the other candidates."""
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
+
+from keyblock.evidence import FEATURES, Fusion, lexical_evidence, sigmoid
+
+ALL_FOUND, NO_IDF = np.ones(2, dtype=np.bool_), np.zeros(0)
+
+
+def test_by_hand() -> None:
+    fusion = Fusion(bias=-1.0, logit=0.5, best_block=0.2, top_blocks=0.1, coverage=2.0)
+    evidence = np.asarray([[5.0, 3.0, 0.5], [0.0, 0.0, 0.0]])
+    fused = fusion.fuse(np.asarray([4.0, -4.0], dtype=np.float32), evidence)
+    np.testing.assert_allclose(fused, [-1 + 2 + 1 + 0.3 + 1, -1 - 2])
+    assert fused.dtype == np.float64
+
+
+def test_the_default_is_the_model_alone() -> None:
+    logits = np.asarray([2.5, -3.0], dtype=np.float32)
+    np.testing.assert_array_equal(Fusion().fuse(logits, np.ones((2, 3))), logits)
+
+
+def test_weights_go_in_and_out_in_the_order_of_the_features() -> None:
+    weights = np.asarray([1.5, 0.25, -0.5, 3.0])
+    fusion = Fusion.from_weights(0.75, weights)
+    np.testing.assert_array_equal(fusion.weights, weights)
+    assert fusion.model_dump() == {"bias": 0.75, **dict(zip(FEATURES, weights.tolist(), strict=True))}
+    assert Fusion.model_validate_json(fusion.model_dump_json()) == fusion
+    assert set(FEATURES) | {"bias"} == set(Fusion.model_fields)
+
+
+def test_unknown_weights_are_refused() -> None:
+    with pytest.raises(ValueError, match="first_stage"):
+        Fusion.model_validate({"first_stage": 1.0})
+
+
+def test_evidence_by_hand() -> None:
+    """Best 5, mean of the three best (5 + 4 + 3) / 3, and terms of idf 1 and 3 of which the second occurs: 3/4."""
+    scores = np.asarray([3.0, 0.0, 5.0, 4.0, 1.0])
+    evidence = lexical_evidence(scores, np.asarray([False, True]), np.asarray([1.0, 3.0]))
+    np.testing.assert_allclose(evidence, [5.0, 4.0, 0.75])
+
+
+def test_evidence_of_few_blocks_none_and_no_terms() -> None:
+    np.testing.assert_allclose(lexical_evidence(np.asarray([6.0]), ALL_FOUND, np.ones(2)), [6.0, 2.0, 1.0])
+    assert lexical_evidence(np.zeros(0), ~ALL_FOUND, np.ones(2)).tolist() == [0.0, 0.0, 0.0]
+    assert lexical_evidence(np.zeros(4), np.zeros(0, dtype=np.bool_), NO_IDF).tolist() == [0.0, 0.0, 0.0]
+    assert lexical_evidence(np.zeros(4), ALL_FOUND, np.zeros(2)).tolist() == [0.0, 0.0, 0.0]
+
+
+@given(arrays(np.float32, 6, elements=st.floats(-20, 20, width=32)), arrays(np.float64, (6, 3), elements=st.floats(0, 30)))
+def test_a_score_does_not_depend_on_the_other_candidates(logits: np.ndarray, evidence: np.ndarray) -> None:
+    fusion = Fusion(bias=0.3, logit=0.8, best_block=0.1, top_blocks=0.05, coverage=1.0)
+    together = fusion.fuse(logits, evidence)
+    alone = [fusion.fuse(logits[i : i + 1], evidence[i : i + 1])[0] for i in range(6)]
+    np.testing.assert_allclose(together, alone, rtol=1e-12, atol=1e-12)
+
+
+def test_the_sigmoid() -> None:
+    values = np.asarray([-1e6, -2.0, 0.0, 2.0, 1e6])
+    np.testing.assert_allclose(sigmoid(values), [0, 1 / (1 + math.exp(2)), 0.5, 1 / (1 + math.exp(-2)), 1], atol=1e-15)

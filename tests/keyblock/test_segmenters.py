@@ -1,0 +1,255 @@
+"""The splitter against a slow, obvious dynamic program written from the paper's rules."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+from keyblock.segmenters import SEGMENTERS, CogLtxSegmenter, Segmenter, between, cut_candidates, cut_costs, split
+from keyblock.text.tokenizer import Tokenizer
+
+COSTS = st.lists(st.sampled_from([0] * 12 + [1, 1, 2]), max_size=400).map(lambda costs: np.asarray(costs, dtype=np.int64))
+DENSE = st.lists(st.sampled_from([0, 1, 2]), max_size=200).map(lambda costs: np.asarray(costs, dtype=np.int64))
+
+
+def slow_candidates(costs: list[int], longest: int) -> list[tuple[int, int]]:
+    """(place, cost), by walking the tokens: a cut is forced when `longest` of them passed since the last place."""
+    places, last = [(0, 0)], 0
+    for token, cost in enumerate(costs):
+        place = token + 1
+        if cost:
+            places.append((place, cost))
+            last = place
+        elif place == len(costs):
+            places.append((place, 0))
+        elif place - last == longest:
+            places.append((place, 8))
+            last = place
+    return places
+
+
+def slow_split(costs: list[int], longest: int) -> list[int]:
+    """``best[i] = min over j < i with p_i - p_j <= longest of best[j] + cost_i + 4``; on a tie the nearest j wins."""
+    places = slow_candidates(costs, longest)
+    best: list[tuple[int, list[int]]] = [(0, [0])]
+    for i in range(1, len(places)):
+        place, cost = places[i]
+        ways = [(best[j][0] + cost + 4, -places[j][0], [*best[j][1], place]) for j in range(i) if place - places[j][0] <= longest]
+        total, _, path = min(ways)
+        best.append((total, path))
+    return best[-1][1]
+
+
+@given(COSTS | DENSE, st.integers(1, 70))
+def test_split_equals_the_slow_program(costs: NDArray[np.int64], longest: int) -> None:
+    assert split(costs, longest).tolist() == slow_split(costs.tolist(), longest)
+
+
+@given(COSTS | DENSE, st.integers(1, 70))
+def test_candidates_equal_the_slow_walk(costs: NDArray[np.int64], longest: int) -> None:
+    places, prices = cut_candidates(costs, longest)
+    slow = slow_candidates(costs.tolist(), longest)
+    assert list(zip(places, prices, strict=True)) == slow
+
+
+@given(COSTS | DENSE, st.integers(1, 70))
+def test_blocks_tile_the_tokens_and_none_is_too_long(costs: NDArray[np.int64], longest: int) -> None:
+    bounds = split(costs, longest)
+    assert bounds[0] == 0
+    assert bounds[-1] == len(costs)
+    assert bounds.dtype == np.int32
+    lengths = np.diff(bounds)
+    assert (lengths >= 1).all()
+    assert (lengths <= longest).all()
+
+
+def test_a_period_every_ten_tokens() -> None:
+    """The hand-worked example of the methods page: (0, 60), (60, 100)."""
+    costs = np.asarray(([0] * 9 + [1]) * 10)
+    assert split(costs).tolist() == [0, 60, 100]
+
+
+def test_a_sentence_end_is_cheaper_than_a_comma() -> None:
+    """70 tokens need one cut: at the comma after 40 it costs 2, at the period after 20 only 1."""
+    costs = np.zeros(70, dtype=np.int64)
+    costs[39], costs[19] = 2, 1
+    assert split(costs).tolist() == [0, 20, 70]
+    costs[19] = 0
+    assert split(costs).tolist() == [0, 40, 70]
+
+
+def test_one_long_sentence_is_cut_by_force() -> None:
+    assert split(np.zeros(200, dtype=np.int64)).tolist() == [0, 63, 126, 189, 200]
+    assert split(np.zeros(63, dtype=np.int64)).tolist() == [0, 63]
+    assert split(np.zeros(64, dtype=np.int64)).tolist() == [0, 63, 64]
+
+
+def test_no_token_no_block() -> None:
+    assert split(np.zeros(0, dtype=np.int64)).tolist() == [0]
+
+
+def test_half_a_million_tokens_without_punctuation() -> None:
+    """Crashes the authors' code at about 525,000."""
+    bounds = split(np.zeros(530_000, dtype=np.int64))
+    assert len(bounds) - 1 == -(-530_000 // 63)
+    assert np.diff(bounds)[:-1].tolist() == [63] * (len(bounds) - 2)
+
+
+def test_nothing_but_punctuation() -> None:
+    bounds = split(np.ones(300_000, dtype=np.int64))
+    assert len(bounds) - 1 == -(-300_000 // 63)
+
+
+def test_costs_follow_the_tokenizer(tokenizer: Tokenizer) -> None:
+    costs = cut_costs(tokenizer)
+    assert costs.shape == (30522,)
+    assert {surface: costs[tokenizer.ids(surface)].tolist() for surface in (".", "?", "!", ",", ";", "word")} == {
+        ".": [1],
+        "?": [1],
+        "!": [1],
+        ",": [2],
+        ";": [0],
+        "word": [0],
+    }
+    assert np.count_nonzero(costs) == 4
+
+
+def test_the_segmenter_cuts_as_split_does() -> None:
+    costs = np.asarray(([0] * 9 + [1]) * 10)
+    segmenter = SEGMENTERS.create({"name": "cogltx", "block_tokens": 25})
+    assert segmenter.ranges(costs).tolist() == [[0, 20], [20, 40], [40, 60], [60, 80], [80, 100]]
+    assert segmenter.ranges(costs).tolist() == between(split(costs, 25)).tolist()
+    assert CogLtxSegmenter().describe() == {"name": "cogltx", "block_tokens": 63}
+
+
+def ranges_of(costs: NDArray[np.int64], **description: Any) -> list[tuple[int, int]]:
+    ranges = SEGMENTERS.create(description).ranges(costs)
+    assert ranges.dtype == np.int32
+    assert ranges.shape == (len(ranges), 2)
+    return [(start, end) for start, end in ranges.tolist()]
+
+
+def sentences_of(*lengths: int) -> NDArray[np.int64]:
+    """Cut costs of sentences of these many tokens, each with a period at its end and a comma in front of it."""
+    costs = np.zeros(sum(lengths), dtype=np.int64)
+    costs[np.cumsum(lengths) - 1] = 1
+    costs[[place for place in np.cumsum(lengths) - 2 if place >= 0 and not costs[place]]] = 2
+    return costs
+
+
+@pytest.mark.parametrize("description", [{"name": name} for name in SEGMENTERS.names()] + [{"name": "sentences", "shortest": 3}])
+def test_every_segmenter_on_no_token_and_on_one(description: dict[str, Any]) -> None:
+    assert ranges_of(np.zeros(0, dtype=np.int64), **description) == []
+    assert ranges_of(np.zeros(1, dtype=np.int64), **description) == [(0, 1)]
+
+
+def test_windows_by_hand() -> None:
+    """PARADE's 225 tokens every 200: the third reaches the end of 600 with 200, that of 625 with 225; of 626 a fourth must."""
+    windows = {n: ranges_of(np.zeros(n, dtype=np.int64), name="window") for n in (224, 225, 226, 600, 625, 626)}
+    assert windows[224] == [(0, 224)]
+    assert windows[225] == [(0, 225)]
+    assert windows[226] == [(0, 225), (200, 226)]
+    assert windows[600] == [(0, 225), (200, 425), (400, 600)]
+    assert windows[625] == [(0, 225), (200, 425), (400, 625)]
+    assert windows[626] == [(0, 225), (200, 425), (400, 625), (600, 626)]
+
+
+def slow_windows(n: int, block_tokens: int, stride: int) -> list[tuple[int, int]]:
+    """Go on by a stride until a window reaches the end."""
+    windows, start = [], 0
+    while n:
+        windows.append((start, min(start + block_tokens, n)))
+        if windows[-1][1] == n:
+            break
+        start += stride
+    return windows
+
+
+@given(st.integers(0, 700), st.integers(1, 80), st.integers(1, 80))
+def test_windows_equal_the_slow_walk_and_cover_every_token(n: int, block_tokens: int, stride: int) -> None:
+    stride = min(stride, block_tokens)
+    windows = ranges_of(np.zeros(n, dtype=np.int64), name="window", block_tokens=block_tokens, stride=stride)
+    assert windows == slow_windows(n, block_tokens, stride)
+    assert {token for start, end in windows for token in range(start, end)} == set(range(n))
+    assert all(1 <= end - start <= block_tokens for start, end in windows)
+
+
+def test_windows_that_would_lose_tokens_are_refused() -> None:
+    with pytest.raises(ValueError, match="stride 60 is longer than block_tokens 50: tokens between would be lost"):
+        SEGMENTERS.create({"name": "window", "block_tokens": 50, "stride": 60})
+
+
+def test_segments_of_whole_sentences_by_hand() -> None:
+    """Of at most 20 tokens: 8 + 9; 7 + 12; a sentence of 45 is cut after 20 and 40, and its last 5 go with the 10 that follow."""
+    assert ranges_of(sentences_of(8, 9, 7, 12, 45, 10), name="sentences", block_tokens=20) == [
+        (0, 17),
+        (17, 36),
+        (36, 56),
+        (56, 76),
+        (76, 91),
+    ]
+
+
+def test_a_long_first_sentence_is_cut_too() -> None:
+    assert ranges_of(sentences_of(45, 5), name="sentences", block_tokens=20) == [(0, 20), (20, 40), (40, 50)]
+    assert ranges_of(np.zeros(45, dtype=np.int64), name="sentences", block_tokens=20) == [(0, 20), (20, 40), (40, 45)]
+
+
+def slow_sentences(costs: list[int], limit: int) -> list[tuple[int, int]]:
+    """Try every end within the limit, from the furthest: the text's own, then a sentence's; else cut at the limit."""
+    ranges, start = [], 0
+    while start < len(costs):
+        ways = range(min(start + limit, len(costs)), start, -1)
+        end = next((end for end in ways if end == len(costs) or costs[end - 1] == 1), start + limit)
+        ranges.append((start, end))
+        start = end
+    return ranges
+
+
+@given(COSTS | DENSE, st.integers(1, 70))
+def test_segments_equal_the_slow_walk(costs: NDArray[np.int64], limit: int) -> None:
+    assert ranges_of(costs, name="sentences", block_tokens=limit) == slow_sentences(costs.tolist(), limit)
+
+
+@given(COSTS | DENSE, st.integers(1, 40), st.integers(0, 40))
+def test_segments_of_drawn_lengths_tile_the_tokens_and_end_where_sentences_do(
+    costs: NDArray[np.int64], shortest: int, wider: int
+) -> None:
+    longest = shortest + wider
+    ranges = ranges_of(costs, name="sentences", block_tokens=longest, shortest=shortest)
+    assert [start for start, _ in ranges] == [0, *(end for _, end in ranges)][: len(ranges)]
+    assert not ranges or ranges[-1][1] == len(costs)
+    for start, end in ranges:
+        assert 1 <= end - start <= longest
+        whole = end == len(costs) or costs[end - 1] == 1
+        assert whole or (end - start >= shortest and not (costs[start:end] == 1).any()), "only a sentence of its own is cut"
+
+
+DRAWN = {"name": "sentences", "block_tokens": 40, "shortest": 20}
+
+
+def test_drawn_lengths_depend_on_the_document_alone() -> None:
+    one, other = np.zeros(3000, dtype=np.int64), np.zeros(3000, dtype=np.int64)
+    other[-1] = 1
+    assert ranges_of(one, **DRAWN) == ranges_of(one.copy(), **DRAWN)
+    assert ranges_of(one, **DRAWN) != ranges_of(other, **DRAWN)
+    assert ranges_of(one, **DRAWN) != ranges_of(one, **DRAWN, seed=1)
+
+
+def test_every_length_between_the_limits_occurs() -> None:
+    lengths = [end - start for start, end in ranges_of(np.zeros(30_000, dtype=np.int64), **DRAWN)][:-1]
+    assert set(lengths) == set(range(20, 41))
+    assert 29 < np.mean(lengths) < 31
+
+
+def test_limits_in_the_wrong_order_are_refused() -> None:
+    with pytest.raises(ValueError, match="shortest 41 exceeds block_tokens 40"):
+        SEGMENTERS.create(DRAWN | {"shortest": 41})
+
+
+def test_an_unfinished_segmenter_says_so() -> None:
+    with pytest.raises(TypeError, match="Segmenter does not say how it cuts"):
+        Segmenter().ranges(np.zeros(3, dtype=np.int64))

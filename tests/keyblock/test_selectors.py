@@ -1,0 +1,220 @@
+"""Selectors against slow loops over the papers' formulas, numbers worked by hand, and rank_bm25."""
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from rank_bm25 import BM25Okapi
+
+from keyblock.prepared import PreparedDocument, PreparedQuery
+from keyblock.selectors import (
+    SELECTORS,
+    Bm25,
+    Learned,
+    Random,
+    Selector,
+    Spread,
+    TfIdf,
+    idf_weights,
+    rank_blocks,
+    term_counts,
+    term_found,
+)
+from keyblock.text.analyzer import term_key
+from keyblock.text.frequencies import DocumentFrequencies
+
+WORDS = ["river", "bridg", "citi", "stone", "flood", "year", "unseen"]
+BLOCKS = st.lists(st.lists(st.sampled_from(WORDS), max_size=12), max_size=10)
+QUERY = st.lists(st.sampled_from([*WORDS, "absent"]), unique=True, max_size=6)
+
+
+def query_of(*terms: str) -> PreparedQuery:
+    return PreparedQuery(np.arange(len(terms), dtype=np.int32), np.asarray([term_key(t) for t in terms], dtype=np.int64))
+
+
+def document_of(blocks: list[list[str]]) -> PreparedDocument:
+    """A document whose blocks hold these terms; one token a block."""
+    n = len(blocks)
+    keys = np.asarray([term_key(term) for block in blocks for term in block], dtype=np.int64)
+    bounds = np.cumsum([0, *map(len, blocks)], dtype=np.int32)
+    places = np.arange(n, dtype=np.int32)
+    ranges = np.stack([places, places + 1], axis=1)
+    return PreparedDocument(places, ranges, places, places + 1, keys, bounds, np.zeros(0, np.int32))
+
+
+def slow_tfidf(query: list[str], block: list[str], table: DocumentFrequencies) -> float:
+    """``sum over w in q and b of (ln tf(w, b) + 1) * ln((N + 1) / (df(w) + 1))``."""
+    total = 0.0
+    for word in query:
+        if word in block:
+            idf = math.log((table.n_documents + 1) / (table.frequencies.get(word, 0) + 1))
+            total += (math.log(block.count(word)) + 1) * idf
+    return total
+
+
+def slow_bm25(
+    query: list[str], block: list[str], blocks: list[list[str]], table: DocumentFrequencies, k1: float, b: float
+) -> float:
+    """``sum over w in q and b of idf(w) * tf / (k1 * (1 - b + b * len_b / avg_len) + tf)``."""
+    average = sum(map(len, blocks)) / len(blocks)
+    total = 0.0
+    for word in query:
+        if tf := block.count(word):
+            idf = math.log((table.n_documents + 1) / (table.frequencies.get(word, 0) + 0.5))
+            total += idf * tf / (k1 * (1 - b + b * len(block) / average) + tf)
+    return total
+
+
+@given(BLOCKS, QUERY)
+def test_terms_found_equal_a_slow_loop(blocks: list[list[str]], query: list[str]) -> None:
+    found = term_found(query_of(*query), document_of(blocks))
+    assert found.tolist() == [any(word in block for block in blocks) for word in query]
+
+
+@given(BLOCKS, QUERY)
+def test_counts_equal_a_slow_loop(blocks: list[list[str]], query: list[str]) -> None:
+    counts = term_counts(query_of(*query), document_of(blocks))
+    assert counts.shape == (len(query), len(blocks))
+    assert counts.tolist() == [[block.count(word) for block in blocks] for word in query]
+
+
+@given(BLOCKS, QUERY)
+def test_tfidf_equals_a_slow_loop(frequencies: DocumentFrequencies, blocks: list[list[str]], query: list[str]) -> None:
+    scores = TfIdf().scores(query_of(*query), document_of(blocks), frequencies)
+    np.testing.assert_allclose(scores, [slow_tfidf(query, block, frequencies) for block in blocks], rtol=1e-12, atol=1e-12)
+
+
+@given(BLOCKS, QUERY, st.sampled_from([0.0, 0.9, 2.0]), st.sampled_from([0.0, 0.4, 1.0]))
+def test_bm25_equals_a_slow_loop(
+    frequencies: DocumentFrequencies, blocks: list[list[str]], query: list[str], k1: float, b: float
+) -> None:
+    scores = Bm25(k1=k1, b=b).scores(query_of(*query), document_of(blocks), frequencies)
+    slow = [slow_bm25(query, block, blocks, frequencies, k1, b) for block in blocks]
+    np.testing.assert_allclose(scores, slow, rtol=1e-12, atol=1e-12)
+
+
+@given(BLOCKS.filter(any), QUERY)
+def test_bm25_equals_rank_bm25(frequencies: DocumentFrequencies, blocks: list[list[str]], query: list[str]) -> None:
+    """rank_bm25 over the blocks of one document, with document-level idf in place of its own and without its (k1 + 1)."""
+    reference = BM25Okapi(blocks, k1=0.9, b=0.4)
+    prepared = query_of(*query)
+    reference.idf = dict(zip(query, idf_weights(prepared, frequencies).tolist(), strict=True))
+    expected = np.asarray(reference.get_scores(query)) / (0.9 + 1)
+    np.testing.assert_allclose(Bm25().scores(prepared, document_of(blocks), frequencies), expected, rtol=1e-12, atol=1e-12)
+
+
+def test_tfidf_by_hand() -> None:
+    """N = 9: df(river) = 1 gives ln 5, df(stone) = 4 gives ln 2; "river" twice counts 1 + ln 2."""
+    table = DocumentFrequencies(9, {"river": 1, "stone": 4})
+    document = document_of([["river", "river", "stone"], ["stone"], ["citi"]])
+    scores = TfIdf().scores(query_of("river", "stone"), document, table)
+    np.testing.assert_allclose(scores, [3.41816, 0.69315, 0.0], atol=1e-5)
+
+
+def test_bm25_by_hand() -> None:
+    """N = 9, df = 1: idf = ln(10 / 1.5) = 1.89712; lengths 3 and 1, mean 2; tf 2 in the long block, 1 in the short one.
+
+    2 / (0.9 * (0.6 + 0.4 * 1.5) + 2) = 2 / 3.08 and 1 / (0.9 * (0.6 + 0.4 * 0.5) + 1) = 1 / 1.72.
+    """
+    document = document_of([["river", "river", "citi"], ["river"]])
+    scores = Bm25().scores(query_of("river"), document, DocumentFrequencies(9, {"river": 1}))
+    np.testing.assert_allclose(scores, [1.89712 * 2 / 3.08, 1.89712 / 1.72], atol=1e-5)
+
+
+def test_idf_is_counted_over_documents(frequencies: DocumentFrequencies) -> None:
+    """Rare terms weigh more, unseen ones most; a table that claims more occurrences than documents never weighs below 0."""
+    weights = idf_weights(query_of("year", "river", "unseen"), frequencies)
+    np.testing.assert_allclose(weights, [math.log(1001 / 600.5), math.log(1001 / 20.5), math.log(1001 / 0.5)])
+    assert idf_weights(query_of("river"), DocumentFrequencies(3, {"river": 90})).tolist() == [0.0]
+
+
+@pytest.mark.parametrize("name", ["tfidf", "bm25"])
+def test_no_match_falls_back_to_document_order(frequencies: DocumentFrequencies, name: str) -> None:
+    document = document_of([["river"]] * 30)
+    for query in (query_of("absent"), query_of()):
+        scores = SELECTORS.create(name).scores(query, document, frequencies)
+        assert scores.tolist() == [0.0] * 30
+        assert rank_blocks(scores).tolist() == list(range(30))
+
+
+@pytest.mark.parametrize("name", sorted({*SELECTORS.names()} - {"learned"}))
+def test_documents_without_blocks_or_terms(frequencies: DocumentFrequencies, name: str) -> None:
+    selector = SELECTORS.create(name)
+    assert selector.scores(query_of("river"), document_of([]), frequencies).shape == (0,)
+    wordless = selector.scores(query_of("river"), document_of([[], []]), frequencies)
+    assert wordless.shape == (2,)
+    assert np.isfinite(wordless).all()
+
+
+@given(st.integers(0, 2000), st.integers(1, 4), st.integers(0, 2**32 - 1))
+def test_equal_scores_stay_in_document_order(n_blocks: int, n_values: int, seed: int) -> None:
+    scores = np.random.default_rng(seed).integers(0, n_values, n_blocks).astype(np.float64)
+    assert rank_blocks(scores).tolist() == sorted(range(n_blocks), key=lambda block: -scores[block])
+
+
+@pytest.mark.parametrize(("name", "order"), [("first", [0, 1, 2]), ("last", [2, 1, 0])])
+def test_position_alone(frequencies: DocumentFrequencies, name: str, order: list[int]) -> None:
+    scores = SELECTORS.create(name).scores(query_of("river"), document_of([["citi"], ["river"], ["river"]]), frequencies)
+    assert rank_blocks(scores).tolist() == order
+
+
+def test_random_draws_by_content_and_seed(frequencies: DocumentFrequencies) -> None:
+    document, query = document_of([["river"]] * 40), query_of("river", "stone")
+    scores = SELECTORS.create("random").scores(query, document, frequencies)
+    again = SELECTORS.create("random").scores(query, document_of([["river"]] * 40), frequencies)
+    np.testing.assert_array_equal(scores, again)
+    other_query = SELECTORS.create("random").scores(query_of("river"), document, frequencies)
+    other_seed = SELECTORS.create({"name": "random", "seed": 1}).scores(query, document, frequencies)
+    assert len({tuple(rank_blocks(s).tolist()) for s in (scores, other_query, other_seed)}) == 3
+    assert sorted(rank_blocks(scores).tolist()) == list(range(40))
+
+
+@given(st.integers(1, 60), st.integers(0, 2))
+def test_spread_takes_the_first_the_last_and_others_at_random(frequencies: DocumentFrequencies, n_blocks: int, seed: int) -> None:
+    document, query = document_of([["river"]] * n_blocks), query_of("river")
+    order = rank_blocks(Spread(seed=seed).scores(query, document, frequencies)).tolist()
+    assert order[:2] == [0, n_blocks - 1][:n_blocks]
+    random = rank_blocks(Random(seed=seed).scores(query, document, frequencies)).tolist()
+    assert order[2:] == [block for block in random if block not in (0, n_blocks - 1)], "the others in Random's order"
+
+
+@given(st.lists(st.sampled_from([-1.0, 0.0, 0.5, 2.0]), max_size=30), st.integers(0, 35))
+def test_the_shortlist_equals_a_slow_loop(scores: list[float], keep: int) -> None:
+    """Take the best remaining block, the earliest of equal ones, until enough are kept."""
+    left, kept = list(range(len(scores))), []
+    while left and (keep == 0 or len(kept) < keep):
+        kept.append(max(left, key=lambda block: (scores[block], -block)))
+        left.remove(kept[-1])
+    assert Learned(keep=keep).shortlist(np.asarray(scores)).tolist() == sorted(kept)
+
+
+def test_a_learned_selector_has_a_cheap_one() -> None:
+    assert SELECTORS.create("learned").describe() == {"name": "learned", "keep": 0, "by": {"name": "bm25", "k1": 0.9, "b": 0.4}}
+    cascade = Learned(keep=3, by={"name": "bm25", "k1": 2})
+    assert cascade.cheap == Bm25(k1=2.0)
+    assert SELECTORS.create(cascade.describe()) == cascade
+    with pytest.raises(ValueError, match=r"by: .*the cheap selector cannot be learned itself"):
+        SELECTORS.create({"name": "learned", "by": {"name": "learned"}})
+    with pytest.raises(ValueError, match="unknown selector 'best'"):
+        SELECTORS.create({"name": "learned", "by": {"name": "best"}})
+
+
+def test_a_learned_selector_scores_nothing_by_itself(frequencies: DocumentFrequencies) -> None:
+    with pytest.raises(TypeError, match="Learned does not say how it scores"):
+        Learned().scores(query_of("river"), document_of([["river"]]), frequencies)
+
+
+def test_a_long_query_counts_every_term() -> None:
+    """Thousands of distinct terms (a pasted page) take one pass over the document."""
+    words = [f"word{i}" for i in range(5000)]
+    counts = term_counts(query_of(*words), document_of([words[10:20] * 2, words[4990:]]))
+    assert np.flatnonzero(counts[:, 0]).tolist() == list(range(10, 20))
+    assert np.flatnonzero(counts[:, 1]).tolist() == list(range(4990, 5000))
+    assert counts[10, 0] == 2
+
+
+def test_an_unfinished_selector_says_so(frequencies: DocumentFrequencies) -> None:
+    with pytest.raises(TypeError, match="Selector does not say how it scores"):
+        Selector().scores(query_of("river"), document_of([["river"]]), frequencies)

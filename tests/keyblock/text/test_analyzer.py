@@ -1,0 +1,119 @@
+"""From text to terms and their keys."""
+
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from keyblock.text.analyzer import STOP_WORDS, Analyzer, AnalyzerConfig, term_key, unique_in_order
+
+PLAIN = AnalyzerConfig(stem=False, stop_words=False)
+
+
+@pytest.mark.parametrize(
+    ("config", "expected"),
+    [
+        (AnalyzerConfig(), ["river", "run", "bridg"]),
+        (AnalyzerConfig(stem=False), ["rivers", "running", "bridges"]),
+        (AnalyzerConfig(stop_words=False), ["the", "river", "ar", "run", "on", "bridg"]),
+        (PLAIN, ["the", "rivers", "are", "running", "on", "bridges"]),
+    ],
+)
+def test_terms_under_each_option(config: AnalyzerConfig, expected: list[str]) -> None:
+    assert Analyzer(config).terms("The Rivers, are running: (on) bridges!") == expected
+
+
+def test_glued_punctuation_does_not_break_a_match() -> None:
+    """What ``lower().split(" ")`` misses: "river," and "river" are the same term."""
+    assert Analyzer(PLAIN).terms('"river," river; (river) river.River') == ["river"] * 5
+
+
+def test_a_word_is_letters_digits_and_underscores() -> None:
+    assert Analyzer(PLAIN).terms("route_66 B-52 naïve Größe 東京都 e=mc2") == [
+        "route_66",
+        "b",
+        "52",
+        "naïve",
+        "größe",
+        "東京都",
+        "e",
+        "mc2",
+    ]
+
+
+def test_stemming_is_porter() -> None:
+    """Examples of Porter (1980), steps 1a to 5b."""
+    stemmed = Analyzer(AnalyzerConfig()).terms(
+        "caresses ponies relational vietnamization hopefulness adjustable probate controlling"
+    )
+    assert stemmed == ["caress", "poni", "relat", "vietnam", "hope", "adjust", "probat", "control"]
+
+
+def test_every_stop_word_is_dropped_and_only_those() -> None:
+    assert Analyzer(AnalyzerConfig()).terms(" ".join(STOP_WORDS)) == []
+    assert Analyzer(AnalyzerConfig(stem=False)).terms("thee theory") == ["thee", "theory"]
+
+
+def test_an_endless_word_is_matched_by_its_head() -> None:
+    analyzer = Analyzer(AnalyzerConfig())
+    assert analyzer.terms("x" * 1_000_000) == ["x" * 64]
+    assert analyzer.keys("x" * 1_000_000) == analyzer.keys("x" * 64 + "y")
+
+
+def test_keys_are_the_same_in_every_process() -> None:
+    """Prepared documents may be stored: a key never depends on Python's hash seed."""
+    program = "from keyblock.text import term_key; print(term_key('river'), term_key('\\ud800'))"
+    runs = {
+        subprocess.run([sys.executable, "-c", program], env={"PYTHONHASHSEED": seed}, capture_output=True, check=True).stdout
+        for seed in ("1", "2")
+    }
+    assert runs == {f"{term_key('river')} {term_key(chr(0xD800))}\n".encode()}
+    assert term_key("river") == -6961299224440628586
+
+
+def test_keys_fit_signed_64_bits_and_differ() -> None:
+    keys = [term_key(f"term{i}") for i in range(10_000)]
+    assert len(set(keys)) == 10_000
+    assert min(keys) < 0 < max(keys)
+    np.testing.assert_array_equal(np.asarray(keys, dtype=np.int64), keys)
+
+
+@given(st.text())
+def test_keys_are_those_of_the_terms(text: str) -> None:
+    analyzer = Analyzer(AnalyzerConfig())
+    expected = [term_key(term) for term in analyzer.terms(text)]
+    assert analyzer.keys(text) == expected
+    assert analyzer.keys(text) == expected  # from the memo
+    np.testing.assert_array_equal(analyzer.key_array(text), np.asarray(expected, dtype=np.int64))
+
+
+def test_the_memo_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("keyblock.text.analyzer._MEMO_WORDS", 50)
+    analyzer = Analyzer(AnalyzerConfig())
+    for i in range(200):
+        analyzer.keys(f"word{i} other{i}")
+        assert len(analyzer._memo) <= 50
+    assert analyzer.keys("word3") == [term_key("word3")]
+
+
+def test_threads_agree() -> None:
+    """A Snowball stemmer keeps state between calls, so one analyzer must not let threads share one."""
+    words = [
+        f"{stem}{ending}"
+        for stem in ("relat", "controll", "adjust", "oper", "electr")
+        for ending in ("ing", "ed", "ational", "ness")
+    ]
+    texts = [" ".join(f"{word}{i}ing {word}" for word in words) for i in range(60)]
+    alone = [Analyzer(AnalyzerConfig()).terms(text) for text in texts]
+    shared = Analyzer(AnalyzerConfig())
+    with ThreadPoolExecutor(8) as pool:
+        assert list(pool.map(shared.terms, texts * 3)) == alone * 3
+        assert list(pool.map(shared.keys, texts)) == [[term_key(term) for term in terms] for terms in alone]
+
+
+def test_unique_in_order() -> None:
+    assert unique_in_order([3, 1, 3, 2, 1]) == [3, 1, 2]

@@ -1,0 +1,76 @@
+"""What a tokenizer does with single characters."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+from tokenizers import Tokenizer as Backend
+from tokenizers import models, normalizers, pre_tokenizers
+
+from keyblock.text.analyzer import Analyzer, AnalyzerConfig
+from keyblock.text.characters import CODES, Kind, character_kinds, reads_words, word_characters
+from keyblock.text.tokenizer import Tokenizer
+
+
+@pytest.fixture(scope="module")
+def kinds(tokenizer: Tokenizer) -> NDArray[np.uint8]:
+    found = character_kinds(tokenizer.backend)
+    assert found is not None
+    return found
+
+
+@pytest.mark.parametrize(
+    ("characters", "kind"),
+    [
+        (" \t\n\r\u00a0\u2009\u3000", Kind.SPACE),
+        (".,?!_-'\"“”\u2019…«»¿。", Kind.BREAK),
+        ("aZ09éßñЖπ€½²", Kind.LETTER),
+        ("\x00\x0b\u00ad\u0301\u200b中한İΣς\ud800\ue000\U0001f600", Kind.ODD),
+    ],
+)
+def test_kinds(kinds: NDArray[np.uint8], characters: str, kind: Kind) -> None:
+    assert {character: Kind(kinds[ord(character)]).name for character in characters} == dict.fromkeys(characters, kind.name)
+
+
+def test_term_characters() -> None:
+    words, analyzer = word_characters(), Analyzer(AnalyzerConfig(stem=False, stop_words=False))
+    assert words.shape == (CODES,)
+    assert not words.flags.writeable
+    for character in "aé9_Ж中½² .,-€\u0301\uffff\U00010000\ud800\U0001d7ce\U0002a6df\U0010ffff":
+        assert words[ord(character)] == (len(analyzer.terms(character)) == 1)
+
+
+def changed(backbone: Path, **parts: object) -> Backend:
+    backend = Backend.from_file(str(backbone / "tokenizer.json"))
+    backend.no_truncation()
+    for name, part in parts.items():
+        setattr(backend, name, part)
+    return backend
+
+
+def test_only_what_reads_words_is_asked(backbone: Path) -> None:
+    assert reads_words(changed(backbone))
+    assert not reads_words(changed(backbone, normalizer=normalizers.NFKC()))
+    assert not reads_words(changed(backbone, pre_tokenizer=pre_tokenizers.Metaspace()))
+    assert not reads_words(changed(backbone, model=models.BPE()))
+    assert character_kinds(changed(backbone, normalizer=normalizers.NFKC())) is None
+
+
+def test_an_added_token_may_stand_within_words(backbone: Path) -> None:
+    backend = changed(backbone)
+    backend.add_tokens(["c++"])
+    assert not reads_words(backend)
+
+
+def test_a_vocabulary_without_the_unknown_token(backbone: Path) -> None:
+    """Such a tokenizer refuses unknown words, but not the texts without."""
+    backend = changed(backbone, model=models.WordPiece({"a": 0, "b": 1, "##b": 2}, unk_token="[UNK]"))
+    assert not reads_words(backend)
+    assert character_kinds(backend) is None
+
+
+def test_other_words_of_a_cased_tokenizer(backbone: Path) -> None:
+    found = character_kinds(changed(backbone, normalizer=normalizers.BertNormalizer(lowercase=False)))
+    assert found is not None
+    assert (found[ord("é")], found[ord("A")], found[ord(".")]) == (Kind.LETTER, Kind.LETTER, Kind.BREAK)

@@ -1,0 +1,131 @@
+"""Aggregation in parts against keyblock's own, all at once."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+from keyblock.aggregation import AGGREGATORS, Combine, aggregate
+from service.engine.aggregation import Aggregation, fixed, in_fixed_shapes, parts, shapes
+
+COUNTS = st.lists(st.integers(0, 40), min_size=1, max_size=30).map(lambda counts: np.asarray(counts, dtype=np.intp))
+CAP = st.sampled_from([1, 7, 64, 512])
+HIDDEN = 3
+
+
+def mean_state(states: NDArray[np.float32], mask: NDArray[np.bool_]) -> NDArray[np.float32]:
+    """A combination that reads real passages alone, and cannot do without one."""
+    assert mask[:, 0].all()
+    return np.asarray((states.sum(axis=2) * mask).sum(axis=1) / mask.sum(axis=1), dtype=np.float32)
+
+
+class Recorded:
+    """A combination and the shapes it was run in."""
+
+    def __init__(self, combine: Combine) -> None:
+        self.combine = combine
+        self.shapes: list[tuple[int, ...]] = []
+
+    def __call__(self, states: NDArray[np.float32], mask: NDArray[np.bool_]) -> NDArray[np.float32]:
+        assert states.shape == (*mask.shape, HIDDEN)
+        self.shapes.append(mask.shape)
+        return self.combine(states, mask)
+
+
+def outputs_of(counts: NDArray[np.intp], learned: bool) -> NDArray[np.float32]:
+    rng = np.random.default_rng(int(counts.sum()))
+    return rng.normal(size=(int(counts.sum()), 1 + HIDDEN) if learned else int(counts.sum())).astype(np.float32)
+
+
+@given(COUNTS, CAP, st.sampled_from(["max", "mean", "sum", "states"]))
+def test_in_parts_equals_all_at_once(counts: NDArray[np.intp], cap: int, name: str) -> None:
+    aggregator, learned = AGGREGATORS.create({"name": name}), name == "states"
+    outputs = outputs_of(counts, learned)
+    waiting = Aggregation(aggregator, counts, mean_state if learned else None, cap)
+    assert waiting.done == (not counts.any())
+    steps = 0
+    while not waiting.done:
+        waiting.step(outputs)
+        steps += 1
+    assert steps == (len(parts(counts, cap)) if learned else int(counts.any()))
+    expected = aggregate(aggregator, outputs, counts, mean_state if learned else None)
+    assert waiting.logits == pytest.approx(expected, abs=1e-5)
+
+
+def test_joint_logits_are_the_sequences_own() -> None:
+    counts = np.asarray([1, 0, 1, 1])
+    outputs = np.asarray([0.1, -3.7, 1e-9], dtype=np.float32)
+    waiting = Aggregation(AGGREGATORS.create({"name": "joint"}), counts, None, 2)
+    waiting.step(outputs)
+    assert waiting.done
+    assert waiting.logits.tolist() == [outputs[0], -np.inf, outputs[1], outputs[2]]
+
+
+@given(COUNTS, CAP)
+def test_parts_hold_every_document_with_sequences_once_within_the_cap(counts: NDArray[np.intp], cap: int) -> None:
+    cut = parts(counts, cap)
+    assert sorted(int(number) for part in cut for number in part) == np.flatnonzero(counts).tolist()
+    for part in cut:
+        assert len(part) == 1 or fixed(len(part)) * fixed(int(counts[part].max())) <= cap
+
+
+@given(COUNTS, CAP)
+def test_learned_modules_meet_few_shapes(counts: NDArray[np.intp], cap: int) -> None:
+    recorded = Recorded(mean_state)
+    waiting = Aggregation(AGGREGATORS.create({"name": "states"}), counts, recorded, cap)
+    while not waiting.done:
+        waiting.step(outputs_of(counts, learned=True))
+    for rows, width in recorded.shapes:
+        assert (fixed(rows), fixed(width)) == (rows, width)
+        largest = max(rows for rows, of_width in shapes(40, cap) if of_width == width)  # was warmed up
+        assert rows <= largest
+
+
+def test_worked_example_of_padding() -> None:
+    recorded = Recorded(mean_state)
+    states = np.arange(3 * 3 * HIDDEN, dtype=np.float32).reshape(3, 3, HIDDEN)
+    mask = np.asarray([[True, True, True], [True, False, False], [True, True, False]])
+    padded = in_fixed_shapes(recorded)(states, mask)
+    assert recorded.shapes == [(4, 4)]
+    assert padded == pytest.approx(mean_state(states, mask))
+
+
+@pytest.mark.parametrize(("count", "power"), [(1, 1), (2, 2), (3, 4), (5, 8), (8, 8), (9, 16)])
+def test_fixed(count: int, power: int) -> None:
+    assert fixed(count) == power
+
+
+def test_shapes_worked_example() -> None:
+    assert shapes(5, 16) == [(1, 1), (1, 2), (1, 4), (1, 8), (2, 8), (4, 4), (8, 2), (16, 1)]
+    assert max(width for _, width in shapes(0, 4096)) == 16
+
+
+def test_what_the_module_raises_is_raised() -> None:
+    def broken(*_: Any) -> NDArray[np.float32]:
+        raise RuntimeError("no memory")
+
+    waiting = Aggregation(AGGREGATORS.create({"name": "states"}), np.asarray([2]), broken, 8)
+    with pytest.raises(RuntimeError, match="no memory"):
+        waiting.step(np.zeros((2, 1 + HIDDEN), np.float32))
+
+
+@given(COUNTS, CAP, st.integers(0, 2**32 - 1), st.booleans())
+def test_of_what_is_known_against_a_plain_loop(counts: NDArray[np.intp], cap: int, seed: int, learned: bool) -> None:
+    """A document counts once all of its sequences are scored, and then as if it were alone."""
+    outputs = outputs_of(counts, learned=learned)
+    scored = np.random.default_rng(seed).random(len(outputs)) < 0.7
+    aggregator = AGGREGATORS.create({"name": "states" if learned else "max"})
+    combine = mean_state if learned else None
+    found = Aggregation(aggregator, counts, combine, cap).of_known(
+        np.where(scored[:, None] if learned else scored, outputs, np.nan), scored
+    )
+    start = 0
+    for count, logit in zip(counts, found, strict=True):
+        rows = slice(start, start + count)
+        whole = count > 0 and scored[rows].all()
+        expected = aggregate(aggregator, outputs[rows], np.asarray([count]), combine)[0] if whole else -np.inf
+        assert logit == pytest.approx(expected, abs=1e-5)
+        start += count

@@ -1,0 +1,670 @@
+"""The model's thread: on a real session, and with sessions that fail in every way."""
+
+import asyncio
+import threading
+import time
+import weakref
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from keyblock.aggregation import AGGREGATORS, aggregate
+from keyblock.bundle import load_bundle
+from keyblock.packing import Packed
+from keyblock.pipeline import Pipeline, PipelineConfig
+from keyblock.runtime import batching
+from keyblock.runtime.model import GraphModel
+from keyblock.runtime.providers import Provider
+from keyblock.runtime.session import OutOfMemoryError, Session
+from service.engine.aggregation import Aggregation, shapes
+from service.engine.encoder import Caps
+from service.engine.engine import ROUND_BATCHES, Engine, EngineDeadError, EngineError
+from service.engine.instance import Graphs, Turn
+from service.engine.jobs import Job, Scored
+from service.telemetry.metrics import TABLE, Metrics
+from tests.service.faults import PATIENCE, Faulty, wait_for
+
+CAP = 512
+SHAPES = batching.shapes(batching.capped(128, CAP))
+
+
+class One(Engine):
+    """An engine with a model for sequences of up to 128 tokens; `parts` are its pipeline's where it is not the default one."""
+
+    def __init__(self, graphs: Graphs, pipeline: Pipeline, metrics: Metrics | None = None, **parts: Any) -> None:
+        super().__init__(Caps(CAP, PATIENCE), metrics or Metrics())
+        self.model = self.add("one", graphs, shorter(pipeline, **parts))
+
+
+def shorter(pipeline: Pipeline, **parts: Any) -> Pipeline:
+    config = PipelineConfig.model_validate({"packing": {"budget_range": (64, 128)}, **parts})
+    return Pipeline(config, pipeline.tokenizer, pipeline.frequencies)
+
+
+def submit(engine: One, packed: Sequence[Packed]) -> Future[Scored]:
+    """Sequences for the ranker, each for itself."""
+    return engine.submit(Job(packed, engine.model.ranker))
+
+
+@pytest.fixture
+def engine(graphs: Graphs, faulty: Faulty, pipeline: Pipeline) -> Iterator[One]:
+    engine = One(graphs, pipeline)
+    engine.start()
+    wait_for(lambda: engine.ready)
+    faulty.shapes.clear()
+    yield engine
+    faulty.open.set()
+    engine.close()
+
+
+@pytest.fixture(scope="session")
+def packed(pipeline: Pipeline) -> list[Packed]:
+    """Forty sequences of 5 to 128 tokens."""
+    query = pipeline.prepare_query("which river flooded the bridge")
+    texts = [f"number {n}: " + "the river flooded the old stone bridge. " * (n % 20) for n in range(40)]
+    return [pipeline.select(query, document).packed for document in pipeline.prepare_documents(texts)]
+
+
+def alone(session: Session, packed: Sequence[Packed]) -> NDArray[np.float32]:
+    """The obvious version: one sequence at a time, without padding."""
+    logits = []
+    for sequence in packed:
+        ids = sequence.ids[None].astype(np.int64)
+        types = (np.arange(ids.shape[1]) >= sequence.split).astype(np.int64)[None]
+        logits.append(session.score(ids, types, np.ones_like(ids))[0])
+    return np.asarray(logits)
+
+
+def done(*futures: Future[Scored]) -> list[Scored]:
+    return [future.result(PATIENCE) for future in futures]
+
+
+def count(engine: One, key: str, **labels: str) -> float:
+    labels = ({"model": "one"} if "model" in TABLE[key].labels else {}) | labels
+    return engine._metrics.registry.get_sample_value(TABLE[key].name, labels) or 0.0
+
+
+def test_scores_equal_one_at_a_time(engine: One, session: Session, packed: list[Packed]) -> None:
+    (scored,) = done(submit(engine, packed))
+    assert scored.logits == pytest.approx(alone(session, packed), abs=1e-5)
+    assert scored.queue_seconds >= 0
+    assert scored.model_seconds > 0
+
+
+def test_concurrent_requests_share_batches_and_get_their_own_scores(
+    engine: One, faulty: Faulty, session: Session, packed: list[Packed]
+) -> None:
+    alike = sorted(packed, key=lambda p: len(p.ids))[-8:]  # all in the longest bucket: four fill a batch
+    requests = [alike[:2], alike[2:4], alike[4:6], alike[6:]]
+    faulty.open.clear()
+    first = submit(engine, packed[:1])  # keeps the thread busy while the others come in
+    wait_for(lambda: not engine._jobs or not engine._jobs[0].n_waiting)
+    futures = [submit(engine, request) for request in requests]
+    faulty.open.set()
+    done(first)
+    for request, scored in zip(requests, done(*futures), strict=True):
+        assert scored.logits == pytest.approx(alone(session, request), abs=1e-5)
+    assert faulty.shapes[1:] == [(4, 128), (4, 128)]
+
+
+def test_a_small_request_waits_for_a_round_at_most(engine: One, faulty: Faulty, packed: list[Packed]) -> None:
+    longest = max(packed, key=lambda p: len(p.ids))
+    faulty.open.clear()
+    large = submit(engine, [longest] * 400)
+    wait_for(lambda: bool(engine._jobs) and engine._jobs[0].n_waiting < 400)
+    small = submit(engine, packed[:2])
+    batches_before = []
+    small.add_done_callback(lambda _: batches_before.append(len(faulty.shapes)))
+    faulty.open.set()
+    done(small, large)
+    assert batches_before[0] <= 2 * (ROUND_BATCHES + 2)  # the round in hand, and the one it is in
+    assert len(faulty.shapes) >= 100
+
+
+def test_only_known_shapes_are_run(engine: One, faulty: Faulty, packed: list[Packed]) -> None:
+    done(*(submit(engine, packed[start:]) for start in range(0, 40, 7)))
+    assert set(faulty.shapes) <= set(SHAPES)
+
+
+def test_every_shape_is_warmed_up_before_it_is_ready(
+    graphs: Graphs, faulty: Faulty, pipeline: Pipeline, packed: list[Packed]
+) -> None:
+    metrics = Metrics()
+    engine = One(graphs, pipeline, metrics)
+    faulty.open.clear()
+    engine.start()
+    assert (engine.alive, engine.ready) == (True, False)
+    early = submit(engine, packed[:3])  # waits for the warm-up
+    faulty.open.set()
+    done(early)
+    assert engine.ready
+    assert list(dict.fromkeys(faulty.shapes)) == SHAPES
+    engine.close()
+
+
+def test_an_exception_fails_its_request_and_the_engine_goes_on(
+    engine: One, faulty: Faulty, session: Session, packed: list[Packed]
+) -> None:
+    by_length = sorted(packed, key=lambda p: len(p.ids))
+    short, long = by_length[:3], by_length[-3:]
+    faulty.fault = RuntimeError("the device caught fire")
+    faulty.only_with = next(int(token) for token in long[0].ids if all(token not in p.ids for p in short))
+    hit, spared = submit(engine, long), submit(engine, short)
+    with pytest.raises(EngineError, match="caught fire"):
+        hit.result(PATIENCE)
+    assert done(spared)[0].logits == pytest.approx(alone(session, short), abs=1e-5)
+    faulty.fault = None
+    assert done(submit(engine, long))[0].logits == pytest.approx(alone(session, long), abs=1e-5)
+    assert engine.ready
+    assert count(engine, "batches", outcome="failed") == 1
+
+
+def test_a_poisoned_sequence_takes_no_other_request_down(
+    engine: One, faulty: Faulty, session: Session, packed: list[Packed]
+) -> None:
+    """They are of one length, and so of one batch, which is run in halves until the poison is alone."""
+    length = len(packed[1].ids)
+    alike = [packed[1]] * 6
+    poison = Packed(np.where(np.arange(length) == 3, 29_999, packed[1].ids).astype(np.int32), packed[1].split, packed[1].taken)
+    faulty.fault, faulty.only_with = RuntimeError("poison"), 29_999
+    faulty.open.clear()
+    futures = [submit(engine, [p]) for p in (*alike[:4], poison, *alike[4:])]
+    faulty.open.set()
+    with pytest.raises(EngineError, match="poison"):
+        futures.pop(4).result(PATIENCE)
+    for scored in done(*futures):
+        assert scored.logits == pytest.approx(alone(session, alike[:1]), abs=1e-5)
+    assert count(engine, "batches", outcome="failed") == 1
+    assert set(faulty.shapes) <= set(SHAPES)
+
+
+def test_a_batch_too_large_for_the_memory_is_split(engine: One, faulty: Faulty, session: Session, packed: list[Packed]) -> None:
+    """Even where all of it is one request's."""
+    faulty.fault, faulty.memory = OutOfMemoryError("failed to allocate"), 128
+    assert done(submit(engine, packed))[0].logits == pytest.approx(alone(session, packed), abs=1e-5)
+    assert count(engine, "batches", outcome="failed") == 0
+    assert count(engine, "batches", outcome="split") > 0
+    faulty.memory = 64
+    with pytest.raises(EngineError, match="failed to allocate"):
+        done(submit(engine, packed))  # some have 128 tokens alone
+
+
+def test_a_batch_too_large_for_the_memory_is_not_tried_again_and_again(engine: One, faulty: Faulty, packed: list[Packed]) -> None:
+    longest = max(packed, key=lambda p: len(p.ids))
+    faulty.fault, faulty.memory = OutOfMemoryError("failed to allocate"), 128
+    done(submit(engine, [longest] * 40))
+    assert engine.model.ranker.most_rows[128] == 1
+    assert engine.model.ranker.most_rows[32] == CAP // 32, "of other lengths nothing was seen"
+    split, tried = count(engine, "batches", outcome="split"), len(faulty.shapes)
+    done(submit(engine, [longest] * 40))
+    assert count(engine, "batches", outcome="split") == split <= 6
+    assert len(faulty.shapes) == tried + 40
+    assert engine.alive
+
+
+def test_a_warm_up_finds_out_how_large_batches_may_be(
+    graphs: Graphs, faulty: Faulty, pipeline: Pipeline, session: Session, packed: list[Packed]
+) -> None:
+    faulty.fault, faulty.memory = OutOfMemoryError("failed to allocate"), 200
+    engine = One(graphs, pipeline)
+    engine.start()
+    wait_for(lambda: engine.ready)
+    assert done(submit(engine, packed))[0].logits == pytest.approx(alone(session, packed), abs=1e-5)
+    assert count(engine, "batches", outcome="split") == 0, "no batch is tried that does not fit"
+    engine.close()
+
+
+def test_a_dead_thread_fails_what_waits_and_is_not_ready(
+    graphs: Graphs, faulty: Faulty, pipeline: Pipeline, packed: list[Packed]
+) -> None:
+    engine = One(graphs, pipeline)
+    engine.start()
+    wait_for(lambda: engine.ready)
+    faulty.open.clear()
+    pending = [submit(engine, packed), submit(engine, packed[:3])]
+    faulty.fault = SystemExit("the thread is ended")
+    faulty.open.set()
+    for future in pending:
+        with pytest.raises(EngineDeadError, match="before this request was scored"):
+            future.result(PATIENCE)
+    wait_for(lambda: not engine.alive)
+    assert not engine.ready
+    with pytest.raises(EngineDeadError, match="not running"):
+        submit(engine, packed)
+    engine.close()
+
+
+def test_a_failing_warm_up_leaves_it_dead_not_hanging(graphs: Graphs, faulty: Faulty, pipeline: Pipeline) -> None:
+    faulty.fault = RuntimeError("no memory")
+    engine = One(graphs, pipeline)
+    engine.start()
+    wait_for(lambda: not engine.alive)
+    assert not engine.ready
+    engine.close()
+
+
+def test_cancelled_sequences_are_dropped_before_the_next_round(engine: One, faulty: Faulty, packed: list[Packed]) -> None:
+    longest = max(packed, key=lambda p: len(p.ids))
+    faulty.open.clear()
+    large = submit(engine, [longest] * 400)
+    wait_for(lambda: bool(engine._jobs) and engine._jobs[0].n_waiting < 400)
+    assert large.cancel()
+    faulty.open.set()
+    done(submit(engine, packed[:2]))
+    assert len(faulty.shapes) <= ROUND_BATCHES + 2
+    assert count(engine, "queued") == 0
+
+
+def test_cancelling_the_await_cancels_the_job(engine: One, faulty: Faulty, packed: list[Packed]) -> None:
+    async def work() -> None:
+        faulty.open.clear()
+        task = asyncio.create_task(engine.model.choose(packed))
+        await asyncio.sleep(0.01)
+        (job,) = engine._jobs
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        assert job.over
+        faulty.open.set()
+        assert len((await engine.model.choose(packed[:4])).logits) == 4
+
+    asyncio.run(work())
+
+
+def test_nothing_to_score_needs_no_thread(graphs: Graphs, faulty: Faulty, pipeline: Pipeline) -> None:
+    engine = One(graphs, pipeline)
+    assert len(asyncio.run(engine.model.choose([])).logits) == 0
+    assert len(asyncio.run(engine.model.score([])).logits) == 0
+    assert asyncio.run(engine.model.score([[], []])).logits.tolist() == [-np.inf, -np.inf]
+
+
+def test_closing_fails_what_waits(engine: One, faulty: Faulty, packed: list[Packed]) -> None:
+    longest = max(packed, key=lambda p: len(p.ids))
+    faulty.open.clear()
+    future = submit(engine, [longest] * 400)
+    wait_for(lambda: bool(engine._jobs) and engine._jobs[0].n_waiting < 400)
+    closing = threading.Thread(target=engine.close)
+    closing.start()
+    wait_for(lambda: engine._closing)
+    faulty.open.set()
+    closing.join(PATIENCE)
+    with pytest.raises(EngineDeadError):
+        future.result(PATIENCE)
+    assert not engine.alive
+
+
+def test_tokens_and_padding_are_counted(engine: One, faulty: Faulty, packed: list[Packed]) -> None:
+    done(submit(engine, packed))
+    n_tokens = sum(len(p.ids) for p in packed)
+    assert count(engine, "tokens") == n_tokens
+    assert count(engine, "padding") == sum(rows * length for rows, length in faulty.shapes) - n_tokens
+    assert count(engine, "batches", outcome="ok") == len(faulty.shapes)
+
+
+def test_when_time_is_up_the_first_in_order_are_scored(engine: One, faulty: Faulty, session: Session, packed: list[Packed]) -> None:
+    """The model stops after its first round, and would go on later."""
+    documents = [[p] for p in packed]
+    order = list(range(39, -1, -1))
+
+    async def work() -> Scored:
+        faulty.pause_after = 6
+        turn = Turn(time.perf_counter() + 0.5, order)
+        return await engine.model.score(documents, turn)
+
+    known = asyncio.run(work()).logits
+    scored = np.flatnonzero(known > -np.inf)
+    assert 0 < len(scored) < 40
+    assert known[scored] == pytest.approx(alone(session, [packed[n] for n in scored]), abs=1e-5)
+    assert scored.max() == 39
+    faulty.pause_after = None
+    faulty.open.set()
+    wait_for(lambda: engine.backlog() == 0)
+    assert done(submit(engine, packed))[0].logits == pytest.approx(alone(session, packed), abs=1e-5)
+
+
+def test_what_is_done_in_time_is_complete(engine: One, session: Session, packed: list[Packed]) -> None:
+    turn = Turn(time.perf_counter() + PATIENCE, list(range(40)))
+    found = asyncio.run(engine.model.score([[p] for p in packed], turn)).logits
+    assert found == pytest.approx(alone(session, packed), abs=1e-5)
+    assert asyncio.run(engine.model.choose(packed, turn)).logits == pytest.approx(found, abs=1e-5)
+
+
+def test_time_that_is_up_scores_nothing(engine: One, faulty: Faulty, packed: list[Packed]) -> None:
+    faulty.open.clear()
+    turn = Turn(time.perf_counter() - 1, [0])
+    assert asyncio.run(engine.model.score([packed[:2], []], turn)).logits.tolist() == [-np.inf, -np.inf]
+    assert asyncio.run(engine.model.choose(packed[:2], turn)).logits.tolist() == [-np.inf, -np.inf]
+
+
+def test_the_smaller_priority_goes_first(engine: One, faulty: Faulty, packed: list[Packed]) -> None:
+    faulty.open.clear()
+    first = submit(engine, packed[:1])  # keeps the thread busy while the others come in
+    wait_for(lambda: not engine._jobs or not engine._jobs[0].n_waiting)
+    ended: list[int] = []
+    futures = []
+    for priority in (9, 0, 5):
+        future = engine.submit(Job(packed, engine.model.ranker, priority=priority))
+        future.add_done_callback(lambda _, priority=priority: ended.append(priority))  # type: ignore[misc]
+        futures.append(future)
+    due = engine.model.pace.estimate(3 * sum(len(p.ids) for p in packed))
+    assert engine.backlog() >= due * (1 - 1e-9)  # a sum of three is rounded otherwise than three times one
+    faulty.open.set()
+    done(first, *futures)
+    assert ended == [0, 5, 9]
+    assert engine.model.pace.seconds > 0
+
+
+@pytest.mark.parametrize("order", [["large", "small"], ["small", "large"]])
+def test_what_is_nearly_done_has_three_of_four_turns(engine: One, packed: list[Packed], faulty: Faulty, order: list[str]) -> None:
+    jobs = {"large": Job(packed[:30], engine.model.ranker), "small": Job(packed[:6], engine.model.ranker)}
+    names = {job: name for name, job in jobs.items()}
+    taken: list[str] = []
+    while any(job.n_waiting for job in jobs.values()):
+        taken += [names[ticket.job] for ticket in engine._take([jobs[name] for name in order])]
+    assert taken.count("large") == 30
+    if order[0] == "large":  # the oldest has every fourth
+        assert [n for n, name in enumerate(taken[:8], 1) if name == "large"] == [4, 8]
+    else:
+        assert taken[:6] == ["small"] * 6
+
+
+def test_whatever_comes_the_oldest_gets_on(engine: One, packed: list[Packed], faulty: Faulty) -> None:
+    """More small ones than a round has room for, again and again, and all of them of a smaller priority."""
+    oldest = Job(packed * 3, engine.model.ranker, priority=9)
+    rounds = 0
+    while oldest.n_waiting:
+        engine._take([oldest, *(Job(packed[:1] * 9, engine.model.ranker) for _ in range(50))])
+        rounds += 1
+    assert rounds <= 4 * len(oldest.packed)
+
+
+class Parade:
+    """An engine for passages' states, with a selector of its own and a learned aggregator that can be stopped and broken."""
+
+    def __init__(self, path: Path, pipeline: Pipeline) -> None:
+        self.model = GraphModel.open(load_bundle(path), Provider.CPU, 1)
+        self.selector_session = self.model.selector or self.model.session
+        self.ranker, self.selector = Faulty(self.model.session), Faulty(self.selector_session)
+        self.combined: list[tuple[int, ...]] = []
+        self.open = threading.Event()
+        self.open.set()
+        self.fault: Exception | None = None
+        aggregator = {"name": "states", "passages": 5}
+        self.engine = One(Graphs(self.ranker, self.selector, self.combine), pipeline, aggregator=aggregator)
+
+    def combine(self, states: NDArray[np.float32], mask: NDArray[np.bool_]) -> NDArray[np.float32]:
+        self.combined.append(mask.shape)
+        assert self.open.wait(PATIENCE)
+        if self.fault is not None:
+            raise self.fault
+        return self.model.combine(states, mask)
+
+    def score(self, documents: list[list[Packed]]) -> Scored:
+        return asyncio.run(self.engine.model.score(documents))
+
+    def expected(self, documents: list[list[Packed]]) -> NDArray[np.float32]:
+        counts = np.asarray([len(sequences) for sequences in documents])
+        outputs = self.model.outputs([packed for sequences in documents for packed in sequences])
+        return aggregate(AGGREGATORS.create({"name": "states"}), outputs, counts, self.model.combine)
+
+
+@pytest.fixture
+def parade(bundle_of: Callable[[str], Path], pipeline: Pipeline) -> Iterator[Parade]:
+    parade = Parade(bundle_of("parade by binb2"), pipeline)
+    parade.engine.start()
+    wait_for(lambda: parade.engine.ready)
+    yield parade
+    parade.open.set()
+    parade.engine.close()
+
+
+def test_documents_of_several_sequences(parade: Parade, packed: list[Packed]) -> None:
+    documents = [packed[:5], [], packed[5:6], packed[6:9], []]
+    assert parade.score(documents).logits == pytest.approx(parade.expected(documents), abs=1e-5)
+
+
+def test_choosing_takes_the_selectors_logits_or_the_first_column_of_the_rankers(parade: Parade, packed: list[Packed]) -> None:
+    chosen = asyncio.run(parade.engine.model.choose(packed)).logits
+    assert chosen == pytest.approx(alone(parade.selector_session, packed), abs=1e-4)
+    (scored,) = done(submit(parade.engine, packed))  # the ranker, as a bundle without a selector of its own is asked
+    assert scored.logits == pytest.approx(parade.model.outputs(packed)[:, 0], abs=1e-5)
+    assert scored.logits.shape == (len(packed),)
+
+
+def test_rounds_of_both_kinds_share_the_thread_and_no_batch(parade: Parade, packed: list[Packed]) -> None:
+    documents = [packed[:3], packed[3:8], packed[8:9]]
+
+    async def work() -> list[Scored]:
+        rounds = [
+            parade.engine.model.score(documents),
+            parade.engine.model.choose(packed),
+            parade.engine.model.score(documents[:1]),
+        ]
+        return list(await asyncio.gather(*rounds))
+
+    first, chosen, second = asyncio.run(work())
+    assert first.logits == pytest.approx(parade.expected(documents), abs=1e-5)
+    assert second.logits == pytest.approx(parade.expected(documents[:1]), abs=1e-5)
+    assert chosen.logits == pytest.approx(alone(parade.selector_session, packed), abs=1e-4)
+
+
+def test_every_graph_is_warmed_up(parade: Parade) -> None:
+    assert list(dict.fromkeys(parade.ranker.shapes)) == list(dict.fromkeys(parade.selector.shapes)) == SHAPES
+    assert parade.combined == shapes(5, CAP)
+
+
+def test_a_failing_aggregator_fails_its_request_alone(parade: Parade, packed: list[Packed]) -> None:
+    parade.fault = RuntimeError("out of memory")
+    with pytest.raises(EngineError, match="out of memory"):
+        parade.score([packed[:2]])
+    assert len(asyncio.run(parade.engine.model.choose(packed)).logits) == len(packed)
+    parade.fault = None
+    assert parade.score([packed[:2]]).logits == pytest.approx(parade.expected([packed[:2]]), abs=1e-5)
+    assert parade.engine.ready
+
+
+def test_many_documents_are_combined_a_part_a_round(parade: Parade, packed: list[Packed]) -> None:
+    """A request that comes while the first of five parts is combined waits for the second at most."""
+    shortest = min(packed, key=lambda p: len(p.ids))
+    documents = [[shortest] * 16] * 160
+    parade.combined.clear()
+    parade.open.clear()
+    counts = np.full(160, 16, dtype=np.intp)
+    aggregation = Aggregation(AGGREGATORS.create({"name": "states"}), counts, parade.combine, CAP)
+    large = parade.engine.submit(Job([shortest] * counts.sum(), parade.engine.model.ranker, aggregation))
+    wait_for(lambda: bool(parade.combined))
+    small = submit(parade.engine, packed[:1])
+    served_after: list[int] = []
+    small.add_done_callback(lambda _: served_after.append(len(parade.combined)))
+    parade.open.set()
+    done(small)
+    assert done(large)[0].logits == pytest.approx(parade.expected(documents), abs=1e-5)
+    assert parade.combined == [(32, 16)] * 5
+    assert served_after == [2]
+
+
+def test_a_request_that_is_cancelled_between_its_parts_ends_there(parade: Parade, packed: list[Packed]) -> None:
+    parade.combined.clear()
+
+    def cancelling(states: NDArray[np.float32], mask: NDArray[np.bool_]) -> NDArray[np.float32]:
+        job.future.cancel()
+        return parade.combine(states, mask)
+
+    aggregation = Aggregation(AGGREGATORS.create({"name": "states"}), np.ones(4, np.intp), cancelling, 1)
+    job = Job(packed[:4], parade.engine.model.ranker, aggregation)
+    parade.engine.submit(job)
+    done(submit(parade.engine, packed[:1]))
+    wait_for(lambda: not parade.engine._jobs)
+    assert job.future.cancelled()
+    assert parade.combined == [(1, 1)]
+
+
+class Two:
+    """Two models on one thread: the session's, and a random one whose logits are others."""
+
+    def __init__(self, faulty: Faulty, other: Faulty, pipeline: Pipeline) -> None:
+        self.engine = One(Graphs(faulty), pipeline)
+        self.graphs = {"one": faulty, "two": other}
+        self.instances = {"one": self.engine.model, "two": self.engine.add("two", Graphs(other), shorter(pipeline))}
+
+    def submit(self, name: str, packed: Sequence[Packed], priority: int = 0) -> Future[Scored]:
+        return self.engine.submit(Job(packed, self.instances[name].ranker, priority=priority))
+
+
+@pytest.fixture
+def two(faulty: Faulty, bundle_of: Callable[[str], Path], pipeline: Pipeline) -> Iterator[Two]:
+    other = Faulty(Session(load_bundle(bundle_of("random")).graph_path, Provider.CPU, 1))
+    two = Two(faulty, other, pipeline)
+    two.engine.start()
+    wait_for(lambda: two.engine.ready)
+    yield two
+    for graph in two.graphs.values():
+        graph.open.set()
+    two.engine.close()
+
+
+def test_all_models_are_warm_before_it_is_ready(two: Two) -> None:
+    for graph in two.graphs.values():
+        assert list(dict.fromkeys(graph.shapes)) == SHAPES
+
+
+def test_no_batch_is_of_two_models(two: Two, packed: list[Packed]) -> None:
+    """Their logits differ by far more than rounding, so a sequence that went to the other's graph would show."""
+    two.graphs["one"].open.clear()
+    first = two.submit("one", packed[:1])  # keeps the thread busy while the others come in
+    parts = [(name, packed[start : start + 7]) for start in range(0, 40, 7) for name in ("one", "two")]
+    futures = [two.submit(*part) for part in parts]
+    two.graphs["one"].open.set()
+    done(first)
+    for (name, part), scored in zip(parts, done(*futures), strict=True):
+        assert scored.logits == pytest.approx(alone(two.graphs[name].session, part), abs=1e-4)
+    assert np.abs(alone(two.graphs["one"].session, packed) - alone(two.graphs["two"].session, packed)).min() > 1e-3
+    assert count(two.engine, "tokens", model="two") == sum(len(p.ids) for p in packed)
+
+
+def test_models_take_turns_by_the_time_they_need(two: Two, packed: list[Packed]) -> None:
+    """The second model takes a hundred times as long for a token: fewer tokens are not less to do."""
+    two.instances["two"].pace.measured(1e9, 1e9 * 100 * two.instances["one"].pace.seconds)
+    jobs = [Job(packed[:8], two.instances["two"].ranker), Job(packed[:16], two.instances["one"].ranker)]
+    taken = [ticket.job for ticket in two.engine._take(jobs)]
+    assert [taken[:8].count(job) for job in jobs] == [2, 6]
+    assert two.engine.backlog() == 0
+    two.graphs["one"].open.clear()
+    future = two.submit("one", packed)
+    wait_for(lambda: bool(two.engine._jobs))
+    assert 0 < two.engine.backlog() <= two.instances["one"].pace.estimate(sum(len(p.ids) for p in packed))
+    assert two.engine.backlog(1e-9) <= 1e-9
+    two.graphs["one"].open.set()
+    done(future)
+
+
+def test_a_round_is_as_long_whichever_model_it_is_of(two: Two, packed: list[Packed]) -> None:
+    longest = max(packed, key=lambda p: len(p.ids))
+    quick, slow = (two.instances[name].ranker for name in ("one", "two"))
+    slow.most_rows = dict.fromkeys(slow.most_rows, 1)
+    rounds = {encoder: two.engine._take([Job([longest] * 100, encoder)]) for encoder in (quick, slow)}
+    assert [len(tickets) for tickets in rounds.values()] == [ROUND_BATCHES * CAP // 128, ROUND_BATCHES]
+
+
+def test_a_model_that_comes_later_is_warmed_up_between_the_rounds(
+    engine: One, faulty: Faulty, session: Session, pipeline: Pipeline, packed: list[Packed]
+) -> None:
+    """Whoever waits waits for one run of it."""
+    later = Faulty(session)
+    later.open.clear()
+    added = engine.add("later", Graphs(later), shorter(pipeline))
+    runs: list[int] = []
+    futures = []
+    for _ in range(5):
+        futures.append(submit(engine, packed))
+        futures[-1].add_done_callback(lambda _: runs.append(len(later.shapes)))
+    large = submit(engine, packed * 20)
+    later.open.set()
+    done(*futures, large)
+    assert engine.ready
+    assert runs[0] < 20, "it is served before the other one is warm"
+    added.warmed.result(PATIENCE)
+    assert list(dict.fromkeys(later.shapes)) == SHAPES
+    scored = engine.submit(Job(packed, added.ranker)).result(PATIENCE)
+    assert scored.logits == pytest.approx(alone(session, packed), abs=1e-5)
+
+
+def test_a_model_that_fails_to_warm_up_later_leaves_the_others_served(
+    engine: One, session: Session, pipeline: Pipeline, packed: list[Packed]
+) -> None:
+    broken, fine = Faulty(session), Faulty(session)
+    broken.fault = RuntimeError("its weights are not numbers")
+    added = [engine.add(name, Graphs(graph), shorter(pipeline)) for name, graph in {"broken": broken, "fine": fine}.items()]
+    with pytest.raises(EngineError, match="its weights are not numbers"):
+        added[0].warmed.result(PATIENCE)
+    added[1].warmed.result(PATIENCE)
+    assert engine.ready
+    assert len(done(submit(engine, packed))[0].logits) == len(packed)
+
+
+def test_a_later_model_that_fails_while_the_first_are_warmed_up_does_no_harm(
+    graphs: Graphs, faulty: Faulty, session: Session, pipeline: Pipeline, packed: list[Packed]
+) -> None:
+    engine = One(graphs, pipeline)
+    faulty.open.clear()
+    engine.start()
+    broken = Faulty(session)
+    broken.fault = RuntimeError("its weights are not numbers")
+    added = engine.add("broken", Graphs(broken), shorter(pipeline))
+    faulty.open.set()
+    with pytest.raises(EngineError, match="its weights are not numbers"):
+        added.warmed.result(PATIENCE)
+    assert engine.ready
+    assert len(done(submit(engine, packed))[0].logits) == len(packed)
+    engine.close()
+
+
+def test_a_warm_up_that_nobody_waits_for_any_more_ends(engine: One, session: Session, pipeline: Pipeline) -> None:
+    later = Faulty(session)
+    later.open.clear()
+    added = engine.add("later", Graphs(later), shorter(pipeline))
+    assert added.warmed.cancel()
+    later.open.set()
+    wait_for(lambda: not engine._warm_ups)
+    assert len(later.shapes) <= 1
+
+
+def test_a_warm_up_that_hangs_beside_requests_is_seen(engine: One, session: Session, pipeline: Pipeline) -> None:
+    later = Faulty(session)
+    later.open.clear()
+    engine._caps = engine._caps._replace(hung_after=0.05)
+    added = engine.add("later", Graphs(later), shorter(pipeline))
+    wait_for(lambda: engine.hung)
+    later.open.set()
+    added.warmed.result(PATIENCE)
+    assert engine.ready
+
+
+def test_closing_tells_who_waits_for_a_warm_up(engine: One, session: Session, pipeline: Pipeline) -> None:
+    later = Faulty(session)
+    later.open.clear()
+    added = engine.add("later", Graphs(later), shorter(pipeline))
+    closing = threading.Thread(target=engine.close)
+    closing.start()
+    wait_for(lambda: engine._closing)
+    later.open.set()
+    closing.join(PATIENCE)
+    with pytest.raises(EngineDeadError):
+        added.warmed.result(PATIENCE)
+    with pytest.raises(EngineDeadError):
+        engine.add("too late", Graphs(later), shorter(pipeline))
+
+
+def test_nothing_is_kept_of_a_model_that_is_let_go(engine: One, session: Session, pipeline: Pipeline, packed: list[Packed]) -> None:
+    later = Faulty(session)
+    added = engine.add("later", Graphs(later), shorter(pipeline))
+    done(engine.submit(Job(packed, added.ranker)))
+    graph = weakref.ref(later)
+    del later, added
+    wait_for(lambda: graph() is None)
+    assert graph() is None

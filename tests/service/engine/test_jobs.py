@@ -1,0 +1,119 @@
+from collections.abc import Iterable
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from keyblock.aggregation import AGGREGATORS
+from keyblock.packing import Packed
+from keyblock.text.tokenizer import Tokenizer
+from service.engine.aggregation import Aggregation
+from service.engine.encoder import Encoder
+from service.engine.jobs import Job, Ticket
+from service.pace import Pace
+from tests.service.faults import Faulty
+
+LENGTHS = [10, 30, 20]
+
+
+@pytest.fixture
+def packed() -> list[Packed]:
+    return [Packed(np.arange(length, dtype=np.int32), 3, np.zeros(1, np.intp)) for length in LENGTHS]
+
+
+@pytest.fixture
+def encoder(faulty: Faulty, tokenizer: Tokenizer) -> Encoder:
+    return Encoder(faulty, "tiny", tokenizer, Pace())
+
+
+def run(job: Job, outputs: Iterable[NDArray[np.float32]]) -> None:
+    job.begin()
+    for number, output in enumerate(outputs):
+        assert not job.complete
+        job.score(number, output)
+    assert job.complete
+
+
+def test_sequences_are_taken_longest_first(packed: list[Packed], encoder: Encoder) -> None:
+    job = Job(packed, encoder)
+    tickets = []
+    while job.n_waiting:
+        assert job.n_waiting == len(LENGTHS) - len(tickets)
+        tickets.append(Ticket(job, job.take()))
+    assert [len(ticket.packed.ids) for ticket in tickets] == [30, 20, 10]
+    assert [ticket.number for ticket in tickets] == [1, 2, 0]
+
+
+def test_of_rows_a_sequence_keeps_its_logit(packed: list[Packed], encoder: Encoder) -> None:
+    rows = np.asarray([[1, 9, 9], [2, 9, 9], [3, 9, 9]], dtype=np.float32)
+    for outputs in (rows, rows[:, 0]):
+        job = Job(packed, encoder)
+        run(job, outputs)
+        job.step()
+        assert job.over
+        scored = job.future.result(0)
+        assert scored.logits.tolist() == [1, 2, 3]
+        assert scored.queue_seconds >= 0
+        assert scored.model_seconds >= 0
+
+
+def test_documents_are_done_with_their_last_part(packed: list[Packed], encoder: Encoder) -> None:
+    def combine(states: NDArray[np.float32], mask: NDArray[np.bool_]) -> NDArray[np.float32]:
+        return (states.sum(axis=2) * mask).sum(axis=1)
+
+    aggregation = Aggregation(AGGREGATORS.create({"name": "states"}), np.asarray([2, 0, 1]), combine, 2)
+    job = Job(packed, encoder, aggregation)
+    run(job, np.asarray([[1, 10], [2, 20], [3, 30]], dtype=np.float32))
+    job.step()
+    assert not job.over
+    job.step()
+    assert job.future.result(0).logits.tolist() == [30, -np.inf, 30]
+
+
+def test_a_job_is_resolved_once(packed: list[Packed], encoder: Encoder) -> None:
+    job = Job(packed, encoder)
+    assert job.future.cancel()
+    job.fail(RuntimeError("too late"))
+    run(job, np.zeros(3, np.float32))
+    job.step()
+    assert job.future.cancelled()
+    job = Job(packed, encoder)
+    job.fail(RuntimeError("first"))
+    job.fail(RuntimeError("second"))
+    with pytest.raises(RuntimeError, match="first"):
+        job.future.result(0)
+
+
+def test_in_a_hurry_sequences_are_taken_as_told(packed: list[Packed], encoder: Encoder) -> None:
+    job = Job(packed, encoder, urgency=[2, 0, 1])
+    left = []
+    while job.n_waiting:
+        left.append(job.tokens_waiting)
+        job.take()
+    assert left == [60, 40, 30]
+    assert job.tokens_waiting == 0
+    job = Job(packed, encoder, urgency=[2, 0, 1])
+    assert [job.take() for _ in packed] == [2, 0, 1]
+
+
+def test_what_is_known_of_a_job_that_is_not_done(packed: list[Packed], encoder: Encoder) -> None:
+    assert Job(packed, encoder).known().logits.tolist() == [-np.inf] * 3
+    job = Job(packed, encoder)
+    job.begin()
+    job.score(1, np.asarray([7, 70], np.float32))
+    assert job.known().logits.tolist() == [-np.inf, 7, -np.inf]
+    aggregation = Aggregation(AGGREGATORS.create({"name": "max"}), np.asarray([2, 0, 1]), None, 2)
+    job = Job(packed, encoder, aggregation)
+    for number, output in ((0, 1.0), (2, 3.0)):
+        job.score(number, np.float32(output))  # type: ignore[arg-type]
+    assert job.known().logits.tolist() == [-np.inf, -np.inf, 3]
+    assert not job.over
+
+
+def test_what_waits_is_told_in_seconds_at_the_models_pace(packed: list[Packed], encoder: Encoder) -> None:
+    job = Job(packed, encoder)
+    assert (job.tokens_waiting, job.seconds_waiting) == (60, 0)
+    encoder.pace.measured(100, 2.0)
+    assert job.seconds_waiting == pytest.approx(1.2)
+    job.take()
+    assert job.seconds_waiting == pytest.approx(0.6)

@@ -1,0 +1,146 @@
+import pytest
+from pydantic import TypeAdapter
+from starlette.testclient import TestClient
+
+from keyblock.wire import ErrorBody, Options, RerankAnswer
+from service.errors import RequestError
+from service.http.dialects import native
+from service.http.examples import EXAMPLES
+
+TEXTS = ["the river flooded the old stone bridge", "a city of a million people", "every year the same"]
+ANSWER = TypeAdapter(RerankAnswer)
+
+
+def ask(client: TestClient, path: str = "/rerank", **fields: object) -> RerankAnswer:
+    response = client.post(path, json={"query": "river bridge", "documents": TEXTS, **fields})
+    assert response.status_code == 200, response.text
+    return ANSWER.validate_json(response.content)
+
+
+@pytest.mark.parametrize("path", ["/rerank", "/v1/rerank", "/v2/rerank"])
+def test_answer_has_the_declared_shape_on_every_path(client: TestClient, path: str) -> None:
+    answer = ask(client, path)
+    assert (answer["object"], answer["model"]) == ("rerank", "tiny")
+    assert sorted(result["index"] for result in answer["results"]) == [0, 1, 2]
+    scores = [result["relevance_score"] for result in answer["results"]]
+    assert scores == sorted(scores, reverse=True)
+    assert all(0 <= score <= 1 for score in scores)
+    assert all(set(result) == {"index", "relevance_score"} for result in answer["results"])
+    assert answer["usage"]["prompt_tokens"] == answer["usage"]["total_tokens"] == answer["meta"]["tokens"]["input_tokens"] > 0
+
+
+def test_what_cohere_clients_read(client: TestClient) -> None:
+    assert ask(client, "/v1/rerank")["meta"]["api_version"] == {"version": "1"}
+    assert ask(client, "/v2/rerank")["meta"]["api_version"] == {"version": "2"}
+    assert ask(client)["meta"]["billed_units"] == {"search_units": 1}
+
+
+def test_timings_by_stage_add_up(client: TestClient) -> None:
+    timings = ask(client)["meta"]["timings_ms"]
+    assert set(timings) == {"parse", "prepare", "queue", "model", "aggregate", "total"}
+    assert all(milliseconds >= 0 for milliseconds in timings.values())
+    assert sum(timings.values()) <= 2 * timings["total"] + 0.01  # rounded to microseconds
+
+
+@pytest.mark.parametrize(("top_n", "n_results"), [(None, 3), (0, 3), (1, 1), (2, 2), (3, 3), (1000, 3)])
+def test_top_n(client: TestClient, top_n: int | None, n_results: int) -> None:
+    results = ask(client, top_n=top_n)["results"]
+    assert len(results) == n_results
+    assert results == ask(client)["results"][:n_results]
+
+
+def test_documents_sent_back_are_objects(client: TestClient) -> None:
+    documents = ["plain", {"text": "titled", "title": "T", "id": "d1"}, {"text": "numbered", "id": 7, "title": None}]
+    by_index = {result["index"]: result for result in ask(client, documents=documents, return_documents=True)["results"]}
+    assert [by_index[i]["document"] for i in range(3)] == [
+        {"text": "plain"},
+        {"text": "titled", "title": "T"},
+        {"text": "numbered"},
+    ]
+    assert [by_index[i].get("id") for i in range(3)] == [None, "d1", 7]
+
+
+def test_ids_come_back_as_they_were(client: TestClient) -> None:
+    ids = ["", "ü", 0, -1, 2**64 - 1, -(2**63)]
+    answer = ask(client, documents=[{"id": identity, "text": "a"} for identity in ids])
+    assert [result.get("id") for result in sorted(answer["results"], key=lambda r: r["index"])] == ids
+    response = client.post("/rerank", json={"query": "q", "documents": [{"id": 10**30, "text": "a"}]})
+    assert (response.status_code, "documents[0].id" in response.text) == (422, True)
+
+
+def test_one_text_is_a_list_of_one(client: TestClient) -> None:
+    assert [result["index"] for result in ask(client, documents="only this")["results"]] == [0]
+
+
+def test_raw_scores_are_the_logits_of_the_same_order(client: TestClient) -> None:
+    plain, raw = ask(client)["results"], ask(client, raw_scores=True)["results"]
+    assert [r["index"] for r in plain] == [r["index"] for r in raw]
+    assert [1 / (1 + 2.718281828459045 ** -r["relevance_score"]) for r in raw] == pytest.approx(
+        [r["relevance_score"] for r in plain]
+    )
+
+
+def test_blocks_are_named_when_asked_for(client: TestClient) -> None:
+    text = "Nothing here. " * 40 + "The river flooded the bridge. " + "More of nothing. " * 40
+    (result,) = ask(client, documents=[text], return_blocks=True)["results"]
+    blocks = result["blocks"]
+    assert "river flooded the bridge" in text[blocks[0]["start"] : blocks[0]["end"]]
+    assert [b["score"] for b in blocks] == sorted((b["score"] for b in blocks), reverse=True)
+    (result,) = ask(client, documents=[text])["results"]
+    assert "blocks" not in result
+
+
+def test_what_is_not_honoured_or_unknown_is_named(client: TestClient) -> None:
+    names = Options.not_honoured()
+    assert {"first_stage_scores", "relevant_spans", "truncate"} <= set(names)
+    warnings = ask(client, **dict.fromkeys(names, 5), overlap=3, model="rerank-v3.5")["meta"]["warnings"]
+    assert warnings == [*(f"{name} is not honoured by this version" for name in names), "unknown fields, not used: overlap"]
+    assert ask(client, **dict.fromkeys([*names, "overlap", "model", "return_documents"]))["meta"]["warnings"] == []
+
+
+def test_many_unknown_fields_make_one_short_warning(client: TestClient) -> None:
+    (warning,) = ask(client, **{f"field{i}" * 20: i for i in range(500)})["meta"]["warnings"]
+    assert "495 more" in warning
+    assert len(warning) < 400
+
+
+@pytest.mark.parametrize(
+    ("asked", "used", "warned"),
+    [
+        *((asked, int(asked or 128), False) for asked in (None, 64, 100.7, 256)),
+        *((asked, 256, True) for asked in (257, 4096, 10**30, 1e300)),
+        *((asked, 64, True) for asked in (63, 1, 0, -5, -1e300)),
+    ],
+)
+def test_tokens_per_document_stay_in_the_measured_range(client: TestClient, asked: float | None, used: int, warned: bool) -> None:
+    answer = ask(client, documents=["river " * 2000], max_tokens_per_doc=asked)
+    assert answer["meta"]["tokens_per_document"] == used
+    assert answer["usage"]["prompt_tokens"] == used
+    assert any("max_tokens_per_doc" in warning for warning in answer["meta"]["warnings"]) == warned
+
+
+def test_tokens_do_not_cut_the_document_before_selection(client: TestClient) -> None:
+    text = "Nothing here. " * 3000 + "The river flooded the bridge."
+    (result,) = ask(client, documents=[text], max_tokens_per_doc=64, return_blocks=True)["results"]
+    assert result["blocks"][0]["end"] > len(text) - 40
+
+
+def test_error_shape() -> None:
+    body = native.error(RequestError(422, "is missing", ("documents", 3, "text")))
+    assert TypeAdapter(ErrorBody).validate_python(body) == {
+        "detail": [{"type": "invalid_request", "loc": ["body", "documents", 3, "text"], "msg": "is missing"}],
+        "message": "documents[3].text: is missing",
+        "error": {"message": "documents[3].text: is missing", "type": "invalid_request", "code": 422, "param": "documents"},
+    }
+
+
+def test_example_in_the_documentation_is_served(client: TestClient) -> None:
+    answer = ask(client, **EXAMPLES["native"].request)
+    assert len(answer["results"]) == 2
+    assert answer["meta"]["warnings"] == []
+
+
+def test_a_warning_that_looks_like_the_results_is_not_taken_for_them(client: TestClient) -> None:
+    answer = ask(client, **{'"results":[]': 1})
+    assert answer["meta"]["warnings"] == ['unknown fields, not used: "results":[]']
+    assert len(answer["results"]) == 3

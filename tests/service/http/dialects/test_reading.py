@@ -1,0 +1,131 @@
+"""The candidates are checked by hand, for speed: against the declared model here."""
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic import TypeAdapter, ValidationError
+
+from keyblock.wire import Document, Options, RerankRequest
+from service.errors import RequestError
+from service.http.dialects.reading import read_documents, read_options, read_query, unknown_fields
+from service.settings import Limits
+
+LIMITS = Limits(max_documents=5, max_document_chars=10, max_query_chars=8)
+SCALARS = st.sampled_from([None, True, 0, 7, 1.5, "", "text", [], {}])
+OBJECTS = st.fixed_dictionaries({}, optional={"text": SCALARS, "title": SCALARS, "id": SCALARS, "other": SCALARS})
+DECLARED: TypeAdapter[Any] = TypeAdapter(RerankRequest.model_fields["documents"].annotation)
+
+
+@given(st.lists(SCALARS | OBJECTS, min_size=1, max_size=3) | SCALARS)
+def test_accepts_what_the_model_declares(documents: Any) -> None:
+    try:
+        declared = DECLARED.validate_python(documents, strict=True)
+    except ValidationError:
+        declared = None
+    if not declared and not isinstance(documents, str):  # an empty list is refused beside its type
+        with pytest.raises(RequestError):
+            read_documents({"documents": documents}, "documents", LIMITS, [], by_id=True)
+        return
+    read = read_documents({"documents": documents}, "documents", LIMITS, [], by_id=True)
+    objects = [Document(text=d) if isinstance(d, str) else d for d in ([declared] if isinstance(declared, str) else declared)]
+    assert read.texts == [d.text or "" for d in objects]
+    assert read.titles == ["" if d.text is None else d.title or "" for d in objects]
+    assert read.by_id.ids == {number: str(d.id) for number, d in enumerate(objects) if d.text is None}
+    assert read.ids == [d.id for d in objects]
+
+
+@pytest.mark.parametrize(
+    ("documents", "field", "problem"),
+    [
+        (None, "documents", "is missing"),
+        ([], "documents", "is empty"),
+        (7, "documents", "must be a list, not a number"),
+        ({"text": "a"}, "documents", "must be a list, not an object"),
+        (["a", 7], "documents[1]", "not a number"),
+        (["a", None], "documents[1]", "not null"),
+        (["a", ["b"]], "documents[1]", "not a list"),
+        ([{"title": "a"}], "documents[0].text", "is missing or null"),
+        ([{"text": None}], "documents[0].text", "is missing or null"),
+        ([{"text": 5}], "documents[0].text", "must be a string, not a number"),
+        ([{"text": "a", "title": 5}], "documents[0].title", "must be a string, not a number"),
+        ([{"text": "a", "id": True}], "documents[0].id", "not a boolean"),
+        ([{"text": "a", "id": 1.5}], "documents[0].id", "not a number"),
+        (["a"] * 6, "documents", "has 6 elements, limit 5"),
+        (["a", "b" * 11], "documents[1]", "has 11 characters, limit 10"),
+        ([{"text": "b" * 11}], "documents[0].text", "has 11 characters, limit 10"),
+        ([{"text": "b", "title": "c" * 11}], "documents[0].title", "has 11 characters, limit 10"),
+    ],
+)
+def test_refusals_name_the_element(documents: Any, field: str, problem: str) -> None:
+    with pytest.raises(RequestError) as caught:
+        read_documents({"documents": documents}, "documents", LIMITS, [])
+    assert caught.value.status == 422
+    assert caught.value.message.startswith(f"{field}: ")
+    assert problem in caught.value.message
+
+
+def test_fields_of_documents_that_are_not_used_are_named_once() -> None:
+    warnings: list[str] = []
+    read_documents({"documents": [{"text": "a", "score": 1}, {"text": "b", "score": 2, "url": ""}]}, "documents", LIMITS, warnings)
+    assert len(warnings) == 1
+    assert "score" in warnings[0]
+    assert "url" in warnings[0]
+
+
+@pytest.mark.parametrize("query", [None, "", "  \n\t ", 7, ["a"], {}])
+def test_queries_that_are_none(query: Any) -> None:
+    with pytest.raises(RequestError, match=r"^query: ") as caught:
+        read_query({"query": query}, LIMITS, [])
+    assert caught.value.status == 422
+
+
+def test_long_query_is_cut_with_a_warning() -> None:
+    warnings: list[str] = []
+    assert read_query({"query": "abcdefghij"}, LIMITS, warnings) == "abcdefgh"
+    assert warnings == ["query: cut from 10 to 8 characters"]
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        *(("top_n", value) for value in ("3", -1, 1.5, True)),
+        *(("max_tokens_per_doc", value) for value in ("abc", [1], True)),
+        ("return_documents", "yes"),
+        ("return_blocks", 1),
+        ("raw_scores", {}),
+        ("model", 5),
+    ],
+)
+def test_options_of_a_wrong_type(name: str, value: Any) -> None:
+    with pytest.raises(RequestError, match=rf"^{name}: ") as caught:
+        read_options(Options, {name: value, "query": 5}, {"query"})
+    assert caught.value.status == 422
+
+
+@given(st.integers() | st.floats(allow_nan=False))
+def test_any_number_of_tokens_is_accepted(number: float) -> None:
+    assert read_options(Options, {"max_tokens_per_doc": number}, set()).max_tokens_per_doc == pytest.approx(float(number))
+
+
+def test_null_is_not_given() -> None:
+    options = read_options(Options, dict.fromkeys([*Options.model_fields, "unknown"]), set())
+    assert not options.model_dump(exclude_none=True)
+    assert unknown_fields(options) == []
+
+
+def test_unknown_fields_are_listed_short() -> None:
+    options = read_options(Options, {"x" * 1000: 1, "nothing": None, "top_n": 1}, set())
+    assert unknown_fields(options) == ["x" * 40]
+
+
+def test_an_id_may_do_for_a_text_where_there_is_a_store() -> None:
+    warnings: list[str] = []
+    given = ["a", {"id": 7}, {"id": "x", "text": "b"}, {"id": "y", "text": None, "title": "T", "url": None}]
+    read = read_documents({"documents": given}, "documents", LIMITS, warnings, by_id=True)
+    assert (read.texts, read.titles, read.ids) == (["a", "", "b", ""], [""] * 4, [None, 7, "x", "y"])
+    assert read.by_id.ids == {1: "7", 3: "y"}
+    assert warnings == ["documents: fields not used: title"]
+    with pytest.raises(RequestError, match=r"texts\[1\].text: is missing or null"):
+        read_documents({"texts": given}, "texts", LIMITS, [])

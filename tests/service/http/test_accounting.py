@@ -1,0 +1,159 @@
+"""Request ids on every answer, and the lines of the access log."""
+
+import json
+import logging
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from starlette.testclient import TestClient
+
+from service.app import create_app
+from service.ranking.ranker import Ranker
+from service.settings import LogFormat, Settings
+from service.telemetry.logs import formatter, with_request_id
+from tests.service.faults import wait_for
+from tests.service.keyed import bearing, keyed
+
+QUERY, TEXT = "confidential question", "confidential text about a river"
+REQUEST: dict[str, Any] = {"query": QUERY, "documents": [TEXT, "another " * 100]}
+
+
+class Lines(logging.Handler):
+    """The log as it would be written."""
+
+    def __init__(self, kind: LogFormat) -> None:
+        super().__init__()
+        self.setFormatter(formatter(kind))
+        self.addFilter(with_request_id)
+        self.written: list[str] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if not record.name.startswith("httpx"):  # the client of these tests, which logs what it asks
+            self.written.append(self.format(record))
+
+
+@pytest.fixture
+def lines(request: pytest.FixtureRequest) -> Iterator[list[str]]:
+    handler = Lines(getattr(request, "param", LogFormat.JSON))
+    root = logging.getLogger()
+    level = root.level
+    root.addHandler(handler)
+    root.setLevel(logging.DEBUG)
+    yield handler.written
+    root.removeHandler(handler)
+    root.setLevel(level)
+
+
+def logging_client(settings: Settings, ranker: Ranker, **more: object) -> TestClient:
+    app = create_app(keyed(settings, access_log=True, **more), ranker)
+    app.state.ranker = ranker
+    ranker.settings = app.state.settings
+    return TestClient(app, raise_server_exceptions=False)
+
+
+@pytest.fixture(autouse=True)
+def restored(ranker: Ranker) -> Iterator[None]:
+    before = ranker.settings
+    yield
+    ranker.settings = before
+
+
+ASKED = {
+    "an answer": ("POST", "/rerank", json.dumps(REQUEST).encode(), 200),
+    "an error": ("POST", "/rerank", b"{", 400),
+    "no such path": ("GET", "/nothing", b"", 404),
+    "no such method": ("GET", "/rerank", b"", 405),
+    "health": ("GET", "/health/live", b"", 200),
+    "the interface": ("GET", "/openapi.json", b"", 200),
+}
+
+
+@pytest.mark.parametrize(("method", "path", "body", "status"), ASKED.values(), ids=ASKED)
+def test_every_answer_has_an_id(client: TestClient, method: str, path: str, body: bytes, status: int) -> None:
+    response = client.request(method, path, content=body, headers={"x-request-id": "trace-7"})
+    assert (response.status_code, response.headers.get_list("x-request-id")) == (status, ["trace-7"])
+    made = [client.request(method, path, content=body).headers["x-request-id"] for _ in range(2)]
+    assert made[0] != made[1]
+    assert all(len(identity) == 32 for identity in made)
+
+
+def test_the_answers_id_ends_with_it_as_vllms_does(client: TestClient) -> None:
+    response = client.post("/rerank", json=REQUEST, headers={"x-request-id": "trace-7"})
+    assert response.json()["id"] == "rerank-trace-7"
+    response = client.post("/rerank", json=REQUEST)
+    assert response.json()["id"] == f"rerank-{response.headers['x-request-id']}"
+
+
+def test_a_denied_request_and_a_fault_of_ours_have_one_too(
+    settings: Settings, ranker: Ranker, monkeypatch: pytest.MonkeyPatch, lines: list[str]
+) -> None:
+    client = logging_client(settings, ranker)
+    assert client.post("/rerank", json=REQUEST, headers={"x-request-id": "t1"}).headers["x-request-id"] == "t1"
+
+    def on_fire(_: object) -> None:
+        raise ValueError("on fire")
+
+    monkeypatch.setattr("service.http.info.describe", on_fire)
+    response = client.get("/info", headers=bearing("ops") | {"x-request-id": "t2"})
+    assert (response.status_code, response.headers["x-request-id"]) == (500, "t2")
+    told = [json.loads(line) for line in lines]
+    assert [(one["request_id"], one["status"]) for one in told if one["logger"] == "service.access"] == [("t1", 401), ("t2", 500)]
+
+
+def access(lines: list[str]) -> dict[str, Any]:
+    (line,) = (line for line in lines if '"service.access"' in line)
+    told: dict[str, Any] = json.loads(line)
+    return told
+
+
+def test_a_line_says_what_became_of_a_request_and_nothing_that_it_says(
+    settings: Settings, ranker: Ranker, lines: list[str]
+) -> None:
+    client = logging_client(settings, ranker)
+    response = client.post("/rerank?q=confidential", json=REQUEST, headers=bearing("alice"))
+    told = access(lines)
+    assert (told["method"], told["path"], told["status"], told["dialect"], told["documents"], told["key"]) == (
+        "POST",
+        "/rerank",
+        200,
+        "native",
+        2,
+        "alice",
+    )
+    assert told["request_id"] == response.headers["x-request-id"]
+    assert set(told["stages_ms"]) == {"parse", "prepare", "queue", "model", "aggregate", "respond"}
+    assert told["duration_ms"] >= max(told["stages_ms"].values())
+    assert "confidential" not in "".join(lines)
+
+
+WRONG = {
+    "a field of a wrong type": {"query": QUERY, "documents": [TEXT, 7]},
+    "an unknown field": REQUEST | {"other": TEXT},
+    "an unknown id": REQUEST | {"documents": [{"id": TEXT}], "strict": True},
+    "TEI's shape": {"query": QUERY, "texts": [TEXT]},
+    "no time": REQUEST | {"deadline_ms": 0},
+}
+
+
+@pytest.mark.parametrize("request_", WRONG.values(), ids=WRONG)
+@pytest.mark.parametrize("lines", LogFormat, indirect=True)
+def test_no_request_is_quoted_in_the_log(settings: Settings, ranker: Ranker, lines: list[str], request_: dict[str, Any]) -> None:
+    client = logging_client(settings, ranker)
+    assert client.post("/rerank", json=request_, headers=bearing("alice")).status_code in (200, 422)
+    assert client.post("/rerank", content=json.dumps(request_)[:-2], headers=bearing("alice")).status_code == 400
+    assert len([line for line in lines if "service.access" in line]) == 2
+    assert "confidential" not in "".join(lines)
+
+
+def test_texts_are_logged_where_it_is_asked_for(settings: Settings, ranker: Ranker, lines: list[str]) -> None:
+    client = logging_client(settings, ranker, log_texts=True)
+    client.post("/rerank", json=REQUEST | {"documents": [TEXT, "x" * 1000, *["more"] * 20]}, headers=bearing("alice"))
+    told = access(lines)
+    assert told["query"] == QUERY
+    assert told["texts"] == [TEXT, "x" * 200, *["more"] * 8]
+
+
+def test_without_access_log_there_is_no_line(settings: Settings, client: TestClient, lines: list[str]) -> None:
+    wait_for(lambda: client.post("/rerank", json=REQUEST).status_code == 200)
+    assert not [line for line in lines if "service.access" in line]

@@ -1,0 +1,326 @@
+"""What happens to a request when the model fails, dies, or its client goes."""
+
+import asyncio
+import gzip
+import logging
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import orjson
+import pytest
+import zstandard
+from prometheus_client import CollectorRegistry
+from starlette.testclient import TestClient
+from starlette.types import Message
+
+from service.app import create_app
+from service.engine.instance import Graphs
+from service.ranking.ranker import Ranker
+from service.settings import Settings
+from service.store.opening import open_store
+from service.telemetry.metrics import TABLE
+from tests.service.faults import PATIENCE, Connection, Faulty, until, wait_for
+from tests.service.rankers import serving
+
+GOOD: dict[str, Any] = {"query": "river bridge", "documents": ["the river flooded the bridge", "a city"]}
+
+
+@pytest.fixture
+def ranker(settings: Settings, graphs: Graphs) -> Ranker:
+    return serving(settings, graphs)
+
+
+@pytest.fixture
+def client(settings: Settings, ranker: Ranker, faulty: Faulty) -> Iterator[TestClient]:
+    with TestClient(create_app(settings, ranker)) as client:
+        wait_for(lambda: ranker.engine.ready)
+        yield client
+        faulty.open.set()
+
+
+def requests(registry: CollectorRegistry, outcome: str, dialect: str = "native") -> float:
+    return registry.get_sample_value(TABLE["requests"].name, {"dialect": dialect, "outcome": outcome}) or 0.0
+
+
+def test_a_failing_batch_is_a_500_and_the_next_request_is_served(client: TestClient, faulty: Faulty, ranker: Ranker) -> None:
+    faulty.fault = RuntimeError("the device caught fire")
+    response = client.post("/rerank", json=GOOD)
+    assert (response.status_code, response.json()["error"]["type"]) == (500, "internal")
+    response = client.post("/rerank", json={"query": "q", "texts": ["a"]})
+    assert (response.status_code, response.json()["error_type"]) == (500, "Backend")
+    assert client.get("/health/ready").status_code == 200
+    faulty.fault = None
+    assert client.post("/rerank", json=GOOD).status_code == 200
+    registry = ranker.metrics.registry
+    assert [requests(registry, "failed"), requests(registry, "failed", "tei"), requests(registry, "ok")] == [1, 1, 1]
+
+
+def test_a_dead_thread_turns_health_red_and_answers_503(client: TestClient, faulty: Faulty, ranker: Ranker) -> None:
+    faulty.fault = SystemExit("ended")
+    assert client.post("/rerank", json=GOOD).status_code == 503
+    wait_for(lambda: not ranker.engine.alive)
+    for path in ("/health/live", "/health/ready"):
+        response = client.get(path)
+        assert (response.status_code, response.json()) == (503, {"status": "the model's thread is dead"})
+    assert "keyblock_ready 0.0" in client.get("/metrics").text
+    assert client.post("/rerank", json={"query": "q", "texts": ["a"]}).json()["error_type"] == "Unhealthy"
+    assert client.get("/info").status_code == 200
+
+
+def test_ready_only_after_the_warm_up(settings: Settings, ranker: Ranker, faulty: Faulty) -> None:
+    faulty.open.clear()
+    with TestClient(create_app(settings, ranker)) as client:
+        assert client.get("/health/live").json() == {"status": "live"}
+        assert client.get("/health/ready").json() == {"status": "warming up"}
+        assert client.get("/health/ready").status_code == 503
+        response = client.post("/rerank", json=GOOD)
+        assert (response.status_code, response.headers["retry-after"]) == (503, "1")
+        assert "warming up" in response.json()["message"]
+        faulty.open.set()
+        wait_for(lambda: ranker.engine.ready)
+        assert client.post("/rerank", json=GOOD).status_code == 200
+        assert client.get("/health/ready").json() == {"status": "ready"}
+
+
+def test_a_bug_in_preparation_is_a_500_without_its_words(
+    client: TestClient, ranker: Ranker, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def select(*_: object) -> None:
+        raise ValueError("secret of the inside")
+
+    with monkeypatch.context() as patch, caplog.at_level(logging.ERROR):
+        patch.setattr(ranker.models.default.bundle.pipeline, "select", select)
+        response = client.post("/rerank", json=GOOD)
+    assert response.status_code == 500
+    assert "secret" not in response.text
+    assert "secret of the inside" in caplog.text
+    assert client.post("/rerank", json=GOOD).status_code == 200
+
+
+def test_the_sequences_of_a_client_that_has_gone_are_dropped(settings: Settings, ranker: Ranker, faulty: Faulty) -> None:
+    app = create_app(settings, ranker)
+    connection = Connection({"query": "river", "documents": [f"river {n} " * 200 for n in range(64)]})
+
+    async def work() -> None:
+        async with app.router.lifespan_context(app):
+            async for _ in until(lambda: ranker.engine.ready):
+                pass
+            faulty.shapes.clear()
+            faulty.open.clear()
+            task = asyncio.create_task(app(connection.scope(), connection.receive, connection.send))
+            async for _ in until(lambda: ranker.engine._jobs and ranker.engine._jobs[0].n_waiting < 64):
+                pass
+            connection.gone.set()
+            async with asyncio.timeout(PATIENCE):
+                await task
+            faulty.open.set()
+            async for _ in until(lambda: not ranker.engine._jobs):
+                pass
+
+    asyncio.run(work())
+    assert len(faulty.shapes) == 1  # of eight: the one that was running
+    assert requests(ranker.metrics.registry, "cancelled") == 1
+    assert requests(ranker.metrics.registry, "ok") == 0
+
+
+def test_a_client_that_goes_while_its_documents_are_prepared(settings: Settings, ranker: Ranker, faulty: Faulty) -> None:
+    app = create_app(settings.model_copy(update={"max_documents": 1000}), ranker)
+    connection = Connection({"query": "river", "documents": [f"river {n}. " * 3000 for n in range(60)]})
+
+    async def work() -> None:
+        async with app.router.lifespan_context(app):
+            async for _ in until(lambda: ranker.engine.ready):
+                pass
+            connection.gone.set()
+            async with asyncio.timeout(PATIENCE):
+                await app(connection.scope(), connection.receive, connection.send)
+
+    asyncio.run(work())
+    assert requests(ranker.metrics.registry, "cancelled") == 1
+    assert ranker.metrics.registry.get_sample_value("keyblock_batches_total", {"model": "tiny", "outcome": "ok"}) == 0
+
+
+def test_a_deadline_is_kept_by_ordering_after_the_blocks(client: TestClient, faulty: Faulty, ranker: Ranker) -> None:
+    """The model hangs: what it has not scored is ordered by its blocks, and nothing waits for it."""
+    faulty.open.clear()
+    documents = ["a city", "the river flooded the bridge", ""]
+    answer = client.post("/rerank", json={"query": "river bridge", "documents": documents, "deadline_ms": 300}).json()
+    assert [(r["index"], r["scored_by"]) for r in answer["results"]] == [(1, "selector"), (0, "selector"), (2, "order")]
+    assert answer["meta"]["degraded"] is True
+    assert "deadline_ms: 2 of 3 documents are ordered by their blocks alone" in answer["meta"]["warnings"][1]
+    assert answer["meta"]["timings_ms"]["total"] < 1000 * PATIENCE / 10
+    faulty.open.set()
+    registry = ranker.metrics.registry
+    assert registry.get_sample_value("keyblock_degraded_total", {"how": "selector", "model": "tiny"}) == 1
+    assert requests(registry, "ok") == 1
+
+
+def test_no_time_at_all_keeps_the_order_given(client: TestClient) -> None:
+    answer = client.post("/rerank", json=GOOD | {"deadline_ms": 0}).json()
+    assert [(r["index"], r["scored_by"]) for r in answer["results"]] == [(0, "order"), (1, "order")]
+    assert "deadline_ms: 2 of 2 documents were not read and stay in the order given, last" in answer["meta"]["warnings"]
+
+
+def test_enough_time_changes_nothing(client: TestClient) -> None:
+    usual = client.post("/rerank", json=GOOD).json()
+    answer = client.post("/rerank", json=GOOD | {"deadline_ms": 60_000, "priority": 3}).json()
+    assert answer["results"] == usual["results"]
+    assert (answer["meta"]["degraded"], answer["meta"]["warnings"]) == (False, [])
+
+
+def test_whole_numbers_may_be_written_with_a_point(client: TestClient) -> None:
+    answer = client.post("/rerank", json=GOOD | {"top_n": 1.0, "priority": 2.0}).json()
+    assert len(answer["results"]) == 1
+
+
+@pytest.mark.parametrize("wrong", [{"deadline_ms": -1}, {"deadline_ms": "soon"}, {"priority": 1000}, {"priority": 0.5}])
+def test_a_deadline_or_priority_that_is_none(client: TestClient, wrong: dict[str, Any]) -> None:
+    response = client.post("/rerank", json=GOOD | wrong)
+    assert response.status_code == 422
+    assert response.json()["detail"][0]["loc"] == ["body", *wrong]
+
+
+def test_a_deadline_for_requests_that_name_none(settings: Settings, graphs: Graphs, faulty: Faulty) -> None:
+    hurried = settings.model_copy(update={"default_deadline_ms": 50})
+    ranker = serving(hurried, graphs)
+    with TestClient(create_app(hurried, ranker)) as client:
+        wait_for(lambda: ranker.engine.ready)
+        faulty.open.clear()
+        assert client.post("/rerank", json=GOOD).json()["meta"]["degraded"] is True
+        faulty.open.set()
+        assert client.post("/rerank", json=GOOD | {"deadline_ms": 60_000}).json()["meta"]["degraded"] is False
+
+
+def test_beyond_the_limits_requests_are_refused_unread_and_told_when_to_come_back(
+    settings: Settings, graphs: Graphs, faulty: Faulty
+) -> None:
+    full = settings.model_copy(update={"max_requests_in_flight": 1})
+    ranker = serving(full, graphs)
+    with TestClient(create_app(full, ranker)) as client, ThreadPoolExecutor(1) as pool:
+        wait_for(lambda: ranker.engine.ready)
+        faulty.open.clear()
+        first = pool.submit(client.post, "/rerank", json=GOOD)
+        wait_for(lambda: ranker.engine.backlog() > 0 or bool(ranker.engine._jobs))
+        response = client.post("/rerank", content=b"not even JSON")
+        assert (response.status_code, response.json()["error"]["type"]) == (429, "overloaded")
+        assert int(response.headers["retry-after"]) >= 1
+        assert 'keyblock_refused_total{why="requests"} 1.0' in client.get("/metrics").text
+        assert "keyblock_in_flight_requests 1.0" in client.get("/metrics").text
+        faulty.open.set()
+        assert first.result(PATIENCE).status_code == 200
+        assert client.post("/rerank", json=GOOD).status_code == 200
+        assert requests(ranker.metrics.registry, "refused") == 1
+
+
+@pytest.mark.parametrize("encoding", ["gzip", "zstd"])
+def test_compressed_bodies(client: TestClient, encoding: str) -> None:
+    body = orjson.dumps(GOOD)
+    packed = gzip.compress(body) if encoding == "gzip" else zstandard.ZstdCompressor().compress(body)
+    answer = client.post("/rerank", content=packed, headers={"content-encoding": encoding.upper()}).json()
+    assert answer["results"] == client.post("/rerank", json=GOOD).json()["results"]
+    response = client.post("/rerank", content=body, headers={"content-encoding": encoding})
+    assert (response.status_code, f"not {encoding}" in response.json()["message"]) == (400, True)
+
+
+def test_a_model_that_hangs_turns_health_red_until_it_answers(settings: Settings, graphs: Graphs, faulty: Faulty) -> None:
+    ranker = serving(settings, graphs)
+    ranker.engine._caps = ranker.engine._caps._replace(hung_after=0.05)
+    with TestClient(create_app(settings, ranker)) as client, ThreadPoolExecutor(1) as pool:
+        wait_for(lambda: ranker.engine.ready)
+        faulty.open.clear()
+        waiting = pool.submit(client.post, "/rerank", json=GOOD)
+        wait_for(lambda: ranker.engine.hung)
+        for path in ("/health/live", "/health/ready"):
+            assert client.get(path).json() == {"status": "the model's thread hangs"}
+        response = client.post("/rerank", json=GOOD)
+        assert (response.status_code, response.headers["retry-after"]) == (503, "10")
+        faulty.open.set()
+        assert waiting.result(PATIENCE).status_code == 200
+        assert client.get("/health/live").status_code == 200
+
+
+@pytest.mark.parametrize("path", ["/rerank", "/documents"])
+def test_what_is_not_done_when_the_service_ends_is_told(
+    settings: Settings, graphs: Graphs, faulty: Faulty, tmp_path: Path, path: str
+) -> None:
+    """It is cancelled once shutdown_seconds are over: a balancer may ask another replica then, and no fault is logged."""
+    ranker = serving(settings, graphs, open_store(settings.model_copy(update={"store": str(tmp_path / "store")})))
+    app = create_app(settings, ranker)
+    method, more = ("POST", False) if path == "/rerank" else ("PUT", True)
+    connection = Connection(GOOD, method, path, more=more)
+
+    async def work() -> None:
+        async with app.router.lifespan_context(app):
+            async for _ in until(lambda: ranker.engine.ready):
+                pass
+            faulty.open.clear()
+            exchange = asyncio.create_task(app(connection.scope(), connection.receive, connection.send))
+            async for _ in until(lambda: ranker.admission.load.requests == 1 and connection.taken):
+                pass
+            await asyncio.sleep(0.05)
+            exchange.cancel("timeout graceful shutdown exceeded")
+            faulty.open.set()
+            async with asyncio.timeout(PATIENCE):
+                await exchange
+
+    asyncio.run(work())
+    assert connection.sent[0]["status"] == 503
+    assert (b"retry-after", b"1") in connection.sent[0]["headers"]
+    assert b"the service is ending" in connection.sent[1]["body"]
+    assert ranker.admission.load.requests == 0
+
+
+def test_a_client_that_sends_too_slowly_loses_its_place(settings: Settings, graphs: Graphs) -> None:
+    hasty = settings.model_copy(update={"body_seconds": 0.05})
+    ranker = serving(hasty, graphs)
+    app = create_app(hasty, ranker)
+    connection = Connection(GOOD)
+    chunks = iter([{"type": "http.request", "body": b"{", "more_body": True}])
+
+    async def receive() -> Message:
+        chunk = next(chunks, None)
+        return chunk if chunk is not None else await connection.gone.wait()  # type: ignore[return-value]
+
+    async def work() -> None:
+        async with app.router.lifespan_context(app):
+            async for _ in until(lambda: ranker.engine.ready):
+                pass
+            async with asyncio.timeout(PATIENCE):
+                await app(connection.scope(), receive, connection.send)
+
+    asyncio.run(work())
+    assert connection.sent[0]["status"] == 408
+    assert (b"connection", b"close") in connection.sent[0]["headers"]
+    assert ranker.admission.load.requests == 0
+
+
+def test_a_declared_length_beyond_the_limit_holds_nobody_up(client: TestClient, ranker: Ranker, settings: Settings) -> None:
+    """It is refused before it has a place."""
+    seen: list[int] = []
+    enter = ranker.admission.enter
+    ranker.admission.enter = lambda n_bytes: (seen.append(n_bytes), enter(n_bytes))[1]  # type: ignore[method-assign]
+    response = client.post("/rerank", content=b"x" * (settings.max_body_bytes + 1))
+    assert (response.status_code, seen) == (413, [])
+    assert client.post("/rerank", json=GOOD).status_code == 200
+    assert len(seen) == 1
+
+
+def test_after_a_body_that_was_not_read_the_connection_ends(client: TestClient) -> None:
+    response = client.post("/rerank", content=b"{}", headers={"content-encoding": "br", "expect": "100-continue"})
+    assert (response.status_code, response.headers["connection"]) == (415, "close")
+    assert "connection" not in client.post("/rerank", content=b"{}", headers={"content-encoding": "br"}).headers
+
+
+def test_teis_clients_see_that_a_deadline_cost_something(settings: Settings, graphs: Graphs, faulty: Faulty) -> None:
+    hurried = settings.model_copy(update={"default_deadline_ms": 50})
+    ranker = serving(hurried, graphs)
+    with TestClient(create_app(hurried, ranker)) as client:
+        wait_for(lambda: ranker.engine.ready)
+        body = {"query": "river", "texts": ["the river", "a city"]}
+        faulty.open.clear()
+        response = client.post("/rerank", json=body)
+        faulty.open.set()
+        assert response.headers["x-degraded"] == "true"
+        assert max(result["score"] for result in response.json()) < 0.01, "nothing is known of their relevance"

@@ -1,0 +1,38 @@
+from starlette.testclient import TestClient
+
+from keyblock import __version__
+from keyblock.bundle import FORMAT_VERSION
+from keyblock.pipeline import PipelineConfig
+from service.ranking.ranker import Ranker
+from service.settings import Limits
+
+
+def test_info_says_what_is_served(client: TestClient, ranker: Ranker) -> None:
+    told = client.get("/info").json()
+    assert (told["version"], told["model"], told["format_version"], told["precision"]) == (
+        __version__,
+        "tiny",
+        FORMAT_VERSION,
+        "fp32",
+    )
+    assert told["provider"]["asked"] == told["provider"]["chosen"] == "cpu"
+    assert "asked for" in told["provider"]["why"]
+    assert (told["selector"]["name"], told["aggregator"], told["graphs"]) == (
+        "bm25",
+        {"name": "joint"},
+        {"ranker": {"precision": "fp32"}},
+    )
+    assert PipelineConfig.model_validate(told["pipeline"]) == ranker.models.default.bundle.manifest.pipeline
+    assert told["tokens_per_document"] == {"default": 128, "least": 64, "most": 256}
+    assert told["quality"] == {"dev": {"nDCG@10": 0.5}}
+    assert set(told["limits"]) == set(Limits.model_fields)
+    assert told["limits"]["max_documents"] == 64
+
+
+def test_info_names_no_path_of_the_machine(client: TestClient, ranker: Ranker) -> None:
+    assert str(ranker.models.default.bundle.path) not in client.get("/info").text
+
+
+def test_health(client: TestClient) -> None:
+    assert (client.get("/health/live").status_code, client.get("/health/live").json()) == (200, {"status": "live"})
+    assert (client.get("/health/ready").status_code, client.get("/health/ready").json()) == (200, {"status": "ready"})

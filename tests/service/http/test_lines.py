@@ -1,0 +1,97 @@
+import gzip
+import json
+from itertools import pairwise
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic import TypeAdapter, ValidationError
+
+from keyblock.wire import DocumentLine
+from service.errors import RequestError
+from service.http import lines
+from service.http.lines import Given, LineReader, Report, read_line
+from service.settings import Limits
+
+LIMITS = Limits(max_document_chars=50, max_body_bytes=300)
+TEXT = st.text(st.characters(codec=None), max_size=60)
+OBJECTS = st.fixed_dictionaries(
+    {"id": st.text(min_size=1, max_size=5) | st.integers(0, 99), "text": TEXT}, optional={"title": TEXT}
+)
+SCALARS = st.sampled_from([None, True, 0, 7, 1.5, -1, "", "text", [], {}])
+ANY_OBJECT = st.fixed_dictionaries({}, optional=dict.fromkeys(("id", "text", "title", "expires_in", "other"), SCALARS))
+LINES = st.lists(
+    OBJECTS.map(lambda value: json.dumps(value).encode()) | st.sampled_from([b"", b"  ", b"{", b"7", b"\xff", b"x" * 400]),
+    max_size=12,
+)
+
+
+def read(body: bytes, cuts: list[int], encoding: str = "identity") -> tuple[list[Given], Report]:
+    """All documents of a body that arrives in pieces."""
+    report = Report()
+    reader = LineReader(encoding, LIMITS, report)
+    found: list[Given] = []
+    bounds = [0, *sorted(cut % (len(body) + 1) for cut in cuts), len(body)]
+    for start, end in pairwise(bounds):
+        for batch in reader.feed(body[start:end]):
+            assert len(batch) <= lines.BATCH_DOCUMENTS
+            found += batch
+    return found + reader.end(), report
+
+
+@given(LINES, st.lists(st.integers(0, 5000), max_size=6), st.sampled_from([b"\n", b"\r\n"]), st.booleans())
+def test_how_a_body_arrives_makes_no_difference(body: list[bytes], cuts: list[int], end: bytes, ended: bool) -> None:
+    whole = end.join(body) + (end if ended else b"")
+    found, report = read(whole, cuts)
+    alone = [read(line, []) for line in body]
+    assert [document._replace(line=0) for document in found] == [d._replace(line=0) for got, _ in alone for d in got]
+    assert [wrong.line for wrong in report.wrong] == [n for n, (_, told) in enumerate(alone, 1) if told.failed]
+    assert report.failed == sum(told.failed for _, told in alone)
+    packed, _ = read(gzip.compress(whole), cuts, "gzip")
+    assert packed == found
+
+
+def test_batches_are_full_by_number_or_by_size(monkeypatch: pytest.MonkeyPatch) -> None:
+    body = b"".join(json.dumps({"id": n, "text": "x" * 20}).encode() + b"\n" for n in range(10))
+    monkeypatch.setattr(lines, "BATCH_DOCUMENTS", 4)
+    reader = LineReader("identity", LIMITS, Report())
+    assert [len(batch) for batch in reader.feed(body)] == [4, 4]
+    assert reader.held == 40
+    assert len(reader.end()) == 2
+    monkeypatch.setattr(lines, "BATCH_CHARS", 50)
+    reader = LineReader("identity", LIMITS, Report())
+    assert [len(batch) for batch in reader.feed(body)] == [3, 3, 3]
+
+
+@given(ANY_OBJECT | SCALARS)
+def test_accepts_what_the_model_declares(value: Any) -> None:
+    try:
+        declared = TypeAdapter(DocumentLine).validate_python(value, strict=True)
+    except ValidationError:
+        declared = None
+    if declared is None or declared.id == "":  # the model does not say how long an id is
+        with pytest.raises(RequestError):
+            read_line(value, 1, LIMITS)
+        return
+    expected = Given(1, str(declared.id), declared.text, declared.title or "", declared.expires_in)
+    assert read_line(value, 1, LIMITS) == expected
+
+
+def test_a_line_without_end_is_not_kept() -> None:
+    report = Report()
+    reader = LineReader("identity", LIMITS, report)
+    for _ in range(100):
+        assert list(reader.feed(b"x" * 100)) == []
+        assert reader.held <= 300
+    assert list(reader.feed(b'\n{"id": "a", "text": "b"}\n')) == []
+    assert [document.line for document in reader.end()] == [2]
+    assert [(wrong.line, wrong.message) for wrong in report.wrong] == [(1, "is longer than the limit of 300 bytes")]
+
+
+@pytest.mark.parametrize("line", [b"", b"7", b"x" * 301])
+def test_what_is_something_else_is_not_read_to_its_end(line: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lines, "MOST_VAIN", 50)
+    with pytest.raises(RequestError, match="more than 50 lines up to line 51 are wrong or blank: are these JSON lines"):
+        read((line + b"\n") * 100, [])
+    assert read((line + b"\n") * 50, [])[0] == []

@@ -1,0 +1,113 @@
+"""The admin port beside the main one, and what the process writes: both seen from outside."""
+
+import http.client
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from benchmarks.event_loop import free_port, wait_ready
+from service.http.listeners import ListenError, bind
+from tests.service.faults import PATIENCE
+from tests.service.keyed import ALL, bearing
+
+GOOD = json.dumps({"query": "confidential question", "documents": ["confidential text", "a city"]}).encode()
+PASSWORD = "hunter2"
+
+
+def ask(port: int, method: str, path: str, body: bytes | None = None, headers: dict[str, str] | None = None) -> tuple[int, str]:
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=PATIENCE)
+    try:
+        connection.request(method, path, body, headers or {})
+        response = connection.getresponse()
+        return response.status, response.read().decode()
+    finally:
+        connection.close()
+
+
+class Process:
+    """keyblock-serve with keys, an admin port, a store that is away, and JSON lines at the level of most."""
+
+    def __init__(self, bundle: Path, keys: Path) -> None:
+        self.port, self.admin_port = free_port(), free_port()
+        keys.write_text("\n".join(new.entry for new in ALL.values()))
+        flags = {"--port": self.port, "--admin-port": self.admin_port, "--bundle": bundle, "--api-keys-file": keys}
+        flags |= {"--provider": "cpu", "--log-format": "json", "--log-level": "debug"}
+        command = [sys.executable, "-m", "service.cli", "--access-log", *(str(part) for flag in flags.items() for part in flag)]
+        environment = os.environ | {"KEYBLOCK_STORE": f"redis://user:{PASSWORD}@127.0.0.1:1/0"}
+        self.process = subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True)
+
+    def stop(self) -> list[str]:
+        """The lines of its log."""
+        self.process.send_signal(signal.SIGTERM)
+        _, log = self.process.communicate(timeout=PATIENCE)
+        return log.splitlines()
+
+
+@pytest.fixture
+def served(bundle_path: Path, tmp_path: Path) -> Iterator[Process]:
+    served = Process(bundle_path, tmp_path / "keys.jsonl")
+    try:
+        wait_ready(served.port)
+        yield served
+    finally:
+        served.process.kill()
+        served.process.communicate()
+
+
+def test_metrics_move_to_the_admin_port_and_nothing_secret_is_written(served: Process) -> None:
+    shown = []
+    for port, method, path, name, status in (
+        (served.port, "POST", "/rerank", "alice", 200),
+        (served.port, "POST", "/rerank", "ops", 403),
+        (served.port, "POST", "/rerank", None, 401),
+        (served.port, "GET", "/info", "alice", 200),
+        (served.port, "GET", "/metrics", "ops", 404),
+        (served.port, "GET", "/documents/danube", "alice", 503),
+        (served.admin_port, "GET", "/metrics", None, 401),
+        (served.admin_port, "GET", "/metrics", "alice", 403),
+        (served.admin_port, "GET", "/metrics", "ops", 200),
+        (served.admin_port, "POST", "/rerank", "alice", 404),
+        (served.port, "POST", "/admin/reload", "ops", 404),
+        (served.admin_port, "POST", "/admin/reload", "alice", 403),
+        (served.admin_port, "POST", "/admin/reload", "ops", 200),
+        (served.admin_port, "GET", "/health/ready", None, 200),
+    ):
+        answered, text = ask(port, method, path, GOOD if method == "POST" else None, {} if name is None else bearing(name))
+        assert answered == status, (path, name, text)
+        shown.append(text)
+    lines = served.stop()
+    assert served.process.returncode == 0
+    told = [json.loads(line) for line in lines]
+    requests = [(one["path"], one["status"], one.get("key")) for one in told if one["logger"] == "service.access"]
+    assert ("/rerank", 200, "alice") in requests
+    assert ("/metrics", 200, "ops") in requests
+    for secret in (
+        PASSWORD,
+        "confidential",
+        *(part for new in ALL.values() for part in (new.secret, json.loads(new.entry)["sha256"])),
+    ):
+        assert secret not in "".join([*lines, *(text for text in shown)])
+
+
+def test_help_shows_no_secret_of_the_environment(tmp_path: Path) -> None:
+    secret = next(iter(ALL.values())).entry
+    environment = os.environ | {"KEYBLOCK_API_KEYS": secret, "KEYBLOCK_STORE": f"redis://:{PASSWORD}@localhost/0"}
+    command = [sys.executable, "-m", "service.cli", "--help"]
+    shown = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=PATIENCE, check=True)
+    assert "--api-keys" in shown.stdout
+    for part in (PASSWORD, json.loads(secret)["sha256"]):
+        assert part not in shown.stdout + shown.stderr
+
+
+def test_a_port_that_is_taken_is_told_in_a_line() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        with pytest.raises(ListenError, match=rf"cannot listen on 127\.0\.0\.1, port {port} \(.*in use\)"):
+            bind("127.0.0.1", port)

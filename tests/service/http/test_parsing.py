@@ -1,0 +1,145 @@
+import asyncio
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import orjson
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from starlette.requests import ClientDisconnect, Request
+from starlette.types import Message
+
+from service.errors import RequestError
+from service.http import parsing
+from service.http.parsing import check_head, decode, mend_surrogates, parse, read_body
+from service.settings import Limits
+
+LIMITS = Limits(max_body_bytes=1000)
+UNITS = st.lists(
+    st.sampled_from([r"\ud83d", r"\ude00", r"\uDBFF", r"\uDC00", r"\\", r"\n", r"\"", r"A", "a", "ud800", "é"]), max_size=30
+)
+
+
+@given(UNITS)
+def test_surrogates_are_mended_as_pythons_own_parser_reads_them(units: list[str]) -> None:
+    """The slow, obvious version: json.loads keeps lone surrogates, and each is then replaced."""
+    text = f'"{"".join(units)}"'
+    expected = "".join("\ufffd" if "\ud800" <= c <= "\udfff" else c for c in json.loads(text))
+    assert decode(memoryview(text.encode()), 0) == expected
+
+
+@given(UNITS, st.integers(1, 9))
+def test_windows_make_no_difference(units: list[str], window: int) -> None:
+    piece = memoryview(f'"{"".join(units)}"'.encode())
+    whole = mend_surrogates(piece)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(parsing, "_WINDOW", window)
+        assert mend_surrogates(piece) == whole
+
+
+def test_nothing_to_mend() -> None:
+    assert mend_surrogates(memoryview(rb'"\ud83d\ude00 \\ud800"')) is None
+
+
+@pytest.mark.parametrize(
+    ("body", "status", "problem"),
+    [
+        (b"", 400, r"\(byte 0\)"),
+        ('{"é": tru}'.encode(), 400, r"\(byte 7\)"),
+        (b'{"query": "\xff"}', 400, r"UTF-8 \(byte 11\)"),
+        (b"[]", 422, "not a list"),
+        (b"null", 422, "not null"),
+        (b'"text"', 422, "not a string"),
+        (b"7", 422, "not a number"),
+        (b"true", 422, "not a boolean"),
+        (b'{"a": NaN}', 400, "not JSON"),
+    ],
+)
+def test_bad_bodies(body: bytes, status: int, problem: str) -> None:
+    with pytest.raises(RequestError, match=problem) as caught:
+        parse(bytearray(body), LIMITS)
+    assert caught.value.status == status
+
+
+@pytest.mark.parametrize("large", [False, True])
+def test_large_and_small_bodies_read_alike(monkeypatch: pytest.MonkeyPatch, large: bool) -> None:
+    monkeypatch.setattr(parsing, "PIECEWISE_FROM", 0 if large else 1 << 40)
+    body = rb'{"query": "\ud800 q", "documents": ["a", {"text": "b \udc00"}, "\ud83d\ude00"], "top_n": 1}'
+    expected = {"query": "\ufffd q", "documents": ["a", {"text": "b \ufffd"}, "😀"], "top_n": 1}
+    assert parse(bytearray(body), LIMITS) == expected
+    assert parse(bytearray(b"\xef\xbb\xbf" + body), LIMITS) == expected
+    with pytest.raises(RequestError, match=r"byte 16\)"):
+        parse(bytearray(b'{"documents": ["\\x"]}'), LIMITS)
+
+
+def request(chunks: list[bytes], **headers: str) -> tuple[Request, Iterator[bytes]]:
+    """A request that arrives in chunks, and what of it has not been asked for."""
+    left = iter(chunks)
+
+    async def receive() -> Message:
+        assert left.__length_hint__(), "nothing more was going to come: a server would wait here for the client to go"
+        return {"type": "http.request", "body": next(left), "more_body": bool(left.__length_hint__())}
+
+    raw = [(name.replace("_", "-").encode(), value.encode()) for name, value in headers.items()]
+    return Request({"type": "http", "method": "POST", "headers": raw}, receive), left
+
+
+async def head_and_body(arriving: Request) -> bytearray:
+    await check_head(arriving, LIMITS)
+    return await read_body(arriving, LIMITS)
+
+
+def read(*chunks: bytes, **headers: str) -> tuple[Any, int]:
+    """The body or the error, and how many chunks were left unread."""
+    arriving, left = request(list(chunks), **headers)
+    try:
+        outcome: Any = asyncio.run(head_and_body(arriving))
+    except RequestError as error:
+        outcome = error
+    return outcome, len(list(left))
+
+
+def test_body_is_put_together() -> None:
+    assert read(b'{"a"', b": 1}") == (b'{"a": 1}', 0)
+
+
+def test_declared_length_over_the_limit_is_refused_and_the_body_thrown_away() -> None:
+    error, left = read(b"x" * 600, b"x" * 600, content_length="1200")
+    assert (error.status, left) == (413, 0)
+    assert "1000 bytes" in error.message
+
+
+def test_a_client_that_asks_first_sends_nothing() -> None:
+    error, left = read(b"x" * 600, b"x" * 600, content_length="1200", expect="100-continue")
+    assert (error.status, left) == (413, 2)
+
+
+def test_undeclared_length_is_refused_on_the_way() -> None:
+    error, left = read(*[b"x" * 300] * 6)
+    assert (error.status, left) == (413, 0)
+
+
+def test_nothing_is_waited_for_when_the_last_chunk_is_one_too_many() -> None:
+    error, left = read(b"x" * 600, b"x" * 600)
+    assert (error.status, left) == (413, 0)
+
+
+def test_a_client_that_goes_on_the_way() -> None:
+    async def receive() -> Message:
+        return {"type": "http.disconnect"}
+
+    with pytest.raises(ClientDisconnect):
+        asyncio.run(read_body(Request({"type": "http", "method": "POST", "headers": []}, receive), LIMITS))
+
+
+def test_what_is_thrown_away_is_bounded() -> None:
+    error, left = read(*[b"x" * 300] * 100)
+    assert error.status == 413
+    assert left > 70
+
+
+def test_another_encoding_is_refused_in_words() -> None:
+    error, _ = read(b"\x1f\x8b", content_encoding="br")
+    assert (error.status, "'br' is not supported: send gzip, zstd" in error.message) == (415, True)
+    assert orjson.loads(read(b"{}", content_encoding="identity")[0]) == {}

@@ -1,0 +1,92 @@
+import gzip
+import zlib
+
+import pytest
+import zstandard
+from hypothesis import given
+from hypothesis import strategies as st
+
+from service.errors import RequestError
+from service.http.unpacking import MOST_MEMBERS, Unpacking, known, unpack
+
+LIMIT = 1000
+ENCODINGS = ["gzip", "x-gzip", "zstd"]
+
+
+def packed(content: bytes, encoding: str) -> bytearray:
+    return bytearray(zstandard.ZstdCompressor().compress(content) if encoding == "zstd" else gzip.compress(content))
+
+
+@given(st.binary(max_size=LIMIT), st.sampled_from([*ENCODINGS, "identity"]))
+def test_what_was_packed_is_unpacked(content: bytes, encoding: str) -> None:
+    body = bytearray(content) if encoding == "identity" else packed(content, encoding)
+    assert unpack(body, encoding, LIMIT) == content
+    assert known(encoding)
+
+
+def test_several_members_or_frames_follow_each_other() -> None:
+    for encoding in ENCODINGS:
+        assert unpack(packed(b"ab", encoding) + packed(b"cd", encoding), encoding, LIMIT) == b"abcd"
+    assert unpack(packed(b"ab", "gzip") + b"\0\0", "gzip", LIMIT) == b"ab"
+
+
+@pytest.mark.parametrize("encoding", ENCODINGS)
+def test_a_bomb_stops_at_the_limit(encoding: str) -> None:
+    for content in (b"x" * (LIMIT + 1), b"x" * 50_000_000):
+        with pytest.raises(RequestError, match="unpacks to more than the limit of 1000 bytes") as caught:
+            unpack(packed(content, encoding), encoding, LIMIT)
+        assert caught.value.status == 413
+    with pytest.raises(RequestError, match="more than the limit"):
+        unpack(packed(b"x" * LIMIT, encoding) + packed(b"x", encoding), encoding, LIMIT)
+
+
+@pytest.mark.parametrize("encoding", ENCODINGS)
+def test_what_is_not_of_the_encoding(encoding: str) -> None:
+    with pytest.raises(RequestError, match=f"the body is not {encoding}, which its content-encoding says: ") as caught:
+        unpack(bytearray(b'{"query": "plain"}'), encoding, LIMIT)
+    assert caught.value.status == 400
+
+
+def test_a_gzip_that_ends_too_early_or_has_countless_members() -> None:
+    with pytest.raises(RequestError, match="ends too early"):
+        unpack(packed(b"river" * 100, "gzip")[:-9], "gzip", LIMIT)
+    with pytest.raises(RequestError, match="ends too early"):
+        unpack(packed(bytes(range(256)), "zstd")[:-9], "zstd", LIMIT)
+    with pytest.raises(RequestError, match=f"more than {MOST_MEMBERS} members"):
+        unpack(packed(b"", "gzip") * (MOST_MEMBERS + 1), "gzip", LIMIT)
+    assert zlib.decompress(packed(b"", "gzip"), wbits=31) == b""
+
+
+def test_others_are_not_known() -> None:
+    assert not known("br")
+    assert not known("")
+
+
+def in_pieces(body: bytes, encoding: str, size: int) -> bytes:
+    unpacking = Unpacking(encoding)
+    found = b"".join(out for start in range(0, len(body), size) for out in unpacking.feed(body[start : start + size]))
+    unpacking.end()
+    return found
+
+
+@given(st.lists(st.binary(max_size=3000), max_size=4), st.sampled_from([*ENCODINGS, "identity"]), st.integers(1, 5000))
+def test_a_stream_is_unpacked_whatever_its_pieces(contents: list[bytes], encoding: str, size: int) -> None:
+    body = b"".join(content if encoding == "identity" else bytes(packed(content, encoding)) for content in contents)
+    assert in_pieces(body, encoding, size) == b"".join(contents)
+
+
+@pytest.mark.parametrize("encoding", ENCODINGS)
+def test_a_stream_that_is_cut_or_something_else_is_refused(encoding: str) -> None:
+    body = bytes(packed(b"river" * 10_000, encoding))
+    with pytest.raises(RequestError, match=f"not {encoding}, which its content-encoding says: it ends too early"):
+        in_pieces(body[:-5], encoding, 100)
+    with pytest.raises(RequestError, match=f"not {encoding}, which"):
+        in_pieces(b'{"id": "plain"}', encoding, 100)
+
+
+@pytest.mark.parametrize("encoding", ENCODINGS)
+def test_a_bomb_in_a_stream_comes_in_pieces_of_bounded_size(encoding: str) -> None:
+    body = bytes(packed(bytes(50_000_000), encoding))
+    sizes = [len(piece) for piece in Unpacking(encoding).feed(body)]
+    assert sum(sizes) == 50_000_000
+    assert max(sizes) <= 9 << 20

@@ -1,0 +1,170 @@
+import hashlib
+import hmac
+import json
+from pathlib import Path
+
+import pytest
+from pydantic import SecretStr
+
+from service.errors import RequestError
+from service.keys.keys import Key, Keyring, KeysError, Scope, load_keys, make, read_keys, told
+from service.settings import Settings
+
+SEARCH, SHOP, OPS = make("search", ["rank", "documents"]), make("shop", ["rank"], "shelf"), make("ops", ["admin", "metrics"])
+ENTRIES = "\n".join(new.entry for new in (SEARCH, SHOP, OPS))
+
+
+@pytest.fixture
+def keyring() -> Keyring:
+    return Keyring(list(read_keys(ENTRIES, "here")))
+
+
+def test_a_key_is_random_and_its_entry_holds_its_hash_alone() -> None:
+    assert SEARCH.secret != make("search", ["rank", "documents"]).secret
+    assert len(SEARCH.secret) >= 43  # 256 bits
+    assert SEARCH.secret not in SEARCH.entry
+    told = json.loads(SEARCH.entry)
+    assert told == {
+        "name": "search",
+        "sha256": hashlib.sha256(SEARCH.secret.encode()).hexdigest(),
+        "scopes": ["documents", "rank"],
+    }
+
+
+@pytest.mark.parametrize("header", ["Bearer {}", "bearer {}", "BEARER  {} ", "{}"])
+def test_a_key_is_taken_with_bearer_before_it_or_bare(keyring: Keyring, header: str) -> None:
+    assert keyring.admit(header.format(SEARCH.secret), Scope.RANK).name == "search"
+
+
+@pytest.mark.parametrize(
+    "header",
+    [None, "", "Bearer", "Bearer ", "any", "Bearer any", f"Basic {SEARCH.secret}", f"Bearer {SEARCH.secret}x", "Bearer \xe9\xff"],
+)
+def test_whatever_is_no_key_is_401_and_not_repeated(keyring: Keyring, header: str | None) -> None:
+    with pytest.raises(RequestError) as caught:
+        keyring.admit(header, Scope.RANK)
+    assert caught.value.status == 401
+    assert "any" not in caught.value.message.replace("any ", "")
+    assert SEARCH.secret not in caught.value.message
+
+
+def test_the_hash_is_no_key(keyring: Keyring) -> None:
+    """Who reads the configuration can ask for nothing."""
+    with pytest.raises(RequestError) as caught:
+        keyring.admit(f"Bearer {keyring.keys[0].sha256}", None)
+    assert caught.value.status == 401
+
+
+def test_a_scope_that_the_key_has_not_is_403_and_named(keyring: Keyring) -> None:
+    for scope, secret in ((Scope.DOCUMENTS, SHOP.secret), (Scope.RANK, OPS.secret), (Scope.ADMIN, SEARCH.secret)):
+        with pytest.raises(RequestError) as caught:
+            keyring.admit(f"Bearer {secret}", scope)
+        assert caught.value.status == 403
+        assert f"'{scope}'" in caught.value.message
+    assert keyring.admit(OPS.secret, None).name == "ops"
+
+
+def test_a_key_of_other_bytes_than_ascii_is_hashed_as_it_is_sent() -> None:
+    entry = {"name": "odd", "sha256": hashlib.sha256("schlüssel".encode()).hexdigest(), "scopes": ["rank"]}
+    sent = "schlüssel".encode().decode("latin-1")  # as headers are read
+    assert Keyring([Key.model_validate(entry)]).admit(sent, Scope.RANK).name == "odd"
+
+
+def test_every_hash_is_compared_in_constant_time(keyring: Keyring, monkeypatch: pytest.MonkeyPatch) -> None:
+    compared: list[bytes] = []
+    compare = hmac.compare_digest
+    monkeypatch.setattr(hmac, "compare_digest", lambda a, b: (compared.append(b), compare(a, b))[1])
+    for secret in (SEARCH.secret, OPS.secret, "none"):
+        compared.clear()
+        keyring.find(secret.encode())
+        assert len(compared) == len(keyring.keys)
+
+
+def test_the_namespace_is_the_name_unless_the_key_names_one(keyring: Keyring) -> None:
+    assert [key.owns for key in keyring.keys] == ["search", "shelf", "ops"]
+
+
+def test_lines_with_comments_and_a_json_list_say_the_same() -> None:
+    lines = list(read_keys(f"# of the shop\n\n{ENTRIES}\r\n", "here"))
+    listed = json.dumps([json.loads(entry) for entry in ENTRIES.splitlines()], indent=1)
+    assert lines == list(read_keys(listed, "here"))
+    assert [key.name for key in lines] == ["search", "shop", "ops"]
+
+
+GOOD = json.loads(SEARCH.entry)
+WRONG = {
+    "not JSON": (f"{SEARCH.secret}", "here, line 1: is not JSON"),
+    "a list that is cut": ("[{", "here: is not JSON"),
+    "no object": ("7", "here, line 1: "),
+    "a name with a colon": (json.dumps(GOOD | {"name": "a:b"}), "here, line 1: name: "),
+    "a namespace with a colon": (json.dumps(GOOD | {"namespace": "a:b"}), "here, line 1: namespace: "),
+    "a long name": (json.dumps(GOOD | {"name": "a" * 65}), "here, line 1: name: "),
+    "the key in place of its hash": (json.dumps(GOOD | {"sha256": SEARCH.secret}), "here, line 1: sha256: "),
+    "the hash of nothing": (json.dumps(GOOD | {"sha256": hashlib.sha256().hexdigest()}), "here, line 1: sha256: "),
+    "an unknown scope": (SHOP.entry + "\n" + json.dumps(GOOD | {"scopes": ["all"]}), "here, line 2: scopes.0: "),
+    "no scope": (json.dumps(GOOD | {"scopes": []}), "here, line 1: scopes: "),
+    "an unknown field": (json.dumps([GOOD, GOOD | {"key": SEARCH.secret}]), "here, entry 2: key: "),
+}
+
+
+@pytest.mark.parametrize(("text", "told"), WRONG.values(), ids=WRONG)
+def test_what_is_wrong_is_told_in_a_line_that_repeats_no_key(text: str, told: str) -> None:
+    with pytest.raises(KeysError) as caught:
+        list(read_keys(text, "here"))
+    message = str(caught.value)
+    assert message.startswith(told)
+    assert "\n" not in message
+    assert SEARCH.secret not in message
+
+
+@pytest.mark.parametrize(
+    ("keys", "told"),
+    [
+        ([], "holds no keys"),
+        ([GOOD, GOOD | {"sha256": "0" * 64}], "two entries have the name 'search'"),
+        ([GOOD, GOOD | {"name": "b", "sha256": GOOD["sha256"].upper()}], "two entries have the sha256 of the same key"),
+    ],
+)
+def test_keys_that_cannot_be_told_apart_are_refused(keys: list[object], told: str) -> None:
+    with pytest.raises(KeysError, match=told):
+        Keyring([Key.model_validate(key) for key in keys])
+
+
+def test_keys_come_from_a_setting_and_from_a_file(tmp_path: Path) -> None:
+    file = tmp_path / "keys.jsonl"
+    file.write_text(f"\ufeff{SHOP.entry}\r\n\r\n{OPS.entry}\r\n", "utf-8")  # as an editor on Windows leaves it
+    assert load_keys(Settings()) is None
+    keyring = load_keys(Settings(api_keys=SecretStr(SEARCH.entry), api_keys_file=file))
+    assert keyring is not None
+    assert [key.name for key in keyring.keys] == ["search", "shop", "ops"]
+
+
+@pytest.mark.parametrize("content", ["", "\n# all of them have left\n"])
+def test_a_file_without_keys_opens_nothing(tmp_path: Path, content: str) -> None:
+    file = tmp_path / "keys.jsonl"
+    file.write_text(content)
+    with pytest.raises(KeysError, match=r"keys\.jsonl: holds no keys"):
+        load_keys(Settings(api_keys_file=file))
+    with pytest.raises(KeysError, match="api_keys: holds no keys"):
+        load_keys(Settings(api_keys=SecretStr(" ")))
+
+
+def test_a_file_that_cannot_be_read(tmp_path: Path) -> None:
+    for path in (tmp_path / "none", tmp_path):
+        with pytest.raises(KeysError, match="cannot be read as a file of API keys"):
+            load_keys(Settings(api_keys_file=path))
+    (tmp_path / "bytes").write_bytes(b"\xff\xfe")
+    with pytest.raises(KeysError, match="not UTF-8"):
+        load_keys(Settings(api_keys_file=tmp_path / "bytes"))
+
+
+def test_the_log_is_told_who_may_ask(keyring: Keyring) -> None:
+    assert told(None).startswith("no API keys")
+    assert told(keyring) == "API keys: search (documents, rank), shop (rank), ops (admin, metrics)"
+
+
+def test_keys_are_in_no_repr() -> None:
+    settings = Settings(api_keys=SecretStr(SEARCH.entry), store="redis://user:hunter2@example/0")
+    shown = f"{settings!r} {settings} {list(read_keys(ENTRIES, 'here'))!r}"
+    assert GOOD["sha256"] not in shown
+    assert "hunter2" not in shown

@@ -1,0 +1,22 @@
+from starlette.requests import Request
+
+from service.keys.keys import read_keys
+from service.keys.namespaces import namespace_of
+from service.store.base import DEFAULT_NAMESPACE
+from service.telemetry.account import account_of
+from tests.service.keyed import ALL
+
+
+def test_without_keys_there_is_one_and_it_has_no_colon() -> None:
+    request = Request({"type": "http", "method": "PUT", "headers": [(b"authorization", b"Bearer somebody")]})
+    assert namespace_of(request) == DEFAULT_NAMESPACE
+    assert ":" not in DEFAULT_NAMESPACE
+
+
+def test_it_is_the_keys_own_or_the_one_that_the_key_names() -> None:
+    found = {}
+    for name in ("alice", "bob", "reader"):
+        request = Request({"type": "http", "method": "PUT", "headers": []})
+        (account_of(request).key,) = read_keys(ALL[name].entry, "here")
+        found[name] = namespace_of(request)
+    assert found == {"alice": "alice", "bob": "bob", "reader": "alice"}

@@ -1,0 +1,140 @@
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from service.errors import RequestError
+from service.ranking.admission import Admission, Load, Place
+from service.settings import Limits
+from service.telemetry.metrics import Metrics
+
+
+def admission(queued: float = 0.0, **limits: int) -> Admission:
+    """With so many seconds of work that the model has of one other request."""
+    return Admission(Limits(**limits), lambda own: min(queued, own), Metrics())
+
+
+def refused(work: Admission, why: str) -> float:
+    return work._metrics.registry.get_sample_value("keyblock_refused_total", {"why": why}) or 0.0
+
+
+def test_what_is_in_flight_is_counted_until_it_is_left() -> None:
+    work = admission()
+    with work.enter(100) as first:
+        first.holds(250)
+        first.reads(7, 9.0, hurried=False)
+        with work.enter(10) as second:
+            second.reads(1, 0.05, hurried=True)
+            assert work.load == Load(2, 8, 260)
+            assert work.wait_seconds() == pytest.approx(9.05)
+            first.queued()
+            assert work.wait_seconds() == pytest.approx(0.05)
+    assert work.load == Load()
+    assert work.wait_seconds() == 0
+
+
+@given(st.lists(st.tuples(st.integers(0, 10**6), st.integers(1, 2000), st.booleans()), max_size=20), st.randoms())
+def test_nothing_is_left_of_what_has_gone(requests: list[tuple[int, int, bool]], random: object) -> None:
+    work = admission(max_wait_ms=10**9, max_backlog_ms=10**9)
+    places: list[Place] = []
+    for n_bytes, n_documents, queued in requests:
+        place = work.enter(n_bytes)
+        place.reads(n_documents, 3.0 * n_documents, hurried=False)
+        if queued:
+            place.queued()
+        places.append(place)
+    random.shuffle(places)  # type: ignore[attr-defined]
+    for place in places:
+        place.__exit__(None, None, None)
+    assert work.load == Load()
+    assert work.wait_seconds() == 0
+
+
+@pytest.mark.parametrize(
+    ("limits", "why", "told", "seconds"),
+    [
+        ({"max_requests_in_flight": 1}, "requests", "1 requests are in flight, which is the limit", 2),
+        ({"max_bytes_in_flight": 150}, "bytes", "requests in flight hold 100 bytes, and the limit is 150", 2),
+        ({"max_wait_ms": 1000}, "wait", "it would wait 1.5 s for others, and the limit is 1 s", 1),
+        ({"max_backlog_ms": 2500}, "wait", "3.0 s of work are waiting, and the limit is 2.5 s", 1),
+    ],
+)
+def test_one_too_many_is_refused_and_let_in_later(limits: dict[str, int], why: str, told: str, seconds: int) -> None:
+    """The first is of 100 bytes and 3 s; the next is half of it, and takes turns with it."""
+    work = admission(**limits)
+    with work.enter(100) as place:
+        place.reads(10, 3.0, hurried=False)
+        with pytest.raises(RequestError, match=told) as caught:
+            work.enter(51 if why == "bytes" else 50)
+        assert (caught.value.status, caught.value.retry_after) == (429, seconds)
+        assert refused(work, why) == 1
+        assert work.load.requests == 1
+    with work.enter(51):
+        assert work.load.requests == 1
+
+
+def test_a_small_request_is_let_in_beside_a_huge_one() -> None:
+    work = admission(queued=1e3, max_wait_ms=10_000, max_backlog_ms=10**9)
+    with work.enter(400_000) as huge, pytest.raises(RequestError, match=r"it would wait 100\.0 s for others"):
+        huge.reads(1000, 100.0, hurried=False)
+    with work.enter(4_000) as small:
+        small.reads(10, 1.0, hurried=False)
+        assert work.wait_seconds(1) == pytest.approx(1 + 1)  # of the model's, and of its own that is not there yet
+    with work.enter(0) as hurried:  # a length that was not declared
+        hurried.reads(1000, 100.0, hurried=True)
+        assert work.load.documents == 1000
+
+
+def test_the_requests_of_a_slow_model_do_not_refuse_those_of_a_fast_one() -> None:
+    """All have 100 bytes and 50 tokens; the slow model takes 1 s for a token, the fast one 1 ms; much waits for the slow one."""
+    work = Admission(Limits(max_backlog_ms=10**6), lambda own: min(40.0, own), Metrics(), lambda: 0.001)
+    with work.enter(100) as slow:
+        slow.reads(10, 50.0, hurried=True, pace=1.0)
+        with work.enter(100) as fast:
+            fast.reads(10, 0.05, hurried=False, pace=0.001)
+        with work.enter(100) as another, pytest.raises(RequestError, match="it would wait 90"):
+            another.reads(10, 50.0, hurried=False, pace=1.0)
+
+
+def test_documents_are_counted_once_they_are_known() -> None:
+    work = admission(max_documents_in_flight=10)
+    with work.enter(1) as first:
+        first.reads(8, 0.0, hurried=False)
+        with pytest.raises(RequestError, match="hold 8 documents, and the limit is 10") as caught, work.enter(1) as second:
+            second.reads(3, 0.0, hurried=True)
+        assert caught.value.retry_after == 1
+        assert work.load == Load(1, 8, 1)
+        with work.enter(1) as third:
+            third.reads(2, 0.0, hurried=False)
+            assert work.load.documents == 10
+
+
+def test_a_request_alone_may_be_larger_than_what_may_be_in_flight() -> None:
+    work = admission(max_documents_in_flight=10, max_bytes_in_flight=10)
+    with work.enter(1000) as place:
+        place.reads(1000, 1.0, hurried=False)
+        assert work.load == Load(1, 1000, 1000)
+
+
+def test_a_body_that_grows_beyond_the_room_is_refused() -> None:
+    work = admission(max_bytes_in_flight=100)
+    with work.enter(40) as first, work.enter(0) as second:
+        second.holds(60)
+        with pytest.raises(RequestError, match="requests in flight hold 100 bytes, and the limit is 100"):
+            second.holds(61)
+        second.holds(10)  # what it held, it holds
+        assert work.load.bytes == 100
+        first.holds(40)
+    with work.enter(500) as alone:
+        alone.holds(5000)
+        assert work.load.bytes == 5000
+
+
+def test_requests_by_id_do_not_say_how_long_a_text_takes() -> None:
+    work = admission(queued=1e7, max_wait_ms=1000, max_backlog_ms=10**12)
+    with work.enter(1_000_000) as by_text:
+        by_text.reads(10, 0.5, hurried=True)
+    for _ in range(50):
+        with work.enter(100) as by_id:
+            by_id.reads(1000, 1000.0, hurried=True, by_text=False)
+    with work.enter(1_000_000):
+        assert refused(work, "wait") == 0

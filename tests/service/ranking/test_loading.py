@@ -1,0 +1,78 @@
+import logging
+import shutil
+from pathlib import Path
+
+import pytest
+
+from keyblock.bundle import BundleError
+from keyblock.runtime.providers import Precision, Provider
+from service.ranking.loading import find_bundles, open_bundle, read_bundles
+from service.settings import Settings
+from tests.service.rankers import another
+
+
+@pytest.fixture
+def folder(bundle_path: Path, tmp_path: Path) -> Path:
+    """A directory of bundles, with what lies beside them."""
+    for name in ("zebra", "default", "apple"):
+        another(bundle_path, tmp_path / "models" / name, name)
+    shutil.copytree(bundle_path, tmp_path / "models" / ".half.partial")
+    (tmp_path / "models" / "notes").mkdir()
+    (tmp_path / "models" / "README").write_text("about them")
+    return tmp_path / "models"
+
+
+def names(paths: list[Path]) -> list[str]:
+    return [path.name for path in paths]
+
+
+def test_of_a_directory_of_bundles_the_one_called_default_is_the_first(folder: Path, caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.WARNING):
+        assert names(find_bundles([folder])) == ["default", "apple", "zebra"]
+    assert caplog.messages == [f"{folder / 'notes'}: holds no bundle.json, so it is not served"]
+
+
+def test_paths_keep_their_order(folder: Path, bundle_path: Path) -> None:
+    assert find_bundles([folder / "zebra", bundle_path, folder / "apple"]) == [folder / "zebra", bundle_path, folder / "apple"]
+    assert names(find_bundles([bundle_path, folder])) == ["tiny", "default", "apple", "zebra"]
+    assert find_bundles([Path("no/such"), folder / "notes"]) == [Path("no/such"), folder / "notes"], "to load them tells"
+
+
+def test_every_bundle_is_read(settings: Settings, folder: Path) -> None:
+    bundles = read_bundles(settings.model_copy(update={"bundle": (folder,)}))
+    assert [bundle.manifest.name for bundle in bundles] == ["default", "apple", "zebra"]
+
+
+def test_two_of_one_name_are_refused_in_one_line(settings: Settings, folder: Path, bundle_path: Path) -> None:
+    another(bundle_path, folder / "b", "apple")
+    with pytest.raises(BundleError) as caught:
+        read_bundles(settings.model_copy(update={"bundle": (folder,)}))
+    assert str(caught.value) == (
+        f"{folder / 'b'}: its model is called 'apple', as is that of {folder / 'apple'}; change 'name' in a bundle.json"
+    )
+
+
+def test_a_name_may_be_changed_by_hand(settings: Settings, folder: Path) -> None:
+    manifest = folder / "apple" / "bundle.json"
+    manifest.write_text(manifest.read_text().replace('"name": "apple"', '"name": "pear"', 1))
+    (bundle,) = read_bundles(settings.model_copy(update={"bundle": (folder / "apple",)}))
+    assert bundle.manifest.name == "pear"
+
+
+@pytest.mark.parametrize("wrong", ["missing", "empty", "garbage"])
+def test_one_bad_bundle_among_good_ones_is_refused(settings: Settings, folder: Path, wrong: str) -> None:
+    paths = (folder / "default", folder / wrong)
+    if wrong != "missing":
+        (folder / wrong).mkdir()
+    if wrong == "garbage":
+        (folder / wrong / "bundle.json").write_bytes(b"\x00garbage")
+    with pytest.raises(BundleError, match=str(folder / wrong)) as caught:
+        read_bundles(settings.model_copy(update={"bundle": paths}))
+    assert "\n" not in str(caught.value)
+
+
+def test_opened_graphs_are_those_of_the_choice(settings: Settings, bundle_path: Path) -> None:
+    (bundle,) = read_bundles(settings)
+    opened = open_bundle(bundle, settings)
+    assert (opened.choice.provider, opened.choice.precision) == (Provider.CPU, Precision.FP32)
+    assert (opened.graphs.selector, opened.graphs.combine) == (None, None)

@@ -1,0 +1,178 @@
+"""Several bundles in one service: which of them answers, and that each answers as if it were alone."""
+
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from starlette.testclient import TestClient
+
+from keyblock.bundle import load_bundle
+from keyblock.runtime.model import GraphModel
+from keyblock.runtime.providers import Precision, Provider
+from keyblock.scoring import score_documents
+from service.app import create_app
+from service.settings import Settings
+from tests.service.faults import wait_for
+from tests.service.rankers import another
+
+QUERY = "which river flooded the old bridge"
+TEXTS = [f"Number {n}. " + "The river flooded the stone bridge. " * (n % 9) + "A city. " * n for n in range(30)]
+DEFAULT = Path(__file__).parents[3] / "models" / "default"
+
+
+@pytest.fixture(scope="module")
+def paths(bundle_path: Path, bundle_of: Callable[[str], Path], tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """The embedded bundle, one that cuts the same text otherwise, and three of other graphs, one of them of three graphs."""
+    window = {"name": "window", "block_tokens": 30, "stride": 20}
+    place = tmp_path_factory.mktemp("models") / "windows"
+    return {
+        "keyb-bm25-minilm-l6": DEFAULT,
+        "windows": another(DEFAULT, place, "windows", segmenter=window),
+        "tiny": bundle_path,
+        "parade by binb2": bundle_of("parade by binb2"),
+        "maxp": bundle_of("maxp"),
+    }
+
+
+def started(settings: Settings, *paths: Path, **changes: Any) -> TestClient:
+    return TestClient(create_app(settings.model_copy(update={"bundle": paths, **changes})))
+
+
+def wait_ready(client: TestClient) -> None:
+    wait_for(lambda: client.get("/health/ready").status_code == 200)
+
+
+@pytest.fixture(scope="module")
+def client(settings: Settings, paths: dict[str, Path]) -> Iterator[TestClient]:
+    with started(settings, *paths.values(), cache_bytes=1 << 26) as client:
+        wait_ready(client)
+        yield client
+
+
+def ask(client: TestClient, model: str | None = None, **fields: Any) -> dict[str, Any]:
+    request = {"query": QUERY, "documents": TEXTS, "model": model, "raw_scores": True, **fields}
+    response = client.post("/rerank", json=request)
+    assert response.status_code == 200, response.text
+    answer: dict[str, Any] = response.json()
+    return answer
+
+
+def by_index(answer: dict[str, Any]) -> list[float]:
+    return [result["relevance_score"] for result in sorted(answer["results"], key=lambda result: int(result["index"]))]
+
+
+def alone(path: Path, texts: list[str], titles: list[str]) -> list[float]:
+    """What the bundle says of the documents when nothing is served: the plain composition of its parts."""
+    bundle = load_bundle(path)
+    model = GraphModel.open(bundle, Provider.CPU, 1, Precision.FP32)
+    prepared = bundle.pipeline.prepare_documents(texts, titles)
+    scored = score_documents(bundle.pipeline, bundle.pipeline.prepare_query(QUERY), prepared, model)
+    evidence = np.asarray([selection.evidence for selection in scored.selections])
+    return [float(score) for score in bundle.manifest.pipeline.fusion.fuse(scored.logits, evidence)]
+
+
+def test_each_answers_as_if_it_were_alone_whatever_comes_at_once(client: TestClient, paths: dict[str, Path]) -> None:
+    """All of them at once, the same texts again and again, so that one cache and one thread serve them all."""
+    expected = {name: alone(path, TEXTS, [""] * len(TEXTS)) for name, path in paths.items()}
+    assert len({tuple(np.round(scores, 2)) for scores in expected.values()}) == len(paths), "they say different things"
+    names = list(paths) * 4
+    with ThreadPoolExecutor(8) as pool:
+        answers = list(pool.map(lambda name: ask(client, name), names))
+    for name, answer in zip(names, answers, strict=True):
+        assert answer["model"] == name
+        assert by_index(answer) == pytest.approx(expected[name], abs=1e-3)
+
+
+def test_blocks_are_those_of_the_model_that_answers(client: TestClient) -> None:
+    blocks = [
+        [result["blocks"] for result in ask(client, name, return_blocks=True)["results"]]
+        for name in ("keyb-bm25-minilm-l6", "windows")
+    ]
+    assert blocks[0] != blocks[1]
+
+
+@pytest.mark.parametrize("name", [None, "rerank-v3.5", "default/not-specified", "", "TINY"])
+def test_a_name_that_is_none_of_theirs_is_the_defaults(client: TestClient, name: str | None) -> None:
+    answer = ask(client, name)
+    assert answer["model"] == "keyb-bm25-minilm-l6"
+    warned = [warning for warning in answer["meta"]["warnings"] if warning.startswith("model: ")]
+    assert len(warned) == (name is not None)
+    assert all("'keyb-bm25-minilm-l6' has answered" in warning and "'tiny'" in warning for warning in warned)
+
+
+def test_a_name_that_is_none_of_theirs_is_an_error_where_that_is_asked_for(client: TestClient) -> None:
+    request = {"query": QUERY, "documents": TEXTS, "model": "x" * 1000, "strict": True}
+    response = client.post("/rerank", json=request)
+    assert (response.status_code, response.json()["error"]["param"]) == (422, "model")
+    assert response.json()["message"].startswith("model: 'xxxxx")
+    assert "is not served here: there is 'keyb-bm25-minilm-l6', 'windows', 'tiny'" in response.json()["message"]
+    assert len(response.json()["message"]) < 300
+    assert client.post("/rerank", json=request | {"model": None}).status_code == 200
+    assert client.post("/rerank", json=request | {"model": "tiny"}).json()["model"] == "tiny"
+
+
+def test_teis_shape_may_choose_as_well(client: TestClient) -> None:
+    def scores(**fields: str) -> list[float]:
+        return [r["score"] for r in client.post("/rerank", json={"query": QUERY, "texts": TEXTS, **fields}).json()]
+
+    assert scores(model="tiny") != scores(model="maxp") != scores()
+    assert scores(model="BAAI/bge-reranker-base") == pytest.approx(scores(), abs=1e-6)
+
+
+def test_strict_models_holds_for_all_requests(settings: Settings, bundle_path: Path) -> None:
+    with started(settings, bundle_path, strict_models=True) as client:
+        wait_ready(client)
+        for request in ({"documents": ["a"]}, {"texts": ["a"]}):
+            response = client.post("/rerank", json={"query": "q", "model": "rerank-v3.5", **request})
+            assert (response.status_code, "model: 'rerank-v3.5' is not served here" in response.json()["message"]) == (422, True)
+            assert client.post("/rerank", json={"query": "q", "model": "tiny", **request}).status_code == 200
+            assert client.post("/rerank", json={"query": "q", **request}).status_code == 200
+
+
+def test_info_lists_them_all(client: TestClient, paths: dict[str, Path]) -> None:
+    told = client.get("/info").json()
+    assert [model["model"] for model in told["models"]] == list(paths)
+    assert {**told, **told["models"][0]} == told, "the default one's are at the top"
+    assert told["models"][1]["pipeline"]["segmenter"]["name"] == "window"
+    assert (
+        {model["precision"] for model in told["models"]}
+        == {model["provider"]["arithmetic"] for model in told["models"]}
+        == {"fp32"}
+    )
+    preparations = {model["model"]: model["preparation"] for model in told["models"]}
+    assert preparations["keyb-bm25-minilm-l6"] == preparations["tiny"] == preparations["maxp"]
+    assert len(set(preparations.values())) == 2
+
+
+def test_metrics_tell_them_apart(client: TestClient, paths: dict[str, Path]) -> None:
+    for name in paths:
+        ask(client, name)
+    ask(client, "no-such-name")
+    lines = client.get("/metrics").text.splitlines()
+    for name in paths:
+        for metric in ("documents_total", "tokens_total", "padding_tokens_total", "request_seconds_count"):
+            assert any(line.startswith(f"keyblock_{metric}{{") and f'model="{name}"' in line for line in lines), metric
+    assert len([line for line in lines if line.startswith("keyblock_build_info{")]) == len(paths)
+    assert not any("no-such-name" in line for line in lines)
+
+
+def test_two_that_prepare_otherwise_share_a_store_and_never_take_each_others(
+    settings: Settings, paths: dict[str, Path], tmp_path: Path
+) -> None:
+    both = (paths["tiny"], paths["windows"])
+    stored = [{"id": str(n), "text": text} for n, text in enumerate(TEXTS)]
+    with started(settings, *both, store=str(tmp_path / "store")) as client:
+        wait_ready(client)
+        lines = b"\n".join(str(line).replace("'", '"').encode() for line in stored)
+        assert client.put("/documents", content=lines).json()["stored"] == len(TEXTS)
+        by_text = {name: ask(client, name, return_blocks=True)["results"] for name in ("tiny", "windows")}
+        ids = [{"id": document["id"]} for document in stored]
+        for name in ("tiny", "windows", "windows", "tiny"):
+            by_id = ask(client, name, documents=ids, return_blocks=True)["results"]
+            assert [{**result, "id": None} for result in by_id] == [{**result, "id": None} for result in by_text[name]]
+        outcomes = client.get("/metrics").text
+    assert f'keyblock_store_lookups_total{{outcome="hit"}} {2 * len(TEXTS)}.0' in outcomes, "the default's stay as they are"
+    assert f'keyblock_store_lookups_total{{outcome="stale"}} {2 * len(TEXTS)}.0' in outcomes

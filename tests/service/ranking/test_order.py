@@ -1,0 +1,119 @@
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from keyblock.evidence import Fusion
+from keyblock.packing import Packed
+from keyblock.pipeline import Pipeline, Selection
+from service.ranking.order import LOWEST, UNREAD, Block, Candidate, Ranking, block_scores, candidate, preranking, rank
+
+FUSION = Fusion(bias=-1.0, logit=2.0, best_block=0.5)
+PACKED = Packed(np.arange(10, dtype=np.int32), 3, np.zeros(1, np.intp))
+
+
+def run(features: list[tuple[float, float] | None], **options: int | bool) -> Ranking:
+    """Rank documents given as (logit, best block's score), None for one without a block."""
+    candidates = [Candidate([PACKED] if f else [], np.asarray([f[1] if f else 0.0, 0, 0]), []) for f in features]
+    logits = np.asarray([f[0] if f else -np.inf for f in features], dtype=np.float32)
+    return rank(candidates, logits, FUSION, 128, top_n=int(options.get("top_n", 0)), raw=bool(options.get("raw")))
+
+
+def test_worked_example() -> None:
+    ranking = run([(1.0, 0.0), None, (1.0, 2.0), (-1.0, 0.0)])
+    assert ranking.order == [2, 0, 3, 1]
+    # 2 * logit + 0.5 * best block - 1 is 1, 2 and -3; the sigmoid of each
+    assert ranking.scores == pytest.approx([0.731059, 0.0, 0.880797, 0.047426], abs=1e-6)
+    assert ranking.scored_by == ["model", "order", "model", "model"]
+    assert (ranking.budget, ranking.n_tokens) == (128, 30)
+
+
+def test_raw_scores_stay_logits_and_the_unscored_stay_last() -> None:
+    assert run([(1.0, 0.0), None], raw=True).scores.tolist() == [1.0, LOWEST]
+    ranking = run([None, (-500.0, 0.0)], raw=True)
+    assert ranking.order == [1, 0]
+    assert ranking.scores.tolist() == [-1001.0, -1001.0]
+
+
+def test_nothing_to_score() -> None:
+    ranking = run([None, None, None])
+    assert ranking.order == [0, 1, 2]
+    assert ranking.scores.tolist() == [0.0] * 3
+    assert ranking.n_tokens == 0
+
+
+@given(
+    st.lists(st.none() | st.tuples(st.sampled_from([-90.0, -1.0, 0.0, 1.0, 60.0, 90.0]), st.sampled_from([0.0, 3.0])), max_size=30)
+)
+def test_order_against_a_plain_sort(features: list[tuple[float, float] | None]) -> None:
+    worse = [-(2 * f[0] + 0.5 * f[1]) if f else np.inf for f in features]
+    expected = sorted(range(len(features)), key=lambda number: (worse[number], number))
+    ranking = run(features)
+    assert ranking.order == expected
+    in_order = ranking.scores[ranking.order]
+    assert (np.diff(in_order) <= 0).all()
+    assert run(features, top_n=3).order == expected[:3]
+
+
+def test_candidate_keeps_blocks_best_first(pipeline: Pipeline) -> None:
+    text = "Nothing to see. " * 30 + "The river flooded the bridge."
+    document = pipeline.prepare_document(text)
+    selection = pipeline.select(pipeline.prepare_query("river bridge"), document)
+    kept = candidate(document, selection)
+    assert kept.sequences == [selection.packed]
+    assert kept.blocks[0] == Block(*kept.blocks[0])
+    assert text[kept.blocks[0].start : kept.blocks[0].end].endswith("The river flooded the bridge.")
+    assert len(kept.blocks) == len(selection.packed.taken)
+
+
+def test_blocks_that_a_learned_selector_was_not_asked_about_come_last_with_finite_scores(pipeline: Pipeline) -> None:
+    document = pipeline.prepare_document("The river flooded the bridge. " * 40)
+    sequence = Packed(np.arange(10, dtype=np.int32), 3, np.zeros(1, np.intp))
+    scores = np.asarray([-np.inf, 2.5, -np.inf, -1.5])
+    selection = Selection([sequence], np.asarray([1, 3, 0, 2]), scores, np.zeros(3))
+    kept = candidate(document, selection, selection_tokens=20)
+    assert [block.score for block in kept.blocks] == [2.5, -1.5, LOWEST, LOWEST]
+    assert [block.start for block in kept.blocks] == document.starts[[1, 3, 0, 2]].tolist()
+    assert scores.tolist() == [-np.inf, 2.5, -np.inf, -1.5]
+    ranking = rank([kept], np.zeros(1, np.float32), FUSION, 128, top_n=0, raw=False)
+    assert ranking.n_tokens == 30
+
+
+def test_a_block_that_was_asked_about_is_never_below_one_that_was_not() -> None:
+    selection = Selection([], np.asarray([0, 1, 2]), np.asarray([3.0, -400.0, -np.inf]), np.zeros(3))
+    assert block_scores(selection).tolist() == [3.0, -400.0, -400.0]
+
+
+def test_candidate_without_a_block(pipeline: Pipeline) -> None:
+    document = pipeline.prepare_document("\x00")
+    assert candidate(document, pipeline.select(pipeline.prepare_query("river"), document)).sequences == []
+
+
+def candidates_of(evidence: list[float | None]) -> list[Candidate]:
+    """Documents given by their best block's score, None for one without a block."""
+    return [Candidate([PACKED] if e is not None else [], np.asarray([e or 0.0, 0, 0]), []) for e in evidence]
+
+
+@pytest.mark.parametrize("raw", [False, True])
+def test_what_the_model_has_not_scored_comes_after_by_its_blocks_then_the_unread(raw: bool) -> None:
+    candidates = [*candidates_of([1.0, 9.0, None, 2.0, 5.0]), UNREAD]
+    logits = np.asarray([-3.0, -np.inf, -np.inf, 0.5, -np.inf, -np.inf], np.float32)
+    ranking = rank(candidates, logits, FUSION, 128, top_n=0, raw=raw)
+    assert ranking.order == [3, 0, 1, 4, 2, 5]
+    assert ranking.scored_by == ["model", "selector", "order", "model", "selector", "order"]
+    in_order = ranking.scores[ranking.order]
+    assert (np.diff(in_order[:5]) < 0).all(), "clients that sort by the score get this order"
+    assert in_order[4] == in_order[5] == (LOWEST if raw else 0.0)
+    assert ranking.n_tokens == 20, "what was not scored was not fed"
+
+
+def test_without_the_model_the_blocks_decide() -> None:
+    ranking = rank(candidates_of([1.0, None, 9.0]), np.full(3, -np.inf, np.float32), FUSION, 128, top_n=0, raw=False)
+    assert ranking.order == [2, 0, 1]
+    assert ranking.scores == pytest.approx([0.0067 / 3, 0, 2 * 0.0067 / 3], abs=1e-4)
+
+
+def test_preranking_is_the_fusions_where_it_weighs_blocks_else_the_best_block() -> None:
+    given = [Candidate([], np.asarray([1.0, 5.0, 0.5]), []), UNREAD]
+    assert preranking(given, Fusion(best_block=2, coverage=4)).tolist() == [4, 0]
+    assert preranking(given, Fusion()).tolist() == [1, 0]

@@ -1,0 +1,93 @@
+"""On a clock that stands still."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from keyblock.pipeline import PackingConfig
+from service.ranking import plan as plan_module
+from service.ranking.plan import MOST_CHOOSING_SHARE, RESPOND_SECONDS, SLACK, Plan, Work, make_plan
+
+PACKING = PackingConfig(budget=128, budget_range=(64, 256))
+LONG = [10_000] * 100  # characters: each fills its sequence
+
+
+@pytest.fixture(autouse=True)
+def clock(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(plan_module.time, "perf_counter", lambda: 50.0)
+
+
+def plan(seconds: float, chars: list[int] = LONG, prepare: float = 0.0, model: float = 1e-5, backlog: float = 0.0) -> Plan:
+    """By default 128 tokens of 100 documents take 0.128 s, parsed in no time."""
+    return make_plan(128, PACKING, 50.0, seconds, Work(chars, 51, prepare, model, lambda share: min(backlog, share)))
+
+
+def test_enough_time_changes_nothing() -> None:
+    made = plan(10.0)
+    assert made.budget == 128
+    assert made.scored_by == pytest.approx(60.0 - RESPOND_SECONDS)
+    assert made.prepared_by == pytest.approx(60.0 - RESPOND_SECONDS - SLACK * 0.128)
+
+
+def test_less_time_is_fewer_tokens_but_never_fewer_than_were_measured() -> None:
+    assert plan(0.16).budget == 128
+    assert plan(0.13).budget == 96
+    assert plan(0.09).budget == 64
+    assert plan(0.01).budget == 64
+
+
+def test_preparation_and_the_queue_take_their_share() -> None:
+    assert plan(0.30, prepare=1e-7).budget == 128  # a million characters: 0.1 s
+    assert plan(0.24, prepare=1e-7).budget == 96
+    assert plan(0.30, backlog=0.05).budget == 128
+    assert plan(0.30, backlog=0.128).budget == 96
+    assert plan(0.30, backlog=1e4).budget == 96, "turns are taken: nobody waits for all of a larger call"
+
+
+def test_short_documents_fill_no_sequence() -> None:
+    assert plan(0.09, chars=[30] * 100).budget == 128  # 51 + 10 tokens at most
+
+
+def test_the_model_keeps_half_of_the_time_if_it_needs_it() -> None:
+    made = plan(0.1, prepare=1.0)
+    assert made.prepared_by == pytest.approx(50 + (0.1 - RESPOND_SECONDS) / 2)
+
+
+def test_a_budget_below_the_range_is_not_raised() -> None:
+    assert make_plan(64, PACKING, 50.0, 0.001, Work(LONG, 51, 0, 1e-5, lambda _: 0)).budget == 64
+
+
+def test_nothing_measured_yet_is_no_reason_to_hurry() -> None:
+    assert make_plan(200, PACKING, 50.0, 0.01, Work(LONG, 51, 0.0, 0.0, lambda _: 0)).budget == 200
+
+
+@given(
+    st.floats(0, 1e5),
+    st.lists(st.integers(0, 10**7), max_size=5),
+    st.floats(0, 1),
+    st.floats(0, 1),
+    st.floats(0, 1e4),
+    st.floats(0, 100),
+)
+def test_whatever_comes_a_plan_is_in_range_and_ends_in_time(
+    seconds: float, chars: list[int], prepare: float, model: float, backlog: float, parsing: float
+) -> None:
+    made = make_plan(128, PACKING, 50.0 - parsing, seconds, Work(chars, 51, prepare, model, lambda share: min(backlog, share)))
+    assert 64 <= made.budget <= 128
+    assert made.prepared_by is not None
+    assert made.scored_by is not None
+    assert made.prepared_by <= made.scored_by <= 50.0 - parsing + seconds
+
+
+def test_a_learned_selectors_round_gets_its_share() -> None:
+    assert Plan(128).chosen_by(10, 10) is None
+    assert Plan(128, 50.0, 54.0).chosen_by(1000, 1000) == pytest.approx(52.0)
+    assert Plan(128, 50.0, 54.0).chosen_by(30_000, 1000) == pytest.approx(50 + 4 * MOST_CHOOSING_SHARE)
+    assert Plan(128, 49.0, 49.0).chosen_by(3000, 1000) == pytest.approx(50.0), "time is up"
+    assert Plan(128, 50.0, 54.0).chosen_by(0, 0) == pytest.approx(50.0)
+
+
+def test_what_calls_were_fed_before_counts() -> None:
+    work = Work(LONG, 51, 0.0, 1e-5, lambda _: 0, fed=5.0)
+    assert work.tokens(128) == 5 * 12_800
+    assert make_plan(128, PACKING, 50.0, 0.16, work).budget == 64

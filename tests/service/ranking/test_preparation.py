@@ -1,0 +1,228 @@
+import asyncio
+import threading
+import time
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from keyblock.pipeline import Pipeline, PipelineConfig
+from service.call import Documents
+from service.ranking.cache import DocumentCache
+from service.ranking.order import UNREAD, Candidate, candidate
+from service.ranking.preparation import SLICE_CHARS, SLICE_DOCUMENTS, Preparer, Shortlisted, Threads, slices
+from service.telemetry.metrics import TABLE, Metrics
+from tests.service.faults import PATIENCE
+
+TEXTS = [f"The river flooded bridge {number}. " * (number % 7) for number in range(100)]
+TITLES = ["Floods" if number % 3 else "" for number in range(100)]
+
+
+@given(st.lists(st.integers(0, 2 * SLICE_CHARS) | st.integers(0, 2000), max_size=200))
+def test_slices_cover_everything_once_within_their_bounds(sizes: list[int]) -> None:
+    cut = list(slices(sizes))
+    assert [number for numbers in cut for number in numbers] == list(range(len(sizes)))
+    for numbers in cut:
+        assert 1 <= len(numbers) <= SLICE_DOCUMENTS
+        assert len(numbers) == 1 or sum(sizes[n] for n in numbers) <= SLICE_CHARS
+
+
+@pytest.fixture
+def threads() -> Iterator[Threads]:
+    threads = Threads(2)
+    yield threads
+    threads.close()
+
+
+def prepare(preparer: Preparer, texts: list[str], titles: list[str], budget: int = 128) -> list[Candidate]:
+    async def work() -> list[Candidate]:
+        documents = Documents(texts, titles, [None] * len(texts))
+        return await preparer.candidates(await preparer.query("river bridge"), documents, budget)
+
+    return asyncio.run(work())
+
+
+def lookups(metrics: Metrics, outcome: str) -> float:
+    return metrics.registry.get_sample_value(TABLE["cache_lookups"].name, {"outcome": outcome}) or 0.0
+
+
+@pytest.mark.parametrize("capacity", [0, 1 << 24])
+def test_equals_the_pipeline_document_by_document(pipeline: Pipeline, threads: Threads, capacity: int) -> None:
+    """In slices, from the cache or not: the token ids are those of the plain pipeline, in the order given."""
+    preparer = Preparer(pipeline, DocumentCache(capacity), threads, Metrics())
+    query = pipeline.prepare_query("river bridge")
+    for _ in range(2):
+        found = prepare(preparer, TEXTS, TITLES, budget=64)
+        assert len(found) == len(TEXTS)
+        for text, title, got in zip(TEXTS, TITLES, found, strict=True):
+            document = pipeline.prepare_document(text, title)
+            expected = candidate(document, pipeline.select(query, document, 64))
+            assert len(got.sequences) == len(expected.sequences) == (text != "")
+            assert got.blocks == expected.blocks
+            assert np.array_equal(got.evidence, expected.evidence)
+            for packed, alone in zip(got.sequences, expected.sequences, strict=True):
+                assert np.array_equal(packed.ids, alone.ids)
+
+
+def test_documents_seen_before_are_found(pipeline: Pipeline, threads: Threads) -> None:
+    metrics = Metrics()
+    preparer = Preparer(pipeline, DocumentCache(1 << 24), threads, metrics)
+    prepare(preparer, ["river", "bridge", "river"], ["", "", ""])
+    assert (lookups(metrics, "hit"), lookups(metrics, "miss")) == (1, 2)  # the duplicate is prepared once
+    prepare(preparer, ["bridge", "stone", "river"], ["", "", "T"])
+    assert (lookups(metrics, "hit"), lookups(metrics, "miss")) == (2, 4)
+
+
+def test_a_failing_slice_fails_its_request_and_no_other(pipeline: Pipeline, threads: Threads) -> None:
+    preparer = Preparer(pipeline, DocumentCache(0), threads, Metrics())
+    with pytest.raises(ExceptionGroup):
+        prepare(preparer, ["river", b"no text"], ["", ""])  # type: ignore[list-item]
+    assert len(prepare(preparer, ["river"], [""])) == 1
+
+
+def test_many_large_requests_keep_no_small_one_waiting(
+    pipeline: Pipeline, threads: Threads, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Every thread there is for large ones hangs; documents that are stored count among them."""
+    preparer = Preparer(pipeline, DocumentCache(0), threads, Metrics())
+    go_on, prepared = threading.Event(), Pipeline.prepare_documents
+    text = "The river flooded the bridge. " * 100
+
+    def slowly(self: Pipeline, texts: list[str], titles: list[str]) -> object:
+        assert len(texts) == 1 or go_on.wait(PATIENCE)
+        return prepared(self, texts, titles)
+
+    monkeypatch.setattr(Pipeline, "prepare_documents", slowly)
+
+    async def work() -> list[Candidate]:
+        query = await preparer.query("river")
+        large = [preparer.candidates(query, Documents([text] * 200, [""] * 200, [None] * 200), 96) for _ in range(3)]
+        stored = preparer.stored([text] * 4, [""] * 4, lambda number, _: number)
+        waiting = [asyncio.ensure_future(one) for one in (*large, stored)]
+        try:
+            async with asyncio.timeout(PATIENCE):
+                return await preparer.candidates(await preparer.query("river"), Documents([text], [""], [None]), 96)
+        finally:
+            assert not any(one.done() for one in waiting)
+            go_on.set()
+            await asyncio.gather(*waiting)
+
+    (found,) = asyncio.run(work())
+    assert found.read
+
+
+def test_a_cancelled_request_stops_at_the_next_slice(pipeline: Pipeline, threads: Threads) -> None:
+    metrics = Metrics()
+    preparer = Preparer(pipeline, DocumentCache(1 << 28), threads, metrics)
+    texts = [f"{number} river bridge stone city. " * 1000 for number in range(400)]
+
+    async def work() -> None:
+        query = await preparer.query("river")
+        task = asyncio.create_task(preparer.candidates(query, Documents(texts, [""] * 400, [None] * 400), 128))
+        while not lookups(metrics, "miss"):
+            await asyncio.sleep(0.001)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+
+    asyncio.run(work())
+    threads.close()
+    assert lookups(metrics, "miss") < 200
+
+
+@pytest.mark.parametrize("capacity", [0, 1 << 24])
+@pytest.mark.parametrize("keep", [0, 2])
+def test_the_two_rounds_of_a_learned_selector(pipeline: Pipeline, threads: Threads, keep: int, capacity: int) -> None:
+    """Each document gets its own logits back, whatever slice it was in."""
+    config = PipelineConfig.model_validate({"selector": {"name": "learned", "keep": keep}})
+    learned = Pipeline(config, pipeline.tokenizer, pipeline.frequencies)
+    preparer = Preparer(learned, DocumentCache(capacity), threads, Metrics())
+    query = learned.prepare_query("river bridge")
+    texts = [f"The river flooded bridge {number}. " * (7 * (number % 9)) for number in range(100)]
+
+    async def work() -> tuple[list[Shortlisted], list[Candidate]]:
+        shortlisted = await preparer.shortlists(query, Documents(texts, TITLES, [None] * 100), 96)
+        logits = np.random.default_rng(0).normal(size=sum(len(s.shortlist.sequences) for s in shortlisted)).astype(np.float32)
+        return shortlisted, await preparer.selected(query, shortlisted, logits, 96)
+
+    shortlisted, found = asyncio.run(work())
+    rest = np.random.default_rng(0).normal(size=sum(len(s.shortlist.sequences) for s in shortlisted)).astype(np.float32)
+    for text, title, (_, asked), got in zip(texts, TITLES, shortlisted, found, strict=True):
+        document = learned.prepare_document(text, title)
+        shortlist = learned.shortlist(query, document, 96)
+        logits, rest = np.split(rest, [len(shortlist.blocks)])
+        expected = learned.select(query, document, 96, (shortlist, logits))
+        assert [p.ids.tolist() for p in asked.sequences] == [p.ids.tolist() for p in shortlist.sequences]
+        assert got.selection_tokens == sum(len(p.ids) for p in shortlist.sequences)
+        assert [p.ids.tolist() for p in got.sequences] == [p.ids.tolist() for p in expected.sequences if document.n_blocks]
+        assert [block.start for block in got.blocks] == document.starts[expected.taken].tolist()
+        assert np.array_equal(got.evidence, expected.evidence)
+    assert not len(rest)
+
+
+@pytest.mark.parametrize("selector", ["bm25", "learned"])
+def test_what_is_not_prepared_in_time_is_unread(pipeline: Pipeline, threads: Threads, selector: str) -> None:
+    """A slice that would not be done in time is not begun; one that takes too long is not waited for."""
+    config = PipelineConfig.model_validate({"selector": {"name": selector}})
+    preparer = Preparer(Pipeline(config, pipeline.tokenizer, pipeline.frequencies), DocumentCache(0), threads, Metrics())
+    texts = ["The river flooded the bridge. " * n for n in (1, 2, 100_000, 3)]
+    texts = [texts[0]] * 32 + [texts[1]] * 32 + [texts[2]]  # three slices
+    documents = Documents(texts, [""] * 65, [None] * 65)
+    preparer.pace.measured(1, 1e-6)  # a second for a million characters; the first slice of each thread is tried all the same
+
+    async def work(until: float) -> list[bool]:
+        query = await preparer.query("river")
+        if selector == "learned":
+            shortlisted = await preparer.shortlists(query, documents, 96, until)
+            n = sum(len(one.shortlist.sequences) for one in shortlisted if one is not None)
+            found = await preparer.selected(query, shortlisted, np.full(n, -np.inf, np.float32), 96)
+        else:
+            found = await preparer.candidates(query, documents, 96, until)
+        return [candidate.read and bool(candidate.sequences) for candidate in found]
+
+    now = time.perf_counter()
+    assert asyncio.run(work(now - 1)) == [False] * 65
+    assert asyncio.run(work(now + 2)) == [True] * 64 + [False]
+    assert asyncio.run(work(now + 3600)) == [True] * 65
+
+
+def test_a_slice_that_takes_too_long_is_not_waited_for(
+    pipeline: Pipeline, threads: Threads, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    preparer = Preparer(pipeline, DocumentCache(0), threads, Metrics())
+    go_on = threading.Event()
+    monkeypatch.setattr(Pipeline, "prepare_documents", lambda *_: go_on.wait(PATIENCE))
+
+    async def work() -> list[Candidate]:
+        documents = Documents(["river"], [""], [None])
+        return await preparer.candidates(pipeline.prepare_query("river"), documents, 96, time.perf_counter() + 0.02)
+
+    try:
+        assert asyncio.run(work()) == [UNREAD]
+    finally:
+        go_on.set()
+
+
+def test_a_pace_that_went_wrong_is_measured_again(pipeline: Pipeline, threads: Threads) -> None:
+    """It would have every slice left out for ever."""
+    preparer = Preparer(pipeline, DocumentCache(0), threads, Metrics())
+    preparer.pace.measured(1, 3600.0)
+
+    async def work() -> list[bool]:
+        documents = Documents(["The river flooded the bridge. " * 400] * 64, [""] * 64, [None] * 64)
+        query = await preparer.query("river")
+        found = await preparer.candidates(query, documents, 96, time.perf_counter() + PATIENCE)
+        return [candidate.read for candidate in found]
+
+    assert any(asyncio.run(work()))
+    for _ in range(60):
+        asyncio.run(work())
+    assert asyncio.run(work()) == [True] * 64
+
+
+def test_small_slices_say_nothing_of_the_pace(pipeline: Pipeline, threads: Threads) -> None:
+    preparer = Preparer(pipeline, DocumentCache(0), threads, Metrics())
+    prepare(preparer, ["", "a", "b"], ["", "", ""])
+    assert preparer.pace.seconds == 0

@@ -1,0 +1,61 @@
+import json
+import logging
+from collections.abc import Iterator
+
+import pytest
+
+from service.settings import LogFormat
+from service.telemetry.account import CURRENT_ID
+from service.telemetry.logs import formatter, with_request_id
+
+
+@pytest.fixture
+def request_id() -> Iterator[str]:
+    before = CURRENT_ID.set("a1")
+    yield "a1"
+    CURRENT_ID.reset(before)
+
+
+def line(kind: LogFormat, message: str = "all is well", **extra: object) -> str:
+    record = logging.getLogger("service.x").makeRecord("service.x", logging.INFO, __file__, 1, message, (), None, extra=extra)
+    assert with_request_id(record)
+    return formatter(kind).format(record)
+
+
+def test_json_is_an_object_a_line(request_id: str) -> None:
+    shown = line(LogFormat.JSON, "two\nlines", stages_ms={"parse": 0.1}, color_message="of uvicorn")
+    assert "\n" not in shown
+    told = json.loads(shown)
+    assert told.pop("time").endswith("+00:00")
+    assert told == {
+        "level": "INFO",
+        "logger": "service.x",
+        "message": "two\nlines",
+        "stages_ms": {"parse": 0.1},
+        "request_id": request_id,
+    }
+
+
+def test_text_says_the_same_behind_its_message(request_id: str) -> None:
+    shown = line(LogFormat.TEXT, documents=7, key="search", query='a "quoted"\nquery', stages_ms={"parse": 0.1})
+    assert shown.endswith(
+        r'INFO service.x: all is well documents=7 key=search query="a \"quoted\"\nquery" stages_ms={"parse":0.1} request_id=a1'
+    )
+
+
+@pytest.mark.parametrize("kind", LogFormat)
+def test_outside_of_requests_there_is_no_id(kind: LogFormat) -> None:
+    assert "request_id" not in line(kind)
+
+
+@pytest.mark.parametrize("kind", LogFormat)
+def test_a_traceback_is_kept(kind: LogFormat) -> None:
+    try:
+        raise ValueError("on fire")
+    except ValueError as error:
+        record = logging.LogRecord("x", logging.ERROR, __file__, 1, "failed", (), (ValueError, error, error.__traceback__))
+    shown = formatter(kind).format(record)
+    assert "Traceback" in shown
+    assert "on fire" in shown
+    if kind is LogFormat.JSON:
+        assert "\n" not in shown

@@ -1,0 +1,133 @@
+import subprocess
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from opentelemetry.proto.trace.v1.trace_pb2 import Span, Status
+from pydantic import ValidationError
+from starlette.testclient import TestClient
+
+from benchmarks.event_loop import free_port
+from service.app import create_app
+from service.settings import Settings
+from service.telemetry.tracing import sampled_trace_id
+from tests.service.otlp import Collector
+
+TRACE, PARENT = "4bf92f3577b34da6a3ce929d0e0e4736", "00f067aa0ba902b7"
+GOOD = {"query": "a secret query", "documents": ["a secret document", {"id": "secret-id", "title": "a secret title", "text": "x"}]}
+
+
+@pytest.fixture
+def collector() -> Iterator[Collector]:
+    with Collector() as collector:
+        yield collector
+
+
+def serving(settings: Settings, url: str) -> TestClient:
+    return TestClient(create_app(settings.model_copy(update={"otlp_endpoint": url})))
+
+
+def ready(client: TestClient) -> TestClient:
+    while client.get("/health/ready").status_code != 200:
+        assert client.get("/health/live").status_code == 200
+    return client
+
+
+def attributes(span: Span) -> dict[str, Any]:
+    return {a.key: getattr(a.value, a.value.WhichOneof("value") or "") for a in span.attributes}
+
+
+def test_a_request_is_a_span_with_its_stages_in_the_trace_of_the_caller(settings: Settings, collector: Collector) -> None:
+    with serving(settings, collector.url) as client:
+        headers = {"traceparent": f"00-{TRACE}-{PARENT}-01", "tracestate": "vendor=1"}
+        told = ready(client).post("/v1/rerank", json=GOOD, headers=headers).json()["meta"]["timings_ms"]
+    assert set(collector.paths) == {"/v1/traces"}
+    assert collector.resources[0]["service.name"] == "keyblock"
+    (root,) = (span for span in collector.spans if span.kind == Span.SPAN_KIND_SERVER)
+    assert (root.name, root.trace_id.hex(), root.parent_span_id.hex()) == ("POST /v1/rerank", TRACE, PARENT)
+    assert root.trace_state == "vendor=1"
+    said = attributes(root)
+    assert said["http.route"] == "/v1/rerank"
+    assert (said["http.response.status_code"], said["keyblock.outcome"], said["keyblock.documents"]) == (200, "ok", 2)
+    assert (said["keyblock.model"], said["keyblock.dialect"], said["keyblock.degraded"]) == ("tiny", "native", False)
+    children = [span for span in collector.spans if span.parent_span_id == root.span_id]
+    assert [span.name for span in children] == ["receive", "parse", "prepare", "queue", "model", "aggregate", "respond"]
+    for span in children:
+        assert root.start_time_unix_nano - 1_000_000 <= span.start_time_unix_nano <= span.end_time_unix_nano
+        assert span.end_time_unix_nano <= root.end_time_unix_nano + 1_000_000
+        if span.name in ("parse", "prepare", "model"):
+            assert (span.end_time_unix_nano - span.start_time_unix_nano) / 1e6 == pytest.approx(told[span.name], abs=0.01)
+
+
+def test_no_span_holds_a_text_or_an_id(settings: Settings, collector: Collector) -> None:
+    with serving(settings, f"{collector.url}/v1/traces") as client:  # some write the whole address
+        ready(client).post("/rerank", json=GOOD)
+        client.post("/rerank", json=GOOD | {"top_n": "secret"})
+        client.get("/documents/secret-id?secret=1")
+    names = {span.name for span in collector.spans}
+    assert {"POST /rerank", "GET /documents/{id}"} <= names
+    assert "secret" not in "".join(str(span) for span in collector.spans)
+
+
+def test_who_does_not_sample_is_not_traced(settings: Settings, collector: Collector) -> None:
+    with serving(settings, collector.url) as client:
+        ready(client).post("/rerank", json=GOOD, headers={"traceparent": f"00-{TRACE}-{PARENT}-00"})
+        client.get("/metrics")
+    assert collector.spans == []
+
+
+def test_errors_are_told(settings: Settings, collector: Collector) -> None:
+    with serving(settings, collector.url) as client:
+        assert ready(client).post("/rerank", content=b"{").status_code == 400
+        app: Any = client.app
+        app.state.ranker.engine.close()
+        assert client.post("/rerank", json=GOOD).status_code == 503
+    invalid, dead = (span for span in collector.spans if span.kind == Span.SPAN_KIND_SERVER)
+    assert (attributes(invalid)["http.response.status_code"], invalid.status.code) == (400, Status.STATUS_CODE_UNSET)
+    assert (attributes(dead)["error.type"], dead.status.code) == ("503", Status.STATUS_CODE_ERROR)
+
+
+@pytest.mark.filterwarnings("ignore")  # the exporter says that nobody answers
+def test_a_collector_that_is_away_costs_nothing(settings: Settings, caplog: pytest.LogCaptureFixture) -> None:
+    with serving(settings, f"http://127.0.0.1:{free_port()}") as client:
+        assert all(ready(client).post("/rerank", json=GOOD).status_code == 200 for _ in range(3))
+    assert "Traceback" not in caplog.text
+
+
+def test_off_it_loads_nothing(settings: Settings) -> None:
+    heavy = "('opentelemetry.sdk.trace', 'opentelemetry.exporter', 'opentelemetry.proto')"  # other parts are loaded by redis
+    code = f"import sys, service.app, service.cli; print([name for name in sys.modules if name.startswith({heavy})])"
+    assert settings.otlp_endpoint == ""
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "[]\n"
+
+
+@pytest.mark.parametrize(
+    ("header", "trace"),
+    [
+        (f"00-{TRACE}-{PARENT}-01", TRACE),
+        (f" 00-{TRACE}-{PARENT}-03 ", TRACE),
+        (f"01-{TRACE}-{PARENT}-01-what-will-be", TRACE),
+        (f"00-{TRACE}-{PARENT}-00", None),
+        (f"ff-{TRACE}-{PARENT}-01", None),
+        (f"00-{'0' * 32}-{PARENT}-01", None),
+        (f"00-{TRACE}-{'0' * 16}-01", None),
+        (f"00-{TRACE.upper()}-{PARENT}-01", None),
+        (f"00-{TRACE}-{PARENT}", None),
+        ("x" * 100_000, None),
+        ("", None),
+    ],
+)
+def test_traceparent(header: str, trace: str | None) -> None:
+    assert sampled_trace_id(header) == trace
+
+
+def test_an_endpoint_that_is_none_stops_the_start() -> None:
+    with pytest.raises(ValidationError, match="http://"):
+        Settings(otlp_endpoint="collector:4317")
+
+
+def test_what_is_not_installed_stops_the_start(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "opentelemetry.exporter.otlp.proto.http", None)
+    with pytest.raises(ValidationError, match=r"pip install 'keyblock\[otel\]'"):
+        Settings(otlp_endpoint="http://127.0.0.1:4318")

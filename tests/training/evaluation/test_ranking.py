@@ -1,0 +1,305 @@
+"""Rankers: a run in PyTorch, its bundle in ONNX Runtime and the service over HTTP put the same documents in the same order."""
+
+import json
+import threading
+from collections.abc import Callable, Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import httpx
+import numpy as np
+import pytest
+import torch
+from starlette.testclient import TestClient
+
+from keyblock.bundle import Bundle, load_bundle, write_bundle
+from keyblock.evidence import Fusion
+from keyblock.pipeline import Pipeline, PipelineConfig
+from keyblock.runtime.batching import fill, plan
+from keyblock.runtime.model import GraphModel
+from keyblock.runtime.providers import Precision, Provider
+from service.app import create_app
+from service.settings import Settings
+from training.collections.collection import Collection, CollectionError, Document
+from training.evaluation.ranking import CHOOSER, HttpRanker, LocalRanker, bundle_ranker, load_chooser, load_run_pipeline, run_ranker
+from training.examples.batching import pad
+from training.examples.sampling import Preparation
+from training.models.checkpoints import latest
+from training.models.cross_encoder import CrossEncoder
+
+
+@pytest.fixture(scope="module")
+def fused_run(toy_run: Path, toy_bundle: Bundle, toy: Collection) -> LocalRanker:
+    """The run with the bundle's fusion, in fp32."""
+    ranker = run_ranker(toy_run, toy, bf16=False)
+    pipeline = ranker.preparation.pipeline
+    config = pipeline.config.model_copy(update={"fusion": toy_bundle.manifest.pipeline.fusion})
+    ranker.preparation = Preparation(toy, Pipeline(config, pipeline.tokenizer, pipeline.frequencies))
+    return ranker
+
+
+@pytest.fixture(scope="module")
+def client(toy_bundle: Bundle) -> Iterator[TestClient]:
+    settings = Settings(bundle=toy_bundle.path, provider=Provider.CPU, precision=Precision.FP32, threads=1)
+    with TestClient(create_app(settings)) as client:
+        while client.get("/health/ready").status_code != 200:
+            assert client.get("/health/live").status_code == 200
+        yield client
+
+
+def test_a_run_puts_the_answer_first(toy_run: Path, toy: Collection) -> None:
+    ranker = run_ranker(toy_run, toy)
+    assert ranker.name == "toy-run"
+    for query, candidates in toy.run("dev").items():
+        reranked = ranker.rerank(query, list(candidates))
+        assert list(reranked.scores) == sorted(candidates, key=lambda d: -reranked.scores[d])
+        assert next(iter(reranked.scores)) == f"{query[:-1]}-3"
+
+
+def test_run_bundle_and_service_rank_alike(fused_run: LocalRanker, toy_bundle: Bundle, client: TestClient, toy: Collection) -> None:
+    local = bundle_ranker(toy_bundle, GraphModel.open(toy_bundle, Provider.CPU, 1), toy)
+    served = HttpRanker("served", toy, client)
+    for query, candidates in toy.run("dev").items():
+        expected = fused_run.rerank(query, list(candidates))
+        for other in (local, served):
+            found = other.rerank(query, list(candidates))
+            assert list(found.scores) == list(expected.scores)
+            assert found.scores == pytest.approx(expected.scores, abs=1e-4)
+            assert found.blocks == expected.blocks
+
+
+def test_blocks_are_offsets_into_the_text_best_first(fused_run: LocalRanker, toy: Collection) -> None:
+    (gold,) = toy.spans["teacher?"]
+    blocks = fused_run.rerank("teacher?", ["teacher-3"]).blocks["teacher-3"]
+    start, end = blocks[0]
+    assert start < gold.end
+    assert end > gold.start
+    assert all(0 <= a < b <= len(toy.documents["teacher-3"].text) for a, b in blocks)
+
+
+def test_the_fusion_by_hand(fused_run: LocalRanker) -> None:
+    preparation = fused_run.preparation
+    selection = preparation.pipeline.select(preparation.query("teacher?"), preparation.document("teacher-3"))
+    best, _, coverage = selection.evidence
+    logit = float(fused_run.model.outputs([selection.packed])[0])
+    score = fused_run.rerank("teacher?", ["teacher-3"]).scores["teacher-3"]
+    assert score == pytest.approx(-2 + 0.7 * logit + 0.2 * best + 0.5 * coverage, abs=1e-4)
+
+
+def test_ties_keep_the_order_given_and_empty_documents_come_last(fused_run: LocalRanker, toy_copy: Path) -> None:
+    collection = Collection(toy_copy)
+    text = collection.documents["river-0"].text
+    collection.documents.update({name: Document(name, "River", text) for name in ("z", "a")})
+    collection.documents["void"] = Document("void", "River", "")
+    ranker = LocalRanker("x", Preparation(collection, fused_run.preparation.pipeline), fused_run.model)
+    reranked = ranker.rerank("river?", ["void", "z", "river-0", "a"])
+    assert list(reranked.scores) == ["z", "river-0", "a", "void"]
+    assert reranked.scores["void"] == -np.inf
+    assert reranked.blocks["void"] == []
+
+
+def test_a_budget_is_kept(toy_run: Path, toy: Collection) -> None:
+    short, long = (run_ranker(toy_run, toy, budget) for budget in (32, 96))
+    assert len(short.rerank("river?", ["river-0"]).blocks["river-0"]) < len(long.rerank("river?", ["river-0"]).blocks["river-0"])
+
+
+def test_other_blocks_for_the_same_model(run_copy: Path, toy_bundle: Bundle, toy: Collection) -> None:
+    """Fed their openings; weights learned on another selector's scores would mean nothing, so the logit stands alone."""
+    (run_copy / "pipeline.json").write_text(toy_bundle.manifest.pipeline.model_dump_json(), encoding="utf-8")
+    ranker = run_ranker(run_copy, toy, selector="first")
+    assert ranker.name == "toy-run fed first blocks"
+    assert ranker.rerank("teacher?", ["teacher-3"]).blocks["teacher-3"][0][0] == 0
+    kept, changed = load_run_pipeline(run_copy).config, ranker.preparation.pipeline.config
+    assert (changed.packing, changed.selector, changed.fusion) == (kept.packing, {"name": "first"}, Fusion())
+    assert kept.fusion != Fusion()
+
+
+def test_learned_blocks_for_the_same_model(toy_run: Path, toy: Collection) -> None:
+    """A selector may be described: the model chooses among the blocks that BM25 keeps, best first."""
+    ranker = run_ranker(toy_run, toy, bf16=False, selector={"name": "learned", "keep": 2})
+    assert ranker.name == "toy-run fed learned 2 blocks"
+    logits, (selection,) = ranker.score("teacher?", ["teacher-3"])
+    asked = np.flatnonzero(selection.scores > -np.inf)
+    pipeline, document = ranker.preparation.pipeline, ranker.preparation.document("teacher-3")
+    alone = ranker.model.outputs(pipeline.block_sequences(ranker.preparation.query("teacher?"), document, asked))
+    np.testing.assert_allclose(selection.scores[asked], alone, rtol=1e-4, atol=1e-5)
+    assert selection.taken[0] == asked[np.argmax(alone)]
+    np.testing.assert_allclose(logits, ranker.model.outputs([selection.packed]), rtol=1e-4)
+
+
+def test_another_model_selects_where_the_run_keeps_one(run_copy: Path, tiny_backbone: Path, toy: Collection) -> None:
+    """BinB2: its taste turned round, the chooser's worst blocks are taken first."""
+    assert load_chooser(run_copy) is None
+    alone = run_ranker(run_copy, toy, bf16=False, selector="learned")
+    chooser = CrossEncoder.load(latest(run_copy))
+    with torch.no_grad():
+        chooser.head.weight.neg_()
+        chooser.head.bias.neg_()
+    (run_copy / CHOOSER).mkdir()
+    chooser.save(run_copy / CHOOSER)
+    other = run_ranker(run_copy, toy, bf16=False, selector="learned")
+    (own,), (turned,) = (ranker.score("teacher?", ["teacher-3"]).selections for ranker in (alone, other))
+    np.testing.assert_allclose(turned.scores, -own.scores, rtol=1e-4, atol=1e-4)
+    order = np.argsort(own.scores)
+    assert turned.taken.tolist() == order[: len(turned.taken)].tolist()
+
+
+def test_documents_without_passages_come_last(toy_run: Path, toy_copy: Path) -> None:
+    """Read passage by passage, an empty document has none; the others keep their order."""
+    collection = Collection(toy_copy)
+    collection.documents["void"] = Document("void", "River", "")  # type: ignore[index]
+    ranker = run_ranker(toy_run, collection, bf16=False)
+    pipeline = ranker.preparation.pipeline
+    config = pipeline.config.model_copy(update={"aggregator": {"name": "max", "passages": 0}})
+    ranker.preparation = Preparation(collection, Pipeline(config, pipeline.tokenizer, pipeline.frequencies))
+    scores = ranker.rerank("river?", ["void", "river-0", "river-3"]).scores
+    assert list(scores) == ["river-3", "river-0", "void"]
+    assert scores["void"] == -np.inf
+    document = ranker.preparation.document("river-0")
+    sequences = ranker.preparation.pipeline.block_sequences(
+        ranker.preparation.query("river?"), document, np.arange(document.n_blocks)
+    )
+    assert scores["river-0"] == pytest.approx(float(ranker.model.outputs(sequences).max()), rel=1e-4)
+    assert ranker.rerank("river?", []) == ({}, {})
+
+
+def test_unknown_names(toy_run: Path, toy: Collection) -> None:
+    with pytest.raises(ValueError, match="unknown selector 'best'"):
+        run_ranker(toy_run, toy, selector="best")
+    with pytest.raises(CollectionError, match="names document 'sea-0'"):
+        run_ranker(toy_run, toy).rerank("river?", ["sea-0"])
+
+
+def test_budgets_the_model_cannot_read(toy_run: Path, toy: Collection) -> None:
+    with pytest.raises(ValueError, match="a budget of 129 tokens exceeds the 128 that its model reads"):
+        run_ranker(toy_run, toy, budget=129)
+    with pytest.raises(ValueError, match="a budget of 5 tokens has no room"):
+        run_ranker(toy_run, toy, budget=5).rerank("river?", ["river-0"])
+
+
+@pytest.mark.parametrize(
+    ("victim", "content", "said"),
+    [
+        ("pipeline.json", None, "pipeline.json"),
+        ("pipeline.json", '{"analyzer"', "pipeline.json: .*Invalid JSON"),
+        ("pipeline.json", "[1]", "pipeline.json: "),
+        ("pipeline.json", '{"selector": {"name": "bm52"}}', "pipeline.json: selector: .*unknown selector 'bm52'"),
+        ("tokenizer.json", "{}", "not a tokenizer file"),
+        ("frequencies.tsv", "x\n", "line 1 must be 'documents<TAB>N'"),
+        ("checkpoint/head.safetensors", "", "cannot be read as an encoder"),
+    ],
+)
+def test_a_damaged_run_is_one_clear_error(run_copy: Path, toy: Collection, victim: str, content: str | None, said: str) -> None:
+    (run_copy / victim).unlink()
+    if content is not None:
+        (run_copy / victim).write_text(content, encoding="utf-8")
+    with pytest.raises((ValueError, OSError), match=said):
+        run_ranker(run_copy, toy)
+
+
+def test_a_run_that_a_crash_left_with_its_old_checkpoint(run_copy: Path, toy: Collection) -> None:
+    (run_copy / "checkpoint").rename(run_copy / "checkpoint.old")
+    assert run_ranker(run_copy, toy).name == "toy-run"
+
+
+def assert_fed_alike(
+    trained: Pipeline, served: Pipeline, collection: Collection, pairs: list[tuple[str, str]], budget: int
+) -> None:
+    """Ids, types and masks: the trainer's padded batch against the runtime's."""
+    one, other = Preparation(collection, trained), Preparation(collection, served)
+    rows = [(one.pack(q, d, budget), other.pack(q, d, budget)) for q, d in pairs]
+    for mine, theirs in rows:
+        np.testing.assert_array_equal(mine.ids, theirs.ids)
+        assert mine.split == theirs.split
+    packed = [theirs for _, theirs in rows]
+    template, pad_id = served.tokenizer.template, served.tokenizer.pad_id
+    for batch in plan([len(p.ids) for p in packed]):
+        fed = fill(batch, packed, pad_id, template.document_type)
+        mine = pad([rows[i][0] for i in batch.positions], trained.tokenizer.pad_id, trained.tokenizer.template.document_type)
+        for array, tensor in zip(fed, mine, strict=True):
+            longest, n = tensor.shape[1], len(batch.positions)
+            np.testing.assert_array_equal(array[:n, :longest], tensor.numpy())
+            assert (array[:n, longest:] == (pad_id if array is fed[0] else 0)).all()
+
+
+@pytest.mark.parametrize("budget", [32, 80, 96])
+def test_the_trainer_feeds_what_the_bundle_feeds(toy_run: Path, toy_bundle: Bundle, toy: Collection, budget: int) -> None:
+    pairs = [(q, d) for q, scores in (toy.run("dev") | toy.run("train")).items() for d in scores]
+    assert_fed_alike(load_run_pipeline(toy_run), load_bundle(toy_bundle.path).pipeline, toy, pairs, budget)
+
+
+@pytest.mark.parametrize("name", ["qmsum", "squad-articles"])
+def test_the_trainer_feeds_what_the_bundle_feeds_on_real_documents(
+    toy_run: Path, toy_bundle: Bundle, shared_data: Path, tmp_path: Path, name: str
+) -> None:
+    """With the embedded bundle's packing; the frequencies are the toy's, the same on both sides."""
+    packing = {"query_tokens": 48, "title_tokens": 16, "budget": 128, "budget_range": [96, 128]}
+    config = PipelineConfig.model_validate({"packing": packing})
+    files = {file: toy_bundle.path / file for file in ("model.onnx", "tokenizer.json", "frequencies.tsv")}
+    written = write_bundle(tmp_path / "real", toy_bundle.manifest.model_copy(update={"pipeline": config}), files)
+    collection = Collection(shared_data / name)
+    run = collection.run("dev")
+    pairs = [(q, d) for q in sorted(run)[:3] for d in list(run[q])[:4]]
+    trained = load_run_pipeline(toy_run)
+    trained = Pipeline(config, trained.tokenizer, trained.frequencies)
+    assert_fed_alike(trained, load_bundle(written.path).pipeline, collection, pairs, 128)
+
+
+@pytest.fixture
+def answering() -> Iterator[Callable[[int, str], httpx.Client]]:
+    """Starts a server that gives one answer to every POST, and a client of it."""
+    servers = []
+
+    def serve(status: int, body: str) -> httpx.Client:
+        class Handler(BaseHTTPRequestHandler):
+            def do_POST(self) -> None:
+                self.rfile.read(int(self.headers["Content-Length"]))
+                self.send_response(status)
+                self.send_header("Content-Length", str(len(body)))
+                self.end_headers()
+                self.wfile.write(body.encode())
+
+            def log_message(self, format: str, *args: object) -> None:
+                """Keep quiet."""
+
+        server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        client = httpx.Client(base_url=f"http://127.0.0.1:{server.server_port}")
+        servers.append((server, client))
+        return client
+
+    yield serve
+    for server, client in servers:
+        client.close()
+        server.shutdown()
+        server.server_close()
+
+
+@pytest.mark.parametrize("body", ["<html>", "[]", "{}", json.dumps({"results": [{"id": "river-0", "relevance_score": None}]})])
+def test_something_else_than_a_reranker_answers(answering: Callable[[int, str], httpx.Client], toy: Collection, body: str) -> None:
+    with pytest.raises(ValueError, match="/rerank does not answer as POST /rerank does"):
+        HttpRanker("x", toy, answering(200, body)).rerank("river?", ["river-0"])
+
+
+def test_a_service_that_fails_or_is_not_there(answering: Callable[[int, str], httpx.Client], toy: Collection) -> None:
+    with pytest.raises(ValueError, match="/rerank: answers 503 busy"):
+        HttpRanker("x", toy, answering(503, "busy")).rerank("river?", ["river-0"])
+    with (
+        httpx.Client(base_url="http://127.0.0.1:1") as nobody,
+        pytest.raises(ValueError, match="no answer from there"),
+    ):
+        HttpRanker("x", toy, nobody).rerank("river?", ["river-0"])
+
+
+def test_what_else_is_asked_of_a_service(toy: Collection) -> None:
+    asked: list[dict[str, Any]] = []
+
+    def handle(request: httpx.Request) -> httpx.Response:
+        asked.append(json.loads(request.content))
+        return httpx.Response(200, json={"results": [{"id": "river-0", "relevance_score": 1, "blocks": []}]})
+
+    with httpx.Client(base_url="http://x", transport=httpx.MockTransport(handle)) as client:
+        HttpRanker("x", toy, client, {"deadline_ms": 50}).rerank(next(iter(toy.queries)), ["river-0"])
+        HttpRanker("x", toy, client).rerank(next(iter(toy.queries)), ["river-0"])
+    assert [body.get("deadline_ms") for body in asked] == [50, None]

@@ -1,0 +1,184 @@
+"""Prepared documents on disk: what is read back is what would be prepared, and nothing else is ever read."""
+
+import os
+import subprocess
+import sys
+from collections.abc import Sequence
+from dataclasses import fields
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from keyblock.pipeline import Pipeline
+from keyblock.prepared import PreparedDocument
+from training.collections.collection import Collection, Document
+from training.examples import prepared_cache
+from training.examples.prepared_cache import PreparedCache, content_digest, default_directory
+
+ROOT = Path(__file__).resolve().parents[3]
+
+
+@pytest.fixture(scope="module")
+def tokenizer_file(backbone: Path) -> Path:
+    return backbone / "tokenizer.json"
+
+
+def assert_equal(one: PreparedDocument, other: PreparedDocument) -> None:
+    for field in fields(PreparedDocument):
+        mine, theirs = getattr(one, field.name), getattr(other, field.name)
+        np.testing.assert_array_equal(mine, theirs, err_msg=field.name)
+        assert (mine.dtype, mine.shape) == (theirs.dtype, theirs.shape)
+
+
+def prepare(pipeline: Pipeline, document: Document) -> PreparedDocument:
+    return pipeline.prepare_document(document.text, document.title)
+
+
+class Refusing(Pipeline):
+    """Prepares nothing: all must come from the store."""
+
+    def prepare_documents(self, texts: Sequence[str], titles: Sequence[str] | None = None) -> list[PreparedDocument]:
+        raise AssertionError(f"{len(texts)} documents were prepared again")
+
+
+def refusing(pipeline: Pipeline) -> Refusing:
+    return Refusing(pipeline.config, pipeline.tokenizer, pipeline.frequencies)
+
+
+@pytest.fixture(scope="module")
+def documents(toy: Collection) -> list[Document]:
+    odd = [Document("empty", "", ""), Document("title only", "Bridges", ""), Document("Ü", "", "Ein Satz. 한국어 문장. \ud800?")]
+    return [*list(toy.documents.values())[:6], *odd]
+
+
+def test_what_is_kept_is_what_is_prepared(
+    pipeline: Pipeline, documents: list[Document], tokenizer_file: Path, tmp_path: Path
+) -> None:
+    first = PreparedCache(tmp_path, pipeline, tokenizer_file)
+    for document in documents:
+        assert_equal(first.prepare(document), prepare(pipeline, document))
+    first.flush()
+    again = PreparedCache(tmp_path, refusing(pipeline), tokenizer_file)
+    for document in reversed(documents):
+        assert_equal(again.prepare(document), prepare(pipeline, document))
+        assert_equal(first.prepare(document), prepare(pipeline, document))
+    again.fill(documents)
+    again.flush()
+    assert len(list(again.store.iterdir())) == 1
+
+
+def test_filled_at_once_and_a_shard_at_a_time(
+    pipeline: Pipeline, documents: list[Document], tokenizer_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(prepared_cache, "AT_ONCE", 2)
+    monkeypatch.setattr(prepared_cache, "SHARD", 4)
+    cache = PreparedCache(tmp_path, pipeline, tokenizer_file)
+    cache.prepare(documents[0])
+    cache.fill([*documents, *documents])
+    assert len(list(cache.store.glob("shard-*"))) == 2  # 1 + 2 + 2 documents, then the other 4
+    assert [path.name for path in cache.store.iterdir() if not path.name.startswith("shard-")] == []
+    again = PreparedCache(tmp_path, refusing(pipeline), tokenizer_file)
+    for document in documents:
+        assert_equal(again.prepare(document), prepare(pipeline, document))
+
+
+@given(st.lists(st.text(), min_size=1, max_size=4), st.text())
+def test_any_text_comes_back(
+    pipeline: Pipeline, tokenizer_file: Path, tmp_path_factory: pytest.TempPathFactory, texts: list[str], title: str
+) -> None:
+    cache = PreparedCache(tmp_path_factory.mktemp("any"), pipeline, tokenizer_file)
+    given_documents = [Document(str(number), title, text) for number, text in enumerate(texts)]
+    cache.fill(given_documents)
+    for document in given_documents:
+        assert_equal(cache.prepare(document), prepare(pipeline, document))
+
+
+def test_a_document_is_its_title_and_text() -> None:
+    given_digest = content_digest(Document("a", "Old bridges", "Stone."))
+    assert content_digest(Document("b", "Old bridges", "Stone.")) == given_digest
+    others = [Document("a", "Old", " bridgesStone."), Document("a", "", "Old bridgesStone."), Document("a", "Old bridges", "Stone")]
+    assert given_digest not in {content_digest(document) for document in others}
+
+
+@pytest.mark.parametrize("victim", ["digests.npy", "token_ids.npy", "terms.bounds.npy"])
+@pytest.mark.parametrize("how", ["missing", "empty", "cut short"])
+def test_a_damaged_shard_is_made_again(
+    pipeline: Pipeline, documents: list[Document], tokenizer_file: Path, tmp_path: Path, victim: str, how: str
+) -> None:
+    cache = PreparedCache(tmp_path, pipeline, tokenizer_file)
+    cache.fill(documents)
+    (shard,) = cache.store.iterdir()
+    content = (shard / victim).read_bytes()
+    (shard / victim).unlink()
+    if how != "missing":
+        (shard / victim).write_bytes(b"" if how == "empty" else content[: len(content) // 2])
+    again = PreparedCache(tmp_path, pipeline, tokenizer_file)
+    for document in documents:
+        assert_equal(again.prepare(document), prepare(pipeline, document))
+
+
+def test_a_shard_that_cannot_be_read_now_is_kept(
+    pipeline: Pipeline, documents: list[Document], tokenizer_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cache = PreparedCache(tmp_path, pipeline, tokenizer_file)
+    cache.fill(documents)
+    with monkeypatch.context() as broken:
+        broken.setattr(np, "load", lambda *_, **__: (_ for _ in ()).throw(OSError(24, "Too many open files")))
+        with pytest.raises(OSError, match="Too many open files"):
+            PreparedCache(tmp_path, pipeline, tokenizer_file)
+    PreparedCache(tmp_path, refusing(pipeline), tokenizer_file).fill(documents)
+
+
+def test_two_that_need_the_same_at_once(
+    pipeline: Pipeline, documents: list[Document], tokenizer_file: Path, tmp_path: Path
+) -> None:
+    one, other = (PreparedCache(tmp_path, pipeline, tokenizer_file) for _ in range(2))
+    for cache in (one, other):
+        for document in documents:
+            assert_equal(cache.prepare(document), prepare(pipeline, document))
+    one.flush()
+    other.flush()
+    assert len(list(one.store.iterdir())) == 1
+    assert_equal(other.prepare(documents[0]), prepare(pipeline, documents[0]))
+
+
+def test_one_fills_after_the_other(pipeline: Pipeline, documents: list[Document], tokenizer_file: Path, tmp_path: Path) -> None:
+    one, other = PreparedCache(tmp_path, pipeline, tokenizer_file), PreparedCache(tmp_path, refusing(pipeline), tokenizer_file)
+    one.fill(documents)
+    other.fill(documents)
+    assert_equal(other.prepare(documents[0]), prepare(pipeline, documents[0]))
+
+
+FILL = """
+import sys
+from pathlib import Path
+from training.collections.collection import Collection
+from training.examples.prepared_cache import PreparedCache
+from training.evaluation.ranking import load_run_pipeline
+run, collection, cache = map(Path, sys.argv[1:])
+PreparedCache(cache, load_run_pipeline(run), run / "tokenizer.json").fill(list(Collection(collection).documents.values()))
+"""
+
+
+@pytest.mark.timeout(300)
+def test_two_processes_fill_one_store(
+    toy_run: Path, toy_path: Path, toy: Collection, toy_pipeline: Pipeline, tmp_path: Path
+) -> None:
+    command = [sys.executable, "-c", FILL, str(toy_run), str(toy_path), str(tmp_path)]
+    started = [subprocess.Popen(command, env=os.environ | {"PYTHONPATH": str(ROOT)}, stderr=subprocess.PIPE) for _ in range(2)]
+    assert [(process.wait(200), process.stderr and process.stderr.close()) for process in started] == [(0, None)] * 2
+    cache = PreparedCache(tmp_path, refusing(toy_pipeline), toy_run / "tokenizer.json")
+    assert len(list(cache.store.iterdir())) == 1
+    for document in toy.documents.values():
+        assert_equal(cache.prepare(document), prepare(toy_pipeline, document))
+
+
+def test_where_it_lies(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("KEYBLOCK_CACHE", str(tmp_path))
+    assert default_directory() == tmp_path
+    monkeypatch.delenv("KEYBLOCK_CACHE")
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert default_directory() == tmp_path / ".cache" / "keyblock"

@@ -1,0 +1,265 @@
+"""Training examples: which documents meet in a group, within which budget, and that a step's batch is always the same."""
+
+import re
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from keyblock.packing import Packed
+from keyblock.pipeline import Pipeline, PipelineConfig
+from keyblock.prepared import PreparedDocument
+from keyblock.selectors import SELECTORS
+from keyblock.text.tokenizer import Tokenizer
+from training.collections.collection import Collection, CollectionError, Document
+from training.collections.first_stage import complete_run
+from training.collections.runs import Run
+from training.examples.examples import Gold, Selected, sampling
+from training.examples.sampling import Preparation, Source, StepBatch, draw_step
+from training.recipe import Negatives, Recipe
+
+BM25 = SELECTORS.create("bm25")
+RIVERS = ["river-0", "river-1", "river-2"]
+
+
+@pytest.fixture(scope="module")
+def preparation(toy: Collection, toy_pipeline: Pipeline) -> Preparation:
+    return Preparation(toy, toy_pipeline)
+
+
+@pytest.fixture(scope="module")
+def source(preparation: Preparation, toy: Collection) -> Source:
+    return Source.build(preparation, "train", complete_run(toy, "train", depth=4), depth=4)
+
+
+@pytest.fixture(scope="module")
+def one_query(preparation: Preparation, toy: Collection) -> Source:
+    """A single query, whose first stage lists every document."""
+    run = {"river?": dict.fromkeys(toy.documents, 1.0)}
+    return Source.build(preparation, "train", run, depth=100)
+
+
+def draws(source: Source, how: Negatives, n: int = 20) -> list[list[str]]:
+    """Which documents are in each of n groups drawn for the query "river?"."""
+    rng, examples = np.random.default_rng(0), Selected(source.preparation.pipeline)
+    only = replace(source, queries=["river?"])
+    return [list(only.draw(rng, how, examples, 96).documents) for _ in range(n)]
+
+
+def draw(source: Source, recipe: Recipe, step: int) -> StepBatch:
+    return draw_step({"toy": source}, recipe, Selected(source.preparation.pipeline), step)
+
+
+def sequences_of(batch: StepBatch) -> list[Packed]:
+    """Those of its groups' only rows, one a document."""
+    rows = [group.prepared for group in batch.groups]
+    assert all(isinstance(of_group, list) and len(of_group) == 1 for of_group in rows)
+    return [packed for of_group in rows for (packed,) in of_group[0]]
+
+
+def same(one: StepBatch, other: StepBatch) -> bool:
+    """The same queries, documents and token ids."""
+    first, second = sequences_of(one), sequences_of(other)
+    ids = len(first) == len(second) and all(np.array_equal(a.ids, b.ids) for a, b in zip(first, second, strict=True))
+    return ids and [(g.query, g.documents) for g in one.groups] == [(g.query, g.documents) for g in other.groups]
+
+
+def test_a_group_is_packed_as_it_says(source: Source, make_recipe: Callable[..., Recipe]) -> None:
+    """The rows hold the documents named, in that order, within the step's budget, as a pair alone is packed."""
+    batch = draw(source, make_recipe(), 3)
+    for group in batch.groups:
+        assert group.tokens == batch.budget * 4
+        for packed, doc_id in zip(sequences_of(replace(batch, groups=[group])), group.documents, strict=True):
+            np.testing.assert_array_equal(packed.ids, source.preparation.pack(group.query, doc_id, batch.budget).ids)
+
+
+def test_gold_passages_go_with_their_documents(preparation: Preparation, toy: Collection) -> None:
+    assert preparation.pair("river?", "river-3").gold == toy.spans["river?"]
+    assert preparation.pair("river?", "river-3").document is preparation.document("river-3")
+    assert preparation.pair("river?", "river-0").gold == []
+    assert preparation.pair("river!", "river-3").gold == [], "of another query"
+
+
+def test_only_documents_with_a_gold_passage_are_relevant_where_that_is_trained_on(
+    source: Source, preparation: Preparation, toy: Collection
+) -> None:
+    """Half of the toy's training queries have none."""
+    examples, how, rng = Gold(preparation.pipeline), Negatives(per_query=2), np.random.default_rng(0)
+    drawn = [source.draw(rng, how, examples, 80) for _ in range(100)]
+    assert {group.query for group in drawn} == {query for query in source.queries if query in toy.spans}
+    others = replace(source, queries=[query for query in source.queries if query not in toy.spans])
+    with pytest.raises(CollectionError, match="toy: of 10,000 relevant documents drawn, none has a gold passage"):
+        others.draw(rng, how, examples, 80)
+
+
+def test_no_more_documents_are_kept_than_there_is_room_for(
+    toy: Collection, toy_pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sampling, "KEPT", 2)
+    made: list[str] = []
+
+    def prepare(document: Document) -> PreparedDocument:
+        made.append(document.doc_id)
+        return toy_pipeline.prepare_document(document.text, document.title)
+
+    preparation = Preparation(toy, toy_pipeline, prepare)
+    for doc_id in ("river-0", "river-1", "river-0", "river-2", "river-1", "river-0"):
+        assert preparation.document(doc_id).n_blocks
+    assert made == ["river-0", "river-1", "river-2", "river-0"]
+
+
+def test_a_group_of_passages_costs_more(one_query: Source, tokenizer: Tokenizer) -> None:
+    """Tokens that go through the model with gradients: of each chosen passage."""
+    config = one_query.preparation.pipeline.config.model_dump() | {"aggregator": {"name": "max", "passages": 3}}
+    pipeline = Pipeline(PipelineConfig.model_validate(config), tokenizer, one_query.preparation.pipeline.frequencies)
+    group = one_query.draw(np.random.default_rng(0), Negatives(per_query=2), Selected(pipeline), 50)
+    assert group.tokens == 50 * 3 * 3
+
+
+def test_the_relevant_document_comes_first_and_never_again(one_query: Source) -> None:
+    for group in draws(one_query, Negatives(per_query=7)):
+        assert group[0] == "river-3"
+        assert "river-3" not in group[1:]
+        assert len(set(group)) == 8
+
+
+def test_documents_judged_not_relevant_are_negatives_and_relevant_ones_never(source: Source, toy: Collection) -> None:
+    assert source.queries == toy.split("train")
+    for query in source.queries:
+        grades = toy.qrels[query]
+        assert source.relevant[query] == [d for d in grades if grades[d] > 0]
+        assert not set(source.negatives[query]) & set(source.relevant[query])
+        assert f"{query[:-1]}-0" in source.negatives[query]
+
+
+def test_hard_negatives_are_those_with_the_best_block(one_query: Source, preparation: Preparation) -> None:
+    best = sorted(one_query.negatives["river?"], key=lambda d: -preparation.best_block("river?", d, BM25))
+    assert set(best[:3]) == set(RIVERS)
+    for group in draws(one_query, Negatives(per_query=5, hard=2, hard_sample=100)):
+        assert group[1:3] == best[:2]
+        assert len(set(group[3:]) - set(best[:2])) == 3
+
+
+def test_hard_negatives_are_looked_for_in_a_sample(one_query: Source) -> None:
+    firsts = Counter(group[1] for group in draws(one_query, Negatives(per_query=1, hard=1, hard_sample=1), 100))
+    assert len(firsts) > 20
+    some = Counter(group[1] for group in draws(one_query, Negatives(per_query=1, hard=1, hard_sample=20), 50))
+    assert sum(some[name] for name in RIVERS) > 25
+
+
+def test_another_selector_may_say_what_is_hard(one_query: Source, preparation: Preparation) -> None:
+    """`last` scores a document's last block by its number: the longest documents are the hardest."""
+    n_blocks = {d: preparation.document(d).n_blocks for d in one_query.negatives["river?"]}
+    how = Negatives(per_query=2, hard=2, hard_sample=100, hard_by={"name": "last"})
+    for group in draws(one_query, how, 5):
+        assert [n_blocks[name] for name in group[1:]] == [max(n_blocks.values())] * 2
+
+
+def test_a_short_list_is_drawn_from_again(source: Source) -> None:
+    for group in draws(source, Negatives(per_query=7)):
+        assert len(group) == 8
+        assert sorted(Counter(group[1:]).values()) == [2, 2, 3]
+        assert set(group[1:]) == set(RIVERS)
+
+
+def test_every_relevant_document_is_drawn(preparation: Preparation, toy_copy: Path) -> None:
+    with (toy_copy / "qrels.tsv").open("w", encoding="utf-8") as qrels:
+        qrels.write("river? 0 river-3 1\nriver? 0 river-1 2\nriver? 0 sea-0 1\nriver? 0 river-0 -1\n")
+    (toy_copy / "qrels.tsv.gz").unlink()
+    collection = Collection(toy_copy)
+    source = Source.build(Preparation(collection, preparation.pipeline), "train", collection.run("train"), 4)
+    assert source.relevant == {"river?": ["river-3", "river-1"]}  # a judged document that the corpus lacks cannot be shown
+    assert sorted(source.negatives["river?"]) == ["river-0", "river-2"]
+    assert {group[0] for group in draws(source, Negatives(per_query=2))} == {"river-3", "river-1"}
+
+
+def test_the_depth_cuts_the_list(preparation: Preparation, toy: Collection) -> None:
+    run = {"river?": {"stone-0": 3.0, "river-3": 2.0, "stone-1": 1.0, "stone-2": 0.5}}
+    assert Source.build(preparation, "train", run, depth=3).negatives == {"river?": ["stone-0", "stone-1"]}
+
+
+@pytest.mark.parametrize(
+    ("run", "said"),
+    [
+        ({}, "no query of split train has a relevant document and a negative"),
+        ({"river?": {"river-3": 1.0}}, "no query of split train has a relevant document and a negative"),
+        ({"river?": {"sea-0": 1.0}}, "names document 'sea-0'"),
+    ],
+)
+def test_lists_that_nothing_can_be_drawn_from(preparation: Preparation, run: Run, said: str) -> None:
+    with pytest.raises(CollectionError, match=re.escape(said)):
+        Source.build(preparation, "train", run, depth=100)
+
+
+def test_a_query_without_a_text_is_said_at_once(toy_copy: Path, toy_pipeline: Pipeline) -> None:
+    queries = (toy_copy / "queries.jsonl").read_text(encoding="utf-8").splitlines(keepends=True)
+    (toy_copy / "queries.jsonl").write_text("".join(q for q in queries if "river?" not in q), encoding="utf-8")
+    collection = Collection(toy_copy)
+    with pytest.raises(CollectionError, match="query 'river\\?'"):
+        Source.build(Preparation(collection, toy_pipeline), "train", collection.run("train"), 4)
+
+
+def test_empty_queries_and_documents_are_packed_like_any_other(toy_copy: Path, toy_pipeline: Pipeline) -> None:
+    with (toy_copy / "queries.jsonl").open("a", encoding="utf-8") as queries:
+        queries.write('{"_id": "empty", "text": ""}\n')
+    collection = Collection(toy_copy)
+    collection.documents["void"] = collection.documents["river-0"]._replace(doc_id="void", title="", text=" \n ")
+    preparation = Preparation(collection, toy_pipeline)
+    assert preparation.pack("empty", "void", 96).ids.tolist() == [101, 102, 102]
+    assert len(preparation.pack("empty", "river-0", 96).ids) > 20
+    assert preparation.best_block("river?", "void", BM25) == 0
+    assert preparation.best_block("empty", "river-0", BM25) == 0
+
+
+def test_what_is_prepared_is_kept(preparation: Preparation) -> None:
+    assert preparation.document("river-0") is preparation.document("river-0")
+    assert preparation.query("river?") is preparation.query("river?")
+
+
+def test_a_step_gives_the_same_batch_always_and_another_step_another(source: Source, make_recipe: Callable[..., Recipe]) -> None:
+    recipe = make_recipe()
+    first = draw(source, recipe, 5)
+    fresh = replace(source, preparation=Preparation(source.preparation.collection, source.preparation.pipeline))
+    draw(fresh, recipe, 4)
+    assert same(first, draw(fresh, recipe, 5))
+    assert not same(first, draw(source, recipe, 6))
+    assert not same(first, draw(source, make_recipe(seed=1), 5))
+
+
+@pytest.mark.parametrize("tokens", [64, 2048, 10_000])
+def test_shape_and_budget_of_a_step(source: Source, make_recipe: Callable[..., Recipe], tokens: int) -> None:
+    recipe = make_recipe(tokens_per_step=tokens, budgets={48: 1.0, 96: 1.0})
+    batches = [draw(source, recipe, step) for step in range(12)]
+    assert {batch.budget for batch in batches} == {48, 96}
+    for batch in batches:
+        assert {len(group.documents) for group in batch.groups} == {4}
+        assert len(batch.groups) == max(1, tokens // (batch.budget * 4))
+        assert max(len(packed.ids) for packed in sequences_of(batch)) <= batch.budget
+
+
+def test_queries_of_a_step_may_be_said_outright(source: Source, make_recipe: Callable[..., Recipe]) -> None:
+    recipe = make_recipe(tokens_per_step=64, queries_per_step=5, budgets={48: 1.0, 96: 1.0})
+    assert {len(draw(source, recipe, step).groups) for step in range(6)} == {5}
+
+
+def test_budgets_are_drawn_by_their_shares(source: Source, make_recipe: Callable[..., Recipe]) -> None:
+    recipe = make_recipe(tokens_per_step=64, budgets={48: 1, 64: 3, 96: 0})
+    drawn = Counter(draw(source, recipe, step).budget for step in range(300))
+    assert drawn[96] == 0
+    assert 0.17 < drawn[48] / 300 < 0.33
+
+
+def test_collections_are_drawn_by_their_shares(source: Source, make_recipe: Callable[..., Recipe]) -> None:
+    rivers, stones = (replace(source, queries=[query]) for query in ("river?", "stone?"))
+
+    def drawn(mixture: dict[str, float]) -> Counter[str]:
+        recipe = make_recipe(mixture=mixture, budgets={96: 1}, tokens_per_step=20_000)
+        batch = draw_step({"a": rivers, "b": stones}, recipe, Selected(source.preparation.pipeline), 0)
+        return Counter(group.query for group in batch.groups)
+
+    assert drawn({"a": 0, "b": 5}) == {"stone?": 52}
+    assert 0.05 < drawn({"a": 1, "b": 4})["river?"] / 52 < 0.4
+    assert 0.3 < drawn({})["river?"] / 52 < 0.7

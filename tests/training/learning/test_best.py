@@ -1,0 +1,318 @@
+"""BeST on the toy collection, through keyblock-train: its iterations, what stops them, and going on after a stop."""
+
+import json
+import shutil
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import yaml
+from torch import Tensor
+
+from keyblock.pipeline import Pipeline
+from keyblock.scoring import Score
+from training.collections.alignment import AlignedSpans
+from training.collections.collection import Collection, Span
+from training.commands.cli import train_main
+from training.evaluation.intrinsic import random_precision, segment_precision
+from training.evaluation.ranking import load_run_pipeline, run_ranker
+from training.evaluation.scoring import TorchModel, score
+from training.examples.examples import Prepared, Row, Selected, Waiting
+from training.examples.sampling import Preparation
+from training.learning.best import RESULT, TABLE, Iterations, judged_pairs, precision
+from training.learning.data import Data
+from training.learning.loop import Trainer, make_accelerator
+from training.learning.objectives import RankingObjective
+from training.learning.train import make_model, write_json
+from training.learning.twins import SELECTOR
+from training.models.checkpoints import chosen
+from training.models.cross_encoder import CrossEncoder
+from training.recipe import Recipe, RecipeError, load_recipe
+
+STEPS = 6
+
+
+@pytest.fixture(scope="module")
+def tree(recipe_tree: dict[str, Any]) -> dict[str, Any]:
+    """Segments of two sentences at most; theta 0 learns from two of the three leading ones."""
+    packing = recipe_tree["pipeline"]["packing"] | {"budget": 40, "budget_range": [32, 48]}
+    return recipe_tree | {
+        "name": "best",
+        "pipeline": {
+            "segmenter": {"name": "sentences", "block_tokens": 30},
+            "selector": {"name": "first"},
+            "aggregator": {"name": "max"},
+            "packing": packing,
+        },
+        "training": {
+            "segmenter": {"name": "sentences", "block_tokens": 30, "shortest": 14},
+            "selector": {"name": "learned", "keep": 3, "by": {"name": "first"}},
+            "aggregator": {"name": "max", "passages": 1},
+        },
+        "best": {"iterations": 3, "patience": 3, "segments": 2, "judged": 6},
+        "loss": "hinge",
+        "negatives": {"per_query": 1, "depth": 4},
+        "budgets": {40: 1.0},
+        "steps": STEPS,
+        "queries_per_step": 3,
+        "checkpoint_every": 2,
+        "evaluate_every": 3,
+        "dev_queries": 4,
+    }
+
+
+Train = Callable[..., int]
+
+
+@pytest.fixture(scope="module")
+def train(tree: dict[str, Any], toy_path: Path, tmp_path_factory: pytest.TempPathFactory) -> Train:
+    """Train into a directory, with some keys of the recipe replaced."""
+    file = tmp_path_factory.mktemp("recipes") / "best.yaml"
+    file.write_text(yaml.safe_dump(tree), encoding="utf-8")
+
+    def run(out: Path, *settings: str) -> int:
+        return train_main([str(file), "--collection", str(toy_path), "--out", str(out), *(f"--set={s}" for s in settings)])
+
+    return run
+
+
+@pytest.fixture(scope="module")
+def best_run(train: Train, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Three iterations of six steps. Never write into it."""
+    run = tmp_path_factory.mktemp("runs") / "best"
+    assert train(run) == 0
+    return run
+
+
+def table_of(run: Path) -> list[dict[str, Any]]:
+    rows: list[dict[str, Any]] = json.loads((run / TABLE).read_text(encoding="utf-8"))
+    return rows
+
+
+def weights_of(directory: Path) -> dict[str, Tensor]:
+    return CrossEncoder.load(directory).state_dict()
+
+
+def same(one: dict[str, Tensor], other: dict[str, Tensor]) -> bool:
+    return all(torch.equal(value, other[name]) for name, value in one.items())
+
+
+def test_each_iteration_is_a_run_and_the_best_one_counts(best_run: Path) -> None:
+    assert {path.name for path in best_run.glob("iteration-*")} == {f"iteration-{n}" for n in (1, 2, 3)}
+    rows = table_of(best_run)
+    assert [row["iteration"] for row in rows] == ["random", 1, 2, 3]
+    for number in (1, 2, 3):
+        assert json.loads((best_run / f"iteration-{number}" / RESULT).read_text(encoding="utf-8")) == rows[number]
+    quality = [row["dev"]["toy"]["RR@10"] for row in rows[1:]]
+    assert same(weights_of(best_run / "best"), weights_of(best_run / f"iteration-{1 + int(np.argmax(quality))}" / "checkpoint"))
+    assert not (best_run / "best" / SELECTOR).exists()
+
+
+def test_the_table_says_what_is_measured(best_run: Path, toy: Collection) -> None:
+    """Segment P@1 of each iteration's ranker over all segments, on train and dev, beside that of a random order."""
+    preparations = {"toy": Preparation(toy, load_run_pipeline(best_run))}
+    judged = judged_pairs(preparations, {"train": "train", "dev": "dev"}, 6)
+    assert {split: len(pairs) for split, pairs in judged["toy"].items()} == {"train": 6, "dev": 4}
+    rows = table_of(best_run)
+    assert rows[0]["P@1"] == {"toy": {split: random_precision(pairs) for split, pairs in judged["toy"].items()}}
+    for row in rows[1:]:
+        model = CrossEncoder.load(chosen(best_run / f"iteration-{row['iteration']}"))
+        scorer = TorchModel(model, preparations["toy"].pipeline.tokenizer)
+        found = {split: segment_precision(preparations["toy"], scorer, pairs) for split, pairs in judged["toy"].items()}
+        assert row["P@1"] == {"toy": found} == precision(model, preparations, judged)
+        assert set(row["dev"]["toy"]) == {"RR@10", "nDCG@10"}
+
+
+def test_the_sample_that_is_judged_is_fixed(toy: Collection, toy_pipeline: Pipeline) -> None:
+    preparations = {"toy": Preparation(toy, toy_pipeline)}
+    few, all_of_them = (judged_pairs(preparations, {"train": "train"}, n)["toy"]["train"] for n in (3, 100))
+    again = judged_pairs(preparations, {"train": "train"}, 3)["toy"]["train"]
+    assert [pair.query for pair in few] == [pair.query for pair in again]
+    assert len(few) == 3
+    assert len(all_of_them) == 8, "half of the queries have a gold passage"
+
+
+class Searched(AlignedSpans):
+    """Counts the queries whose passages it looked for."""
+
+    looked = 0
+
+    def _look(self, query: str) -> list[Span]:
+        self.looked += 1
+        return [Span(f"{query[:-1]}-3", 0, 5)] if query.endswith("?") else []
+
+
+def test_passages_that_have_to_be_looked_for_are_looked_for_until_there_are_enough(toy_path: Path, toy_pipeline: Pipeline) -> None:
+    few, every = Collection(toy_path), Collection(toy_path)
+    for collection in (few, every):
+        vars(collection.parts)["spans"] = Searched(collection.qrels, {}, {}, {})
+    judged = [
+        judged_pairs({"toy": Preparation(of, toy_pipeline)}, {"train": "train"}, count)["toy"]["train"]
+        for of, count in ((few, 2), (every, 100))
+    ]
+    assert [len(pairs) for pairs in judged] == [2, 8]
+    assert {pair.query for pair in judged[0]} <= {pair.query for pair in judged[1]}
+    assert isinstance(few.spans, Searched)
+    assert few.spans.looked < 16
+    assert all(pair.query.endswith("?") for pairs in judged for pair in pairs)
+
+
+def test_the_first_iteration_trains_two_rankers_and_the_others_one(best_run: Path) -> None:
+    one = best_run / "iteration-1" / "checkpoint"
+    assert not same(weights_of(one), weights_of(one / SELECTOR))
+    assert not (best_run / "iteration-2" / "checkpoint" / SELECTOR).exists()
+
+
+def load_data(run: Path, collection: Collection) -> Data:
+    return Data.build(load_recipe(run / "recipe.yaml"), [collection], load_run_pipeline(run), run / "tokenizer.json")
+
+
+def test_the_second_iteration_starts_afresh_on_the_first_ones_best_segments(
+    best_run: Path, toy: Collection, tmp_path: Path
+) -> None:
+    """The same training by brute force: a fresh ranker, and of every document the segment that theta 1 scores best, one by one."""
+    recipe, data = load_recipe(best_run / "recipe.yaml"), load_data(best_run, toy)
+    theta1, places = CrossEncoder.load(best_run / "iteration-1" / "checkpoint"), []
+
+    class BruteForce(Selected):
+        def rows(self, prepared: Prepared, choose: Score) -> list[Row]:
+            assert isinstance(prepared, Waiting)
+            row = []
+            for document in prepared.documents:
+                blocks = np.arange(min(3, document.n_blocks))
+                ways = self.pipeline.block_sequences(prepared.query, document, blocks, prepared.budget)
+                logits = [score(theta1, [packed], 0, bf16=False).item() for packed in ways]
+                places.append(int(np.argmax(logits)))
+                row.append([ways[places[-1]]])
+            return [row]
+
+    second = recipe.model_copy(update={"seed": recipe.seed + 1, "best": None})
+    torch.manual_seed(second.seed)
+    fresh, _ = make_model(second, torch.device("cpu"))
+    shutil.copy(best_run / "tokenizer.json", tmp_path / "tokenizer.json")
+    objective = RankingObjective(second, data.pipeline, BruteForce(data.pipeline))
+    Trainer(second, fresh, objective, replace(data, recipe=second).draw, data.dev, tmp_path).train()
+    assert set(places) == {0, 1, 2}, "theta 1 has a choice, and makes one"
+    expected = weights_of(best_run / "iteration-2" / "checkpoint")
+    for name, value in weights_of(tmp_path / "checkpoint").items():
+        torch.testing.assert_close(value, expected[name], rtol=1e-4, atol=1e-5)
+
+
+def interrupt(monkeypatch: pytest.MonkeyPatch, where: str, directory: str, step: int = 0) -> None:
+    """Stop at the moment something was written: a checkpoint of a step, or an iteration's measures."""
+    module, _, name = where.rpartition(".")
+    write = getattr(__import__(module, fromlist=[name]), name)
+
+    def written(*arguments: Any) -> None:
+        write(*arguments)
+        path = arguments[0]
+        if (path.name == directory and arguments[-1] == step) or (
+            path.name == RESULT and path.parent.name == directory and not step
+        ):
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(where, written)
+
+
+@pytest.mark.parametrize(
+    ("where", "directory", "step"),
+    [
+        ("training.learning.loop.save_state", "iteration-1", 2),
+        ("training.learning.loop.save_state", "iteration-2", 4),
+        ("training.learning.loop.save_state", "iteration-2", STEPS),
+        ("training.learning.best.write_json", "iteration-2", 0),
+    ],
+    ids=["inside the first", "inside the second", "trained, not measured", "between two"],
+)
+def test_a_stopped_run_goes_on_to_the_same_weights(
+    best_run: Path, train: Train, tmp_path: Path, where: str, directory: str, step: int
+) -> None:
+    run = tmp_path / "best"
+    with pytest.MonkeyPatch.context() as patch:
+        interrupt(patch, where, directory, step)
+        assert train(run) == 130
+    assert not (run / "iteration-3").exists()
+    assert (run / directory / RESULT).exists() == (step == 0)
+    assert train(run) == 0
+    for part in (
+        "iteration-1/checkpoint",
+        f"iteration-1/checkpoint/{SELECTOR}",
+        "iteration-2/checkpoint",
+        "iteration-3/checkpoint",
+        "best",
+    ):
+        assert same(weights_of(run / part), weights_of(best_run / part)), part
+    assert table_of(run) == table_of(best_run)
+
+
+def test_measures_are_written_whole_or_not_at_all(small_disk: Callable[[int | None], None], tmp_path: Path) -> None:
+    """An iteration counts as finished once they are there."""
+    small_disk(10)
+    with pytest.raises(OSError, match="File too large"):
+        write_json(tmp_path / RESULT, {"P@1": 0.5})
+    assert not (tmp_path / RESULT).exists()
+    small_disk(None)
+    write_json(tmp_path / RESULT, {"P@1": 0.5})
+    assert json.loads((tmp_path / RESULT).read_text(encoding="utf-8")) == {"P@1": 0.5}
+
+
+def test_a_finished_run_is_left_as_it_is(best_run: Path, train: Train, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run = Path(shutil.copytree(best_run, tmp_path / "best"))
+    times = {path: path.stat().st_mtime_ns for path in run.glob("iteration-*/**/*") if path.is_file()}
+    assert train(run) == 0
+    assert {path: path.stat().st_mtime_ns for path in times} == times
+    assert table_of(run) == table_of(best_run)
+    told = [line for line in capsys.readouterr().err.splitlines() if "on dev" in line]
+    rows = table_of(best_run)[1:]
+    assert [line.partition(",")[0].split()[-1] for line in told] == [str(row["iteration"]) for row in rows]
+    assert all(f"RR@10 {of['RR@10']:.3f}" in line for line, row in zip(told, rows, strict=True) for of in row["dev"].values())
+
+
+def test_another_recipe_is_refused(best_run: Path, train: Train, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run = Path(shutil.copytree(best_run, tmp_path / "best"))
+    assert train(run, "best.iterations=2") == 2
+    assert "holds a run of another recipe" in capsys.readouterr().err
+
+
+def test_iterations_and_steps_stop_when_dev_does(train: Train, tmp_path: Path) -> None:
+    """Of the dev lists' first two documents none is relevant: no model is better than any other.
+
+    Each training ends a measurement after its first, and the second iteration is the last of four.
+    """
+    run = tmp_path / "best"
+    settings = ("dev_depth=2", "best.iterations=4", "best.patience=1", "patience=1", "steps=20", "evaluate_every=2")
+    assert train(run, *settings, "gradient_checkpointing=true") == 0
+    assert [row["iteration"] for row in table_of(run)] == ["random", 1, 2]
+    for number in (1, 2):
+        log = (run / f"iteration-{number}" / "log.jsonl").read_text(encoding="utf-8").splitlines()
+        assert [line["step"] for line in map(json.loads, log) if "dev" in line] == [2, 4]
+        assert (run / f"iteration-{number}" / "best").is_dir()
+    assert same(weights_of(run / "best"), weights_of(run / "iteration-1" / "best")), "an equal one is no better"
+
+
+def test_the_best_model_ranks(best_run: Path, toy: Collection) -> None:
+    """As any run: each segment of a document is read, the best one counts."""
+    ranker = run_ranker(best_run, toy, bf16=False)
+    document = ranker.preparation.document("teacher-3")
+    logits, (selection,) = ranker.score("teacher?", ["teacher-3"])
+    assert selection.taken.tolist() == list(range(document.n_blocks))
+    model = CrossEncoder.load(best_run / "best")
+    segments = ranker.preparation.pipeline.block_sequences(ranker.preparation.query("teacher?"), document, selection.taken)
+    assert logits[0] == pytest.approx(score(model, segments, 0, bf16=False).max(), rel=1e-4)
+
+
+def test_damaged_measures_are_named(best_run: Path, train: Train, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run = Path(shutil.copytree(best_run, tmp_path / "best"))
+    (run / "iteration-2" / RESULT).write_text('{"P@1', encoding="utf-8")
+    assert train(run) == 2
+    assert "iteration-2/iteration.json: damaged, no JSON" in capsys.readouterr().err
+
+
+def test_other_recipes_have_no_iterations(make_recipe: Callable[..., Recipe], best_run: Path, toy: Collection) -> None:
+    iterations = Iterations(make_recipe(), load_data(best_run, toy), best_run, False, make_accelerator())
+    with pytest.raises(RecipeError, match="recipe 'toy' has no `best`: it is no recipe for BeST"):
+        iterations.train()

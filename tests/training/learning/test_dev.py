@@ -1,0 +1,145 @@
+"""The dev measurement inside training."""
+
+import gzip
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from keyblock.pipeline import Pipeline
+from training.collections.collection import Collection, CollectionError
+from training.examples.sampling import Preparation
+from training.learning.dev import DevSet
+from training.recipe import Recipe
+
+
+class Counts(nn.Module):
+    """A ranker that counts a word: what it measures on the toy is known beforehand."""
+
+    def __init__(self, token: int, sign: float) -> None:
+        super().__init__()
+        self.token, self.sign = token, nn.Parameter(torch.tensor(sign))
+
+    def forward(self, input_ids: Tensor, token_type_ids: Tensor, attention_mask: Tensor) -> Tensor:
+        return self.sign * (input_ids == self.token).sum(1)
+
+    outputs = forward
+
+
+@pytest.fixture(scope="module")
+def answer(toy_pipeline: Pipeline) -> int:
+    return int(toy_pipeline.tokenizer.ids("answer")[0])
+
+
+@pytest.fixture(scope="module")
+def preparations(toy: Collection, toy_pipeline: Pipeline) -> dict[str, Preparation]:
+    return {"toy": Preparation(toy, toy_pipeline)}
+
+
+def test_measures_by_hand(preparations: dict[str, Preparation], make_recipe: Callable[..., Recipe], answer: int) -> None:
+    """The answer's document stands last of four in the first stage: first by its word, last where that counts against it."""
+    dev = DevSet.build(preparations, make_recipe())
+    assert dev.measure(Counts(answer, 1.0)) == {"toy": {"RR@10": 1.0, "nDCG@10": 1.0}}
+    assert dev.measure(Counts(answer, -1.0))["toy"]["RR@10"] == 0.25
+    assert dev.measure(Counts(answer, 0.0))["toy"]["RR@10"] == 0.25  # ties stay in the first stage's order
+
+
+@pytest.mark.parametrize("aggregator", ["joint", "max", "sum"])
+@pytest.mark.parametrize(
+    "selector", [{"name": "bm25"}, {"name": "learned", "keep": 2}, {"name": "learned"}], ids=["bm25", "cascade", "binb"]
+)
+def test_every_kind_of_pipeline_is_measured(
+    toy: Collection,
+    change_pipeline: Callable[..., Pipeline],
+    make_recipe: Callable[..., Recipe],
+    answer: int,
+    aggregator: str,
+    selector: dict[str, Any],
+) -> None:
+    """The word stands behind a document's first block: only who selects it, or reads all blocks, finds it."""
+    preparations = {"toy": Preparation(toy, change_pipeline(aggregator={"name": aggregator}, selector=selector))}
+    assert DevSet.build(preparations, make_recipe()).measure(Counts(answer, 1.0))["toy"]["RR@10"] == 1.0
+
+
+def test_a_learned_selection_follows_the_model_or_its_chooser(
+    toy: Collection, change_pipeline: Callable[..., Pipeline], make_recipe: Callable[..., Recipe], answer: int
+) -> None:
+    """With one passage read, the answer is found by a selector that looks for it, and by no other."""
+    one = change_pipeline(aggregator={"name": "max", "passages": 1}, selector={"name": "learned", "by": {"name": "first"}})
+    preparations = {"toy": Preparation(toy, one)}
+    dev = DevSet.build(preparations, make_recipe())
+    for _ in range(2):  # what the model selects is not kept for the next one
+        assert dev.measure(Counts(answer, -1.0))["toy"]["RR@10"] == 0.25
+        assert dev.measure(Counts(answer, 1.0))["toy"]["RR@10"] == 1.0
+    blind = DevSet.build(preparations, make_recipe(), chooser=Counts(answer, -1.0))
+    assert blind.measure(Counts(answer, 1.0))["toy"]["RR@10"] < 1.0
+    assert (
+        DevSet.build(preparations, make_recipe(), chooser=Counts(answer, 1.0)).measure(Counts(answer, 1.0))["toy"]["RR@10"] == 1.0
+    )
+
+
+def test_documents_without_a_block_come_last(
+    toy_copy: Path, change_pipeline: Callable[..., Pipeline], make_recipe: Callable[..., Recipe], answer: int
+) -> None:
+    """As they are served: the three others are emptied, so even who would rank the answer last ranks it first."""
+    collection = Collection(toy_copy)
+    for name in [name for name in collection.documents if not name.endswith("-3")]:
+        collection.documents[name] = collection.documents[name]._replace(text="")  # type: ignore[index]
+    for aggregator in ("joint", "max"):
+        preparations = {"toy": Preparation(collection, change_pipeline(aggregator={"name": aggregator}))}
+        assert DevSet.build(preparations, make_recipe()).measure(Counts(answer, -1.0))["toy"]["RR@10"] == 1.0
+
+
+def test_the_models_mode_is_given_back(
+    preparations: dict[str, Preparation], make_recipe: Callable[..., Recipe], answer: int
+) -> None:
+    dev = DevSet.build(preparations, make_recipe())
+    for training in (True, False):
+        model = Counts(answer, 1.0).train(training)
+        dev.measure(model)
+        assert model.training is training
+
+
+def test_the_sample_is_fixed(preparations: dict[str, Preparation], make_recipe: Callable[..., Recipe]) -> None:
+    def pairs(**changes: object) -> list[tuple[str, str]]:
+        candidates = DevSet.build(preparations, make_recipe(**changes)).candidates["toy"]
+        return [(q, d) for q, documents in candidates.items() for d in documents]
+
+    assert pairs(seed=1) == pairs(seed=2)
+    assert len(pairs(dev_queries=3)) == 3 * 4
+    assert len(pairs(dev_queries=100, dev_depth=2)) == 8 * 2
+
+
+def test_sequences_keep_the_pipelines_budget(preparations: dict[str, Preparation], make_recipe: Callable[..., Recipe]) -> None:
+    class Longest(Counts):
+        """Keeps the longest sequence it was fed."""
+
+        length = 0
+
+        def outputs(self, input_ids: Tensor, token_type_ids: Tensor, attention_mask: Tensor) -> Tensor:
+            self.length = max(self.length, input_ids.shape[1])
+            return super().outputs(input_ids, token_type_ids, attention_mask)
+
+    model = Longest(0, 1.0)
+    DevSet.build(preparations, make_recipe()).measure(model)
+    assert model.length == preparations["toy"].pipeline.config.packing.budget
+
+
+def test_a_collection_without_a_dev_run(toy_copy: Path, toy_pipeline: Pipeline, make_recipe: Callable[..., Recipe]) -> None:
+    (toy_copy / "run.dev.bm25.trec.gz").unlink()
+    with pytest.raises(CollectionError, match=r"has no run\.dev\.bm25\.trec"):
+        DevSet.build({"toy": Preparation(Collection(toy_copy), toy_pipeline)}, make_recipe())
+
+
+@pytest.mark.parametrize(
+    ("line", "said"), [("sea? Q0 teacher-0 1 1 x", "query 'sea\\?'"), ("teacher? Q0 sea-0 1 1 x", "document 'sea-0'")]
+)
+def test_what_the_collection_lacks_is_said_before_training(
+    toy_copy: Path, toy_pipeline: Pipeline, make_recipe: Callable[..., Recipe], line: str, said: str
+) -> None:
+    (toy_copy / "run.dev.bm25.trec.gz").write_bytes(gzip.compress(f"{line}\n".encode()))
+    with pytest.raises(CollectionError, match=said):
+        DevSet.build({"toy": Preparation(Collection(toy_copy), toy_pipeline)}, make_recipe())

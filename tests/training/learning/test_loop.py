@@ -1,0 +1,272 @@
+"""The training loop: it learns, accumulates, stops in time and at nonsense, logs, and is one loop for several processes."""
+
+import json
+import math
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from training.collections.collection import Collection
+from training.evaluation.curves import read_log
+from training.evaluation.ranking import load_run_pipeline
+from training.examples.sampling import Group, StepBatch
+from training.learning.data import Data
+from training.learning.loop import Trainer, TrainingError, learning_rate_factor, make_optimizer, micro_batches
+from training.learning.losses import LOSSES
+from training.learning.objectives import RankingObjective
+from training.learning.train import make_model
+from training.models.checkpoints import chosen, latest
+from training.models.cross_encoder import CrossEncoder
+from training.recipe import Optimizer, Recipe
+
+Make = Callable[..., Trainer]
+
+
+@pytest.fixture
+def trainer(tmp_path_factory: pytest.TempPathFactory, make_recipe: Callable[..., Recipe], toy: Collection, toy_run: Path) -> Make:
+    """Makes a trainer in a directory of its own, or in `run`, from the same random weights each time."""
+
+    def make(run: Path | None = None, **changes: Any) -> Trainer:
+        recipe = make_recipe(**{"steps": 2, "evaluate_every": 100, "checkpoint_every": 100} | changes)
+        run = run or tmp_path_factory.mktemp("run")
+        (run / "tokenizer.json").write_bytes((toy_run / "tokenizer.json").read_bytes())
+        torch.manual_seed(0)
+        model, _ = make_model(recipe, torch.device("cpu"))
+        data = Data.build(recipe, [toy], load_run_pipeline(toy_run), run / "tokenizer.json")
+        return Trainer(recipe, model, RankingObjective(recipe, data.pipeline, data.examples), data.draw, data.dev, run)
+
+    return make
+
+
+def weights_of(model: CrossEncoder) -> Tensor:
+    return torch.cat([p.detach().flatten() for p in model.parameters()])
+
+
+def weights(trainer: Trainer) -> Tensor:
+    return weights_of(trainer.model)
+
+
+def moments(trainer: Trainer) -> Tensor:
+    """Adam's first moments after one step: a tenth of the gradient."""
+    return torch.cat([trainer.optimizer.state[p]["exp_avg"].flatten() for p in trainer.model.parameters()])
+
+
+def test_the_loss_falls_and_the_order_gets_right(toy_run: Path) -> None:
+    """Four documents a group: ln 4 before anything is learned. The first stage ranks the answer last of four."""
+    losses = [r["loss"] for r in read_log(toy_run) if "loss" in r]
+    assert len(losses) == 40
+    assert losses[0] == pytest.approx(math.log(4), abs=0.02)
+    assert max(losses[-5:]) < 0.1
+    assert [r["dev"]["toy"]["RR@10"] for r in read_log(toy_run) if "dev" in r][-1] >= 0.9
+
+
+def test_what_is_logged(toy_run: Path) -> None:
+    lines = [json.loads(line) for line in (toy_run / "log.jsonl").read_text(encoding="utf-8").splitlines()]
+    assert [r["step"] for r in lines if "loss" in r] == list(range(1, 41))
+    assert [r["step"] for r in lines if "dev" in r] == [20, 40]
+    assert {r["budget"] for r in lines if "loss" in r} == {80, 96}
+    assert all(r["pairs"] == 4 * (1024 // (r["budget"] * 4)) for r in lines if "loss" in r)
+    assert all(r["tokens"] == r["pairs"] * r["budget"] and r["seconds"] > 0 for r in lines if "loss" in r)
+    assert all(r["pairs_per_second"] > 0 and r["tokens_per_second"] > 0 and r["peak_memory_mb"] > 50 for r in lines if "dev" in r)
+
+
+def test_what_is_said_at_the_end(trainer: Make, capsys: pytest.CaptureFixture[str]) -> None:
+    trainer().train()
+    *_, last = capsys.readouterr().err.splitlines()
+    assert re.fullmatch(r"toy: 2 steps in \d+ s: [\d,.]+ pairs/s, [\d,]+ tokens/s, peak memory [\d,]+ MB", last)
+
+
+@pytest.mark.parametrize("loss", ["listwise", "hinge"])
+@pytest.mark.parametrize("micro_tokens", [64, 1600])  # one group of the six at once; five of them, then the last
+def test_accumulated_slices_update_like_one_batch(trainer: Make, loss: str, micro_tokens: int) -> None:
+    step = {"steps": 1, "budgets": {80: 1.0}, "tokens_per_step": 1920, "loss": loss}
+    whole, sliced = trainer(**step, micro_tokens=1920), trainer(**step, micro_tokens=micro_tokens)
+    before = weights(whole)
+    whole.train()
+    sliced.train()
+    gradient, other = (moments(t) for t in (whole, sliced))
+    assert gradient.abs().max() > 1e-5
+    torch.testing.assert_close(other, gradient, rtol=1e-3, atol=1e-8)
+    clear = gradient.abs() > 1e-6  # Adam's first step is the gradient's sign: where that is noise, so is the step
+    assert (weights(whole) - before)[clear].abs().min() > 1e-4
+    torch.testing.assert_close(weights(sliced)[clear], weights(whole)[clear], rtol=0, atol=1e-5)
+    assert [r["loss"] for r in read_log(whole.run)[:1]] == pytest.approx([r["loss"] for r in read_log(sliced.run)[:1]])
+
+
+def test_bf16_computes_low_and_keeps_weights_high(trainer: Make) -> None:
+    low, high = trainer(precision="bf16"), trainer(precision="fp32")
+    low.train()
+    high.train()
+    assert {p.dtype for p in low.model.parameters()} == {torch.float32}
+    assert not torch.equal(weights(low), weights(high))
+    losses = [[r["loss"] for r in read_log(t.run) if "loss" in r] for t in (low, high)]
+    assert losses[0] == pytest.approx(losses[1], abs=0.05)
+
+
+def test_a_loss_that_is_not_a_number_stops_before_it_is_saved(trainer: Make) -> None:
+    broken = trainer()
+    torch.nn.init.constant_(broken.model.head.weight, math.inf)
+    with pytest.raises(TrainingError, match=r"step 0: the loss is (nan|inf).*lower optimizer.encoder_lr or use precision: fp32"):
+        broken.train()
+    assert not (broken.run / "checkpoint").exists()
+
+
+def test_a_gradient_that_is_not_a_number_stops_too(trainer: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(LOSSES, "odd", lambda scores: (scores - scores).abs().sqrt().sum() + 1)
+    broken = trainer(loss="odd")
+    before = weights(broken)
+    with pytest.raises(TrainingError, match=r"the loss is 1.0, its gradient's norm nan"):
+        broken.train()
+    assert torch.equal(weights(broken), before)
+
+
+def test_what_goes_wrong_while_drawing_reaches_the_caller(trainer: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    broken = trainer()
+    source = broken.draw.__self__.sources["toy"]
+    for query in source.queries:
+        monkeypatch.setitem(source.relevant, query, ["sea-0"])
+    with pytest.raises(ValueError, match="names document 'sea-0'"):
+        broken.train()
+
+
+def test_a_finished_run_stays_as_it_is(trainer: Make) -> None:
+    done = trainer()
+    done.train()
+    again = trainer(done.run)
+    log, saved = (done.run / "log.jsonl").read_bytes(), (latest(done.run) / "model.safetensors").stat().st_mtime_ns
+    assert again.step == done.recipe.steps
+    again.train()
+    assert (done.run / "log.jsonl").read_bytes() == log
+    assert (latest(done.run) / "model.safetensors").stat().st_mtime_ns == saved
+
+
+def test_recomputed_activations_give_the_same_update(trainer: Make) -> None:
+    plain, checkpointed = trainer(steps=1), trainer(steps=1, gradient_checkpointing=True)
+    calls = []
+    for each in (plain, checkpointed):
+        each.model.encoder.encoder.layer[0].attention.register_forward_hook(lambda *_, who=each.run: calls.append(who))
+        each.train()
+    assert calls.count(checkpointed.run) > calls.count(plain.run) > 0
+    assert torch.equal(moments(checkpointed), moments(plain))
+    assert torch.equal(weights(checkpointed), weights(plain))
+
+
+def test_dropout_goes_on_where_it_stopped(trainer: Make) -> None:
+    """The masks of a step are those of a run that was not interrupted, whatever was measured between."""
+    whole, stopped = (trainer(steps=4, dropout=0.2, checkpoint_every=2, evaluate_every=every) for every in (100, 1))
+    whole.train()
+    draw = stopped.draw
+
+    def die(step: int) -> StepBatch:
+        if step == 3:
+            raise KeyboardInterrupt
+        return draw(step)
+
+    stopped.draw = die
+    with pytest.raises(KeyboardInterrupt):
+        stopped.train()
+    resumed = trainer(stopped.run, steps=4, dropout=0.2)
+    assert (stopped.step, resumed.step) == (3, 2)
+    resumed.train()
+    assert torch.equal(weights(resumed), weights(whole))
+    undropped = trainer(steps=4)
+    undropped.train()
+    assert not torch.equal(weights(undropped), weights(whole))
+
+
+@dataclass
+class Grader:
+    """A dev set whose measurements are given."""
+
+    values: Sequence[float]
+    taken: int = 0
+
+    def measure(self, model: CrossEncoder) -> Mapping[str, Mapping[str, float]]:
+        self.taken += 1
+        value = self.values[self.taken - 1]
+        return {"toy": {"RR@10": value}, "other": {"RR@10": 0.5}}
+
+
+def graded(trainer: Trainer, values: Sequence[float]) -> Trainer:
+    trainer.dev = Grader(values)  # type: ignore[assignment]
+    return trainer
+
+
+def test_it_stops_early_and_keeps_the_best(trainer: Make) -> None:
+    """Measured each step; the second is the best, and two without a better one follow, one of them equal."""
+    settings = {"steps": 9, "evaluate_every": 1, "checkpoint_every": 1, "patience": 2}
+    stopped = graded(trainer(**settings), [0.3, 0.6, 0.6, 0.4, 0.9])
+    stopped.train()
+    assert stopped.step == 4
+    two = graded(trainer(steps=9, evaluate_every=2), [])
+    with pytest.raises(IndexError):  # dies when it is measured, after two steps
+        two.train()
+    assert chosen(stopped.run) == stopped.run / "best"
+    assert torch.equal(weights_of(CrossEncoder.load(chosen(stopped.run))), weights(two))
+    again = graded(trainer(stopped.run, **settings), [1.0])
+    again.train()  # stopped is stopped, also for the same command
+    assert (again.step, again.dev.taken) == (4, 0)
+
+
+def test_a_resumed_run_remembers_its_best(trainer: Make) -> None:
+    settings = {"steps": 9, "evaluate_every": 1, "checkpoint_every": 1, "patience": 2}
+    first = graded(trainer(**settings), [0.6, 0.5])
+    with pytest.raises(IndexError):  # dies while it measures the third time
+        first.train()
+    second = graded(trainer(first.run, **settings), [0.55, 0.9])
+    assert (second.step, second.stopping.best, second.stopping.stale) == (2, pytest.approx(0.55), 1)
+    second.train()
+    assert second.step == 3
+
+
+def test_without_patience_nothing_stops_and_no_best_is_kept(trainer: Make) -> None:
+    run = graded(trainer(steps=5, evaluate_every=1), [0.6, 0.5, 0.4, 0.3, 0.2])
+    run.train()
+    assert run.step == 5
+    assert chosen(run.run) == run.run / "checkpoint"
+
+
+@pytest.mark.parametrize(
+    ("tokens", "expected"),
+    [(1, [[3], [5], [2], [9], [1]]), (8, [[3, 5], [2], [9], [1]]), (10, [[3, 5, 2], [9, 1]]), (99, [[3, 5, 2, 9, 1]])],
+)
+def test_micro_batches(tokens: int, expected: list[list[int]]) -> None:
+    groups = [Group("q", ("d",), [], cost) for cost in (3, 5, 2, 9, 1)]
+    assert [[g.tokens for g in part] for part in micro_batches(groups, lambda g: g.tokens, tokens)] == expected
+    assert list(micro_batches([], lambda g: g.tokens, tokens)) == []
+
+
+def test_the_learning_rate_by_hand() -> None:
+    """Ten steps, a fifth of them warm-up: up in two, then down in eight to zero."""
+    factors = [learning_rate_factor(step, 10, 0.2) for step in range(11)]
+    assert factors == pytest.approx([0.5, 1, 1, 7 / 8, 6 / 8, 5 / 8, 4 / 8, 3 / 8, 2 / 8, 1 / 8, 0])
+    assert [learning_rate_factor(step, 10, 0.2, "none") for step in range(11)] == [0.5, *[1.0] * 10]
+
+
+@pytest.mark.parametrize("steps", [1, 2, 7, 100])
+@pytest.mark.parametrize("warmup", [0.0, 0.1, 1.0])
+def test_the_learning_rate_rises_falls_and_is_never_zero_before_the_end(steps: int, warmup: float) -> None:
+    factors = [learning_rate_factor(step, steps, warmup) for step in range(steps)]
+    peak = factors.index(1.0)
+    assert all(0 < factor <= 1 for factor in factors)
+    assert factors[: peak + 1] == sorted(factors[: peak + 1])
+    assert factors[peak:] == sorted(factors[peak:], reverse=True)
+    assert learning_rate_factor(steps, steps, warmup) == 0
+
+
+def test_every_weight_is_in_one_group_and_norms_are_not_decayed(tiny_backbone: Path) -> None:
+    model = CrossEncoder.from_backbone(str(tiny_backbone))
+    groups = make_optimizer(model, Optimizer(encoder_lr=1e-5, head_lr=1e-3, weight_decay=0.5)).param_groups
+    names = {id(p): name for name, p in model.named_parameters()}
+    assert sorted(names[id(p)] for group in groups for p in group["params"]) == sorted(names.values())
+    assert {group["lr"] for group in groups[:2]} == {1e-5}
+    assert ([names[id(p)] for p in groups[2]["params"]], groups[2]["lr"]) == (["head.weight", "head.bias"], 1e-3)
+    decayed = {names[id(p)] for group in groups if group["weight_decay"] for p in group["params"]}
+    assert decayed
+    assert not any("LayerNorm" in name or name.endswith("bias") for name in decayed)

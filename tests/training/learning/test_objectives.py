@@ -1,0 +1,269 @@
+"""From groups to a loss, against slow versions that score one sequence at a time."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from keyblock.packing import Packed, pack
+from keyblock.pipeline import Pipeline
+from keyblock.scoring import select_documents
+from training.collections.collection import Collection
+from training.evaluation.scoring import TorchModel
+from training.examples.batching import pad
+from training.examples.examples import EXAMPLES, Row, Segments, Selected, Waiting
+from training.examples.sampling import Group, Preparation
+from training.learning.losses import LOSSES
+from training.learning.objectives import RankingObjective
+from training.models.cross_encoder import CrossEncoder
+from training.recipe import Recipe
+
+BUDGET = 48
+STATES = {"aggregator": {"name": "states", "passages": 2}}
+BINB: dict[str, Any] = {"selector": {"name": "learned"}}
+CASCADE: dict[str, Any] = {"selector": {"name": "learned", "keep": 2}, "aggregator": {"name": "max", "passages": 1}}
+DOCUMENTS = {"river?": ("river-3", "river-0", "stone-1", "void"), "stone?": ("stone-3", "river-2", "stone-0", "stone-2")}
+
+
+@pytest.fixture(scope="module")
+def collection(toy_path: Path) -> Collection:
+    """With a document that holds nothing."""
+    collection = Collection(toy_path)
+    collection.documents["void"] = collection.documents["river-0"]._replace(doc_id="void", text=" ")  # type: ignore[index]
+    return collection
+
+
+@pytest.fixture
+def make_groups(collection: Collection) -> Callable[[Pipeline, str], list[Group]]:
+    """A group of each of two queries, one of them with a document that holds nothing."""
+
+    def make(pipeline: Pipeline, examples: str = "selected") -> list[Group]:
+        preparation, groups = Preparation(collection, pipeline), []
+        for query, documents in DOCUMENTS.items():
+            pairs = [preparation.pair(query, name) for name in documents]
+            prepared = EXAMPLES[examples](pipeline).prepare(preparation.query(query), pairs, BUDGET, np.random.default_rng(0))
+            groups.append(Group(query, documents, prepared, 4 * BUDGET))
+        return groups
+
+    return make
+
+
+def make_model(backbone: Path, seed: int = 0, aggregator: str | None = None, dropout: float = 0.0) -> CrossEncoder:
+    """Weights large enough to tell texts apart."""
+    torch.manual_seed(seed)
+    model = CrossEncoder.from_backbone(str(backbone), dropout, aggregator={"name": aggregator} if aggregator else None)
+    torch.nn.init.normal_(model.encoder.embeddings.word_embeddings.weight)
+    torch.nn.init.normal_(model.head.weight)
+    return model.train()
+
+
+def slow_loss(model: CrossEncoder, pipeline: Pipeline, rows_of_groups: list[list[Row]], loss: str) -> Tensor:
+    """The mean over groups of the loss of their rows; each sequence alone, each document alone."""
+    losses = []
+    for rows in rows_of_groups:
+        scores = torch.stack([torch.stack([slow_score(model, pipeline, document) for document in row]) for row in rows])
+        losses.append(LOSSES[loss](scores))
+    return torch.stack(losses).mean()
+
+
+def slow_score(model: CrossEncoder, pipeline: Pipeline, document: list[Packed]) -> Tensor:
+    states = torch.cat([model.states(*pad([packed], 0)) for packed in document])
+    if model.aggregator is not None:
+        return model.combine(states.unsqueeze(0), torch.ones(1, len(document), dtype=torch.bool))[0]
+    scores = model.head(states).squeeze(-1)
+    return {"joint": scores[0], "max": scores.max(), "mean": scores.mean(), "sum": scores.sum()}[pipeline.aggregator.name]
+
+
+def slow_rows(pipeline: Pipeline, group: Group, chooser: CrossEncoder) -> list[Row]:
+    """What a learned selector takes, each block of each document scored alone."""
+    assert isinstance(group.prepared, Waiting)
+    query, documents, budget, _ = group.prepared
+    row = []
+    for document in documents:
+        cheap = pipeline.learned.cheap.scores(query, document, pipeline.frequencies)  # type: ignore[union-attr]
+        order = np.argsort(-cheap, kind="stable").tolist()
+        asked = order[: pipeline.learned.keep or None]  # type: ignore[union-attr]
+        with torch.no_grad():
+            logits = {b: chooser(*pad(packed_alone(pipeline, group, document, b), 0)).item() for b in asked}
+        order = sorted(asked, key=lambda block: -logits[block]) + order[len(asked) :]
+        best = order if pipeline.aggregator.name == "joint" else order[: pipeline.aggregator.passages]  # type: ignore[attr-defined]
+        row.append([pack(query, document, np.asarray(best, dtype=np.intp), pipeline.tokenizer.template, budget)])
+    return [row]
+
+
+def packed_alone(pipeline: Pipeline, group: Group, document: Any, block: int) -> list[Packed]:
+    assert isinstance(group.prepared, Waiting)
+    return pipeline.block_sequences(group.prepared.query, document, np.asarray([block]), group.prepared.budget)
+
+
+def gradients(model: CrossEncoder) -> dict[str, Tensor]:
+    found = {name: weight.grad.clone() for name, weight in model.named_parameters() if weight.grad is not None}
+    model.zero_grad()
+    return found
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+@pytest.mark.parametrize(
+    ("parts", "aggregator", "examples"),
+    [
+        ({}, None, "selected"),
+        ({"aggregator": {"name": "max"}}, None, "selected"),
+        ({"aggregator": {"name": "mean", "passages": 2}}, None, "selected"),
+        ({"aggregator": {"name": "sum"}}, None, "selected"),
+        (STATES, "cnn", "selected"),
+        (STATES, "attention", "selected"),
+        ({}, None, "gold"),
+        (BINB, None, "segments"),
+    ],
+    ids=["joint", "max", "mean", "sum", "cnn", "attention", "gold", "segments"],
+)
+def test_the_loss_equals_a_slow_version(
+    tiny_backbone: Path,
+    make_recipe: Callable[..., Recipe],
+    make_groups: Callable[..., list[Group]],
+    change_pipeline: Callable[..., Pipeline],
+    loss: str,
+    parts: dict[str, Any],
+    aggregator: str | None,
+    examples: str,
+) -> None:
+    pipeline, model = change_pipeline(**parts), make_model(tiny_backbone, aggregator=aggregator)
+    kind, groups = EXAMPLES[examples](pipeline), make_groups(pipeline, examples)
+    rows = [kind.rows(group.prepared, TorchModel(model, pipeline.tokenizer, False).choose) for group in groups]
+    fast = RankingObjective(make_recipe(loss=loss), pipeline, kind)(model, groups)
+    slow = slow_loss(model, pipeline, rows, loss)
+    assert fast.shape == ()
+    assert 0 < fast.item() < 50
+    torch.testing.assert_close(fast, slow, rtol=1e-4, atol=1e-5)
+    fast.backward()
+    quick = gradients(model)
+    slow.backward()
+    torch.testing.assert_close(quick, gradients(model), rtol=1e-3, atol=1e-4)
+
+
+@pytest.mark.parametrize("parts", [BINB, CASCADE], ids=["binb", "cascade"])
+@pytest.mark.parametrize("chooser_seed", [None, 1], ids=["itself", "another"])
+def test_what_the_model_selects_is_trained_on(
+    tiny_backbone: Path,
+    make_recipe: Callable[..., Recipe],
+    make_groups: Callable[..., list[Group]],
+    change_pipeline: Callable[..., Pipeline],
+    parts: dict[str, Any],
+    chooser_seed: int | None,
+) -> None:
+    """Loss and gradients are those of the brute-force selection held fixed: choosing leaves no trace in them."""
+    pipeline, model = change_pipeline(**parts), make_model(tiny_backbone)
+    chooser = None if chooser_seed is None else make_model(tiny_backbone, chooser_seed)
+    groups = make_groups(pipeline)
+    rows = [slow_rows(pipeline, group, chooser or model) for group in groups]
+    loss = RankingObjective(make_recipe(), pipeline, Selected(pipeline), chooser)(model, groups)
+    loss.backward()
+    quick, slow = gradients(model), slow_loss(model, pipeline, rows, "listwise")
+    torch.testing.assert_close(loss, slow, rtol=1e-4, atol=1e-5)
+    slow.backward()
+    torch.testing.assert_close(quick, gradients(model), rtol=1e-3, atol=1e-4)
+    assert model.training
+    if chooser is not None:
+        assert chooser.training
+        assert gradients(chooser) == {}
+        own = [slow_rows(pipeline, group, model) for group in groups]
+        assert tokens(own) != tokens(rows), "the other one chooses otherwise"
+
+
+def tokens(rows_of_groups: list[list[Row]]) -> list[list[int]]:
+    return [packed.ids.tolist() for rows in rows_of_groups for row in rows for document in row for packed in document]
+
+
+def test_the_model_selects_in_eval_mode(
+    tiny_backbone: Path,
+    make_recipe: Callable[..., Recipe],
+    make_groups: Callable[..., list[Group]],
+    change_pipeline: Callable[..., Pipeline],
+) -> None:
+    """Dropout never chooses, nor does choosing draw from it: the loss's masks are those it has without a choice."""
+    pipeline, model = change_pipeline(**CASCADE), make_model(tiny_backbone, dropout=0.3)
+    groups = make_groups(pipeline)
+    with torch.no_grad():
+        fixed = [replace(g, prepared=slow_rows(pipeline, g, model.eval())) for g in groups]
+    objective = RankingObjective(make_recipe(), pipeline, Selected(pipeline))
+    losses = []
+    for of in (groups, fixed):
+        torch.manual_seed(3)
+        losses.append(objective(model.train(), of).item())
+        assert model.training
+    assert losses[0] == losses[1]
+    assert objective(model, groups).item() != losses[0], "dropout is on while it learns"
+
+
+@pytest.mark.parametrize("parts", [{}, BINB, CASCADE, {"aggregator": {"name": "mean"}}], ids=["joint", "binb", "cascade", "mean"])
+def test_groups_together_lose_as_they_do_alone(
+    tiny_backbone: Path,
+    make_recipe: Callable[..., Recipe],
+    make_groups: Callable[..., list[Group]],
+    change_pipeline: Callable[..., Pipeline],
+    parts: dict[str, Any],
+) -> None:
+    """So that micro batches accumulate to the step's gradient."""
+    pipeline, model = change_pipeline(**parts), make_model(tiny_backbone)
+    objective, groups = RankingObjective(make_recipe(), pipeline, Selected(pipeline)), make_groups(pipeline)
+    together = objective(model, groups)
+    alone = torch.stack([objective(model, [group]) for group in groups])
+    torch.testing.assert_close(together, alone.mean(), rtol=1e-4, atol=1e-5)
+    assert [objective.cost(group) for group in groups] == [4 * BUDGET] * 2
+
+
+@pytest.mark.parametrize("parts", [{}, BINB, STATES], ids=["joint", "binb", "states"])
+def test_half_precision_stays_near_and_learns(
+    tiny_backbone: Path,
+    make_recipe: Callable[..., Recipe],
+    make_groups: Callable[..., list[Group]],
+    change_pipeline: Callable[..., Pipeline],
+    parts: dict[str, Any],
+) -> None:
+    pipeline = change_pipeline(**parts)
+    model = make_model(tiny_backbone, aggregator="attention" if parts is STATES else None)
+    groups, losses = make_groups(pipeline), []
+    for precision in ("fp32", "bf16"):
+        loss = RankingObjective(make_recipe(precision=precision), pipeline, Selected(pipeline))(model, groups)
+        losses.append(loss)
+    assert losses[1].dtype == torch.float32
+    torch.testing.assert_close(losses[1], losses[0], rtol=0.1, atol=0.1)
+    losses[1].backward()
+    found = gradients(model)
+    assert set(found) == {name for name, _ in model.named_parameters()}
+    assert all(gradient.isfinite().all() for gradient in found.values())
+
+
+def test_a_group_of_nothing_but_empty_documents(
+    tiny_backbone: Path, make_recipe: Callable[..., Recipe], collection: Collection, change_pipeline: Callable[..., Pipeline]
+) -> None:
+    """All alike, so the loss is that of equal scores."""
+    for parts in ({}, BINB, CASCADE, {"aggregator": {"name": "mean"}}):
+        pipeline, model = change_pipeline(**parts), make_model(tiny_backbone)
+        preparation = Preparation(collection, pipeline)
+        pairs = [preparation.pair("river?", "void")] * 3
+        kinds: Sequence[Any] = [Selected(pipeline), *([Segments(pipeline)] if pipeline.learned else [])]
+        for examples in kinds:
+            prepared = examples.prepare(preparation.query("river?"), pairs, BUDGET, np.random.default_rng(0))
+            loss = RankingObjective(make_recipe(), pipeline, examples)(model, [Group("river?", ("void",) * 3, prepared, 0)])
+            assert loss.item() == pytest.approx(np.log(3), abs=1e-4)
+
+
+def test_selection_scores_all_documents_of_a_group_as_they_are_scored_alone(
+    tiny_backbone: Path, make_groups: Callable[..., list[Group]], change_pipeline: Callable[..., Pipeline]
+) -> None:
+    pipeline, model = change_pipeline(**BINB), make_model(tiny_backbone)
+    (group, _) = make_groups(pipeline)
+    assert isinstance(group.prepared, Waiting)
+    query, documents, budget, _ = group.prepared
+    choose = TorchModel(model, pipeline.tokenizer, bf16=False).choose
+    together = select_documents(pipeline, query, documents, choose, budget)
+    for document, selection in zip(documents, together, strict=True):
+        (alone,) = select_documents(pipeline, query, [document], choose, budget)
+        assert selection.taken.tolist() == alone.taken.tolist()
+        np.testing.assert_allclose(selection.scores, alone.scores, rtol=1e-4, atol=1e-5)

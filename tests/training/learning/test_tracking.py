@@ -1,0 +1,77 @@
+"""The log and TensorBoard's event files, read back by TensorBoard itself."""
+
+import json
+import os
+import sys
+from pathlib import Path
+
+import pytest
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+from training.evaluation.curves import read_log
+from training.learning.tracking import Tracker, TrackingError, scalars
+
+
+def events(run: Path) -> EventAccumulator:
+    accumulator = EventAccumulator(str(run / "tensorboard"))
+    accumulator.Reload()
+    return accumulator
+
+
+def test_a_record_is_a_line(tmp_path: Path) -> None:
+    tracker = Tracker(tmp_path)
+    tracker.record(1, loss=0.5, budget=96)
+    tracker.record(1, dev={"toy": {"RR@10": 0.25}})
+    tracker.close()
+    first, second = (json.loads(line) for line in (tmp_path / "log.jsonl").read_text(encoding="utf-8").splitlines())
+    assert first == {"step": 1, "time": first["time"], "loss": 0.5, "budget": 96}
+    assert second["dev"] == {"toy": {"RR@10": 0.25}}
+    assert not (tmp_path / "tensorboard").exists()
+
+
+def test_a_line_that_was_cut_short_spoils_no_other(tmp_path: Path) -> None:
+    Tracker(tmp_path).record(1, loss=0.5)
+    with (tmp_path / "log.jsonl").open("a", encoding="utf-8") as log:
+        log.write('{"step": 2, "lo')
+    Tracker(tmp_path).record(2, loss=0.25)
+    assert [record["loss"] for record in read_log(tmp_path)] == [0.5, 0.25]
+
+
+def test_tensorboard_reads_what_was_recorded(tmp_path: Path) -> None:
+    tracker = Tracker(tmp_path, tensorboard=True)
+    for step in (1, 2):
+        tracker.record(step, loss=1 / step, note="no number")
+    tracker.record(2, dev={"toy": {"RR@10": 0.25}})
+    tracker.close()
+    read = events(tmp_path)
+    assert sorted(read.Tags()["scalars"]) == ["dev/toy/RR@10", "loss"]
+    assert [(event.step, event.value) for event in read.Scalars("loss")] == [(1, 1.0), (2, 0.5)]
+    assert [event.value for event in read.Scalars("dev/toy/RR@10")] == [0.25]
+
+
+def test_steps_that_a_resumed_run_repeats_count_once(tmp_path: Path) -> None:
+    for steps, start in (((1, 2, 3), 0), ((3, 4), 2)):
+        tracker = Tracker(tmp_path, start, tensorboard=True)
+        for step in steps:
+            tracker.record(step, loss=10 * start + step)
+        tracker.close()
+    assert [(event.step, event.value) for event in events(tmp_path).Scalars("loss")] == [(1, 1.0), (2, 2.0), (3, 23.0), (4, 24.0)]
+
+
+def test_scalars_of_nested_mappings() -> None:
+    assert dict(scalars({"a": 1, "b": {"c": {"d": 0.5}, "e": None}, "f": "text", "g": [1]})) == {"a": 1, "b/c/d": 0.5}
+
+
+def test_without_tensorboard_one_line_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in [name for name in sys.modules if name.startswith(("tensorboard", "torch.utils.tensorboard"))]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, "tensorboard", None)  # as Python marks what cannot be imported
+    with pytest.raises(TrackingError, match="TensorBoard is not installed: pip install"):
+        Tracker(tmp_path, tensorboard=True)
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="the system has no /dev/full")
+def test_a_log_on_a_full_disk(tmp_path: Path) -> None:
+    (tmp_path / "log.jsonl").symlink_to("/dev/full")
+    with pytest.raises(OSError, match="No space left on device"):
+        Tracker(tmp_path).record(1, loss=0.5)

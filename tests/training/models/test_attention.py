@@ -1,0 +1,127 @@
+"""The CPU attention against PyTorch's own, forward and backward, alone and inside an encoder."""
+
+from pathlib import Path
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from training.models import attention
+from training.models.attention import BatchedAttention
+from training.models.checkpoints import latest
+from training.models.cross_encoder import CrossEncoder
+
+BATCH, HEADS, LENGTH, WIDTH = 3, 2, 7, 8
+LENGTHS = torch.tensor([7, 4, 1])  # tokens of each row; the rest is padding on the right
+FORBIDDEN = torch.finfo(torch.float32).min
+
+
+def inputs(dtype: torch.dtype) -> list[Tensor]:
+    """Query, key, value and the gradient of the output."""
+    generator = torch.Generator().manual_seed(1)
+    return [torch.randn(BATCH, HEADS, LENGTH, WIDTH, generator=generator, dtype=torch.float32).to(dtype) for _ in range(4)]
+
+
+def bias(shape: str, dtype: torch.dtype = torch.float32) -> Tensor | None:
+    """An additive mask: 0 where a token may look, hugely negative on padding."""
+    if shape == "none":
+        return None
+    padded = torch.arange(LENGTH) >= LENGTHS[:, None]
+    row = torch.zeros(BATCH, LENGTH).masked_fill(padded, FORBIDDEN)[:, None, None, :].to(dtype)
+    return row.expand(-1, -1, LENGTH, -1) if shape == "full" else row
+
+
+def run(function: object, dtype: torch.dtype, mask: Tensor | None) -> list[Tensor]:
+    """Output and gradients of query, key, value."""
+    query, key, value, gradient = inputs(dtype)
+    leaves = [tensor.requires_grad_() for tensor in (query, key, value)]
+    output = function(*leaves, mask)
+    output.backward(gradient)
+    return [output.detach(), *(leaf.grad for leaf in leaves)]
+
+
+def ours(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None) -> Tensor:
+    return BatchedAttention.apply(query, key, value, mask, WIDTH**-0.5)
+
+
+def torchs(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None) -> Tensor:
+    return F.scaled_dot_product_attention(query, key, value, attn_mask=mask)
+
+
+@pytest.mark.parametrize("shape", ["none", "row", "full"])
+def test_fp32_agrees_tightly(shape: str) -> None:
+    for mine, theirs in zip(run(ours, torch.float32, bias(shape)), run(torchs, torch.float32, bias(shape)), strict=True):
+        torch.testing.assert_close(mine, theirs, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("shape", ["none", "row", "full"])
+def test_bf16_agrees_loosely_with_fp32(shape: str) -> None:
+    mine = run(ours, torch.bfloat16, bias(shape, torch.bfloat16))
+    assert {tensor.dtype for tensor in mine} == {torch.bfloat16}
+    for low, high in zip(mine, run(torchs, torch.float32, bias(shape)), strict=True):
+        torch.testing.assert_close(low.float(), high, rtol=0.05, atol=0.05)
+
+
+def test_gradients_against_finite_differences() -> None:
+    query, key, value = (tensor[:2, :1, :3, :2].double().requires_grad_() for tensor in inputs(torch.float32)[:3])
+    mask = torch.tensor([0.0, 0.0, -1e9], dtype=torch.float64).expand(2, 1, 1, 3)
+    assert torch.autograd.gradcheck(lambda q, k, v: BatchedAttention.apply(q, k, v, mask, 0.7), (query, key, value))
+
+
+def test_padding_is_never_seen() -> None:
+    query, key, value, _ = inputs(torch.float32)
+    before = ours(query, key, value, bias("row"))
+    hidden = (torch.arange(LENGTH) >= LENGTHS[:, None])[:, None, :, None]
+    after = ours(query, key.masked_fill(hidden, 9.0), value.masked_fill(hidden, 9.0), bias("row"))
+    torch.testing.assert_close(before, after, rtol=0, atol=0)
+
+
+def test_what_transformers_is_given() -> None:
+    query, key, value, _ = inputs(torch.float32)
+    mixed, weights = attention.attention(torch.nn.Identity(), query, key, value, bias("row"), scaling=0.3)
+    expected = F.scaled_dot_product_attention(query, key, value, attn_mask=bias("row"), scale=0.3)
+    assert weights is None
+    torch.testing.assert_close(mixed, expected.transpose(1, 2), rtol=1e-5, atol=1e-6)
+    assert mixed.is_contiguous()
+
+
+def test_dropout_is_torchs() -> None:
+    query, key, value, _ = inputs(torch.float32)
+    torch.manual_seed(3)
+    mixed, _ = attention.attention(torch.nn.Identity(), query, key, value, None, dropout=0.5)
+    torch.manual_seed(3)
+    expected = F.scaled_dot_product_attention(query, key, value, dropout_p=0.5)
+    torch.testing.assert_close(mixed, expected.transpose(1, 2))
+    assert not torch.allclose(mixed, torchs(query, key, value, None).transpose(1, 2))
+
+
+def logits_and_gradients(run: Path, name: str) -> tuple[Tensor, dict[str, Tensor]]:
+    """Of a trained encoder: a random one attends evenly to everything."""
+    model = CrossEncoder.load(latest(run), attention=name)
+    ids = torch.randint(1000, 2000, (3, 12), generator=torch.Generator().manual_seed(2))
+    mask = (torch.arange(12) < torch.tensor([[12], [7], [3]])).long()
+    logits = model(ids * mask, torch.zeros_like(ids), mask)
+    logits.square().sum().backward()
+    return logits.detach(), {name: p.grad for name, p in model.named_parameters() if p.grad is not None}
+
+
+@pytest.mark.parametrize("other", ["sdpa", "eager"])
+def test_a_whole_encoder_computes_and_learns_the_same(toy_run: Path, other: str) -> None:
+    mine, my_gradients = logits_and_gradients(toy_run, attention.NAME)
+    theirs, their_gradients = logits_and_gradients(toy_run, other)
+    torch.testing.assert_close(mine, theirs, rtol=1e-5, atol=1e-6)
+    assert my_gradients.keys() == their_gradients.keys()
+    for name, gradient in my_gradients.items():
+        # a gradient's rounding errors are of the size of its largest value; that of the keys' bias is 0 but for them
+        rounding = max(1e-5 * float(gradient.abs().max()), 1e-5)
+        torch.testing.assert_close(gradient, their_gradients[name], rtol=0, atol=rounding, msg=name)
+
+
+def test_under_autocast_an_encoder_stays_near_fp32(toy_run: Path) -> None:
+    exact, gradients = logits_and_gradients(toy_run, attention.NAME)
+    with torch.autocast("cpu", torch.bfloat16):
+        near, low = logits_and_gradients(toy_run, attention.NAME)
+    torch.testing.assert_close(near.float(), exact, rtol=0.05, atol=0.02)
+    whole, rough = (torch.cat([g.float().flatten() for g in which.values()]) for which in (gradients, low))
+    assert F.cosine_similarity(whole, rough, 0) > 0.99

@@ -1,0 +1,267 @@
+"""The cross-encoder on encoders of several families, each tiny and random."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+from transformers import AutoConfig, AutoModel
+
+from training.models.aggregators import AGGREGATORS
+from training.models.cross_encoder import AGGREGATOR_FILE, AGGREGATOR_WEIGHTS, HEAD_FILE, RELATIVE, CrossEncoder
+from training.models.reductions import REDUCTIONS
+
+SIZES = {
+    "hidden_size": 32,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 2,
+    "intermediate_size": 64,
+    "vocab_size": 200,
+    "max_position_embeddings": 40,
+    "pad_token_id": 1,
+}
+SMALL_IDS = {"bos_token_id": 2, "eos_token_id": 3, "cls_token_id": 2, "sep_token_id": 3}
+FAMILIES: dict[str, dict[str, Any]] = {
+    "bert": {},
+    "electra": {"embedding_size": 16},
+    "roberta": {"type_vocab_size": 1},
+    "mpnet": {},
+    "distilbert": {"dim": 32, "n_layers": 2, "n_heads": 2, "hidden_dim": 64},
+    "modernbert": SMALL_IDS,
+    "deberta-v2": {
+        "position_biased_input": False,
+        "relative_attention": True,
+        "max_relative_positions": 16,
+        "pos_att_type": ["c2p"],
+    },
+}
+POSITIONS = {"roberta": 38, "mpnet": 38}  # theirs begin behind the padding id, 1
+
+
+@pytest.fixture(scope="module")
+def backbones(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """A saved random encoder of each family."""
+    paths = {}
+    for family, extra in FAMILIES.items():
+        paths[family] = tmp_path_factory.mktemp(family)
+        torch.manual_seed(0)
+        AutoModel.from_config(AutoConfig.for_model(family, **SIZES | extra)).save_pretrained(paths[family])
+    return paths
+
+
+def batch(length: int) -> tuple[Tensor, Tensor, Tensor]:
+    """Two rows, the second half as long as the first."""
+    ids = torch.randint(5, 200, (2, length), generator=torch.Generator().manual_seed(0))
+    mask = torch.ones_like(ids)
+    mask[1, length // 2 :] = 0
+    types = torch.zeros_like(ids)
+    types[:, length // 4 :] = 1
+    return ids.where(mask == 1, 1), types * mask, mask
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_any_encoder_is_saved_and_loaded(backbones: dict[str, Path], tmp_path: Path, family: str) -> None:
+    model = CrossEncoder.from_backbone(str(backbones[family])).eval()
+    model.save(tmp_path)
+    loaded = CrossEncoder.load(tmp_path)
+    with torch.inference_mode():
+        logits = model(*batch(20))
+        assert logits.shape == (2,)
+        torch.testing.assert_close(loaded(*batch(20)), logits)
+    assert not loaded.training
+    assert not any("pooler" in name for name, _ in loaded.named_parameters()) or family not in ("bert", "roberta")
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_padding_never_changes_a_logit(backbones: dict[str, Path], family: str) -> None:
+    model = CrossEncoder.from_backbone(str(backbones[family])).eval()
+    with torch.inference_mode():
+        padded = model(*batch(20))[1]
+        alone = model(*(tensor[1:, :10] for tensor in batch(20)))[0]
+    assert padded.item() == pytest.approx(alone.item(), abs=1e-5)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_the_longest_sequence_is_what_the_positions_allow(backbones: dict[str, Path], family: str) -> None:
+    model = CrossEncoder.from_backbone(str(backbones[family])).eval()
+    assert model.max_length == POSITIONS.get(family, 40)
+    with torch.inference_mode():
+        assert model(*batch(model.max_length)).isfinite().all()
+        if family in ("bert", "roberta", "mpnet", "electra"):
+            with pytest.raises((IndexError, RuntimeError)):
+                model(*batch(model.max_length + 1))
+
+
+def test_an_encoder_of_relative_positions_only() -> None:
+    xlnet = AutoConfig.for_model("xlnet", vocab_size=200, d_model=32, n_layer=1, n_head=2, d_inner=64)  # its config says -1
+    assert CrossEncoder(AutoModel.from_config(xlnet)).max_length == RELATIVE
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_dropout_is_off_unless_asked_for(backbones: dict[str, Path], family: str) -> None:
+    quiet = CrossEncoder.from_backbone(str(backbones[family])).train()
+    torch.testing.assert_close(quiet(*batch(20)), quiet(*batch(20)), rtol=0, atol=0)
+    noisy = CrossEncoder.from_backbone(str(backbones[family]), dropout=0.3).train()
+    assert not torch.equal(noisy(*batch(20)), noisy(*batch(20)))
+
+
+def test_segment_types_count_where_there_are_two(backbones: dict[str, Path]) -> None:
+    ids, types, mask = batch(20)
+    for family, matters in {"bert": True, "roberta": False, "distilbert": False}.items():
+        model = CrossEncoder.from_backbone(str(backbones[family])).eval()
+        assert torch.equal(model(ids, types, mask), model(ids, torch.zeros_like(types), mask)) != matters
+
+
+def test_the_logit_is_a_linear_layer_on_cls(backbones: dict[str, Path]) -> None:
+    model = CrossEncoder.from_backbone(str(backbones["bert"])).eval()
+    ids, types, mask = batch(20)
+    states = model.encoder(input_ids=ids, token_type_ids=types, attention_mask=mask).last_hidden_state
+    torch.testing.assert_close(model(ids, types, mask), states[:, 0] @ model.head.weight[0] + model.head.bias)
+    assert model.head.bias.item() == 0
+    assert 0.01 < model.head.weight.std().item() < 0.03
+
+
+@pytest.mark.parametrize("victim", ["model.safetensors", HEAD_FILE, "config.json"])
+@pytest.mark.parametrize("how", ["missing", "cut short", "other"])
+def test_a_damaged_checkpoint_is_one_clear_error(backbones: dict[str, Path], tmp_path: Path, victim: str, how: str) -> None:
+    CrossEncoder.from_backbone(str(backbones["bert"])).save(tmp_path)
+    content = (tmp_path / victim).read_bytes()
+    (tmp_path / victim).unlink()
+    if how != "missing":
+        (tmp_path / victim).write_bytes(content[: len(content) // 2] if how == "cut short" else b"{}")
+    with pytest.raises(ValueError, match="cannot be read as an encoder"):
+        CrossEncoder.load(tmp_path)
+
+
+def test_a_backbone_that_is_not_there(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="nowhere: cannot be read as an encoder"):
+        CrossEncoder.from_backbone(str(tmp_path / "nowhere"))
+
+
+@pytest.mark.parametrize(
+    "config", ["", "[]", '{"model_type": "bert", "hidden_size": "wide"}', '{"model_type": "bert", "hidden_size": 0}']
+)
+def test_a_backbone_with_an_odd_configuration(tmp_path: Path, config: str) -> None:
+    (tmp_path / "config.json").write_text(config, encoding="utf-8")
+    with pytest.raises(ValueError, match="cannot be read as an encoder"):
+        CrossEncoder.from_backbone(str(tmp_path))
+
+
+LEARNED: list[dict[str, Any]] = [{"name": name} | ({"heads": 2} if name == "transformer" else {}) for name in AGGREGATORS.names()]
+COUNTS = [3, 1, 5]
+DOCUMENTS = sum(COUNTS)
+
+
+def names(description: dict[str, Any]) -> str:
+    return str(description["name"])
+
+
+def sequences(n: int = DOCUMENTS) -> tuple[Tensor, Tensor, Tensor]:
+    """So many of 20 tokens."""
+    ids = torch.randint(5, 200, (n, 20), generator=torch.Generator().manual_seed(1))
+    return ids, torch.zeros_like(ids), torch.ones_like(ids)
+
+
+def passage_ranker(backbones: dict[str, Path], aggregator: dict[str, Any] | None, seed: int = 0) -> CrossEncoder:
+    torch.manual_seed(seed)
+    return CrossEncoder.from_backbone(str(backbones["bert"]), aggregator=aggregator)
+
+
+@pytest.mark.parametrize("aggregator", LEARNED, ids=names)
+def test_a_learned_aggregator_is_saved_and_loaded(backbones: dict[str, Path], tmp_path: Path, aggregator: dict[str, Any]) -> None:
+    model = passage_ranker(backbones, aggregator).eval()
+    model.save(tmp_path)
+    loaded, other = CrossEncoder.load(tmp_path), passage_ranker(backbones, aggregator, seed=1).eval()
+    other.load_weights(tmp_path)
+    with torch.inference_mode():
+        logits = model(*sequences(), counts=torch.tensor(COUNTS))
+        for again in (loaded, other):
+            torch.testing.assert_close(again(*sequences(), counts=torch.tensor(COUNTS)), logits)
+            torch.testing.assert_close(again.outputs(*sequences()), model.outputs(*sequences()))
+    assert not loaded.training
+    assert loaded.aggregator is not None
+    assert loaded.aggregator.description == model.aggregator.description  # type: ignore[union-attr]
+
+
+def test_without_an_aggregator_no_file_says_one(backbones: dict[str, Path], tmp_path: Path) -> None:
+    passage_ranker(backbones, None).save(tmp_path)
+    assert not (tmp_path / AGGREGATOR_FILE).exists()
+    assert CrossEncoder.load(tmp_path).aggregator is None
+
+
+@pytest.mark.parametrize("victim", [AGGREGATOR_FILE, AGGREGATOR_WEIGHTS])
+def test_a_damaged_aggregator_is_one_clear_error(backbones: dict[str, Path], tmp_path: Path, victim: str) -> None:
+    passage_ranker(backbones, {"name": "attention"}).save(tmp_path)
+    (tmp_path / victim).write_bytes(b"{}")
+    with pytest.raises(ValueError, match="cannot be read as an encoder"):
+        CrossEncoder.load(tmp_path)
+
+
+def test_starting_from_another_run(backbones: dict[str, Path], tmp_path: Path) -> None:
+    """Encoder and head are taken over; an aggregator where both have the same one, else it stays fresh."""
+    source = passage_ranker(backbones, {"name": "attention"}, seed=1)
+    with torch.no_grad():
+        source.encoder.embeddings.word_embeddings.weight += 1
+    source.save(tmp_path)
+    plain, same, cnn = (passage_ranker(backbones, of) for of in (None, {"name": "attention"}, {"name": "cnn", "layers": 1}))
+    fresh = {name: value.clone() for name, value in cnn.aggregator.state_dict().items()}  # type: ignore[union-attr]
+    for model in (plain, same, cnn):
+        assert not torch.equal(model.head.weight, source.head.weight)
+        model.start_from(tmp_path)
+        torch.testing.assert_close(model.state_dict()["head.weight"], source.head.weight)
+        torch.testing.assert_close(model.encoder.state_dict(), source.encoder.state_dict())
+    torch.testing.assert_close(same.state_dict(), source.state_dict())
+    torch.testing.assert_close(cnn.aggregator.state_dict(), fresh)  # type: ignore[union-attr]
+
+
+def test_starting_from_another_encoder_is_one_clear_error(backbones: dict[str, Path], tmp_path: Path) -> None:
+    CrossEncoder.from_backbone(str(backbones["distilbert"])).save(tmp_path)
+    for where in (tmp_path, tmp_path / "nowhere"):
+        with pytest.raises(ValueError, match="cannot be read as an encoder"):
+            passage_ranker(backbones, None).start_from(where)
+
+
+def test_outputs_are_logits_or_logits_before_states(backbones: dict[str, Path]) -> None:
+    plain, states = passage_ranker(backbones, None).eval(), passage_ranker(backbones, {"name": "max"}).eval()
+    with torch.inference_mode():
+        torch.testing.assert_close(plain.outputs(*sequences()), plain(*sequences()))
+        outputs = states.outputs(*sequences())
+        assert outputs.shape == (DOCUMENTS, 1 + 32)
+        torch.testing.assert_close(outputs[:, 0], states(*sequences()))
+        torch.testing.assert_close(outputs[:, 1:], states.states(*sequences()))
+        torch.testing.assert_close(states.head(outputs[:, 1:]).squeeze(-1), outputs[:, 0])
+
+
+@pytest.mark.parametrize("reduction", REDUCTIONS)
+def test_documents_of_scores_equal_a_loop(backbones: dict[str, Path], reduction: str) -> None:
+    model = passage_ranker(backbones, None).eval()
+    of = {"joint": lambda scores: scores[0], "max": torch.max, "mean": torch.mean, "sum": torch.sum}[reduction]
+    counts = [1] * DOCUMENTS if reduction == "joint" else COUNTS
+    with torch.inference_mode():
+        together = model(*sequences(), counts=torch.tensor(counts), reduction=reduction)
+        slow = [of(scores) for scores in model(*sequences()).split(counts)]
+    torch.testing.assert_close(together, torch.stack(slow))
+
+
+@pytest.mark.parametrize("aggregator", LEARNED, ids=names)
+def test_documents_of_states_equal_a_loop(backbones: dict[str, Path], aggregator: dict[str, Any]) -> None:
+    """One document after the other, so that none is padded."""
+    model = passage_ranker(backbones, aggregator).eval()
+    with torch.inference_mode():
+        together = model(*sequences(), counts=torch.tensor(COUNTS), reduction="states")
+        states = model.states(*sequences()).split(COUNTS)
+        slow = [model.combine(of.unsqueeze(0), torch.ones(1, len(of), dtype=torch.bool)) for of in states]
+    torch.testing.assert_close(together, torch.cat(slow), rtol=1e-4, atol=1e-5)
+
+
+def test_states_of_a_model_without_an_aggregator(backbones: dict[str, Path]) -> None:
+    with pytest.raises(ValueError, match="this model has no aggregator: it scores sequences, not their states"):
+        passage_ranker(backbones, None).combine(torch.zeros(1, 2, 32), torch.ones(1, 2, dtype=torch.bool))
+
+
+@pytest.mark.parametrize("aggregator", [None, *LEARNED], ids=lambda of: of["name"] if of else "mean of scores")
+def test_gradients_reach_every_weight(backbones: dict[str, Path], aggregator: dict[str, Any] | None) -> None:
+    model = passage_ranker(backbones, aggregator).train()
+    model(*sequences(), counts=torch.tensor(COUNTS), reduction="mean").pow(2).sum().backward()
+    assert [name for name, weight in model.named_parameters() if weight.grad is None or not weight.grad.any()] == []

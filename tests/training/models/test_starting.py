@@ -1,0 +1,70 @@
+"""A bundle's graph gives back the PyTorch model that it was made from."""
+
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+import torch
+
+from keyblock.bundle import load_bundle
+from keyblock.runtime.batching import score_all
+from keyblock.runtime.providers import Provider
+from keyblock.runtime.session import Session
+from training.evaluation.scoring import score
+from training.examples.sampling import Preparation
+from training.models.cross_encoder import CrossEncoder
+from training.models.starting import graph_weights, read_ranker, start_from
+
+DEFAULT = Path(__file__).parents[3] / "models" / "default"
+
+
+def test_the_embedded_bundle_is_the_same_model_in_pytorch(backbone: Path, toy: object) -> None:
+    bundle = load_bundle(DEFAULT)
+    preparation = Preparation(toy, bundle.pipeline)  # type: ignore[arg-type]
+    packed = [preparation.pack("river?", f"{topic}-{n}", 128) for topic in ("river", "stone") for n in range(4)]
+    model = read_ranker(DEFAULT, str(backbone))
+    served = score_all(Session(bundle.graph_path, Provider.CPU), packed, bundle.tokenizer.pad_id)
+    np.testing.assert_allclose(score(model, packed, bundle.tokenizer.pad_id, bf16=False), served, atol=1e-4)
+    assert np.ptp(served) > 0.1
+
+
+def test_every_weight_of_the_encoder_is_found(backbone: Path) -> None:
+    model = CrossEncoder.from_backbone(str(backbone))
+    weights = graph_weights(onnx.load(str(load_bundle(DEFAULT).graph_path)))
+    expected = {*model.encoder.state_dict(), "head.weight", "head.bias"}
+    assert set(weights) == expected
+
+
+def test_a_run_is_started_from_too(backbone: Path, toy_run: Path, tiny_backbone: Path) -> None:
+    fresh = CrossEncoder.from_backbone(str(tiny_backbone))
+    start_from(fresh, toy_run)
+    trained = read_ranker(toy_run, str(backbone))
+    for name, value in trained.state_dict().items():
+        assert torch.equal(fresh.state_dict()[name], value)
+
+
+def test_another_architecture_is_one_clear_error(tiny_backbone: Path) -> None:
+    with pytest.raises(ValueError, match="not of the backbone's architecture") as caught:
+        start_from(CrossEncoder.from_backbone(str(tiny_backbone)), DEFAULT)
+    assert len(str(caught.value)) < 600  # the first weights that differ, not all of them
+
+
+def test_the_same_weights_in_other_heads_are_another_architecture(backbone: Path) -> None:
+    model = CrossEncoder.from_backbone(str(backbone))
+    model.encoder.config.num_attention_heads = 6
+    with pytest.raises(ValueError, match=r"architecture.*: 12 attention heads where the backbone has 6"):
+        start_from(model, DEFAULT)
+
+
+def test_a_run_of_another_architecture_is_one_clear_error(backbone: Path, toy_run: Path) -> None:
+    with pytest.raises(ValueError, match="checkpoint: cannot be read as an encoder") as caught:
+        start_from(CrossEncoder.from_backbone(str(backbone)), toy_run)
+    assert len(str(caught.value).splitlines()) == 1
+    assert len(str(caught.value)) < 600
+
+
+def test_a_graph_of_others_is_one_clear_error() -> None:
+    graph = onnx.helper.make_graph([], "empty", [], [])
+    with pytest.raises(ValueError, match="not laid out"):
+        graph_weights(onnx.helper.make_model(graph))

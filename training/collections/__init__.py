@@ -1,0 +1,1 @@
+"""Collections: documents, queries, judgements, runs, from wherever they are kept."""

@@ -1,0 +1,160 @@
+"""What `ir_datasets` (MacAvaney et al. 2021) knows, as collections need it; documents stay in its store on disk.
+
+The package is imported here only. What it would download is asked for when it is read, never when it is planned.
+"""
+
+import difflib
+import re
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+from training.collections.collection import CollectionError, Document, Grades
+from training.collections.runs import Run, ranked
+
+BLOCK_TAGS = re.compile(
+    rb"<(?=/?(?:p|br|div|li|[uod]l|d[td]|t[drh]|table|h[1-6r]|title|body|pre|blockquote|option|form|center)\b)", re.IGNORECASE
+)
+INSTALL = "install it with: pip install 'keyblock[train]' (or pip install ir_datasets)"
+
+
+def library() -> Any:
+    """The package. Raises CollectionError where it is not installed."""
+    try:
+        import ir_datasets
+    except ImportError as error:
+        raise CollectionError(
+            f"collections by ir_datasets name and TREC files need ir_datasets, which is missing ({error}); {INSTALL}"
+        ) from None
+    return ir_datasets
+
+
+@contextmanager
+def reading(what: str) -> Iterator[None]:
+    """Say in one line what could not be read: data sets and parsers each raise errors of their own."""
+    try:
+        yield
+    except CollectionError:
+        raise
+    except Exception as error:
+        raise CollectionError(
+            f"{what}: ir_datasets cannot read it ({type(error).__name__}: {' '.join(str(error).split())})"
+        ) from None
+
+
+def is_known(name: str) -> bool:
+    """Whether ir_datasets has a data set of this name."""
+    try:
+        library().registry[name]
+    except KeyError:
+        return False
+    return True
+
+
+def load(name: str) -> Any:
+    """A data set, nothing of it read yet. Raises CollectionError naming those spelled alike when there is none."""
+    if not is_known(name):
+        close = difflib.get_close_matches(name, list(library().registry), n=3)
+        raise CollectionError(
+            f"ir_datasets has no {name!r}" + (f"; is it {' or '.join(close)}?" if close else "; see ir-datasets.com")
+        )
+    return library().load(name)
+
+
+def find_split(name: str, split: str) -> str:
+    """The data set that is a split of `name`: one below it, itself by its last part, or one below what it is part of.
+
+    'train' of msmarco-document is msmarco-document/train, and 'dev' of msmarco-document/train is msmarco-document/dev.
+    Raises CollectionError when there is none.
+    """
+    if (parts := name.split("/"))[-1] == split:
+        return name
+    above = ["/".join(parts[:depth]) for depth in range(len(parts), 0, -1)]
+    for candidate in (f"{parent}/{split}" for parent in above):
+        if is_known(candidate) and load(candidate).has("queries"):
+            return candidate
+    has = sorted(known.removeprefix(f"{name}/") for known in library().registry if known.startswith(f"{name}/"))
+    raise CollectionError(f"ir_datasets:{name} has no split {split!r}" + (f"; it has {', '.join(has[:12])}" if has else ""))
+
+
+def count(dataset: Any, part: str) -> int | None:
+    """How many queries, qrels or scoreddocs a data set has, as far as ir_datasets says it without the files."""
+    told = getattr(dataset, f"{part}_metadata", None)
+    return told().get("count") if told else None
+
+
+def read_queries(dataset: Any, name: str, field: str | None = None) -> dict[str, str]:
+    """Query texts by id: a topic's title by default, or the field that is named; line breaks become spaces."""
+    with reading(f"{name}: queries"):
+        return {query.query_id: " ".join(_query_text(query, field).split()) for query in dataset.queries_iter()}
+
+
+def _query_text(query: Any, field: str | None) -> str:
+    return str(getattr(query, field) if field else query.default_text())
+
+
+def read_grades(dataset: Any, name: str) -> Grades:
+    """Grades by query and document."""
+    grades: Grades = {}
+    with reading(f"{name}: qrels"):
+        for judged in dataset.qrels_iter():
+            grades.setdefault(judged.query_id, {})[judged.doc_id] = int(judged.relevance)
+    return grades
+
+
+def read_scored(dataset: Any, name: str, depth: int) -> Run:
+    """The `depth` best of a data set's scored documents by query; a document's id is one string however often it stands there."""
+    run: Run = {}
+    with reading(f"{name}: scoreddocs"):
+        for scored in dataset.scoreddocs_iter():
+            run.setdefault(scored.query_id, {})[sys.intern(scored.doc_id)] = float(scored.score)
+    return {query: dict(list(ranked(scores).items())[:depth]) for query, scores in run.items()}
+
+
+class StoredDocuments(Mapping[str, Document]):
+    """Documents of an ir_datasets store: a look-up reads one from disk, the first one downloads and builds what is not there.
+
+    Args:
+        handler: a data set or a format with `docs_store`.
+        name: what errors call it.
+    """
+
+    def __init__(self, handler: Any, name: str) -> None:
+        self.handler = handler
+        self.name = name
+        self._store: Any = None
+
+    def __getitem__(self, doc_id: str) -> Document:
+        with reading(f"{self.name}: document {doc_id}"):
+            self._store = self._store or self.handler.docs_store()
+            found = self._store.get_many([doc_id])
+        return to_document(found[doc_id])
+
+    def __iter__(self) -> Iterator[str]:
+        with reading(f"{self.name}: documents"):
+            yield from (row.doc_id for row in self.handler.docs_iter())
+
+    def __len__(self) -> int:
+        with reading(f"{self.name}: documents"):
+            known = self.handler.docs_count()
+            return int(known) if known is not None else sum(1 for _ in self)
+
+
+def to_document(row: Any) -> Document:
+    """A record as a document: its title, then its body or text, or what a web page shows; else what ir_datasets calls its text."""
+    for field in ("body", "text"):
+        text = getattr(row, field, None)
+        if isinstance(text, str):
+            return Document(row.doc_id, str(getattr(row, "title", None) or ""), text)
+    if isinstance(getattr(row, "body", None), bytes):
+        return _page(row)
+    return Document(row.doc_id, "", str(row.default_text()))
+
+
+def _page(row: Any) -> Document:
+    """A web page, in bytes with the headers that it came with, as GOV2 and ClueWeb have it."""
+    spaced = BLOCK_TAGS.sub(b" <", row.body)  # ir_datasets' parser puts nothing between paragraphs
+    html = library().util.sax_html_parser
+    title, text = html(spaced, headers=getattr(row, "http_headers", None), fields=[{"title"}, None])
+    return Document(row.doc_id, " ".join(title.split()), text.strip())

@@ -1,0 +1,146 @@
+"""k-fold cross-validation over queries: every query is tested once, by a model that never saw it.
+
+As KeyB (section 6.1) measures Robust04: of five folds three train, one validates, one tests, in every rotation. Each rotation is a
+collection of its own that links to the original's files, so that every command works on it; the runs of the test folds join into
+one over all the queries. (A collection described in YAML names its folds there: training.trec.)
+"""
+
+import json
+import os
+import random
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from training.collections.collection import Collection, CollectionError, Directory
+from training.collections.lines import FileError, numbered_lines
+from training.collections.runs import Run, read_run, write_run
+
+LINKED = ("corpus.jsonl", "queries.jsonl", "qrels.tsv", "spans.jsonl")
+
+
+class Rotation(NamedTuple):
+    """The queries of one round of cross-validation."""
+
+    train: list[str]
+    dev: list[str]
+    test: list[str]
+
+
+def judged_queries(collection: Collection) -> list[str]:
+    """The queries that have a text and a judgement, sorted: what folds are made of."""
+    return sorted(query for query in collection.qrels if query in collection.queries)
+
+
+def make_folds(queries: Iterable[str], count: int, seed: int = 0) -> list[list[str]]:
+    """Deal the queries into folds whose sizes differ by one at most; the same whatever order they are given in.
+
+    Raises ValueError for fewer than three folds, or more folds than queries.
+    """
+    shuffled = sorted(set(queries))
+    random.Random(seed).shuffle(shuffled)
+    if not 3 <= count <= len(shuffled):
+        raise ValueError(
+            f"{len(shuffled)} queries cannot be dealt into {count} folds: one tests, one validates, at least one trains"
+        )
+    return [sorted(shuffled[fold::count]) for fold in range(count)]
+
+
+def read_folds(paths: Sequence[Path]) -> list[list[str]]:
+    """Folds that others made: a file of query ids each, or one JSON file with a list of lists of ids.
+
+    Raises FileError when they are not folds: fewer than three, an empty one, or a query in two of them.
+    """
+    folds = (
+        _json_folds(paths[0]) if paths[0].suffix == ".json" else [[line.strip() for _, line in numbered_lines(p)] for p in paths]
+    )
+    named = ", ".join(map(str, paths))
+    if len(folds) < 3 or not all(folds):
+        raise FileError(
+            f"{named}: {len(folds)} folds of {', '.join(str(len(fold)) for fold in folds)} queries; three or more are needed"
+        )
+    if twice := _twice(query for fold in folds for query in fold):
+        raise FileError(f"{named}: query {twice} stands twice; a query belongs to one fold")
+    return folds
+
+
+def _json_folds(path: Path) -> list[list[str]]:
+    try:
+        folds = json.loads(path.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise FileError(f"{path}: is not JSON ({error})") from None
+    if not isinstance(folds, list) or not all(isinstance(fold, list) for fold in folds):
+        raise FileError(f"{path}: must be a list of folds, each a list of query ids")
+    return [list(map(str, fold)) for fold in folds]
+
+
+def _twice(names: Iterable[str]) -> str | None:
+    seen: set[str] = set()
+    for name in names:
+        if name in seen:
+            return name
+        seen.add(name)
+    return None
+
+
+def rotations(folds: Sequence[Sequence[str]]) -> list[Rotation]:
+    """Round i tests on fold i, validates on the next one, and trains on the others."""
+    rounds = []
+    for test in range(len(folds)):
+        dev = (test + 1) % len(folds)
+        train = [query for number, fold in enumerate(folds) if number not in (test, dev) for query in fold]
+        rounds.append(Rotation(train, list(folds[dev]), list(folds[test])))
+    return rounds
+
+
+def write_folds(collection: Collection, folds: Sequence[Sequence[str]], out: Path) -> list[Path]:
+    """Write OUT/NAME-fold-1 ... and OUT/NAME-joined, whose test split holds every query; the joined one last.
+
+    Raises CollectionError for a query without text or a collection without a first-stage run, FileExistsError rather than
+    write over folds.
+    """
+    if not isinstance(collection.parts, Directory):
+        raise CollectionError(f"{collection.path}: is no collection directory; give its description the key 'folds' instead")
+    for query in (query for fold in folds for query in fold):
+        collection.query(query)
+    candidates = first_stage(collection)
+    splits = [rotation._asdict() for rotation in rotations(folds)]
+    names = [f"{collection.name}-fold-{number}" for number in range(1, len(folds) + 1)] + [f"{collection.name}-joined"]
+    everything = {"test": [query for fold in folds for query in fold]}
+    for name, parts in zip(names, [*splits, everything], strict=True):
+        _write_collection(collection, parts, candidates, out / name)
+    return [out / name for name in names]
+
+
+def first_stage(collection: Collection) -> Run:
+    """The candidates of all the collection's BM25 runs together, by query. Raises CollectionError when it has none."""
+    paths = sorted(collection.path.glob("run.*.bm25.trec*"))
+    if not paths:
+        raise CollectionError(f"{collection.path}: has no run.SPLIT.bm25.trec or .gz to take candidates from")
+    merged: Run = {}
+    for path in paths:
+        merged |= read_run(path)
+    return merged
+
+
+def _write_collection(original: Collection, splits: dict[str, list[str]], candidates: Run, out: Path) -> None:
+    (out / "splits").mkdir(parents=True)
+    for name in (f"{part}{suffix}" for part in LINKED for suffix in (".gz", "")):
+        if (original.path / name).exists():
+            target = (original.path / name).resolve()
+            (out / name).symlink_to(os.path.relpath(target, out.resolve()))
+    for split, queries in splits.items():
+        (out / "splits" / f"{split}.txt").write_text("\n".join(queries) + "\n", encoding="utf-8")
+        run = {query: candidates[query] for query in queries if query in candidates}
+        write_run(run, out / f"run.{split}.bm25.trec.gz", "bm25")
+
+
+def join_runs(paths: Sequence[Path]) -> Run:
+    """The runs of the test folds as one. Raises FileError when two of them rank one query: these are no folds."""
+    joined: Run = {}
+    for path in paths:
+        run = read_run(path)
+        if both := sorted(joined.keys() & run.keys()):
+            raise FileError(f"{path}: query {both[0]} was ranked by a run before it; test folds share no query")
+        joined |= run
+    return joined

@@ -1,0 +1,43 @@
+"""Runs: for each query the documents a system ranked, best first. TREC files in and out."""
+
+import math
+from pathlib import Path
+
+from training.collections.lines import FileError, numbered_lines, open_text
+
+Run = dict[str, dict[str, float]]
+"""Scores by query and document; a query's documents are in rank order."""
+
+
+def read_run(path: Path) -> Run:
+    """Read a TREC run (``query Q0 document rank score tag``), gzipped or not. Raises FileError naming a bad line."""
+    run: Run = {}
+    for number, line in numbered_lines(path):
+        fields = line.split()
+        if len(fields) != 6:
+            raise FileError(f"{path}: line {number} has {len(fields)} fields, a TREC run has 6")
+        run.setdefault(fields[0], {})[fields[2]] = _score(path, number, fields[4])
+    return {query: ranked(scores) for query, scores in run.items()}
+
+
+def _score(path: Path, number: int, text: str) -> float:
+    try:
+        score = float(text)
+    except ValueError:
+        score = math.nan
+    if math.isnan(score):
+        raise FileError(f"{path}: line {number} has {text!r} where a TREC run has the score")
+    return score
+
+
+def ranked(scores: dict[str, float]) -> dict[str, float]:
+    """The same scores, best first; ties stay in the order given."""
+    return dict(sorted(scores.items(), key=lambda item: -item[1]))
+
+
+def write_run(run: Run, path: Path, tag: str) -> None:
+    """Write a TREC run; gzipped when the name says so."""
+    with open_text(path, "w") as out:
+        for query, scores in run.items():
+            for rank, (document, score) in enumerate(ranked(scores).items(), 1):
+                out.write(f"{query} Q0 {document} {rank} {score:.6f} {tag}\n")

@@ -1,0 +1,1 @@
+"""The training commands, one file each."""

@@ -1,0 +1,166 @@
+"""What a recipe would do, without training or downloading: all that it names is looked up; what cannot be had is an error."""
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from keyblock.aggregation import AGGREGATORS
+from training.collections.collection import Collection, Plan
+from training.examples.examples import MANY
+from training.learning.train import check_gold, check_mixture
+from training.models.starting import find_start
+from training.recipe import Recipe, RecipeError, backbone_path
+
+TESTED = "test"
+
+
+class Backbone(NamedTuple):
+    """An encoder by its configuration.
+
+    Attributes:
+        positions: tokens of a sequence that it reads at most.
+        hidden: the size of a [CLS] state.
+    """
+
+    positions: int
+    hidden: int
+
+
+def dry_run(recipe: Recipe, collections: Sequence[Collection]) -> list[str]:
+    """The lines that say what training would do.
+
+    Raises RecipeError, CollectionError or FileError for what could not be had, in one line.
+    """
+    check_mixture(recipe, collections)
+    backbone = local_backbone(recipe.backbone)
+    check_sizes(recipe, backbone)
+    check_gold(recipe, collections)
+    plans = [(collection.name, plan_collection(collection, recipe.split)) for collection in collections]
+    missing = [*_runs(recipe), *(path for _, plan in plans for path in plan.brings)]
+    return [
+        f"{recipe.name}: {system(recipe)}",
+        *_backbone_lines(recipe, backbone),
+        *(f"{name}, {line}" for name, plan in plans for line in plan.reads),
+        *_work(recipe),
+        *(f"to bring before it can start: {path}" for path in dict.fromkeys(missing)),
+        "everything else resolves" if missing else "everything resolves",
+    ]
+
+
+def local_backbone(name: str) -> Backbone | None:
+    """The encoder's sizes, from a local path or the hub's cache; none where it is yet to be downloaded.
+
+    Raises RecipeError for a local path that holds no encoder.
+    """
+    from transformers import AutoConfig
+
+    path = backbone_path(name)
+    try:
+        config = AutoConfig.from_pretrained(path, local_files_only=True)
+    except (OSError, ValueError) as error:
+        if Path(path).is_absolute() or Path(path).exists():
+            raise RecipeError(f"backbone {name}: holds no encoder ({' '.join(str(error).split())})") from None
+        return None
+    return Backbone(config.max_position_embeddings, config.hidden_size)
+
+
+def check_sizes(recipe: Recipe, backbone: Backbone | None) -> None:
+    """Raise RecipeError where the recipe's sequences or its learned aggregator do not fit the backbone."""
+    if backbone is None:
+        return
+    if recipe.longest > backbone.positions:
+        raise RecipeError(
+            f"budgets or budget_range reach {recipe.longest} tokens, {recipe.backbone} reads {backbone.positions} at most"
+        )
+    module = recipe.aggregator or {}
+    if module.get("pretrained"):
+        pretrained = local_backbone(module["pretrained"])
+        if pretrained and pretrained.hidden != backbone.hidden:
+            raise RecipeError(f"aggregator: {module['pretrained']} has width {pretrained.hidden}, the backbone {backbone.hidden}")
+    elif backbone.hidden % module.get("heads", 1):
+        raise RecipeError(f"aggregator: {module['heads']} heads do not divide the backbone's width of {backbone.hidden}")
+
+
+def plan_collection(collection: Collection, trained_on: str) -> Plan:
+    """What would be read of the splits that are trained and measured on; of a test split, when there is one."""
+    plan = collection.parts.plan([trained_on, "dev"])
+    try:
+        tested = collection.parts.plan([TESTED])
+    except ValueError:
+        return plan
+    return Plan([*plan.reads, *(line for line in tested.reads if line not in plan.reads)], [*plan.brings, *tested.brings])
+
+
+def system(recipe: Recipe) -> str:
+    """The pipeline that would be served, and how its training differs."""
+    told = _pipeline(recipe.pipeline.model_dump())
+    changed = ", ".join(f"{part} {_component(what)}" for part, what in recipe.training.items())
+    while_training = f"; while training: {changed}" if changed else ""
+    examples = "" if recipe.examples == "selected" else f"; trained on {recipe.examples} blocks"
+    return told + while_training + examples
+
+
+def _pipeline(config: dict[str, Any]) -> str:
+    parts = " > ".join(_component(config[part]) for part in ("segmenter", "selector", "aggregator"))
+    return f"{parts}, {config['packing']['budget']} tokens a sequence"
+
+
+def _component(description: Any) -> str:
+    """As `bm25(k1=0.9, b=0.4)`."""
+    if not isinstance(description, dict) or "name" not in description:
+        return str(description)
+    inner = ", ".join(f"{key}={_component(value)}" for key, value in description.items() if key != "name" and value is not None)
+    return f"{description['name']}({inner})" if inner else str(description["name"])
+
+
+def _backbone_lines(recipe: Recipe, backbone: Backbone | None) -> Iterator[str]:
+    sizes = (
+        f"{backbone.positions} positions, width {backbone.hidden}"
+        if backbone
+        else "to be downloaded; its positions are not checked"
+    )
+    yield f"backbone {recipe.backbone}: {sizes}"
+    if recipe.aggregator:
+        yield f"learned aggregator: {_component(recipe.aggregator)}"
+
+
+def _runs(recipe: Recipe) -> list[str]:
+    """The runs that must have been trained before."""
+    named = {"init": recipe.init, "selector_run": recipe.selector_run}
+    return [f"{run} ({key}: a run of keyblock-train)" for key, run in named.items() if run and not find_start(Path(run)).is_dir()]
+
+
+def _work(recipe: Recipe) -> Iterator[str]:
+    """Steps, and what goes through the model; sequences that a learned selector scores come on top."""
+    per_query = 1 + recipe.negatives.per_query
+    shares = sum(recipe.budgets.values())
+    budget = sum(tokens * share for tokens, share in recipe.budgets.items()) / shares
+    queries = recipe.queries_per_step or max(1, int(recipe.tokens_per_step / (budget * per_query)))
+    passages = _passages(recipe)
+    sequences = queries * per_query * passages
+    trainings = f", {recipe.best.iterations} times at most, the first one two rankers at once" if recipe.best else ""
+    yield (
+        f"{recipe.steps:,} steps{trainings}: {queries} queries of 1 + {recipe.negatives.per_query} documents, {recipe.loss} loss; "
+        f"{queries * recipe.negatives.per_query} pairs, {sequences} sequences, about {int(sequences * budget):,} tokens a step, "
+        f"{recipe.micro_tokens:,} at once"
+    )
+    total = recipe.steps * sequences * (recipe.best.iterations if recipe.best else 1)
+    yield f"in all about {total:,} sequences, {_in_words(total * budget)} tokens"
+    learned = recipe.training_pipeline.selector
+    if learned["name"] == "learned":
+        kept = f"up to {learned['keep']} blocks" if learned["keep"] else "all blocks"
+        yield f"on top: the model scores {kept} of each of {queries * per_query} documents a step, without gradients"
+    sample = f"{recipe.dev_queries} queries a collection, {recipe.dev_depth} candidates each"
+    yield f"dev: {sample}, every {recipe.evaluate_every:,} steps"
+
+
+def _in_words(tokens: float) -> str:
+    return f"{tokens / 1e6:,.0f} million" if tokens >= 1e6 else f"{tokens / 1e3:,.0f} thousand"
+
+
+def _passages(recipe: Recipe) -> int:
+    """Sequences of a document while training."""
+    aggregator = AGGREGATORS.create(recipe.training_pipeline.aggregator)
+    if aggregator.joint or recipe.examples == "gold":
+        return 1
+    return int(getattr(aggregator, "passages", 0)) or MANY

@@ -1,0 +1,190 @@
+"""Learning the fusion on dev: weights that rank, then a scale and a bias that make the sigmoid a probability.
+
+Weights minimise the listwise cross-entropy of the relevant documents among each query's candidates; every collection counts
+the same. Scale and bias are a logistic regression (Platt 1999) of relevance on the fused score of every candidate.
+"""
+
+import zipfile
+import zlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from numpy.typing import NDArray
+from tqdm import tqdm
+
+from keyblock.evidence import FEATURES, Fusion, sigmoid
+from training.collections.collection import Collection
+from training.collections.lines import FileError
+from training.collections.runs import Run, ranked
+from training.evaluation.measures import means, per_query
+from training.evaluation.ranking import LocalRanker
+
+RELIABILITY_EDGES = (0.02, 0.05, 0.1, 0.2, 0.5)
+LOWEST = -100.0  # stands for the logit of a document that cannot be scored
+PENALTY = 1e-3  # on squared weights: keeps a feature that does not help near zero
+
+
+@dataclass
+class DevScores:
+    """One collection's dev candidates at one budget.
+
+    Attributes:
+        features: by query, shape (n_candidates, n_features) in the order of FEATURES.
+        documents: by query, the candidates' ids.
+    """
+
+    collection: Collection
+    features: dict[str, NDArray[np.float64]]
+    documents: dict[str, list[str]]
+
+    def labels(self, query: str) -> NDArray[np.float64]:
+        """1 for a relevant candidate, 0 for the others; shape (n_candidates,)."""
+        grades = self.collection.qrels.get(query, {})
+        return np.asarray([float(grades.get(d, 0) > 0) for d in self.documents[query]])
+
+    def measure(self, fusion: Fusion) -> dict[str, float]:
+        """RR@10 and nDCG@10 of the fused scores."""
+        run: Run = {}
+        for query, features in self.features.items():
+            fused = fusion.fuse(features[:, 0], features[:, 1:])
+            run[query] = ranked(dict(zip(self.documents[query], fused.tolist(), strict=True)))
+        return means(per_query(self.collection.qrels, run, run))
+
+
+def score_dev(ranker: LocalRanker, queries: Sequence[str], candidates: Run, depth: int, budget: int) -> DevScores:
+    """Features of the first `depth` candidates of each query at a budget."""
+    collection, features, documents = ranker.preparation.collection, {}, {}
+    for query in tqdm(queries, desc=f"{collection.name} at {budget} tokens"):
+        documents[query] = list(candidates[query])[:depth]
+        logits, selections = ranker.score(query, documents[query], budget)
+        finite = np.maximum(logits.astype(np.float64), LOWEST)  # a document without a block has none
+        features[query] = np.column_stack([finite, np.stack([s.evidence for s in selections])])
+    return DevScores(collection, features, documents)
+
+
+def write_scores(scores: DevScores, path: Path) -> None:
+    """Keep scores, so that another fit or default budget does not pay for the model again."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    arrays: dict[str, Any] = {f"features/{query}": features for query, features in scores.features.items()}
+    arrays |= {f"documents/{query}": np.asarray(ids) for query, ids in scores.documents.items()}
+    with path.with_suffix(".part").open("wb") as out:
+        np.savez(out, **arrays)
+    path.with_suffix(".part").replace(path)
+
+
+def read_scores(path: Path, collection: Collection) -> DevScores:
+    """Read what `write_scores` wrote. Raises FileError when it is damaged."""
+    scores = DevScores(collection, {}, {})
+    try:
+        with path.open("rb") as file, np.load(file, allow_pickle=False) as arrays:
+            for name in arrays.files:
+                kind, _, query = name.partition("/")
+                if kind == "features":
+                    scores.features[query] = arrays[name]
+                else:
+                    scores.documents[query] = arrays[name].tolist()
+    except (EOFError, ValueError, zipfile.BadZipFile, zlib.error) as error:
+        raise FileError(f"{path}: damaged, remove it to score again ({error})") from None
+    return scores
+
+
+def fit_fusion(scored: Sequence[DevScores], use: Sequence[str] = FEATURES) -> Fusion:
+    """Fit weights (features not in `use` stay 0), then scale and bias.
+
+    Raises ValueError when there is nothing to learn from.
+    """
+    if not any(s.labels(query).any() for s in scored for query in s.features):
+        raise ValueError("fusion: no dev query has a relevant document among its candidates; ask for more queries or depth")
+    weights = _ranking_weights(scored, np.asarray([name in use for name in FEATURES]))
+    scale, bias = _platt(scored, weights)
+    return Fusion.from_weights(bias, scale * weights)
+
+
+def _ranking_weights(scored: Sequence[DevScores], used: NDArray[np.bool_]) -> NDArray[np.float64]:
+    weights = torch.zeros(len(FEATURES), dtype=torch.float64, requires_grad=True)
+    mask = torch.from_numpy(used.astype(np.float64))
+    groups = [_groups(scores) for scores in scored]
+    optimizer = torch.optim.LBFGS([weights], max_iter=200, line_search_fn="strong_wolfe")
+
+    def closure() -> torch.Tensor:
+        optimizer.zero_grad()
+        losses = [torch.stack([_listwise(f @ (weights * mask), y) for f, y in pairs]).mean() for pairs in groups if pairs]
+        loss = torch.stack(losses).mean() + PENALTY * (weights**2).sum()
+        loss.backward()
+        return loss
+
+    optimizer.step(closure)
+    return (weights.detach() * mask).numpy()
+
+
+def _groups(scores: DevScores) -> list[tuple[torch.Tensor, torch.Tensor]]:
+    """Features and labels of the queries that have a relevant candidate."""
+    pairs = [(torch.from_numpy(f), torch.from_numpy(scores.labels(q))) for q, f in scores.features.items()]
+    return [(f, y) for f, y in pairs if y.any()]
+
+
+def _listwise(scores: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+    return -(F.log_softmax(scores, 0) * labels).sum() / labels.sum()
+
+
+def _platt(scored: Sequence[DevScores], weights: NDArray[np.float64]) -> tuple[float, float]:
+    """Scale and bias of a logistic regression on the fused score; every collection weighs the same."""
+    x = np.concatenate([f @ weights for s in scored for f in s.features.values()])
+    y = np.concatenate([s.labels(q) for s in scored for q in s.features])
+    sizes = [sum(map(len, s.features.values())) for s in scored]
+    share = torch.from_numpy(np.repeat([1 / (len(sizes) * n) for n in sizes], sizes))
+    parameters = torch.tensor([1.0, 0.0], dtype=torch.float64, requires_grad=True)
+    inputs, labels = torch.from_numpy(x), torch.from_numpy(y)
+    optimizer = torch.optim.LBFGS([parameters], max_iter=200, line_search_fn="strong_wolfe")
+
+    def closure() -> torch.Tensor:
+        optimizer.zero_grad()
+        loss = (F.binary_cross_entropy_with_logits(parameters[0] * inputs + parameters[1], labels, reduction="none") * share).sum()
+        loss.backward()
+        return loss
+
+    optimizer.step(closure)
+    scale, bias = parameters.tolist()
+    return scale, bias
+
+
+def calibration_error(scored: Sequence[DevScores], fusion: Fusion, bins: int = 10) -> float:
+    """Expected calibration error: the mean gap between relevance_score and the share of relevant, over equal-width bins."""
+    p = np.concatenate([sigmoid(fusion.fuse(f[:, 0], f[:, 1:])) for s in scored for f in s.features.values()])
+    y = np.concatenate([s.labels(q) for s in scored for q in s.features])
+    which = np.minimum((p * bins).astype(int), bins - 1)
+    gaps = [abs(p[which == b].mean() - y[which == b].mean()) * (which == b).mean() for b in range(bins) if (which == b).any()]
+    return float(np.sum(gaps))
+
+
+def reliability(scores: DevScores, fusion: Fusion) -> list[dict[str, float]]:
+    """What scores of one collection are worth: by range of relevance_score, its mean beside the share of relevant candidates.
+
+    One collection at a time: pooled, one that scores too low hides another that scores too high.
+    """
+    p = np.concatenate([sigmoid(fusion.fuse(f[:, 0], f[:, 1:])) for f in scores.features.values()])
+    y = np.concatenate([scores.labels(query) for query in scores.features])
+    which = np.digitize(p, RELIABILITY_EDGES)
+    inside = [which == b for b in range(len(RELIABILITY_EDGES) + 1)]
+    return [
+        {"mean_score": float(p[rows].mean()), "share_relevant": float(y[rows].mean()), "candidates": int(rows.sum())}
+        for rows in inside
+        if rows.any()
+    ]
+
+
+def quality_table(scored: Mapping[int, Sequence[DevScores]], fusion: Fusion) -> dict[str, dict[str, dict[str, float]]]:
+    """Dev measures by collection and budget: fused, and the model alone."""
+    alone = Fusion()
+    table: dict[str, dict[str, dict[str, float]]] = {}
+    for budget, collections in scored.items():
+        for s in collections:
+            fused, model = s.measure(fusion), s.measure(alone)
+            row = fused | {f"{measure} model alone": value for measure, value in model.items()} | {"queries": len(s.features)}
+            table.setdefault(s.collection.name, {})[str(budget)] = row
+    return table

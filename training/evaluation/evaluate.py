@@ -1,0 +1,251 @@
+"""Measuring a ranker on a split of a collection: a TREC run, per-query values, latency and memory of the same run."""
+
+import random
+import statistics
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from ir_measures import Measure
+from tqdm import tqdm
+
+from training.collections.collection import Collection
+from training.collections.lines import FileError, numbered_lines
+from training.collections.runs import Run, read_run, write_run
+from training.evaluation.measures import DEFAULT_MEASURES, Values, means, per_query
+from training.evaluation.ranking import HttpRanker, LocalRanker, Ranker, Reranked
+from training.evaluation.resources import Memory, peak_memory
+from training.evaluation.seeds import mean_over_seeds
+
+SHUFFLES = 10
+BEST_BLOCKS = 3
+RUN_FILE, VALUES_FILE = "run.trec.gz", "per_query.tsv"
+
+Blocks = Mapping[str, Mapping[str, list[tuple[int, int]]]]
+"""Offsets of a document's selected blocks, best first, by document, by query."""
+
+
+@dataclass
+class Evaluation:
+    """What was measured of one system.
+
+    Attributes:
+        run: what it ranked; none for several seeds together.
+        values: per query, the mean over the seeds.
+        seconds: of each query that was asked; preparing documents, which a service does beforehand, is not counted.
+        documents: how many candidates each of those queries had.
+        gold_hits: by query, the share of seeds whose best blocks overlap the gold passage.
+        memory: the peak while it ranked (the largest of the seeds'); unknown for a service, which runs elsewhere.
+        blocks: the selected blocks; none for several seeds together.
+    """
+
+    name: str
+    run: Run
+    values: Values
+    seconds: list[float] = field(default_factory=list)
+    documents: list[int] = field(default_factory=list)
+    gold_hits: Mapping[str, float] = field(default_factory=dict)
+    memory: Memory = field(default_factory=Memory)
+    blocks: Blocks = field(default_factory=dict)
+    seeds: int = 1
+
+    @property
+    def gold_share(self) -> float | None:
+        """Share of queries whose gold passage overlaps one of the best returned blocks of its document; None without spans."""
+        return statistics.fmean(self.gold_hits.values()) if self.gold_hits else None
+
+    @property
+    def ms_per_document(self) -> float | None:
+        """Milliseconds to re-rank a document: the median over the queries, which a slow start or a busy moment does not move."""
+        each = [1000 * taken / count for taken, count in zip(self.seconds, self.documents, strict=True)]
+        return statistics.median(each) if each else None
+
+    @property
+    def mean_ms_per_document(self) -> float | None:
+        """Milliseconds of all queries over all documents, as KeyB's Tables 8 and 9 count."""
+        return 1000 * sum(self.seconds) / sum(self.documents) if self.seconds else None
+
+
+def evaluate(
+    ranker: Ranker,
+    collection: Collection,
+    queries: Sequence[str],
+    candidates: Run,
+    workers: int = 1,
+    progress: bool = True,
+    measures: Sequence[Measure] = DEFAULT_MEASURES,
+) -> Evaluation:
+    """Re-rank the candidates of each query and measure. A query without candidates scores zero.
+
+    `workers` requests are under way at once: for a service, whose batches several requests share.
+    """
+    askable = [q for q in queries if candidates.get(q)]
+    found: dict[str, Reranked] = {}
+    seconds = []
+
+    def ask(query: str) -> tuple[str, Reranked, float]:
+        _prepare(ranker, candidates[query])
+        started = time.perf_counter()
+        return query, ranker.rerank(query, list(candidates[query])), time.perf_counter() - started
+
+    with peak_memory() as memory, ThreadPoolExecutor(workers) as pool:
+        for query, reranked, taken in tqdm(pool.map(ask, askable), total=len(askable), desc=ranker.name, disable=not progress):
+            found[query] = reranked
+            seconds.append(taken)
+    evaluation = evaluate_run(ranker.name, {q: found[q].scores for q in askable}, collection, queries, measures)
+    evaluation.seconds, evaluation.documents = seconds, [len(candidates[q]) for q in askable]
+    evaluation.gold_hits = gold_hits(collection, found, candidates)
+    evaluation.blocks = {q: found[q].blocks for q in askable}
+    evaluation.memory = Memory() if isinstance(ranker, HttpRanker) else memory
+    return evaluation
+
+
+def _prepare(ranker: Ranker, documents: Iterable[str]) -> None:
+    """Tokenize and cut documents outside of the clock: that can be done offline (KeyB, section 6.4)."""
+    if isinstance(ranker, LocalRanker):
+        for document in documents:
+            ranker.preparation.document(document)
+
+
+def evaluate_run(
+    name: str, run: Run, collection: Collection, queries: Sequence[str], measures: Sequence[Measure] = DEFAULT_MEASURES
+) -> Evaluation:
+    """Measure what was ranked already. A query that the run lacks scores zero."""
+    asked = {q: run[q] for q in queries if q in run}
+    return Evaluation(name, asked, per_query(collection.qrels, asked, queries, measures))
+
+
+def average_seeds(name: str, seeds: Sequence[Evaluation]) -> Evaluation:
+    """Several seeds of one system as one: values averaged per query, times of all, the largest memory.
+
+    Raises ValueError when they were not measured on the same queries by the same measures.
+    """
+    hits = {query: statistics.fmean(seed.gold_hits[query] for seed in seeds) for query in seeds[0].gold_hits}
+    return Evaluation(
+        name,
+        run={},
+        values=mean_over_seeds([seed.values for seed in seeds]),
+        seconds=[taken for seed in seeds for taken in seed.seconds],
+        documents=[count for seed in seeds for count in seed.documents],
+        gold_hits=hits,
+        memory=max((seed.memory for seed in seeds), key=lambda memory: memory.peak_mb or 0.0),
+        seeds=len(seeds),
+    )
+
+
+def gold_hits(collection: Collection, found: Mapping[str, Reranked], candidates: Run) -> dict[str, float]:
+    """Whether the gold passage overlaps one of its document's best three blocks, for each query with one among its candidates."""
+    hits: dict[str, float] = {}
+    for query, reranked in found.items():
+        gold = [span for span in collection.spans.get(query, ()) if span.doc_id in candidates[query]]
+        if gold:
+            hits[query] = any(
+                start < span.end and end > span.start
+                for span in gold
+                for start, end in reranked.blocks.get(span.doc_id, [])[:BEST_BLOCKS]
+            )
+    return hits
+
+
+def baselines(
+    collection: Collection, queries: Sequence[str], candidates: Run, measures: Sequence[Measure] = DEFAULT_MEASURES
+) -> dict[str, Values]:
+    """The first stage as given, and its candidates shuffled (mean of ten seeds)."""
+    first = per_query(collection.qrels, candidates, queries, measures)
+    draws = []
+    for seed in range(SHUFFLES):
+        rng = random.Random(seed)
+        shuffled = {q: dict.fromkeys(rng.sample(sorted(candidates.get(q, {})), len(candidates.get(q, {}))), 0.0) for q in queries}
+        draws.append(per_query(collection.qrels, shuffled, queries, measures))
+    mean = {m: {q: float(np.mean([d[m][q] for d in draws])) for q in queries} for m in first}
+    return {"first stage": first, "shuffled": mean}
+
+
+def summary(evaluation: Evaluation, collection: Collection, split: str) -> dict[str, Any]:
+    """The figures of one evaluation as JSON."""
+    return {
+        "system": evaluation.name,
+        "collection": collection.name,
+        "split": split,
+        "queries": len(next(iter(evaluation.values.values()))),
+        "measures": means(evaluation.values),
+        "gold_in_best_blocks": evaluation.gold_share,
+        "queries_with_gold_among_candidates": len(evaluation.gold_hits),
+        "seeds": evaluation.seeds,
+        "seconds_per_query": statistics.median(evaluation.seconds) if evaluation.seconds else None,
+        "ms_per_document": evaluation.ms_per_document,
+        "mean_ms_per_document": evaluation.mean_ms_per_document,
+        "peak_rss_mb": evaluation.memory.rss_mb,
+        "rss_growth_mb": evaluation.memory.growth_mb,
+        "peak_cuda_mb": evaluation.memory.cuda_mb,
+    }
+
+
+def write_values(values: Values, path: Path) -> None:
+    """Per-query values as tab-separated lines: query, measure, value."""
+    lines = [f"{query}\t{measure}\t{value:.6f}" for measure, of_query in values.items() for query, value in of_query.items()]
+    path.write_text("\n".join(lines) + "\n", encoding="utf-8")
+
+
+def read_values(path: Path) -> Values:
+    """Read what `write_values` wrote. Raises FileError naming a bad line."""
+    values: Values = {}
+    for number, line in numbered_lines(path):
+        try:
+            query, measure, value = line.rstrip("\n").split("\t")
+            values.setdefault(measure, {})[query] = float(value)
+        except ValueError:
+            raise FileError(f"{path}: line {number} must be query<TAB>measure<TAB>value, not {line.strip()[:80]!r}") from None
+    return values
+
+
+def read_system(path: Path, collection: Collection, queries: Sequence[str], measures: Sequence[Measure]) -> Values:
+    """Another system's values for exactly these queries: from its TREC run, its per_query.tsv, or the directory of either.
+
+    A directory of several measured seeds gives their mean per query.
+    Raises FileError when a file is damaged or missing, or a per_query.tsv was measured otherwise.
+    """
+    if path.is_dir():
+        return mean_over_seeds([read_system(file, collection, queries, measures) for file in _system_files(path)])
+    if path.suffix != ".tsv":
+        return per_query(collection.qrels, read_run(path), queries, measures)
+    values = read_values(path)
+    for measure in map(str, measures):
+        if missing := [q for q in queries if q not in values.get(measure, {})]:
+            raise FileError(f"{path}: has no {measure} of query {missing[0]}: it was measured otherwise; give its TREC run instead")
+    return {measure: {q: values[measure][q] for q in queries} for measure in map(str, measures)}
+
+
+def _system_files(directory: Path) -> list[Path]:
+    """The directory's own TREC run, else that of each seed in it; a run can be measured by whatever is asked for."""
+    files = [directory / RUN_FILE] if (directory / RUN_FILE).exists() else sorted(directory.glob(f"*/{RUN_FILE}"))
+    if not files:
+        raise FileError(f"{directory}: holds no {RUN_FILE}, and no directory in it does; keyblock-evaluate --out writes it")
+    return files
+
+
+def system_name(path: Path) -> str:
+    """What a file's system is called: its directory for the file names that `write_evaluation` uses, else the file or directory."""
+    if path.is_dir():
+        return path.resolve().name
+    return path.resolve().parent.name if path.name in (RUN_FILE, VALUES_FILE) else path.name.partition(".")[0]
+
+
+def write_evaluation(evaluation: Evaluation, out: Path) -> None:
+    """Write OUT/run.trec.gz (each seed has its own: none for several together) and OUT/per_query.tsv."""
+    out.mkdir(parents=True, exist_ok=True)
+    if evaluation.seeds == 1:
+        write_run(evaluation.run, out / RUN_FILE, evaluation.name.replace(" ", "-"))
+    write_values(evaluation.values, out / VALUES_FILE)
+
+
+def sample(queries: Iterable[str], count: int | None) -> list[str]:
+    """The first `count` of the queries in an order fixed by a seed; all of them, in order, when count is None."""
+    queries = list(queries)
+    if count is None or count >= len(queries):
+        return queries
+    return random.Random(0).sample(queries, count)

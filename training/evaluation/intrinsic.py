@@ -1,0 +1,73 @@
+"""How well a ranker finds the passage inside the relevant document: segment P@1 (BeST, Table 2)."""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from keyblock.scoring import Model
+from training.collections.collection import Span
+from training.examples.examples import gold_overlaps
+from training.examples.sampling import Preparation
+
+HALF = 0.5
+
+
+class Segmented(NamedTuple):
+    """A query and its relevant document, of which the gold passage is known.
+
+    Attributes:
+        query: its id.
+        document: its id.
+        right: shape (n_blocks,), which blocks hold the passage.
+    """
+
+    query: str
+    document: str
+    right: NDArray[np.bool_]
+
+
+def segmented(preparation: Preparation, queries: Sequence[str]) -> list[Segmented]:
+    """The queries' relevant documents with a block that holds the gold passage; the others cannot be judged."""
+    found = []
+    for query in queries:
+        spans = preparation.collection.spans.get(query, [])
+        for doc_id in dict.fromkeys(span.doc_id for span in spans):
+            right = holds(preparation, doc_id, [span for span in spans if span.doc_id == doc_id])
+            if right.any():
+                found.append(Segmented(query, doc_id, right))
+    return found
+
+
+def holds(preparation: Preparation, doc_id: str, gold: Sequence[Span]) -> NDArray[np.bool_]:
+    """Which blocks hold a gold passage: those that share half of it, or half of themselves if that is less; shape (n_blocks,)."""
+    document = preparation.document(doc_id)
+    right = np.zeros(document.n_blocks, dtype=np.bool_)
+    for span in gold:
+        enough = HALF * np.minimum(document.ends - document.starts, span.end - span.start)
+        right |= gold_overlaps(document, [span]) >= np.maximum(enough, 1)
+    return right
+
+
+def segment_precision(preparation: Preparation, model: Model, pairs: Sequence[Segmented]) -> float:
+    """P@1: the share of pairs whose best block by the model holds the passage. Raises ValueError without pairs."""
+    _some(pairs)
+    hits = []
+    for query, doc_id, right in pairs:
+        pipeline, document = preparation.pipeline, preparation.document(doc_id)
+        blocks = np.arange(document.n_blocks, dtype=np.intp)
+        logits = model.choose(pipeline.block_sequences(preparation.query(query), document, blocks))
+        hits.append(bool(right[int(np.argmax(logits))]))
+    return float(np.mean(hits))
+
+
+def random_precision(pairs: Sequence[Segmented]) -> float:
+    """What P@1 a random order has: the mean share of blocks that hold the passage. Raises ValueError without pairs."""
+    _some(pairs)
+    return float(np.mean([right.mean() for _, _, right in pairs]))
+
+
+def _some(pairs: Sequence[Segmented]) -> None:
+    if not pairs:
+        raise ValueError("no query has a gold passage (spans.jsonl) that a block holds: segment P@1 cannot be measured")

@@ -1,0 +1,58 @@
+"""Ranking measures by `ir_measures`, per query; a query missing from a run counts as zero."""
+
+from collections.abc import Iterable, Mapping
+
+import ir_measures
+import numpy as np
+from ir_measures import AP, RR, Measure, P, R, nDCG
+
+from training.collections.runs import Run
+
+DEFAULT_MEASURES: tuple[Measure, ...] = (RR @ 10, nDCG @ 10)
+
+# what the papers report: MRR (BeST, Table 1), and P, MAP and nDCG at several ranks (KeyB, Tables 4 to 7); recall beside them
+REPORTED: tuple[Measure, ...] = (
+    *(RR @ 10, nDCG @ 1, nDCG @ 5, nDCG @ 10, nDCG @ 20, AP),
+    *(P @ 1, P @ 5, P @ 10, P @ 20, R @ 10, R @ 100),
+)
+MEASURE_SETS: dict[str, tuple[Measure, ...]] = {"default": DEFAULT_MEASURES, "reported": REPORTED}
+
+Grades = Mapping[str, Mapping[str, int]]
+Values = dict[str, dict[str, float]]
+"""A measure's value by query, by measure."""
+
+
+def per_query(qrels: Grades, run: Run, queries: Iterable[str], measures: Iterable[Measure] = DEFAULT_MEASURES) -> Values:
+    """Each measure's value for each query; 0 where the run lacks the query."""
+    wanted, names = list(queries), list(measures)
+    judged = {query: dict(qrels[query]) for query in wanted if query in qrels}
+    # rank order is what counts: ir_measures breaks ties by document id, which would reorder equal scores
+    ranks = {q: {d: -float(rank) for rank, d in enumerate(run[q])} for q in wanted if q in run}
+    values = {str(measure): dict.fromkeys(wanted, 0.0) for measure in names}
+    for result in ir_measures.iter_calc(names, judged, ranks):
+        values[str(result.measure)][result.query_id] = float(result.value)
+    return values
+
+
+def parse_measures(names: Iterable[str]) -> list[Measure]:
+    """Measures by their names in `ir_measures`, each once; the name of a set of MEASURE_SETS stands for its members.
+
+    Raises ValueError for one that ir_measures does not know or cannot compute here.
+    """
+    return list(dict.fromkeys(measure for name in names for measure in MEASURE_SETS.get(name) or [_parse(name)]))
+
+
+def _parse(name: str) -> Measure:
+    try:
+        measure = ir_measures.parse_measure(name)
+        list(
+            ir_measures.iter_calc([measure], {"q1": {"d1": 1}}, {"q1": {"d1": 1.0}})
+        )  # a missing tool is found now, not at the end
+    except Exception as error:  # NameError, AssertionError, CalledProcessError: each measure and provider has its own
+        raise ValueError(f"measure {name!r} cannot be computed ({error}); see ir_measur.es for those that can") from None
+    return measure
+
+
+def means(values: Mapping[str, Mapping[str, float]]) -> dict[str, float]:
+    """The mean of each measure over the queries."""
+    return {measure: float(np.mean(list(of_query.values()))) for measure, of_query in values.items()}

@@ -1,0 +1,169 @@
+"""Rankers that re-rank a query's candidates: a training run (PyTorch), a bundle (ONNX), or a service over HTTP."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import httpx
+import numpy as np
+from pydantic import ValidationError
+
+from keyblock.bundle import Bundle
+from keyblock.evidence import Fusion
+from keyblock.pipeline import Pipeline, PipelineConfig, Selection
+from keyblock.scoring import Model, Scored, score_documents
+from keyblock.selectors import SELECTORS
+from keyblock.text.frequencies import DocumentFrequencies
+from keyblock.text.tokenizer import Tokenizer
+from training.collections.collection import Collection
+from training.collections.runs import ranked
+from training.evaluation.scoring import TorchModel, empty_last
+from training.examples.sampling import Preparation
+from training.models.checkpoints import chosen
+from training.models.cross_encoder import CrossEncoder
+from training.recipe import problems
+
+CHOOSER = "chooser"  # of a run: the directory of the model that selects for it
+
+
+class Reranked(NamedTuple):
+    """A query's candidates in a new order.
+
+    Attributes:
+        scores: by document id, best first.
+        blocks: by document id, the offsets of its selected blocks, best first.
+    """
+
+    scores: dict[str, float]
+    blocks: dict[str, list[tuple[int, int]]]
+
+
+class Ranker(ABC):
+    """Re-ranks candidates of one collection."""
+
+    name: str
+
+    @abstractmethod
+    def rerank(self, query_id: str, candidates: Sequence[str]) -> Reranked:
+        """Score every candidate. Ties stay in the order given."""
+
+
+@dataclass
+class LocalRanker(Ranker):
+    """Scores in this process, through the pipeline."""
+
+    name: str
+    preparation: Preparation
+    model: Model
+    budget: int | None = None
+
+    def score(self, query_id: str, candidates: Sequence[str], budget: int | None = None) -> Scored:
+        """Selections and logits of a query's candidates; -inf for a document without a block, as the service ranks it last."""
+        documents = [self.preparation.document(d) for d in candidates]
+        query, pipeline = self.preparation.query(query_id), self.preparation.pipeline
+        scored = score_documents(pipeline, query, documents, self.model, budget or self.budget)
+        return scored._replace(logits=empty_last(scored.logits, scored.selections))
+
+    def rerank(self, query_id: str, candidates: Sequence[str]) -> Reranked:
+        """See Ranker."""
+        logits, selections = self.score(query_id, candidates)
+        if not selections:
+            return Reranked({}, {})
+        fused = self.preparation.pipeline.config.fusion.fuse(logits, np.stack([s.evidence for s in selections]))
+        blocks = {name: self._blocks(name, s) for name, s in zip(candidates, selections, strict=True)}
+        return Reranked(ranked(dict(zip(candidates, fused.tolist(), strict=True))), blocks)
+
+    def _blocks(self, doc_id: str, selection: Selection) -> list[tuple[int, int]]:
+        document, taken = self.preparation.document(doc_id), selection.taken
+        return list(zip(document.starts[taken].tolist(), document.ends[taken].tolist(), strict=True))
+
+
+@dataclass
+class HttpRanker(Ranker):
+    """Asks a running service, with whole documents, as a search back end would.
+
+    Attributes:
+        options: fields of each request beside the query and the documents.
+    """
+
+    name: str
+    collection: Collection
+    client: httpx.Client
+    options: Mapping[str, Any] = field(default_factory=dict)
+
+    def rerank(self, query_id: str, candidates: Sequence[str]) -> Reranked:
+        """See Ranker. Raises ValueError when the service is not there, refuses, fails, or answers something else."""
+        documents = [self.collection.document(d) for d in candidates]
+        body: dict[str, Any] = {
+            "query": self.collection.query(query_id),
+            "documents": [{"id": d.doc_id, "title": d.title, "text": d.text} for d in documents],
+            "return_blocks": True,
+            "raw_scores": True,
+            **self.options,
+        }
+        try:
+            answer = self.client.post("/rerank", json=body)
+        except httpx.HTTPError as error:
+            raise ValueError(f"{self.client.base_url}: no answer from there ({error})") from None
+        if answer.is_error:
+            raise ValueError(f"{answer.url}: answers {answer.status_code} {answer.text[:300]}")
+        try:
+            results = answer.json()["results"]
+            scores = {r["id"]: float(r["relevance_score"]) for r in results}
+            return Reranked(scores, {r["id"]: [(b["start"], b["end"]) for b in r["blocks"]] for r in results})
+        except (KeyError, TypeError, ValueError) as error:
+            what = f"{type(error).__name__}: {error}; it begins {answer.text[:80]!r}"
+            raise ValueError(f"{answer.url} does not answer as POST /rerank does ({what})") from None
+
+
+def load_run_pipeline(run: Path, selector: Mapping[str, Any] | str | None = None) -> Pipeline:
+    """The pipeline that a run directory describes; with another selector, and the model's logit alone, when one is described.
+
+    The fusion's weights were learned on the scores of the run's own selector and mean nothing for another's.
+    Raises ValueError or OSError when the directory holds no run, or a damaged one.
+    """
+    path = run / "pipeline.json"
+    try:
+        config = PipelineConfig.model_validate_json(path.read_text(encoding="utf-8"))
+        if selector:
+            other = {"selector": SELECTORS.create(selector).describe(), "fusion": Fusion()}
+            config = PipelineConfig.model_validate(config.model_dump() | other)
+    except ValidationError as error:
+        raise ValueError(f"{path}: {problems(error)}") from None
+    return Pipeline(config, Tokenizer(run / "tokenizer.json"), DocumentFrequencies.read(run / "frequencies.tsv"))
+
+
+def run_ranker(
+    run: Path,
+    collection: Collection,
+    budget: int | None = None,
+    bf16: bool = True,
+    selector: Mapping[str, Any] | str | None = None,
+) -> LocalRanker:
+    """A training run's last checkpoint; with another selector, the same model is fed other blocks.
+
+    Raises ValueError or OSError when the directory holds no run, a damaged one, or one of fewer positions than `budget`.
+    """
+    pipeline = load_run_pipeline(run, selector)
+    model = CrossEncoder.load(chosen(run))
+    if budget and budget > model.max_length:
+        raise ValueError(f"{run}: a budget of {budget} tokens exceeds the {model.max_length} that its model reads")
+    scorer = TorchModel(model, pipeline.tokenizer, bf16, load_chooser(run))
+    name = f"{run.name} fed {_in_words(selector)} blocks" if selector else run.name
+    return LocalRanker(name, Preparation(collection, pipeline), scorer, budget)
+
+
+def _in_words(selector: Mapping[str, Any] | str) -> str:
+    return selector if isinstance(selector, str) else " ".join(map(str, selector.values()))
+
+
+def load_chooser(run: Path) -> CrossEncoder | None:
+    """The model that selects in place of the run's own (BinB2), where the run keeps one."""
+    return CrossEncoder.load(run / CHOOSER) if (run / CHOOSER).is_dir() else None
+
+
+def bundle_ranker(bundle: Bundle, model: Model, collection: Collection, budget: int | None = None) -> LocalRanker:
+    """A bundle through ONNX Runtime, as the service runs it."""
+    return LocalRanker(bundle.manifest.name, Preparation(collection, bundle.pipeline), model, budget)

@@ -1,0 +1,109 @@
+"""Scoring candidates with a PyTorch model: the dev measurements of a run, and the reference that an export is held to."""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from keyblock.packing import Packed
+from keyblock.pipeline import Selection
+from keyblock.text.tokenizer import Tokenizer
+from training.examples.batching import pad
+from training.models.cross_encoder import CrossEncoder
+
+BATCH_TOKENS = 8192
+
+
+def score(
+    model: CrossEncoder,
+    sequences: Sequence[Packed],
+    pad_id: int,
+    bf16: bool = True,
+    batch_tokens: int = BATCH_TOKENS,
+    document_type: int = 1,
+) -> NDArray[np.float32]:
+    """Logits of shape (n_sequences,), each sequence alone, in the order given; scored in batches of similar length."""
+    return _batched(model, model.forward, sequences, pad_id, bf16, batch_tokens, document_type)
+
+
+def _batched(
+    model: CrossEncoder,
+    forward: Callable[..., Tensor],
+    sequences: Sequence[Packed],
+    pad_id: int,
+    bf16: bool,
+    batch_tokens: int,
+    document_type: int,
+) -> NDArray[np.float32]:
+    """`forward` of every sequence in eval mode without gradients; the model's mode is restored."""
+    device = next(model.parameters()).device
+    was_training = model.training
+    model.eval()
+    rows_of_batches, parts = [], []
+    with torch.inference_mode(), torch.autocast(device.type, torch.bfloat16, enabled=bf16):
+        for rows in length_batches([len(packed.ids) for packed in sequences], batch_tokens):
+            inputs = pad([sequences[row] for row in rows], pad_id, document_type).to(device)
+            rows_of_batches.append(rows)
+            parts.append(forward(*inputs).float().cpu().numpy())
+    model.train(was_training)
+    if not parts:
+        return np.zeros(0, dtype=np.float32)
+    values = np.concatenate(parts)
+    ordered = np.empty_like(values)
+    ordered[np.concatenate(rows_of_batches)] = values
+    return ordered
+
+
+@dataclass
+class TorchModel:
+    """A PyTorch model as `keyblock.scoring.Model`, in eval mode and without gradients; its own mode is restored.
+
+    Attributes:
+        model: scores.
+        tokenizer: of its run.
+        bf16: autocast.
+        chooser: scores single blocks for a learned selector in the model's place (BinB2, BeST); none: the model itself (BinB).
+    """
+
+    model: CrossEncoder
+    tokenizer: Tokenizer
+    bf16: bool = True
+    chooser: CrossEncoder | None = None
+
+    def outputs(self, sequences: Sequence[Packed]) -> NDArray[np.float32]:
+        """See `keyblock.scoring.Model`."""
+        return self._run(self.model, self.model.outputs, sequences)
+
+    def choose(self, sequences: Sequence[Packed]) -> NDArray[np.float32]:
+        """See `keyblock.scoring.Model`."""
+        model = self.chooser or self.model
+        return self._run(model, model.forward, sequences)
+
+    def combine(self, states: NDArray[np.float32], mask: NDArray[np.bool_]) -> NDArray[np.float32]:
+        """See `keyblock.scoring.Model`; in fp32, as it is served."""
+        device = next(self.model.parameters()).device
+        with torch.inference_mode():
+            logits = self.model.combine(torch.from_numpy(states).to(device), torch.from_numpy(mask).to(device))
+        return np.asarray(logits.float().cpu().numpy())
+
+    def _run(self, model: CrossEncoder, forward: Callable[..., Tensor], sequences: Sequence[Packed]) -> NDArray[np.float32]:
+        document_type = self.tokenizer.template.document_type
+        return _batched(model, forward, sequences, self.tokenizer.pad_id, self.bf16, BATCH_TOKENS, document_type)
+
+
+def empty_last(logits: NDArray[np.float32], selections: Sequence[Selection]) -> NDArray[np.float32]:
+    """The logits, shape (documents,), with -inf for a document without a block, as the service ranks it last."""
+    empty = np.asarray([not len(selection.scores) for selection in selections], dtype=np.bool_)
+    return np.where(empty, np.float32(-np.inf), logits)
+
+
+def length_batches(lengths: Sequence[int], batch_tokens: int) -> Iterator[list[int]]:
+    """Row numbers, longest first, so that rows x longest stays under `batch_tokens` (one row at the least)."""
+    order = sorted(range(len(lengths)), key=lambda row: -lengths[row])
+    while order:
+        rows = max(1, batch_tokens // lengths[order[0]])
+        yield order[:rows]
+        order = order[rows:]

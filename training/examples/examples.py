@@ -1,0 +1,173 @@
+"""What of a document a ranker is trained on.
+
+A row is a query's documents, the relevant one first, each as the sequences whose combined score the loss compares. What needs no
+model is packed while the step before runs; a selection by the model being trained has to wait for it.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import ClassVar, NamedTuple, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from keyblock.packing import Packed, pack
+from keyblock.pipeline import Pipeline
+from keyblock.prepared import PreparedDocument, PreparedQuery
+from keyblock.scoring import Score, select_documents
+from training.collections.collection import Span
+
+Row = list[list[Packed]]
+SEEDS = 1 << 32
+MANY = 16  # sequences of a document where nothing bounds them
+
+
+class Pair(NamedTuple):
+    """A document as a group's member: prepared, with its gold passages for the query (offsets into its text)."""
+
+    document: PreparedDocument
+    gold: Sequence[Span] = ()
+
+
+class Waiting(NamedTuple):
+    """Documents whose blocks the model has yet to choose; `seed` decides what is still to be drawn."""
+
+    query: PreparedQuery
+    documents: list[PreparedDocument]
+    budget: int
+    seed: int = 0
+
+
+Prepared = list[Row] | Waiting
+
+
+class Examples(Protocol):
+    """A way to make rows of a group."""
+
+    @property
+    def of_gold(self) -> bool:
+        """Whether a relevant document is of use only with a gold passage."""
+
+    @property
+    def sequences(self) -> int:
+        """Sequences of a document that go through the model with gradients, about: what micro batches are cut by."""
+
+    def prepare(self, query: PreparedQuery, pairs: Sequence[Pair], budget: int, rng: np.random.Generator) -> Prepared:
+        """All that can be done without the model."""
+
+    def rows(self, prepared: Prepared, choose: Score) -> list[Row]:
+        """The rows, with `choose` to score single blocks."""
+
+
+@dataclass(frozen=True)
+class Selected:
+    """What the pipeline selects, as it will be served."""
+
+    pipeline: Pipeline
+    of_gold: ClassVar[bool] = False
+
+    @property
+    def sequences(self) -> int:
+        """See Examples."""
+        return getattr(self.pipeline.aggregator, "passages", 1) or MANY
+
+    def prepare(self, query: PreparedQuery, pairs: Sequence[Pair], budget: int, rng: np.random.Generator) -> Prepared:
+        """See Examples."""
+        documents = [pair.document for pair in pairs]
+        if self.pipeline.learned is not None:
+            return Waiting(query, documents, budget, int(rng.integers(SEEDS)))
+        return [[_some(self.pipeline.select(query, d, budget).sequences, query, d, self.pipeline, budget) for d in documents]]
+
+    def rows(self, prepared: Prepared, choose: Score) -> list[Row]:
+        """See Examples."""
+        if not isinstance(prepared, Waiting):
+            return prepared
+        query, documents, budget, _ = prepared
+        selections = select_documents(self.pipeline, query, documents, choose, budget)
+        return [[_some(s.sequences, query, d, self.pipeline, budget) for s, d in zip(selections, documents, strict=True)]]
+
+
+@dataclass(frozen=True)
+class Gold:
+    """The block that overlaps the gold passage most; of a document without one, a block at random (GoldP, BeST section 4).
+
+    Relevant documents without one are not trained on, as in the paper: of MS MARCO's, 58% of the passages are found again.
+    """
+
+    pipeline: Pipeline
+    of_gold: ClassVar[bool] = True
+
+    @property
+    def sequences(self) -> int:
+        """See Examples."""
+        return 1
+
+    def prepare(self, query: PreparedQuery, pairs: Sequence[Pair], budget: int, rng: np.random.Generator) -> Prepared:
+        """See Examples."""
+        row = []
+        for document, gold in pairs:
+            overlaps = gold_overlaps(document, gold)
+            best = int(np.argmax(overlaps)) if overlaps.any() else int(rng.integers(max(1, document.n_blocks)))
+            row.append([_block(query, document, best, self.pipeline, budget)])
+        return [row]
+
+    def rows(self, prepared: Prepared, choose: Score) -> list[Row]:
+        """See Examples."""
+        return prepared if not isinstance(prepared, Waiting) else []
+
+
+@dataclass(frozen=True)
+class Segments:
+    """The shortlisted blocks, each for itself: row j compares the documents' j-th blocks (BeST's loss of theta 0).
+
+    A document with fewer blocks gives its last one again. With `drawn`, so many rows are drawn: an unbiased part of the loss.
+    """
+
+    pipeline: Pipeline
+    drawn: int | None = None
+    of_gold: ClassVar[bool] = False
+
+    @property
+    def sequences(self) -> int:
+        """See Examples."""
+        return self.drawn or (self.pipeline.learned.keep if self.pipeline.learned else 0) or MANY
+
+    def prepare(self, query: PreparedQuery, pairs: Sequence[Pair], budget: int, rng: np.random.Generator) -> Prepared:
+        """See Examples."""
+        return Waiting(query, [pair.document for pair in pairs], budget, int(rng.integers(SEEDS)))
+
+    def rows(self, prepared: Prepared, choose: Score) -> list[Row]:
+        """See Examples."""
+        if not isinstance(prepared, Waiting):
+            return prepared
+        query, documents, budget, seed = prepared
+        blocks = [
+            self.pipeline.shortlist(query, d, budget).sequences or [_block(query, d, 0, self.pipeline, budget)] for d in documents
+        ]
+        most = max(map(len, blocks))
+        places = np.random.default_rng(seed).permutation(most)[: self.drawn]
+        return [[[of[min(j, len(of) - 1)]] for of in blocks] for j in sorted(places.tolist())]
+
+
+EXAMPLES: dict[str, Callable[[Pipeline], Examples]] = {"selected": Selected, "gold": Gold, "segments": Segments}
+"""By the name that a recipe gives in `examples`."""
+
+
+def gold_overlaps(document: PreparedDocument, gold: Sequence[Span]) -> NDArray[np.int64]:
+    """How many code points each block shares with gold passages, shape (n_blocks,)."""
+    overlaps = np.zeros(document.n_blocks, dtype=np.int64)
+    for span in gold:
+        overlaps += np.maximum(np.minimum(document.ends, span.end) - np.maximum(document.starts, span.start), 0)
+    return overlaps
+
+
+def _some(
+    sequences: list[Packed], query: PreparedQuery, document: PreparedDocument, pipeline: Pipeline, budget: int
+) -> list[Packed]:
+    """At least one sequence: a document without blocks is the query alone."""
+    return sequences or [_block(query, document, 0, pipeline, budget)]
+
+
+def _block(query: PreparedQuery, document: PreparedDocument, block: int, pipeline: Pipeline, budget: int) -> Packed:
+    order = np.arange(document.n_blocks, dtype=np.intp)[block : block + 1]
+    return pack(query, document, order, pipeline.tokenizer.template, budget)

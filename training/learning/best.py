@@ -1,0 +1,183 @@
+"""BeST (Kim et al. 2021, section 3): complete trainings of fresh rankers, each on the segments that the one before finds best.
+
+In the first, theta 0 learns from all segments and chooses for theta 1 while both train (equations 1 to 3); from the second on the
+ranker of the iteration before chooses (equation 4). Iterations stop when the measure on dev does, and the best one is the run's.
+
+RUN holds iteration-1, iteration-2 ..., each a run directory with an iteration.json once it is finished, best/ (the model that
+counts) and iterations.json (the paper's Table 2).
+"""
+
+import random
+import shutil
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import torch
+from accelerate import Accelerator
+
+from training.collections.alignment import AlignedSpans
+from training.collections.collection import Collection
+from training.evaluation.intrinsic import Segmented, random_precision, segment_precision, segmented
+from training.evaluation.scoring import TorchModel
+from training.examples.sampling import Preparation
+from training.learning.data import Data
+from training.learning.lock import alone_in
+from training.learning.loop import Trainer, make_accelerator
+from training.learning.objectives import Objective, RankingObjective
+from training.learning.stopping import EarlyStopping, dev_quality
+from training.learning.train import begin, check_mixture, make_model, prepared_data, read_json, write_json
+from training.learning.twins import TwinObjective, Twins
+from training.models.checkpoints import chosen, save_best
+from training.models.cross_encoder import CrossEncoder
+from training.recipe import Best, Recipe, RecipeError
+
+PARTS = ("pipeline.json", "tokenizer.json", "frequencies.tsv")
+RESULT, TABLE = "iteration.json", "iterations.json"
+Judged = Mapping[str, Mapping[str, Sequence[Segmented]]]
+"""By collection and split, the pairs whose segments are judged."""
+
+
+def train_best(
+    recipe: Recipe, collections: Sequence[Collection], run: Path, tensorboard: bool = False, cache: Path | None = None
+) -> None:
+    """Train all iterations, or go on where a stopped run left off, within one or between two.
+
+    Raises RecipeError when `run` holds a run of another recipe, or the recipe does not fit collections or backbone;
+    LockError when another process trains into it.
+    """
+    check_mixture(recipe, collections)
+    accelerator = make_accelerator()
+    _, backbone = make_model(recipe, accelerator.device)
+    with alone_in(run, wanted=accelerator.is_main_process):
+        if accelerator.is_main_process:
+            begin(recipe, collections, backbone, run)
+        accelerator.wait_for_everyone()
+        data = prepared_data(recipe, collections, run, accelerator, cache)
+        Iterations(recipe, data, run, tensorboard, accelerator).train()
+        data.close()
+
+
+@dataclass
+class Iterations:
+    """The iterations of one run."""
+
+    recipe: Recipe
+    data: Data
+    run: Path
+    tensorboard: bool
+    accelerator: Accelerator
+
+    def train(self) -> None:
+        """Train them one after the other; what is finished is read."""
+        stopping, judged = EarlyStopping(self.best.patience), self._judged(self.best.judged)
+        rows: list[dict[str, Any]] = [{"iteration": "random", "P@1": _random(judged)}]
+        for number in range(1, self.best.iterations + 1):
+            rows.append(self._iteration(number, judged))
+            better = stopping.improves(dev_quality(rows[-1]["dev"]))
+            if self.accelerator.is_main_process:
+                print(f"{self.recipe.name}: {_in_words(rows[-1])}", file=sys.stderr)
+                if better:
+                    save_best(self.run, CrossEncoder.load(chosen(self._directory(number))))
+                write_json(self.run / TABLE, rows)
+            if stopping.exhausted:
+                return
+
+    @property
+    def best(self) -> Best:
+        """The recipe's settings of the procedure. Raises RecipeError when it has none."""
+        if self.recipe.best is None:
+            raise RecipeError(f"recipe {self.recipe.name!r} has no `best`: it is no recipe for BeST")
+        return self.recipe.best
+
+    def _directory(self, number: int) -> Path:
+        return self.run / f"iteration-{number}"
+
+    def _iteration(self, number: int, judged: Judged) -> dict[str, Any]:
+        """Its measures, once it is finished."""
+        directory = self._directory(number)
+        if not (directory / RESULT).exists():
+            if self.accelerator.is_main_process:
+                directory.mkdir(exist_ok=True)
+                for name in PARTS:
+                    shutil.copy(self.run / name, directory / name)
+            self.accelerator.wait_for_everyone()
+            self._train(number, directory)
+            if self.accelerator.is_main_process:
+                write_json(directory / RESULT, {"iteration": number} | self._measure(directory, judged))
+            self.accelerator.wait_for_everyone()
+        return read_json(directory / RESULT)
+
+    def _train(self, number: int, directory: Path) -> None:
+        """A complete training of a fresh ranker: another seed, so other draws and another head."""
+        recipe = self.recipe.model_copy(
+            update={"best": None, "seed": self.recipe.seed + number - 1, "name": f"{self.recipe.name} {number}"}
+        )
+        torch.manual_seed(recipe.seed)
+        data = replace(self.data, recipe=recipe)
+        model, objective = self._model(number, recipe, data)
+        Trainer(recipe, model, objective, data.draw, data.dev, directory, self.tensorboard, self.accelerator).train()
+
+    def _model(self, number: int, recipe: Recipe, data: Data) -> tuple[CrossEncoder, Objective]:
+        device = self.accelerator.device
+        model, _ = make_model(recipe, device)
+        if number == 1:
+            return Twins(model, make_model(recipe, device)[0]), TwinObjective(recipe, data.pipeline, self.best.segments)
+        before = CrossEncoder.load(chosen(self._directory(number - 1))).to(device)
+        return model, RankingObjective(recipe, data.pipeline, data.examples, before)
+
+    def _measure(self, directory: Path, judged: Judged) -> dict[str, Any]:
+        """Segment P@1 by collection and split, and the dev measures of the model that counts."""
+        model = CrossEncoder.load(chosen(directory)).to(self.accelerator.device)
+        return {"P@1": precision(model, self._served(), judged), "dev": self.data.dev.measure(model)}
+
+    def _served(self) -> Mapping[str, Preparation]:
+        return self.data.dev.preparations
+
+    def _judged(self, count: int) -> Judged:
+        return judged_pairs(self._served(), {"train": self.recipe.split, "dev": "dev"}, count)
+
+
+def _in_words(row: Mapping[str, Any]) -> str:
+    """An iteration's measures on dev, in a line."""
+    told = [f"{name} segment P@1 {of_split['dev']:.3f}" for name, of_split in row["P@1"].items() if "dev" in of_split]
+    told += [f"{name} RR@10 {values['RR@10']:.3f}" for name, values in row["dev"].items()]
+    return f"iteration {row['iteration']}, on dev: {', '.join(told)}"
+
+
+def judged_pairs(preparations: Mapping[str, Preparation], splits: Mapping[str, str], count: int) -> Judged:
+    """A fixed sample of `count` queries of each collection and split, those with a block that holds the gold passage."""
+    pairs: dict[str, dict[str, list[Segmented]]] = {}
+    for name, preparation in preparations.items():
+        for told, split in splits.items():
+            queries = _with_gold(preparation.collection, split, count)
+            pairs.setdefault(name, {})[told] = segmented(preparation, queries)
+    return pairs
+
+
+def _with_gold(collection: Collection, split: str, count: int) -> list[str]:
+    """A fixed sample of a split's queries with a gold passage; where each is a search of documents, as few as will do are made."""
+    queries, spans, rng = collection.split(split), collection.spans, random.Random(0)
+    if isinstance(spans, AlignedSpans):
+        return list(islice((query for query in rng.sample(queries, len(queries)) if query in spans), count))
+    gold = [query for query in queries if spans.get(query)]
+    return rng.sample(gold, min(count, len(gold)))
+
+
+def precision(model: CrossEncoder, preparations: Mapping[str, Preparation], judged: Judged) -> dict[str, dict[str, float]]:
+    """Segment P@1 of a ranker by collection and split; what has no judged pair is left out."""
+    return {
+        name: {
+            split: segment_precision(preparations[name], TorchModel(model, preparations[name].pipeline.tokenizer), pairs)
+            for split, pairs in of_collection.items()
+            if pairs
+        }
+        for name, of_collection in judged.items()
+    }
+
+
+def _random(judged: Judged) -> dict[str, dict[str, float]]:
+    return {name: {split: random_precision(pairs) for split, pairs in of.items() if pairs} for name, of in judged.items()}

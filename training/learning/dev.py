@@ -1,0 +1,75 @@
+"""A small fixed dev measurement, cheap enough to run inside training."""
+
+import random
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from keyblock.pipeline import Selection
+from keyblock.scoring import score_selections, select_documents
+from training.collections.runs import Run, ranked
+from training.evaluation.measures import means, per_query
+from training.evaluation.scoring import TorchModel, empty_last
+from training.examples.sampling import Preparation
+from training.models.cross_encoder import CrossEncoder
+from training.recipe import Recipe
+
+
+@dataclass
+class DevSet:
+    """Candidates of a fixed sample of dev queries of each collection, selected once unless the model selects.
+
+    Attributes:
+        preparations: of each collection, with the pipeline that will be served.
+        candidates: by collection, the candidates of each query.
+        bf16: autocast.
+        chooser: scores single blocks for a learned selector; none: the model that is measured.
+    """
+
+    preparations: Mapping[str, Preparation]
+    candidates: Mapping[str, Mapping[str, list[str]]]
+    bf16: bool
+    chooser: CrossEncoder | None = None
+
+    def __post_init__(self) -> None:
+        self._selections: dict[tuple[str, str], list[Selection]] = {}
+
+    @classmethod
+    def build(cls, preparations: Mapping[str, Preparation], recipe: Recipe, chooser: CrossEncoder | None = None) -> "DevSet":
+        """Take `dev_queries` queries a collection and the top `dev_depth` of their first-stage lists.
+
+        Raises CollectionError for one that has no text.
+        """
+        candidates = {name: _candidates(preparation, recipe) for name, preparation in preparations.items()}
+        return cls(preparations, candidates, recipe.precision == "bf16", chooser)
+
+    def measure(self, model: CrossEncoder) -> dict[str, dict[str, float]]:
+        """RR@10 and nDCG@10 of the model alone, by collection."""
+        return {name: self._measure(name, model) for name in self.candidates}
+
+    def _measure(self, name: str, model: CrossEncoder) -> dict[str, float]:
+        preparation, candidates = self.preparations[name], self.candidates[name]
+        pipeline = preparation.pipeline
+        scorer = TorchModel(model, pipeline.tokenizer, self.bf16, self.chooser)
+        selections = [selection for query in candidates for selection in self._select(name, query, scorer)]
+        logits = iter(empty_last(score_selections(pipeline, selections, scorer), selections).tolist())
+        run: Run = {query: ranked({d: next(logits) for d in documents}) for query, documents in candidates.items()}
+        return means(per_query(preparation.collection.qrels, run, run))
+
+    def _select(self, name: str, query: str, scorer: TorchModel) -> list[Selection]:
+        preparation = self.preparations[name]
+        pipeline = preparation.pipeline
+        if (name, query) in self._selections:
+            return self._selections[name, query]
+        documents = [preparation.document(d) for d in self.candidates[name][query]]
+        selections = select_documents(pipeline, preparation.query(query), documents, scorer.choose)
+        if pipeline.learned is None:
+            self._selections[name, query] = selections
+        return selections
+
+
+def _candidates(preparation: Preparation, recipe: Recipe) -> dict[str, list[str]]:
+    run = preparation.collection.run("dev")
+    queries = random.Random(0).sample(sorted(run), min(recipe.dev_queries, len(run)))
+    for query in queries:  # what is not there is said now, not at the first measurement
+        preparation.collection.query(query)
+    return {query: preparation.collection.require(list(run[query])[: recipe.dev_depth]) for query in queries}

@@ -1,0 +1,228 @@
+"""The training loop, readable from top to bottom: draw, forward, loss, step, log; checkpoint and measure as it goes.
+
+Several processes (GPUs, or CPUs over gloo) each take a share of every step's groups; their gradients are summed once a step, so
+that the update is the one that a single process makes of the whole batch, whatever an objective calls of the model, and how often.
+"""
+
+import math
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, field
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import torch
+from accelerate import Accelerator
+from accelerate.utils import InitProcessGroupKwargs, broadcast_object_list
+from torch import Tensor
+from tqdm import tqdm
+
+from training.evaluation.curves import draw_curves
+from training.examples.sampling import Group, StepBatch
+from training.learning.dev import DevSet
+from training.learning.objectives import Objective
+from training.learning.stopping import EarlyStopping, dev_quality
+from training.learning.throughput import Throughput, in_words
+from training.learning.tracking import Tracker
+from training.models.checkpoints import Stateful, load_state, save_best, save_state
+from training.models.cross_encoder import CrossEncoder
+from training.recipe import Optimizer, Recipe
+
+MEASURING = timedelta(hours=12)  # at most, of one measurement on dev
+
+
+class TrainingError(RuntimeError):
+    """Training cannot go on; the message is one line for a person."""
+
+
+def learning_rate_factor(step: int, steps: int, warmup: float, decay: str = "linear") -> float:
+    """Linear from 0 to 1 over the first `warmup` share of the steps, then linear to 0 at the end, or 1 without decay."""
+    rise = max(1, round(warmup * steps))
+    if step < rise:
+        return (step + 1) / rise
+    return (steps - step) / max(1, steps - rise) if decay == "linear" else 1.0
+
+
+def make_optimizer(model: CrossEncoder, how: Optimizer) -> torch.optim.AdamW:
+    """AdamW with a learning rate of its own for what starts at random: head and aggregator; norms and biases are not decayed."""
+    layers = [] if model.aggregator is None else model.aggregator.pretrained
+    encoder = [p for p in (*model.encoder.parameters(), *layers) if p.requires_grad]
+    inside = {id(p) for p in encoder}
+    fresh = [p for p in model.parameters() if p.requires_grad and id(p) not in inside]
+    groups = [
+        {"params": [p for p in encoder if p.ndim > 1], "lr": how.encoder_lr, "weight_decay": how.weight_decay},
+        {"params": [p for p in encoder if p.ndim <= 1], "lr": how.encoder_lr, "weight_decay": 0.0},
+        {"params": fresh, "lr": how.head_lr, "weight_decay": 0.0},
+    ]
+    return torch.optim.AdamW(groups, fused=True)
+
+
+def micro_batches(groups: Sequence[Group], cost: Callable[[Group], int], tokens: int) -> Iterator[list[Group]]:
+    """The groups in order, as many at once as cost `tokens` together at most; a group that costs more goes alone."""
+    together: list[Group] = []
+    spent = 0
+    for group in groups:
+        price = cost(group)
+        if together and spent + price > tokens:
+            yield together
+            together, spent = [], 0
+        together.append(group)
+        spent += price
+    if together:
+        yield together
+
+
+def make_accelerator() -> Accelerator:
+    """Where this process stands among those that train together (torchrun, accelerate launch): a GPU of its own, or the CPU."""
+    waiting = InitProcessGroupKwargs(timeout=MEASURING)  # the others wait while the main process measures on dev
+    return Accelerator(cpu=not torch.cuda.is_available(), kwargs_handlers=[waiting])
+
+
+@dataclass
+class Trainer:
+    """Trains `model` by `recipe`; continues from RUN's last checkpoint when there is one.
+
+    Attributes:
+        objective: the loss of a part of a step's groups.
+        draw: the batch of a step, by its number from 0; the same one in every process.
+        dev: measured on as training goes on.
+        run: the run directory; only the main process writes into it.
+        tensorboard: whether RUN/tensorboard is written.
+    """
+
+    recipe: Recipe
+    model: CrossEncoder
+    objective: Objective
+    draw: Callable[[int], StepBatch]
+    dev: DevSet
+    run: Path
+    tensorboard: bool = False
+    accelerator: Accelerator = field(default_factory=make_accelerator)
+
+    def __post_init__(self) -> None:
+        self.device = next(self.model.parameters()).device
+        self.optimizer = make_optimizer(self.model, self.recipe.optimizer)
+        steps, how = self.recipe.steps, self.recipe.optimizer
+        self.scheduler = torch.optim.lr_scheduler.LambdaLR(
+            self.optimizer, lambda step: learning_rate_factor(step, steps, how.warmup, how.decay)
+        )
+        self.stopping = EarlyStopping(self.recipe.patience)
+        self.step = load_state(self.run, self.model, self._parts())
+        self.throughput = Throughput()
+        self._drawer = ThreadPoolExecutor(1, thread_name_prefix="draw")
+
+    def _parts(self) -> dict[str, Stateful]:
+        """What a checkpoint holds beside the model."""
+        parts: dict[str, Stateful] = {"optimizer": self.optimizer, "scheduler": self.scheduler}
+        return parts if self.recipe.patience is None else parts | {"early_stopping": self.stopping}
+
+    @property
+    def finished(self) -> bool:
+        """Whether the steps are done, or no longer worth it."""
+        return self.step >= self.recipe.steps or self.stopping.exhausted
+
+    def train(self) -> None:
+        """Run the steps that are left, then measure and save.
+
+        Raises TrainingError when loss or gradient is not a number, CheckpointError when there is no room for a checkpoint.
+        """
+        self.model.train()
+        self.tracker = Tracker(self.run, self.step, self.tensorboard and self._main)
+        steps, name = self.recipe.steps, self.recipe.name
+        bar = tqdm(total=steps, initial=self.step, desc=name, unit="step", dynamic_ncols=True, disable=not self._main)
+        try:
+            self._steps(bar)
+        finally:  # an error's line does not stand behind half a bar, and no thread draws on
+            bar.close()
+            self.tracker.close()
+            self._drawer.shutdown(cancel_futures=True)
+        if self._main and self.throughput.steps:
+            figures = self.throughput.figures(self.device)
+            print(f"{name}: {in_words(self.throughput.steps, self.throughput.seconds, figures)}", file=sys.stderr)
+
+    @property
+    def _main(self) -> bool:
+        return bool(self.accelerator.is_main_process)
+
+    def _steps(self, bar: tqdm) -> None:
+        drawn = None if self.finished else self._draw_ahead(self.step)
+        while drawn is not None:
+            started = time.perf_counter()
+            batch = drawn.result()
+            drawn = self._draw_ahead(self.step + 1)  # drawing overlaps the step: it costs the model no time
+            loss = self._update(batch)
+            self.step += 1
+            self._tell(batch, loss, time.perf_counter() - started, bar)
+            self._at_milestones()
+            if self.finished:
+                return
+
+    def _draw_ahead(self, step: int) -> Future[StepBatch]:
+        return self._drawer.submit(self.draw, step)
+
+    def _tell(self, batch: StepBatch, loss: float, seconds: float, bar: tqdm) -> None:
+        pairs = sum(len(group.documents) for group in batch.groups)
+        tokens = sum(map(self.objective.cost, batch.groups))
+        self.throughput.add(pairs, tokens, seconds)
+        self._log(loss=loss, budget=batch.budget, pairs=pairs, tokens=tokens, seconds=round(seconds, 4))
+        bar.update()
+        bar.set_postfix(loss=f"{loss:.3f}", budget=batch.budget, refresh=False)
+
+    def _update(self, batch: StepBatch) -> float:
+        """One optimizer step over the batch; its mean loss."""
+        total = self._backward(batch)
+        if self.accelerator.num_processes > 1:
+            total = self.accelerator.reduce(total, "sum")
+            self._sum_gradients()
+        loss = total.item()
+        norm = torch.nn.utils.clip_grad_norm_(self.model.parameters(), self.recipe.optimizer.clip).item()
+        if not (math.isfinite(loss) and math.isfinite(norm)):  # said before it reaches the weights, and a checkpoint
+            what = f"step {self.step}: the loss is {loss}, its gradient's norm {norm}"
+            raise TrainingError(f"{what}; lower optimizer.encoder_lr or use precision: fp32")
+        self.optimizer.step()
+        self.scheduler.step()
+        self.optimizer.zero_grad(set_to_none=True)
+        return loss
+
+    def _backward(self, batch: StepBatch) -> Tensor:
+        """Accumulate the gradients of this process's share, in slices under `micro_tokens`; its part of the mean loss."""
+        place, places = self.accelerator.process_index, self.accelerator.num_processes
+        torch.manual_seed((self.recipe.seed * self.recipe.steps + self.step) * places + place)  # dropout, also of a resumed run
+        total = torch.zeros((), dtype=torch.float64, device=self.device)
+        for groups in micro_batches(batch.groups[place::places], self.objective.cost, self.recipe.micro_tokens):
+            loss = self.objective(self.model, groups) * (len(groups) / len(batch.groups))
+            loss.backward()
+            total += loss.detach()
+        return total
+
+    def _sum_gradients(self) -> None:
+        """Add up the processes' gradients; one that had no group adds zeros."""
+        parameters = [p for p in self.model.parameters() if p.requires_grad]
+        flat = torch.cat([(torch.zeros_like(p) if p.grad is None else p.grad).flatten() for p in parameters])
+        summed = self.accelerator.reduce(flat, "sum").split([p.numel() for p in parameters])
+        for parameter, gradient in zip(parameters, summed, strict=True):
+            parameter.grad = gradient.view_as(parameter)
+
+    def _at_milestones(self) -> None:
+        if self.step >= self.recipe.steps or self.step % self.recipe.evaluate_every == 0:
+            self._evaluate()
+        if self._main and (self.finished or self.step % self.recipe.checkpoint_every == 0):
+            save_state(self.run, self.model, self._parts(), self.step)
+
+    def _evaluate(self) -> None:
+        """Measure in the main process; every process learns the result, so that all stop together."""
+        (dev,) = broadcast_object_list([self.dev.measure(self.model) if self._main else None])
+        better = self.stopping.improves(dev_quality(dev))
+        if not self._main:
+            return
+        self._log(dev=dev, **self.throughput.figures(self.device))
+        draw_curves(self.run)
+        if better and self.recipe.patience is not None:
+            save_best(self.run, self.model)
+
+    def _log(self, **what: Any) -> None:
+        if self._main:
+            self.tracker.record(self.step, **what)

@@ -1,0 +1,81 @@
+"""From groups to a loss: what a step optimises, one process or several, one model or, in BeST's first iteration, two."""
+
+from collections.abc import Sequence
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+from keyblock.packing import Packed
+from keyblock.pipeline import Pipeline
+from keyblock.scoring import Score
+from training.evaluation.scoring import TorchModel, length_batches
+from training.examples.batching import pad
+from training.examples.examples import Examples, Row
+from training.examples.sampling import Group
+from training.learning.losses import LOSSES
+from training.models.cross_encoder import CrossEncoder
+from training.recipe import Recipe
+
+AT_ONCE = {"cpu": 2048, "cuda": 32768}  # tokens: where more would be no faster, a batch has less padding
+
+
+class Objective(Protocol):
+    """What the loop minimises."""
+
+    def __call__(self, model: CrossEncoder, groups: Sequence[Group]) -> Tensor:
+        """The mean loss of the groups, a scalar."""
+
+    def cost(self, group: Group) -> int:
+        """Tokens that a group sends through the model with gradients, at most: what micro batches are cut by."""
+
+
+class RankingObjective:
+    """The recipe's loss over rows of documents.
+
+    Args:
+        recipe: names loss and precision.
+        pipeline: of the training examples.
+        examples: make the rows.
+        chooser: scores single blocks for a learned selector; none: the model being trained.
+    """
+
+    def __init__(self, recipe: Recipe, pipeline: Pipeline, examples: Examples, chooser: CrossEncoder | None = None) -> None:
+        self.loss = LOSSES[recipe.loss]
+        self.bf16 = recipe.precision == "bf16"
+        self.pipeline = pipeline
+        self.examples = examples
+        self.chooser = chooser
+
+    def __call__(self, model: CrossEncoder, groups: Sequence[Group]) -> Tensor:
+        """See Objective."""
+        choose = self._choose(model)
+        rows = [self.examples.rows(group.prepared, choose) for group in groups]
+        scores = self._scores(model, [row for of_group in rows for row in of_group])
+        return torch.stack([self.loss(of_group) for of_group in scores.split([len(of_group) for of_group in rows])]).mean()
+
+    def cost(self, group: Group) -> int:
+        """See Objective."""
+        return group.tokens
+
+    def _choose(self, model: CrossEncoder) -> Score:
+        return TorchModel(model, self.pipeline.tokenizer, self.bf16, self.chooser).choose
+
+    def _scores(self, model: CrossEncoder, rows: list[Row]) -> Tensor:
+        """Document scores of shape (rows, documents of a row)."""
+        documents = [document for row in rows for document in row]
+        device = next(model.parameters()).device
+        counts = torch.tensor([len(document) for document in documents], device=device)
+        with torch.autocast(device.type, torch.bfloat16, enabled=self.bf16):
+            states = self._states(model, [packed for document in documents for packed in document], device)
+            scores = model.documents(states, counts, self.pipeline.aggregator.name)
+        return scores.float().view(len(rows), -1)
+
+    def _states(self, model: CrossEncoder, sequences: list[Packed], device: torch.device) -> Tensor:
+        """[CLS] states (sequences, hidden), computed among sequences of like length: padding costs as much as tokens."""
+        tokenizer, order, parts = self.pipeline.tokenizer, [], []
+        for rows in length_batches([len(packed.ids) for packed in sequences], AT_ONCE[device.type]):
+            inputs = pad([sequences[row] for row in rows], tokenizer.pad_id, tokenizer.template.document_type)
+            parts.append(model.states(*inputs.to(device)))
+            order += rows
+        return torch.cat(parts)[torch.tensor(order, device=device).argsort()]

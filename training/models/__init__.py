@@ -1,0 +1,1 @@
+"""Rankers as PyTorch modules, where they start from, and their checkpoints."""

@@ -1,0 +1,142 @@
+"""Where a training starts: another run's model, or a bundle's, such as the one that comes with KeyBlock.
+
+A bundle holds no PyTorch weights, but its graph holds the same numbers: each fused operator has those of the modules it stands for.
+"""
+
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+
+import numpy as np
+import onnx
+import torch
+from onnx import ModelProto, NodeProto, helper, numpy_helper
+from torch import Tensor
+
+from keyblock.bundle import MANIFEST_FILE, load_bundle
+from training.models.checkpoints import chosen
+from training.models.cross_encoder import CrossEncoder
+
+Weight = Callable[[str], Tensor]
+"""An initializer by name, in fp32; of one stored in fp16, by the name of what it is cast to."""
+
+BESIDE = Path(__file__).parents[2]
+NORM = ("LayerNorm.weight", "LayerNorm.bias")
+CLS_ATTENTION, CLS_HEADS = (
+    "cls_attention",
+    "heads",
+)  # names in a graph whose last attention asks for [CLS] alone: export.last_attention
+
+
+def start_from(model: CrossEncoder, path: Path) -> None:
+    """Take over the weights of a run's chosen model, or of a bundle's ranker.
+
+    A learned aggregator stays fresh unless the run's is the same. Raises ValueError when there is no model there, or one of another
+    architecture.
+    """
+    path = find_start(path)
+    if not (path / MANIFEST_FILE).exists():
+        model.start_from(chosen(path))
+        return
+    graph = onnx.load(str(load_bundle(path).graph_path))
+    weights = graph_weights(graph)
+    head = {name.removeprefix("head."): weights.pop(name) for name in ("head.weight", "head.bias")}
+    try:
+        model.encoder.load_state_dict(weights)
+        model.head.load_state_dict(head)
+    except RuntimeError as error:
+        raise _another_architecture(path, " ".join(str(error).split())[:300]) from None  # it names every weight
+    found, due = _heads(graph), model.encoder.config.num_attention_heads
+    if found != {due}:  # no weight's shape tells
+        raise _another_architecture(path, f"{', '.join(map(str, sorted(found)))} attention heads where the backbone has {due}")
+
+
+def _another_architecture(path: Path, what: str) -> ValueError:
+    return ValueError(f"{path}: its ranker is not of the backbone's architecture, so nothing can start from it: {what}")
+
+
+def _heads(graph: ModelProto) -> set[int]:
+    attentions = (node for node in graph.graph.node if node.op_type == "Attention")
+    found = {attribute.i for node in attentions for attribute in node.attribute if attribute.name == "num_heads"}
+    shapes = (tensor for tensor in graph.graph.initializer if tensor.name == f"{CLS_ATTENTION}/{CLS_HEADS}")
+    return found | {int(numpy_helper.to_array(shape)[1]) for shape in shapes}
+
+
+def read_ranker(path: Path, backbone: str) -> CrossEncoder:
+    """A run's chosen model, or a bundle's ranker, built like `backbone`. Raises ValueError as `start_from` does."""
+    path = find_start(path)
+    if not (path / MANIFEST_FILE).exists():
+        return CrossEncoder.load(chosen(path))
+    model = CrossEncoder.from_backbone(backbone)
+    start_from(model, path)
+    return model.eval()
+
+
+def find_start(path: Path) -> Path:
+    """The path, or where it is beside the packages: models/default, from wherever a command is run."""
+    return path if path.exists() or not (BESIDE / path).exists() else BESIDE / path
+
+
+def graph_weights(graph: ModelProto) -> dict[str, Tensor]:
+    """The weights of a fused BERT graph, by the names of the modules in PyTorch; `head.weight` and `head.bias` among them.
+
+    Raises ValueError for a graph that keyblock-export did not write.
+    """
+    stored = {tensor.name: tensor for tensor in graph.graph.initializer}
+    casts = {node.output[0]: node.input[0] for node in graph.graph.node if node.op_type == "Cast"}
+
+    def weight(name: str) -> Tensor:
+        return torch.from_numpy(numpy_helper.to_array(stored[casts.get(name, name)]).astype(np.float32))
+
+    weights: dict[str, Tensor] = {}
+    try:
+        for name, value in _embeddings(graph, weight):
+            weights[f"embeddings.{name}"] = value
+        for layer, nodes in enumerate(_layers(graph)):
+            weights |= {f"encoder.layer.{layer}.{name}": value for name, value in _layer(nodes, weight)}
+        (head,) = (node for node in graph.graph.node if node.op_type == "Gemm")
+    except (KeyError, ValueError) as error:
+        raise ValueError(f"the graph is not laid out as keyblock-export writes it ({type(error).__name__}: {error})") from None
+    return weights | {"head.weight": weight(head.input[1]), "head.bias": weight(head.input[2])}
+
+
+def _embeddings(graph: ModelProto, weight: Weight) -> Iterator[tuple[str, Tensor]]:
+    (fused,) = (node for node in graph.graph.node if node.op_type == "EmbedLayerNormalization")
+    tables = [f"{kind}_embeddings.weight" for kind in ("word", "position", "token_type")]
+    for name, given in zip((*tables, *NORM), fused.input[2:7], strict=True):
+        yield name, weight(given)
+
+
+def _layers(graph: ModelProto) -> Iterator[list[NodeProto]]:
+    """The seven nodes with weights of each layer, in the order in which `_layer` names them."""
+    kinds = {"Attention", "MatMul", "SkipLayerNormalization", "BiasGelu"}
+    nodes = [node for node in _whole_attentions(graph.graph.node) if node.op_type in kinds]
+    size = 7
+    for first in range(0, len(nodes), size):
+        yield nodes[first : first + size]
+
+
+def _whole_attentions(nodes: Iterable[NodeProto]) -> Iterator[NodeProto]:
+    """The nodes; in place of those that ask for [CLS] alone, one that holds their weight and bias as an attention does."""
+    split: list[str] = []
+    for node in nodes:
+        if not node.name.startswith(CLS_ATTENTION):
+            yield node
+        elif node.op_type == "Split":
+            split.append(node.input[0])
+            if len(split) == 2:
+                yield helper.make_node("Attention", ["", *split], [""])
+
+
+def _layer(nodes: list[NodeProto], weight: Weight) -> Iterator[tuple[str, Tensor]]:
+    attention, mixed, norm, widened, gelu, narrowed, last = nodes
+    matrices, biases = weight(attention.input[1]).chunk(3, dim=1), weight(attention.input[2]).chunk(3)
+    for part, matrix, bias in zip(("query", "key", "value"), matrices, biases, strict=True):
+        yield f"attention.self.{part}.weight", matrix.T.contiguous()
+        yield f"attention.self.{part}.bias", bias.contiguous()
+    for name, matrix, after in (("attention.output", mixed, norm), ("output", narrowed, last)):
+        yield f"{name}.dense.weight", weight(matrix.input[1]).T.contiguous()
+        yield f"{name}.dense.bias", weight(after.input[4])
+        for part, given in zip(NORM, after.input[2:4], strict=True):
+            yield f"{name}.{part}", weight(given)
+    yield "intermediate.dense.weight", weight(widened.input[1]).T.contiguous()
+    yield "intermediate.dense.bias", weight(gelu.input[1])
