@@ -11,7 +11,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from keyblock.text.analyzer import Analyzer, AnalyzerConfig, lexicon
+from keyblock.text import lexicon
+from keyblock.text.analyzer import Analyzer, AnalyzerConfig
 from keyblock.text.hashing import Hasher
 from keyblock.text.lexicon import Lexicon, tokens_of
 from keyblock.text.rows import Rows

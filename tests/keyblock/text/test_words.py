@@ -10,7 +10,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from keyblock.text.analyzer import Analyzer, AnalyzerConfig, words
+from keyblock.text import words
+from keyblock.text.analyzer import Analyzer, AnalyzerConfig
 from keyblock.text.characters import character_kinds
 from keyblock.text.hashing import LONGEST
 from keyblock.text.reading import EncodedText, Reading

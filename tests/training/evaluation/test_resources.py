@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from training.evaluation.evaluate import resources
+from training.evaluation import resources
 from training.evaluation.resources import Memory, peak_memory, resident_mb
 
 linux = pytest.mark.skipif(sys.platform != "linux", reason="resident memory is read from /proc")

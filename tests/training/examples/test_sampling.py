@@ -17,7 +17,8 @@ from keyblock.text.tokenizer import Tokenizer
 from training.collections.collection import Collection, CollectionError, Document
 from training.collections.first_stage import complete_run
 from training.collections.runs import Run
-from training.examples.examples import Gold, Selected, sampling
+from training.examples import sampling
+from training.examples.examples import Gold, Selected
 from training.examples.sampling import Preparation, Source, StepBatch, draw_step
 from training.recipe import Negatives, Recipe
 
