@@ -24,7 +24,7 @@ from tqdm import tqdm
 from benchmarks.performance.service import Service
 from keyblock.runtime.cpus import default_threads
 from training.collections.collection import Collection
-from training.collections.runs import Run
+from training.collections.types import Run
 from training.evaluation.evaluate import sample
 from training.evaluation.measures import means, per_query
 

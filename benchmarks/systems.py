@@ -25,7 +25,7 @@ from typing import Any
 import transformers
 
 from training.collections.collection import Collection
-from training.collections.runs import Run
+from training.collections.types import Run
 from training.evaluation.curves import read_log
 from training.evaluation.evaluate import evaluate, evaluate_run, sample
 from training.evaluation.measures import REPORTED

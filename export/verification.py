@@ -16,7 +16,7 @@ from keyblock.pipeline import Pipeline, Selection
 from keyblock.runtime.model import GraphModel
 from keyblock.scoring import Model, Scored, select_documents
 from training.collections.collection import Collection
-from training.collections.runs import Run
+from training.collections.types import Run
 from training.evaluation.evaluate import sample
 from training.evaluation.measures import DEFAULT_MEASURES, means, per_query
 from training.evaluation.ranking import LocalRanker

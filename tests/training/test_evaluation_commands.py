@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from training.collections.collection import Collection
-from training.collections.runs import Run, read_run, write_run
+from training.collections.runs import read_run, write_run
+from training.collections.types import Run
 from training.commands.cli import draw_main, evaluate_main, folds_main
 from training.evaluation.evaluate import read_values
 

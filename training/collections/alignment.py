@@ -7,7 +7,7 @@ only what is found again word for word is gold, 58% of it in the paper.
 import re
 from collections.abc import Iterator, Mapping
 
-from training.collections.collection import Document, Grades, Span
+from training.collections.types import Document, Grades, Span
 
 
 def find_passage(text: str, passage: str) -> tuple[int, int] | None:

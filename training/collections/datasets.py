@@ -10,8 +10,8 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
-from training.collections.collection import CollectionError, Document, Grades
-from training.collections.runs import Run, ranked
+from training.collections.runs import ranked
+from training.collections.types import CollectionError, Document, Grades, Run
 
 BLOCK_TAGS = re.compile(
     rb"<(?=/?(?:p|br|div|li|[uod]l|d[td]|t[drh]|table|h[1-6r]|title|body|pre|blockquote|option|form|center)\b)", re.IGNORECASE

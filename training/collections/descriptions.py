@@ -28,9 +28,10 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationEr
 
 from training.collections import datasets, trec
 from training.collections.alignment import AlignedSpans
-from training.collections.collection import CollectionError, Grades, Parts, Plan, Span, read_qrels
+from training.collections.directory import read_qrels
 from training.collections.folds import make_folds, rotations
-from training.collections.runs import Run, read_run
+from training.collections.runs import read_run
+from training.collections.types import CollectionError, Grades, Parts, Plan, Run, Span
 
 PACKAGED = Path(__file__).parent / "presets"
 DESCRIPTION = "collection.yaml"

@@ -5,8 +5,8 @@ from collections.abc import Iterable
 import bm25s
 import Stemmer
 
-from training.collections.collection import Collection, CollectionError
-from training.collections.runs import Run
+from training.collections.collection import Collection
+from training.collections.types import CollectionError, Run
 
 
 def candidate_pool(collection: Collection, split: str) -> list[str]:

@@ -2,21 +2,17 @@
 
 As KeyB (section 6.1) measures Robust04: of five folds three train, one validates, one tests, in every rotation. Each rotation is a
 collection of its own that links to the original's files, so that every command works on it; the runs of the test folds join into
-one over all the queries. (A collection described in YAML names its folds there: training.trec.)
+one over all the queries. (A collection described in YAML names its folds there: training.collections.descriptions.)
 """
 
 import json
-import os
 import random
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from training.collections.collection import Collection, CollectionError, Directory
-from training.collections.lines import FileError, numbered_lines
-from training.collections.runs import Run, read_run, write_run
-
-LINKED = ("corpus.jsonl", "queries.jsonl", "qrels.tsv", "spans.jsonl")
+from training.collections.lines import numbered_lines
+from training.collections.types import FileError
 
 
 class Rotation(NamedTuple):
@@ -25,11 +21,6 @@ class Rotation(NamedTuple):
     train: list[str]
     dev: list[str]
     test: list[str]
-
-
-def judged_queries(collection: Collection) -> list[str]:
-    """The queries that have a text and a judgement, sorted: what folds are made of."""
-    return sorted(query for query in collection.qrels if query in collection.queries)
 
 
 def make_folds(queries: Iterable[str], count: int, seed: int = 0) -> list[list[str]]:
@@ -91,56 +82,3 @@ def rotations(folds: Sequence[Sequence[str]]) -> list[Rotation]:
         train = [query for number, fold in enumerate(folds) if number not in (test, dev) for query in fold]
         rounds.append(Rotation(train, list(folds[dev]), list(folds[test])))
     return rounds
-
-
-def write_folds(collection: Collection, folds: Sequence[Sequence[str]], out: Path) -> list[Path]:
-    """Write OUT/NAME-fold-1 ... and OUT/NAME-joined, whose test split holds every query; the joined one last.
-
-    Raises CollectionError for a query without text or a collection without a first-stage run, FileExistsError rather than
-    write over folds.
-    """
-    if not isinstance(collection.parts, Directory):
-        raise CollectionError(f"{collection.path}: is no collection directory; give its description the key 'folds' instead")
-    for query in (query for fold in folds for query in fold):
-        collection.query(query)
-    candidates = first_stage(collection)
-    splits = [rotation._asdict() for rotation in rotations(folds)]
-    names = [f"{collection.name}-fold-{number}" for number in range(1, len(folds) + 1)] + [f"{collection.name}-joined"]
-    everything = {"test": [query for fold in folds for query in fold]}
-    for name, parts in zip(names, [*splits, everything], strict=True):
-        _write_collection(collection, parts, candidates, out / name)
-    return [out / name for name in names]
-
-
-def first_stage(collection: Collection) -> Run:
-    """The candidates of all the collection's BM25 runs together, by query. Raises CollectionError when it has none."""
-    paths = sorted(collection.path.glob("run.*.bm25.trec*"))
-    if not paths:
-        raise CollectionError(f"{collection.path}: has no run.SPLIT.bm25.trec or .gz to take candidates from")
-    merged: Run = {}
-    for path in paths:
-        merged |= read_run(path)
-    return merged
-
-
-def _write_collection(original: Collection, splits: dict[str, list[str]], candidates: Run, out: Path) -> None:
-    (out / "splits").mkdir(parents=True)
-    for name in (f"{part}{suffix}" for part in LINKED for suffix in (".gz", "")):
-        if (original.path / name).exists():
-            target = (original.path / name).resolve()
-            (out / name).symlink_to(os.path.relpath(target, out.resolve()))
-    for split, queries in splits.items():
-        (out / "splits" / f"{split}.txt").write_text("\n".join(queries) + "\n", encoding="utf-8")
-        run = {query: candidates[query] for query in queries if query in candidates}
-        write_run(run, out / f"run.{split}.bm25.trec.gz", "bm25")
-
-
-def join_runs(paths: Sequence[Path]) -> Run:
-    """The runs of the test folds as one. Raises FileError when two of them rank one query: these are no folds."""
-    joined: Run = {}
-    for path in paths:
-        run = read_run(path)
-        if both := sorted(joined.keys() & run.keys()):
-            raise FileError(f"{path}: query {both[0]} was ranked by a run before it; test folds share no query")
-        joined |= run
-    return joined

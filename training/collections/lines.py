@@ -6,9 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import IO
 
-
-class FileError(ValueError):
-    """A data file is damaged; one line that names the file."""
+from training.collections.types import FileError
 
 
 def open_text(path: Path, mode: str = "r") -> IO[str]:

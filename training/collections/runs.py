@@ -1,12 +1,11 @@
 """Runs: for each query the documents a system ranked, best first. TREC files in and out."""
 
 import math
+from collections.abc import Sequence
 from pathlib import Path
 
-from training.collections.lines import FileError, numbered_lines, open_text
-
-Run = dict[str, dict[str, float]]
-"""Scores by query and document; a query's documents are in rank order."""
+from training.collections.lines import numbered_lines, open_text
+from training.collections.types import FileError, Run
 
 
 def read_run(path: Path) -> Run:
@@ -41,3 +40,14 @@ def write_run(run: Run, path: Path, tag: str) -> None:
         for query, scores in run.items():
             for rank, (document, score) in enumerate(ranked(scores).items(), 1):
                 out.write(f"{query} Q0 {document} {rank} {score:.6f} {tag}\n")
+
+
+def join_runs(paths: Sequence[Path]) -> Run:
+    """The runs of the test folds as one. Raises FileError when two of them rank one query: these are no folds."""
+    joined: Run = {}
+    for path in paths:
+        run = read_run(path)
+        if both := sorted(joined.keys() & run.keys()):
+            raise FileError(f"{path}: query {both[0]} was ranked by a run before it; test folds share no query")
+        joined |= run
+    return joined

@@ -1,4 +1,4 @@
-"""TREC files: documents and topics, read by ir_datasets' parsers. Judgements: see training.collection; runs: training.runs."""
+"""TREC files: documents and topics, read by ir_datasets' parsers. Judgements: see directory; runs: see runs."""
 
 from collections import namedtuple
 from pathlib import Path
@@ -7,7 +7,7 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 from training.collections import datasets
-from training.collections.collection import CollectionError
+from training.collections.types import CollectionError
 
 
 class Files(BaseModel):

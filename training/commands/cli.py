@@ -20,9 +20,11 @@ from keyblock.runtime.providers import Provider, ProviderError
 from keyblock.runtime.session import ScoreError, SessionError
 from training.collections.collection import Collection, distinct_names
 from training.collections.first_stage import complete_run
-from training.collections.folds import join_runs, judged_queries, make_folds, read_folds, write_folds
-from training.collections.lines import FileError, numbered_lines
-from training.collections.runs import Run, read_run, write_run
+from training.collections.fold_directories import judged_queries, write_folds
+from training.collections.folds import make_folds, read_folds
+from training.collections.lines import numbered_lines
+from training.collections.runs import join_runs, read_run, write_run
+from training.collections.types import FileError, Run
 from training.commands.dry_run import dry_run
 from training.evaluation.calibration import (
     DevScores,

@@ -5,7 +5,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from keyblock.aggregation import AGGREGATORS
-from training.collections.collection import Collection, Plan
+from training.collections.collection import Collection
+from training.collections.types import Plan
 from training.examples.examples import MANY
 from training.learning.train import check_gold, check_mixture
 from training.models.starting import find_start

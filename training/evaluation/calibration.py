@@ -19,8 +19,8 @@ from tqdm import tqdm
 
 from keyblock.evidence import FEATURES, Fusion, sigmoid
 from training.collections.collection import Collection
-from training.collections.lines import FileError
-from training.collections.runs import Run, ranked
+from training.collections.runs import ranked
+from training.collections.types import FileError, Run
 from training.evaluation.measures import means, per_query
 from training.evaluation.ranking import LocalRanker
 

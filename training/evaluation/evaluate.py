@@ -14,8 +14,9 @@ from ir_measures import Measure
 from tqdm import tqdm
 
 from training.collections.collection import Collection
-from training.collections.lines import FileError, numbered_lines
-from training.collections.runs import Run, read_run, write_run
+from training.collections.lines import numbered_lines
+from training.collections.runs import read_run, write_run
+from training.collections.types import FileError, Run
 from training.evaluation.measures import DEFAULT_MEASURES, Values, means, per_query
 from training.evaluation.ranking import HttpRanker, LocalRanker, Ranker, Reranked
 from training.evaluation.resources import Memory, peak_memory

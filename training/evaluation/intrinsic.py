@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from keyblock.scoring import Model
-from training.collections.collection import Span
+from training.collections.types import Span
 from training.examples.examples import gold_overlaps
 from training.examples.sampling import Preparation
 

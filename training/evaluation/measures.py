@@ -6,7 +6,7 @@ import ir_measures
 import numpy as np
 from ir_measures import AP, RR, Measure, P, R, nDCG
 
-from training.collections.runs import Run
+from training.collections.types import Run
 
 DEFAULT_MEASURES: tuple[Measure, ...] = (RR @ 10, nDCG @ 10)
 

@@ -9,7 +9,7 @@ from typing import Any, Self
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
-from training.collections.lines import FileError
+from training.collections.types import FileError
 from training.evaluation.evaluate import Evaluation
 from training.evaluation.measures import Values, means
 from training.recipe import problems

@@ -15,7 +15,7 @@ from keyblock.packing import Packed, pack
 from keyblock.pipeline import Pipeline
 from keyblock.prepared import PreparedDocument, PreparedQuery
 from keyblock.scoring import Score, select_documents
-from training.collections.collection import Span
+from training.collections.types import Span
 
 Row = list[list[Packed]]
 SEEDS = 1 << 32

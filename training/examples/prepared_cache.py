@@ -24,7 +24,7 @@ from tqdm import tqdm
 from keyblock.fingerprint import preparation_fingerprint
 from keyblock.pipeline import Pipeline
 from keyblock.prepared import PreparedDocument
-from training.collections.collection import Document
+from training.collections.types import Document
 
 AT_ONCE = 32  # documents that are tokenized together
 SHARD, KEPT_FOR = 1024, 60.0  # documents, and seconds since the last shard, at which one is written: what a kill can lose

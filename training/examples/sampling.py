@@ -13,8 +13,8 @@ from keyblock.packing import Packed
 from keyblock.pipeline import Pipeline
 from keyblock.prepared import PreparedDocument, PreparedQuery
 from keyblock.selectors import SELECTORS, Selector
-from training.collections.collection import Collection, CollectionError, Document, Span
-from training.collections.runs import Run
+from training.collections.collection import Collection
+from training.collections.types import CollectionError, Document, Run, Span
 from training.examples.examples import Examples, Pair, Prepared
 from training.recipe import Negatives, Recipe
 

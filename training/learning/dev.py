@@ -6,7 +6,8 @@ from dataclasses import dataclass
 
 from keyblock.pipeline import Selection
 from keyblock.scoring import score_selections, select_documents
-from training.collections.runs import Run, ranked
+from training.collections.runs import ranked
+from training.collections.types import Run
 from training.evaluation.measures import means, per_query
 from training.evaluation.scoring import TorchModel, empty_last
 from training.examples.sampling import Preparation

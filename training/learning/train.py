@@ -24,7 +24,7 @@ from keyblock.text.frequencies import DocumentFrequencies
 from keyblock.text.tokenizer import Tokenizer
 from training.collections.collection import Collection, distinct_names
 from training.collections.first_stage import candidate_pool
-from training.collections.lines import FileError
+from training.collections.types import FileError
 from training.evaluation.ranking import CHOOSER, load_chooser, load_run_pipeline
 from training.examples.sampling import Source
 from training.learning.data import Data

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from training.collections.alignment import AlignedSpans, find_passage
-from training.collections.collection import Document, Span
+from training.collections.types import Document, Span
 
 
 @pytest.mark.parametrize(

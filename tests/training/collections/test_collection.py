@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
-from training.collections.collection import Collection, CollectionError, Document, Span, distinct_names
-from training.collections.lines import FileError, open_text
+from training.collections.collection import Collection, distinct_names
+from training.collections.lines import open_text
+from training.collections.types import CollectionError, Document, FileError, Span
 
 
 def test_parts_by_hand(tmp_path: Path) -> None:

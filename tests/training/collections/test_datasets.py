@@ -7,7 +7,8 @@ from typing import Any, NamedTuple
 import pytest
 
 from training.collections import datasets
-from training.collections.collection import Collection, CollectionError, Document
+from training.collections.collection import Collection
+from training.collections.types import CollectionError, Document
 
 
 @pytest.mark.parametrize(

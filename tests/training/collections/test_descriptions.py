@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 import yaml
 
-from training.collections.collection import Collection, CollectionError, Document, FileError, Span
+from training.collections.collection import Collection
 from training.collections.descriptions import PACKAGED
+from training.collections.types import CollectionError, Document, FileError, Span
 from training.commands.cli import evaluate_main, train_main
 
 DOCUMENT = "<DOC>\n<DOCNO> {name} </DOCNO>\n<TITLE>{title}</TITLE>\n<TEXT>\n{text}\n</TEXT>\n</DOC>\n"

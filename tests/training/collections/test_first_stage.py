@@ -6,9 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from training.collections.collection import Collection, CollectionError
+from training.collections.collection import Collection
 from training.collections.first_stage import bm25_run, candidate_pool, complete_run
 from training.collections.lines import open_text
+from training.collections.types import CollectionError
 
 
 def hand(tmp_path: Path, texts: dict[str, str], queries: dict[str, str]) -> Collection:

@@ -7,10 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from training.collections.collection import Collection, CollectionError
-from training.collections.folds import first_stage, join_runs, judged_queries, make_folds, read_folds, rotations, write_folds
-from training.collections.lines import FileError
-from training.collections.runs import write_run
+from training.collections.folds import make_folds, read_folds, rotations
+from training.collections.types import FileError
 
 IDS = st.sets(st.text("abcdef0123", min_size=1), min_size=3, max_size=40)
 
@@ -81,58 +79,3 @@ def test_folds_that_are_none(tmp_path: Path, content: str, said: str) -> None:
     (tmp_path / "folds.json").write_text(content, encoding="utf-8")
     with pytest.raises(FileError, match=said):
         read_folds([tmp_path / "folds.json"])
-
-
-def test_fold_collections_are_collections(toy: Collection, tmp_path: Path) -> None:
-    folds = make_folds(judged_queries(toy), 4)
-    *paths, joined = write_folds(toy, folds, tmp_path / "out")
-    assert [path.name for path in paths] == [f"toy-fold-{number}" for number in (1, 2, 3, 4)]
-    candidates = first_stage(toy)
-    assert candidates == toy.run("train") | toy.run("dev")
-    for path, rotation in zip(paths, rotations(folds), strict=True):
-        collection = Collection(path)
-        assert collection.documents == toy.documents
-        assert collection.spans == toy.spans
-        for split, queries in rotation._asdict().items():
-            assert collection.split(split) == queries
-            assert collection.run(split) == {q: pytest.approx(candidates[q]) for q in queries if q in candidates}
-    assert sorted(Collection(joined).split("test")) == judged_queries(toy)
-    assert Collection(joined).qrels == toy.qrels
-
-
-def test_folds_hold_no_second_copy(toy: Collection, tmp_path: Path) -> None:
-    path = write_folds(toy, make_folds(judged_queries(toy), 3), tmp_path)[0]
-    corpus = path / "corpus.jsonl.gz"
-    assert corpus.is_symlink()
-    assert corpus.resolve() == (toy.path / "corpus.jsonl.gz").resolve()
-    assert not corpus.readlink().is_absolute()
-
-
-def test_folds_are_not_written_over(toy: Collection, tmp_path: Path) -> None:
-    folds = make_folds(judged_queries(toy), 3)
-    write_folds(toy, folds, tmp_path)
-    with pytest.raises(FileExistsError):
-        write_folds(toy, folds, tmp_path)
-
-
-def test_a_query_without_text_is_said_before_anything_is_written(toy: Collection, tmp_path: Path) -> None:
-    with pytest.raises(CollectionError, match="names query 'sea'"):
-        write_folds(toy, [["river?"], ["stone?"], ["sea"]], tmp_path / "out")
-    assert not (tmp_path / "out").exists()
-
-
-def test_a_collection_without_candidates(toy_copy: Path, tmp_path: Path) -> None:
-    for run in toy_copy.glob("run.*"):
-        run.unlink()
-    with pytest.raises(CollectionError, match=r"has no run\.SPLIT\.bm25\.trec"):
-        write_folds(Collection(toy_copy), [["river?"], ["stone?"], ["bridge?"]], tmp_path / "out")
-
-
-def test_test_folds_join(tmp_path: Path) -> None:
-    runs = [{"a": {"x": 2.0, "y": 1.0}}, {"b": {"x": 1.0}}, {"c": {"z": 3.0}, "a": {"y": 1.0}}]
-    paths = [tmp_path / f"{number}.trec" for number in range(3)]
-    for run, path in zip(runs, paths, strict=True):
-        write_run(run, path, "tag")
-    assert join_runs(paths[:2]) == runs[0] | runs[1]
-    with pytest.raises(FileError, match="query a was ranked by a run before it"):
-        join_runs(paths)

@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from training.collections.lines import FileError, numbered_lines, open_text
+from training.collections.lines import numbered_lines, open_text
+from training.collections.types import FileError
 
 
 @pytest.mark.parametrize("name", ["lines.txt", "lines.txt.gz"])

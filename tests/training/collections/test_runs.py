@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from training.collections.lines import FileError
-from training.collections.runs import ranked, read_run, write_run
+from training.collections.runs import join_runs, ranked, read_run, write_run
+from training.collections.types import FileError
 
 NAMES = st.text("abc-_.:éß#", min_size=1, max_size=6)
 RUNS = st.dictionaries(NAMES, st.dictionaries(NAMES, st.floats(-1e3, 1e3), min_size=1, max_size=8), max_size=4)
@@ -56,3 +56,13 @@ def test_bad_lines_are_named(tmp_path: Path, line: str, said: str) -> None:
     path.write_text(f"q Q0 d 1 1.0 t\n{line}\n", encoding="utf-8")
     with pytest.raises(FileError, match=said):
         read_run(path)
+
+
+def test_test_folds_join(tmp_path: Path) -> None:
+    runs = [{"a": {"x": 2.0, "y": 1.0}}, {"b": {"x": 1.0}}, {"c": {"z": 3.0}, "a": {"y": 1.0}}]
+    paths = [tmp_path / f"{number}.trec" for number in range(3)]
+    for run, path in zip(runs, paths, strict=True):
+        write_run(run, path, "tag")
+    assert join_runs(paths[:2]) == runs[0] | runs[1]
+    with pytest.raises(FileError, match="query a was ranked by a run before it"):
+        join_runs(paths)

@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from training.collections.collection import Collection, CollectionError
+from training.collections.collection import Collection
+from training.collections.types import CollectionError
 from training.commands.cli import train_main
 from training.commands.dry_run import dry_run, local_backbone
 from training.recipe import Recipe, RecipeError, load_recipe

@@ -8,7 +8,7 @@ import pytest
 
 from keyblock.evidence import FEATURES, Fusion, sigmoid
 from training.collections.collection import Collection
-from training.collections.lines import FileError
+from training.collections.types import FileError
 from training.evaluation.calibration import (
     DevScores,
     calibration_error,

@@ -15,8 +15,8 @@ from ir_measures import RR, P
 from keyblock.pipeline import Pipeline
 from keyblock.prepared import PreparedDocument
 from training.collections.collection import Collection
-from training.collections.lines import FileError
 from training.collections.runs import read_run
+from training.collections.types import FileError
 from training.evaluation.evaluate import (
     Evaluation,
     average_seeds,

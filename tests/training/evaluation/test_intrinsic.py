@@ -11,7 +11,8 @@ from numpy.typing import NDArray
 
 from keyblock.packing import Packed
 from keyblock.pipeline import Pipeline
-from training.collections.collection import Collection, Document, Span
+from training.collections.collection import Collection
+from training.collections.types import Document, Span
 from training.evaluation.intrinsic import Segmented, holds, random_precision, segment_precision, segmented
 from training.examples.sampling import Preparation
 

@@ -21,7 +21,8 @@ from keyblock.runtime.model import GraphModel
 from keyblock.runtime.providers import Precision, Provider
 from service.app import create_app
 from service.settings import Settings
-from training.collections.collection import Collection, CollectionError, Document
+from training.collections.collection import Collection
+from training.collections.types import CollectionError, Document
 from training.evaluation.ranking import CHOOSER, HttpRanker, LocalRanker, bundle_ranker, load_chooser, load_run_pipeline, run_ranker
 from training.examples.batching import pad
 from training.examples.sampling import Preparation

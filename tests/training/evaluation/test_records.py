@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from training.collections.lines import FileError
+from training.collections.types import FileError
 from training.evaluation.evaluate import Evaluation
 from training.evaluation.records import Record, read_record, read_records, record_evaluation, record_path, write_record
 from training.evaluation.resources import Memory

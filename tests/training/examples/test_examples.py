@@ -15,7 +15,8 @@ from numpy.typing import NDArray
 from keyblock.packing import Packed, pack
 from keyblock.pipeline import Pipeline
 from keyblock.prepared import PreparedDocument, PreparedQuery
-from training.collections.collection import Collection, Span
+from training.collections.collection import Collection
+from training.collections.types import Span
 from training.examples.examples import EXAMPLES, Gold, Pair, Row, Segments, Selected, gold_overlaps
 from training.examples.sampling import Preparation
 

@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 
 from keyblock.pipeline import Pipeline
 from keyblock.prepared import PreparedDocument
-from training.collections.collection import Collection, Document
+from training.collections.collection import Collection
+from training.collections.types import Document
 from training.examples import prepared_cache
 from training.examples.prepared_cache import PreparedCache, content_digest, default_directory
 

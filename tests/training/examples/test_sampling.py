@@ -14,9 +14,9 @@ from keyblock.pipeline import Pipeline, PipelineConfig
 from keyblock.prepared import PreparedDocument
 from keyblock.selectors import SELECTORS
 from keyblock.text.tokenizer import Tokenizer
-from training.collections.collection import Collection, CollectionError, Document
+from training.collections.collection import Collection
 from training.collections.first_stage import complete_run
-from training.collections.runs import Run
+from training.collections.types import CollectionError, Document, Run
 from training.examples import sampling
 from training.examples.examples import Gold, Selected
 from training.examples.sampling import Preparation, Source, StepBatch, draw_step

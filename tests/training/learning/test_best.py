@@ -16,7 +16,8 @@ from torch import Tensor
 from keyblock.pipeline import Pipeline
 from keyblock.scoring import Score
 from training.collections.alignment import AlignedSpans
-from training.collections.collection import Collection, Span
+from training.collections.collection import Collection
+from training.collections.types import Span
 from training.commands.cli import train_main
 from training.evaluation.intrinsic import random_precision, segment_precision
 from training.evaluation.ranking import load_run_pipeline, run_ranker

@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from keyblock.pipeline import Pipeline
-from training.collections.collection import Collection, Document
+from training.collections.collection import Collection
+from training.collections.types import Document
 from training.evaluation.ranking import load_run_pipeline
 from training.examples.prepared_cache import PreparedCache
 from training.examples.sampling import draw_step

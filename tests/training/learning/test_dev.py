@@ -10,7 +10,8 @@ import torch
 from torch import Tensor, nn
 
 from keyblock.pipeline import Pipeline
-from training.collections.collection import Collection, CollectionError
+from training.collections.collection import Collection
+from training.collections.types import CollectionError
 from training.examples.sampling import Preparation
 from training.learning.dev import DevSet
 from training.recipe import Recipe

@@ -23,9 +23,9 @@ from keyblock.pipeline import Pipeline
 from keyblock.text.analyzer import Analyzer, AnalyzerConfig
 from keyblock.text.frequencies import DocumentFrequencies
 from keyblock.text.tokenizer import Tokenizer
-from training.collections.collection import Collection, CollectionError
+from training.collections.collection import Collection
 from training.collections.first_stage import candidate_pool
-from training.collections.lines import FileError
+from training.collections.types import CollectionError, FileError
 from training.commands.cli import train_main
 from training.evaluation.curves import read_log
 from training.learning.lock import alone_in
