@@ -1,7 +1,7 @@
 """How many blocks a cascade needs: BM25 keeps m of a document's, the model chooses among them. Quality and time by m, on dev.
 
     python -m benchmarks.cascade --data DATA             measures what is missing, a collection and budget at a time
-    python -m benchmarks.cascade --data DATA --publish   writes the table into docs/results.md
+    python -m benchmarks.cascade --data DATA --publish   writes the table into docs/systems.md
 
 One model, the one trained for BinB, is fed the blocks of every selector, so that nothing but the selection differs. Quality
 is measured with each sequence scored once, however many selectors want it; time is measured without that, selectors in turns.
@@ -141,7 +141,7 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument("--depth", type=int, default=10, help="candidates of a query that are re-ranked")
     made.add_argument("--timed-queries", type=int, default=3, help="of a collection, whose time is measured")
     made.add_argument("--publish", action="store_true", help="only write the table of what is measured into --page")
-    made.add_argument("--page", type=Path, default=ROOT / "docs" / "results.md", help="a page with a place for the table")
+    made.add_argument("--page", type=Path, default=ROOT / "docs" / "systems.md", help="a page with a place for the table")
     return made
 
 

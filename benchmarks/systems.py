@@ -8,7 +8,7 @@ embedded model, with the same draws, for the same number of steps, but for BeST,
 paper says. A training or measurement is a process, so that its memory is its own.
 
     python benchmarks/systems.py --data DATA --latency   times every system in turns, to be run when the machine is quiet
-    python benchmarks/systems.py --data DATA --publish   puts the table of all records, and its picture, into docs/results.md
+    python benchmarks/systems.py --data DATA --publish   puts the table of all records, and its picture, into docs/systems.md
 """
 
 import argparse
@@ -44,7 +44,7 @@ ROOT = Path(__file__).resolve().parent.parent
 RECIPES = ROOT / "training" / "recipes" / "small"
 FIRST_STAGE, REFERENCE = "BM25", "keyb-bm25"
 SEGMENTS, LATENCY = "segments.json", "latency.json"
-PAGE, PICTURE = ROOT / "docs" / "results.md", "images/quality-latency-{}.png"
+PAGE, PICTURE = ROOT / "docs" / "systems.md", "images/quality-latency-{}.png"
 BEGIN, END = "<!-- the table of systems: benchmarks/systems.py --publish writes from here -->", "<!-- to here -->"
 DEPTH = {"squad-far": 10, "qmsum": 10}
 MEASURES = ("RR@10", "nDCG@10", "nDCG@20")

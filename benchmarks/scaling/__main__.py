@@ -21,8 +21,8 @@ from benchmarks.scaling.autoscaler import COMPONENTS, Settings, read
 from benchmarks.scaling.cluster import Cluster, Result, simulate
 from benchmarks.scaling.traffic import BURST, DAY, HOUR, Requests, capacity, day, measured, rate
 
-SHARE = 0.7  # of a replica's capacity, as docs/deploy.md sizes
-START = 12.0  # the image's 7 s on one busy thread (docs/deploy.md), and 5 s to be scheduled, created, and seen ready
+SHARE = 0.7  # of a replica's capacity, as docs/sizing.md sizes
+START = 12.0  # the image's 7 s on one busy thread (docs/deploy-checked.md), and 5 s to be scheduled, created, and seen ready
 NEW_NODE = 120.0  # where a node must come first
 LONG = 1.0  # seconds
 PIECE = 600  # of which the picture shows the p99

@@ -1,4 +1,4 @@
-"""docs/api.md names everything that is declared in the code, and its example is served."""
+"""The pages of the HTTP interface name everything that is declared in the code, and the example of docs/api.md is served."""
 
 import json
 from pathlib import Path
@@ -24,7 +24,8 @@ from service.app import DOCUMENT_ERRORS, ERRORS, OPERATIONS, RERANK_PATHS
 from service.http.admin import NOT_RELOADED, RELOAD_ANSWERS, RELOAD_PATH
 from service.telemetry.metrics import STAGES
 
-PAGE = (Path(__file__).parents[2] / "docs" / "api.md").read_text(encoding="utf-8")
+DOCS = Path(__file__).parents[2] / "docs"
+PAGE = "\n".join((DOCS / name).read_text(encoding="utf-8") for name in ("api.md", "documents.md", "operations.md"))
 
 
 @pytest.mark.parametrize(
