@@ -4,7 +4,7 @@ import os
 from enum import StrEnum
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 from pydantic import BaseModel, BeforeValidator, Field, SecretStr, field_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
@@ -14,14 +14,14 @@ from keyblock.runtime.providers import Precision, Provider
 
 DEFAULT_BUNDLE = Path(__file__).parent.parent / "models" / "default"
 MIB = 2**20
-_EMBEDDED: Any = str(DEFAULT_BUNDLE)  # a text, as --help shows it
 
 
 def _paths(given: object) -> object:
-    """Paths in one text: a comma between them, as flags that are given again arrive, or the character that PATH has."""
-    if isinstance(given, Path):
-        return [given]
-    return _split(given, f",{os.pathsep}") if isinstance(given, str) else given
+    """Paths: a text may hold several, with a comma or the character that PATH has between them; a flag may be given again."""
+    parts = [given] if isinstance(given, str | Path) else given
+    if not isinstance(parts, list | tuple):
+        return given
+    return [path for part in parts for path in ([part] if isinstance(part, Path) else _split(str(part), f",{os.pathsep}"))]
 
 
 def _split(text: str, separators: str) -> list[str]:
@@ -60,12 +60,9 @@ class Limits(BaseModel):
 class Settings(Limits, BaseSettings):
     """All settings; flags win over environment variables, those over the defaults."""
 
-    model_config = SettingsConfigDict(
-        env_prefix="KEYBLOCK_", extra="ignore", cli_kebab_case=True, cli_implicit_flags=True, cli_hide_none_type=True, frozen=True
-    )
+    model_config = SettingsConfigDict(env_prefix="KEYBLOCK_", extra="ignore", frozen=True)
     bundle: Paths = Field(
-        _EMBEDDED,
-        validate_default=True,
+        (DEFAULT_BUNDLE,),
         description=f"directory of a bundle, or of bundles; several: the flag again, or {os.pathsep!r} between them; the first is "
         "the default model",
     )

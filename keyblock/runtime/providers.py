@@ -7,8 +7,6 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, TypeVar
 
-import onnxruntime
-
 from keyblock.runtime.cpus import BF16_FLAGS, INT8_FLAGS, bf16_feature, default_threads, int8_feature
 
 
@@ -157,6 +155,8 @@ def _member(kind: type[M], value: str) -> M:
 
 
 def _available() -> list[str]:
+    import onnxruntime  # not for those who only name a provider
+
     names: list[str] = onnxruntime.get_available_providers()
     return names
 
@@ -165,6 +165,8 @@ def _missing(provider: Provider) -> str:
     """Why the provider is not there; empty when it is."""
     available = _available()
     if ORT_NAMES[provider] not in available:
+        import onnxruntime
+
         return f"this build of ONNX Runtime ({onnxruntime.__version__}) has only {', '.join(available)}"
     if provider in GPU and not cuda_devices():
         return "the machine shows no CUDA device (driver missing, or no GPU given to the container)"

@@ -4,6 +4,7 @@ import argparse
 import sys
 from collections.abc import Sequence
 
+from keyblock import __version__
 from service.keys.keys import KeysError, Scope, make
 
 PROGRAM = "keyblock-key"
@@ -17,6 +18,7 @@ KEYBLOCK_API_KEYS_FILE, which holds a hash of it, goes to standard output:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Returns the exit code: 2 with one line on stderr for a name or a scope that is none."""
     parser = argparse.ArgumentParser(prog=PROGRAM, description=ABOUT, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--version", action="version", version=f"{PROGRAM} {__version__}")
     parser.add_argument("name", help="what logs call it")
     parser.add_argument("--scopes", default=Scope.RANK.value, help=f"some of {','.join(Scope)}; rank by default")
     parser.add_argument(

@@ -262,9 +262,15 @@ def test_no_document_acknowledged_is_lost_by_kill_9(bundle_path: Path, tmp_path:
     assert len(acknowledged) >= 20
 
 
-def test_help_describes_every_setting() -> None:
-    from service.settings import Settings
+def test_an_unknown_variable_is_reported_with_the_nearest_known_one(bundle_path: Path) -> None:
+    ours = {"KEYBLOCK_PROVIDRE": "cpu", "KEYBLOCK_BUNDLE": "no/such/bundle"}
+    finished = subprocess.run(command(), env=os.environ | ours, capture_output=True, text=True, timeout=PATIENCE, check=False)
+    warning, error = finished.stderr.splitlines()
+    assert warning.endswith("KEYBLOCK_PROVIDRE is no setting, and is ignored: did you mean KEYBLOCK_PROVIDER?")
+    assert "no/such/bundle" in error
 
-    shown = subprocess.run(command("--help"), capture_output=True, text=True, timeout=PATIENCE, check=True).stdout
-    for name in Settings.model_fields:
-        assert f"--{name.replace('_', '-')}" in shown
+
+def test_a_wrong_variable_is_named(bundle_path: Path) -> None:
+    ours = os.environ | {"KEYBLOCK_PORT": "many"}
+    finished = subprocess.run(command(), env=ours, capture_output=True, text=True, timeout=PATIENCE, check=False)
+    assert finished.stderr.endswith("and it is 'many' (KEYBLOCK_PORT)\n")

@@ -6,8 +6,12 @@ from pydantic import ValidationError
 
 from keyblock.runtime.cpus import default_threads
 from keyblock.runtime.providers import Provider
-from service.cli import read_settings
+from service.options import parse
 from service.settings import Limits, Settings
+
+
+def read_settings(arguments: list[str]) -> Settings:
+    return Settings(**parse(arguments))
 
 
 @pytest.mark.parametrize("name", list(Settings.model_fields))
@@ -77,6 +81,7 @@ def test_bundle_path_from_the_environment(monkeypatch: pytest.MonkeyPatch, tmp_p
 def test_several_bundles(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     several = (Path("a"), Path("b/c"))
     assert read_settings(["--bundle", "a", "--bundle", "b/c"]).bundle == several
+    assert read_settings(["--bundle", os.pathsep.join(map(str, several))]).bundle == several
     monkeypatch.setenv("KEYBLOCK_BUNDLE", os.pathsep.join(map(str, several)))
     assert Settings().bundle == several
     odd = tmp_path / f"one,of{os.pathsep}mine"

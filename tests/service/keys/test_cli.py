@@ -1,5 +1,6 @@
 import pytest
 
+from keyblock import __version__
 from service.keys.cli import main
 from service.keys.keys import Keyring, Scope, read_keys
 
@@ -20,3 +21,9 @@ def test_what_is_no_key_is_refused_in_one_line(arguments: list[str], capsys: pyt
     assert main(arguments) == 2
     shown = capsys.readouterr()
     assert (shown.out, shown.err.count("\n")) == ("", 1)
+
+
+def test_version(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit, match="0"):
+        main(["--version"])
+    assert capsys.readouterr().out == f"keyblock-key {__version__}\n"

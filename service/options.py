@@ -1,0 +1,81 @@
+"""The command line of keyblock-serve, built from `Settings`: a flag for each setting, with its environment variable."""
+
+import argparse
+from collections.abc import Iterable, Mapping, Sequence
+from difflib import get_close_matches
+from enum import Enum
+from pathlib import Path
+from typing import Any
+
+from pydantic import SecretStr
+from pydantic.fields import FieldInfo
+
+from keyblock import __version__
+from service.settings import DEFAULT_BUNDLE, Limits, Settings
+
+PROGRAM = "keyblock-serve"
+PREFIX = "KEYBLOCK_"
+OTHERS = ("KEYBLOCK_API_KEY", "KEYBLOCK_CACHE", "KEYBLOCK_CI")  # of the client, of training, and of the tests
+ABOUT = f"""Serve bundles over HTTP. Each option is also an environment variable, named in brackets: {PREFIX}PORT=9000 is
+--port 9000. A flag wins over its variable."""
+USAGE = f"{PROGRAM} [--bundle PATH] [--port NUMBER] [OPTION ...]; {PROGRAM} --help lists the options"
+KINDS = {int: "NUMBER", str: "TEXT", Path: "PATH", SecretStr: "TEXT"}
+
+
+def parse(arguments: Sequence[str]) -> dict[str, Any]:
+    """The settings that flags give, unchecked. Exits, as commands do, at --help, --version and an unknown flag."""
+    return vars(parser().parse_args(arguments))
+
+
+def parser() -> argparse.ArgumentParser:
+    """The command line; a setting without its flag is left to the environment."""
+    made = argparse.ArgumentParser(prog=PROGRAM, usage=USAGE, description=ABOUT, argument_default=argparse.SUPPRESS)
+    made.add_argument("--version", action="version", version=f"{PROGRAM} {__version__}")
+    limits = made.add_argument_group("limits", "What a request may hold, and all requests in flight together.")
+    for name, field in Settings.model_fields.items():
+        _add(limits if name in Limits.model_fields else made, name, field)
+    return made
+
+
+def flag(setting: str) -> str:
+    """The flag of a setting."""
+    return "--" + setting.replace("_", "-")
+
+
+def variable(setting: str) -> str:
+    """The environment variable of a setting."""
+    return PREFIX + setting.upper()
+
+
+def unknown_variables(environment: Iterable[str]) -> Mapping[str, str]:
+    """Variables that begin as ours do and name nothing, each with the nearest one that does, or an empty text."""
+    known = {name.removeprefix(PREFIX): name for name in (*map(variable, Settings.model_fields), *OTHERS)}
+    ours = {name: name.upper().removeprefix(PREFIX) for name in sorted(environment) if name.upper().startswith(PREFIX)}
+    near = {name: get_close_matches(rest, known, 1) for name, rest in ours.items() if rest not in known}
+    return {name: known[found[0]] if found else "" for name, found in near.items()}
+
+
+def _add(group: argparse._ActionsContainer, name: str, field: FieldInfo) -> None:
+    text = f"{field.description} [{variable(name)}{_default(field.default)}]".replace("%", "%%")
+    if field.annotation is bool:
+        group.add_argument(flag(name), action=argparse.BooleanOptionalAction, help=text)
+    elif name == "bundle":
+        group.add_argument(flag(name), action="append", metavar="PATH", help=text)
+    else:
+        group.add_argument(flag(name), metavar=_kind(field.annotation), help=text)
+
+
+def _kind(annotation: Any) -> str:
+    """What to write behind the flag: the choices, or a plain word."""
+    if isinstance(annotation, type) and issubclass(annotation, Enum):
+        return f"{{{','.join(member.value for member in annotation)}}}"
+    kinds = [annotation, *getattr(annotation, "__args__", ())]
+    return next(word for kind, word in KINDS.items() if kind in kinds)
+
+
+def _default(value: Any) -> str:
+    if value == (DEFAULT_BUNDLE,):
+        return "; default the embedded model"
+    if isinstance(value, bool):
+        return f"; {'on' if value else 'off'} by default"
+    return f"; default {value}" if value not in (None, "") and not isinstance(value, SecretStr) else ""

@@ -1,0 +1,57 @@
+"""From settings to a service that runs: logs, signals, keys, models, ports."""
+
+import logging
+import os
+import signal
+import sys
+from types import FrameType
+
+from keyblock.bundle import BundleError
+from keyblock.runtime.providers import ProviderError
+from keyblock.runtime.session import SessionError
+from service.app import create_admin_app, create_app
+from service.http.listeners import ListenError, bind, serve
+from service.keys.keys import KeysError, load_keys
+from service.options import PROGRAM, unknown_variables
+from service.ranking.ranker import Ranker
+from service.settings import Settings
+from service.store.base import StoreError
+from service.telemetry.logs import configure_logs
+from service.terminal import Terminal, outlived
+
+BAD_START, NOT_STARTED = 2, 3  # exit codes; the second where the port is taken, say: the log says why
+BAD = (KeysError, BundleError, ProviderError, SessionError, StoreError, ListenError)
+SWITCH_SECONDS = 0.001  # how long a thread that prepares documents may keep the event loop waiting for the interpreter lock
+log = logging.getLogger(__name__)
+
+
+def start(settings: Settings) -> int:
+    """Serve until SIGTERM or SIGINT; returns the exit code, 2 with one line on stderr when it cannot start."""
+    try:
+        configure(settings)
+        load_keys(settings)  # a wrong key is reported before a model is loaded
+        operators = None if settings.admin_port is None else bind(settings.admin_host or settings.host, settings.admin_port)
+        app = create_app(settings, Ranker.load(settings))
+        started = serve(settings, app, None if operators is None else (create_admin_app(app), operators))
+    except BAD as error:
+        print(f"{PROGRAM}: {' '.join(str(error).split())}", file=sys.stderr)
+        return BAD_START
+    return 0 if started else NOT_STARTED
+
+
+def configure(settings: Settings) -> None:
+    """What holds for the whole process: logging, and how its threads share the processors and the interpreter."""
+    configure_logs(settings.log_level, settings.log_format)
+    for name, nearest in unknown_variables(os.environ).items():
+        log.warning("%s is no setting, and is ignored%s", name, f": did you mean {nearest}?" if nearest else "")
+    signal.signal(signal.SIGTERM, _stop)
+    if not outlived():  # else it is ignored while loading, and later asks for a reload: see Reloader.listen
+        terminal = Terminal()
+        signal.signal(signal.SIGHUP, lambda number, frame: _stop(number, frame) if terminal.closed else None)
+    sys.setswitchinterval(SWITCH_SECONDS)
+    os.environ.setdefault("RAYON_NUM_THREADS", str(settings.n_threads))  # the tokenizer's threads
+
+
+def _stop(_number: int, _frame: FrameType | None) -> None:
+    """SIGTERM while loading ends the process; while serving, uvicorn finishes what is in flight first and then calls this."""
+    sys.exit(0)
