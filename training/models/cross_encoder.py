@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from transformers import AutoConfig, AutoModel
 from transformers.modeling_utils import PreTrainedModel
 
-from training.models.aggregators import AGGREGATORS, Aggregation
+from training.models.aggregators import Aggregation, build_aggregation
 from training.models.reductions import padded, reduce_scores
 
 HEAD_FILE = "head.safetensors"
@@ -59,7 +59,7 @@ class CrossEncoder(nn.Module):
                 if name.endswith(("dropout", "dropout_prob")) and isinstance(value, int | float):
                     setattr(config, name, dropout)
             encoder = _encoder(name_or_path, attention, config=config)
-        return cls(encoder, AGGREGATORS.create(aggregator).build(encoder.config.hidden_size) if aggregator else None)
+        return cls(encoder, build_aggregation(aggregator, encoder.config.hidden_size) if aggregator else None)
 
     @classmethod
     def load(cls, directory: str | Path, attention: str = "sdpa") -> Self:
@@ -70,7 +70,7 @@ class CrossEncoder(nn.Module):
             aggregator = None
             if described.exists():
                 description = json.loads(described.read_text(encoding="utf-8"))
-                aggregator = AGGREGATORS.create(description).build(encoder.config.hidden_size)
+                aggregator = build_aggregation(description, encoder.config.hidden_size)
             model = cls(encoder, aggregator)
             model.load_weights(directory, encoder=False)
             return model.eval()

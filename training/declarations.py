@@ -1,0 +1,61 @@
+"""What a recipe may name besides the pipeline's parts: losses and learned aggregators, with their parameters. No PyTorch here.
+
+training.learning.losses and training.models.aggregators say how each is computed.
+"""
+
+from pydantic import Field
+
+from keyblock.registry import Component, Registry
+
+LOSSES = ("hinge", "listwise", "logistic", "pointwise")
+
+
+class StateAggregator(Component):
+    """A learned aggregator's settings."""
+
+
+AGGREGATORS: Registry[StateAggregator] = Registry("learned aggregator")
+
+
+@AGGREGATORS.register("max")
+class Max(StateAggregator):
+    """PARADE-Max (equation 2): the largest value of each feature."""
+
+
+@AGGREGATORS.register("average")
+class Average(StateAggregator):
+    """PARADE-Avg: the mean over the real passages."""
+
+
+@AGGREGATORS.register("attention")
+class Attention(StateAggregator):
+    """PARADE-Attn (equations 3 and 4): a mean weighted by the softmax of the passages' products with one learned vector."""
+
+
+@AGGREGATORS.register("cnn")
+class Cnn(StateAggregator):
+    """PARADE-CNN: layers over pairs of neighbours, each halving their number.
+
+    Every representation of every layer goes through a hidden layer and is summed; under the ranker's linear layer this is the
+    paper's sum of the scores that a feed-forward network with one hidden layer gives them (section 3.4).
+    """
+
+    layers: int = Field(4, ge=1, le=10, description="each halves the number of passages; 4 reach from 16 passages to one")
+
+
+@AGGREGATORS.register("transformer")
+class Transformer(StateAggregator):
+    """PARADE-Transformer (equations 5 and 6): BERT layers over a learned [CLS] and the passages; the [CLS] is the document.
+
+    Like the authors' code it adds no positions. A pretrained one (Transf-PRETR of the evaluation paper, Boytsov et al. 2022) takes
+    over the first layers of an encoder, without its embeddings.
+    """
+
+    layers: int = Field(2, ge=1, le=48, description="how many; of a pretrained encoder the first ones")
+    heads: int = Field(12, ge=1, description="attention heads of a layer; a pretrained encoder has its own")
+    ffn: int | None = Field(
+        None, ge=1, description="inner size of a layer; none: 4 x hidden size; a pretrained encoder has its own"
+    )
+    pretrained: str | None = Field(
+        None, description="whose first layers to take: hub name or local path of an encoder; none: random"
+    )
