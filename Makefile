@@ -2,6 +2,7 @@
 # make test:  every check that a change has to pass.
 # make test-clients: what Cohere's, LangChain's, Haystack's ... own libraries make of it (docs/clients.md); environments of 1.1 GB in build/.
 # make audit: known vulnerabilities of the locked versions (docs/security.md); says so where there is no network to ask.
+# make docs: the documentation as a site in build/site, its links checked.
 # make bench: how fast it serves, beside other rerankers; puts it into docs/performance.md (25 minutes).
 # All make what they need in .venv first, at the versions of requirements/constraints.txt; PYTHON=... names another interpreter.
 
@@ -14,7 +15,7 @@ CLIENTS := haystack langchain litellm
 TESTS_haystack := cohere haystack rerankers
 TESTS_langchain := cohere infinity langchain llama_index
 TESTS_litellm := litellm
-.PHONY: help serve test check env test-clients $(CLIENTS:%=test-clients-%) audit bench bench-parts clean
+.PHONY: help serve test check env docs test-clients $(CLIENTS:%=test-clients-%) audit bench bench-parts clean
 BIN := $(VENV)/bin
 PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11; do \
 	$$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && { echo $$p; break; }; done)
@@ -22,7 +23,7 @@ INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --co
 PINS := pyproject.toml requirements/constraints.txt
 
 help:
-	@sed -n 's/^# //p' Makefile | head -6
+	@sed -n 's/^# //p' Makefile | head -7
 
 $(VENV)/made:
 	@[ -n "$(PYTHON)" ] || { echo "KeyBlock needs Python 3.11 or newer: install one, or name it: make $(MAKECMDGOALS) PYTHON=/path/to/python3" >&2; exit 1; }
@@ -63,6 +64,17 @@ test-clients: $(CLIENTS:%=test-clients-%)
 
 $(CLIENTS:%=test-clients-%): test-clients-%: $(VENV)/serving build/clients/%/made
 	build/clients/$*/bin/python -m pytest -c tests/clients/pytest.ini $(TESTS_$*:%=tests/clients/test_%.py)
+
+build/docs/made: requirements/docs.txt
+	@$(PYTHON) -m venv --clear $(@D)
+	@$(@D)/bin/python -m pip install --quiet --disable-pip-version-check --requirement $<
+	@touch $@
+
+docs: $(VENV)/serving build/docs/made
+	@$(BIN)/python -c 'import json; from service.app import create_app; from service.settings import Settings; \
+		print(json.dumps(create_app(Settings(_cli_parse_args=False)).openapi()))' > docs/reference/openapi.json
+	@NO_MKDOCS_2_WARNING=1 build/docs/bin/mkdocs build --strict --quiet
+	@echo "build/site/index.html"
 
 build/audit/made: requirements/audit.txt
 	@$(PYTHON) -m venv --clear $(@D)
