@@ -19,7 +19,8 @@ from service.http.responses import error_response
 from service.http.unpacking import unpack
 from service.keys.namespaces import namespace_of
 from service.ranking.admission import Place
-from service.ranking.model import Model, Outcome
+from service.ranking.model import Model
+from service.ranking.outcome import Outcome
 from service.ranking.ranker import UNREADY, Ranker, dead
 from service.telemetry.account import account_of
 from service.telemetry.stages import Stages

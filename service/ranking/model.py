@@ -1,8 +1,7 @@
 """One model: a bundle at work, with all that is between a call and its ranking."""
 
 import logging
-from dataclasses import dataclass, replace
-from typing import NamedTuple
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -13,15 +12,16 @@ from keyblock.prepared import PreparedQuery
 from service.call import Call
 from service.engine.engine import Engine
 from service.engine.instance import Turn
-from service.engine.jobs import Scored
-from service.errors import RequestError, some
+from service.errors import RequestError
 from service.pace import Pace
 from service.ranking.admission import Place
 from service.ranking.cache import DocumentCache
 from service.ranking.loading import Opened
-from service.ranking.order import Candidate, Ranking, ScoredBy, preranking, rank
-from service.ranking.plan import Plan, Work, make_plan
-from service.ranking.preparation import Preparer, Threads, sizes
+from service.ranking.order import Candidate, Ranking, preranking
+from service.ranking.outcome import Outcome, ranked, unknown_ids
+from service.ranking.plan import Plan, Work, checked_budget, make_plan
+from service.ranking.preparation import Preparer, sizes
+from service.ranking.slicing import Threads
 from service.settings import Settings
 from service.store.library import OFF, Library
 from service.telemetry.metrics import Metrics
@@ -30,25 +30,6 @@ from service.telemetry.stages import Stages
 log = logging.getLogger(__name__)
 SPECIALS = 3  # tokens: [CLS] query [SEP] blocks [SEP]
 PROMISED_SECONDS = 0.05  # or a batch: a deadline is not exceeded by more
-LONGEST_SHOWN = 40  # characters of an id that a message repeats
-
-
-class Outcome(NamedTuple):
-    """What became of a call.
-
-    Attributes:
-        plan: how it was done.
-        candidates: its documents in the order given.
-        scored: their logits.
-        unasked: blocks that a learned selector had no time for.
-        reckoned: tokens of one sequence a document, as they were reckoned beforehand.
-    """
-
-    plan: Plan
-    candidates: list[Candidate]
-    scored: Scored
-    unasked: int
-    reckoned: float
 
 
 @dataclass(frozen=True)
@@ -105,7 +86,7 @@ class Model:
         Raises RequestError: 429 when its documents find no room; 422 or 503 where documents by id cannot be had.
         """
         library = self._library_for(call)
-        budget = self._budget(call)
+        budget = checked_budget(call, self.bundle.manifest.pipeline.packing)
         work = self._work(call)
         hurry = self._hurry(call)
         hurried, by_text = hurry is not None, library is None
@@ -180,45 +161,10 @@ class Model:
 
     def rank(self, call: Call, outcome: Outcome) -> Ranking:
         """Order what was scored, and say what was not."""
-        plan, candidates, scored = outcome.plan, outcome.candidates, outcome.scored
-        ranking = rank(candidates, scored.logits, self._fusion, plan.budget, top_n=call.top_n, raw=call.raw_scores)
-        self._count(candidates, ranking)
-        unknown = call.documents.by_id.unknown
-        if unknown:
-            call.warnings.append(f"unknown ids, ranked last: {_named(call)}")
-        empty = [str(n) for n, one in enumerate(candidates) if one.read and not one.sequences and n not in unknown]
-        if empty:
-            self.metrics.add("unscored", len(empty))
-            call.warnings.append(f"documents without text to score, ranked last: {some(empty, 10)}")
-        degraded = self._tell(call, outcome, ranking)
-        if not degraded:
+        ranking = ranked(call, outcome, self.bundle.manifest.pipeline, self.metrics)
+        if not ranking.degraded:
             self._fed.measured(outcome.reckoned, ranking.n_tokens)
-        return replace(ranking, degraded=degraded)
-
-    def _count(self, candidates: list[Candidate], ranking: Ranking) -> None:
-        scored = zip(candidates, ranking.scored_by, strict=True)
-        self.metrics.add("documents", len(candidates))
-        self.metrics.add("blocks", sum(candidate.considered for candidate in candidates), step="considered")
-        self.metrics.add("blocks", sum(len(one.blocks) for one, by in scored if by is ScoredBy.MODEL), step="scored")
-
-    def _tell(self, call: Call, outcome: Outcome, ranking: Ranking) -> bool:
-        """Whether the deadline cost something; warned of and counted."""
-        n, usual = len(outcome.candidates), self._usual_budget(call)
-        unread = sum(not candidate.read for candidate in outcome.candidates)
-        unscored = ranking.scored_by.count(ScoredBy.SELECTOR)
-        told = {
-            "tokens": outcome.plan.budget < usual and f"{outcome.plan.budget} tokens a document instead of {usual}",
-            "blocks": outcome.unasked
-            and f"{outcome.unasked} blocks were not scored in time, so that others may have been chosen in their place",
-            "selector": unscored
-            and f"{unscored} of {n} documents are ordered by their blocks alone, after those that the model scored",
-            "order": unread and f"{unread} of {n} documents were not read and stay in the order given, last",
-        }
-        for how, what in told.items():
-            if what:
-                call.warnings.append(f"deadline_ms: {what}")
-                self.metrics.add("degraded", how=how)
-        return any(told.values())
+        return ranking
 
     async def _query(self, call: Call) -> PreparedQuery:
         query = await self.preparer.query(call.query)
@@ -231,33 +177,10 @@ class Model:
             call.warnings.append("query: holds nothing that the model reads; the order means little")
         return query
 
-    def _budget(self, call: Call) -> int:
-        """See `_usual_budget`; warns where that is not what was asked for."""
-        low, high = self.bundle.manifest.pipeline.packing.budget_range
-        if call.max_tokens is None:
-            return self._usual_budget(call)
-        if call.max_tokens > high:
-            call.warnings.append(f"max_tokens_per_doc: lowered to {high}, the most this model was measured at")
-        elif call.max_tokens < low:
-            call.warnings.append(f"max_tokens_per_doc: raised to {low}, the least this model was measured at")
-        return self._usual_budget(call)
-
-    def _usual_budget(self, call: Call) -> int:
-        """The tokens a sequence may have: what was asked for, kept inside the range the bundle was measured for."""
-        packing = self.bundle.manifest.pipeline.packing
-        low, high = packing.budget_range
-        return packing.budget if call.max_tokens is None else int(min(max(call.max_tokens, low), high))
-
-
-def _named(call: Call) -> str:
-    """The unknown ids of a call, as many as a message may name."""
-    by_id = call.documents.by_id
-    return some([repr(by_id.ids[number][:LONGEST_SHOWN]) for number in sorted(by_id.unknown)])
-
 
 def _check_strict(call: Call) -> None:
     if call.strict and (unknown := call.documents.by_id.unknown):
         path = ("documents", min(unknown), "id")
         raise RequestError(
-            422, f"the store has no document of these ids: {_named(call)}; store them, or ask without `strict`", path
+            422, f"the store has no document of these ids: {unknown_ids(call)}; store them, or ask without `strict`", path
         )

@@ -1,18 +1,10 @@
 """From texts to model inputs, in threads beside the event loop, a slice of documents at a time.
 
-A request has a few slices in hand at once and no more, and large ones have threads of their own: however many they are, no small
-one waits behind them. One whose client has gone stops at the next slice. The tokenizer gives the interpreter lock back while it
-works; the rest of a slice is short.
-
 A learned selector takes two rounds: `shortlists` says what the model is to score, and with the logits of that `selected` goes on.
 """
 
-import asyncio
-import time
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
-from typing import Any, NamedTuple, TypeVar
+from collections.abc import Callable, Sequence
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,13 +15,8 @@ from service.call import ASSUMED_CHARS, Documents
 from service.pace import Pace
 from service.ranking.cache import DocumentCache, content_key
 from service.ranking.order import UNREAD, Candidate, candidate
+from service.ranking.slicing import Threads
 from service.telemetry.metrics import Metrics
-
-SLICE_DOCUMENTS = 32
-SLICE_CHARS = 200_000
-TELLING_CHARS = 5_000  # what smaller slices take is what a slice takes, whatever is in it
-LEAST_SLICE_CHARS, SLICES_IN_TIME = 10_000, 8  # with a deadline slices are smaller: one is done in time or not at all
-SLICES_IN_HAND = 2  # one in the tokenizer, one in Python
 
 T = TypeVar("T")
 
@@ -39,39 +26,6 @@ class Shortlisted(NamedTuple):
 
     document: PreparedDocument
     shortlist: Shortlist
-
-
-def slices(chars_of: Sequence[int], most_chars: int = SLICE_CHARS) -> Iterator[range]:
-    """Consecutive ranges of documents of at most SLICE_DOCUMENTS and, beyond the first of each, `most_chars` characters."""
-    start = chars = 0
-    for number, size in enumerate(chars_of):
-        if number > start and (number - start == SLICE_DOCUMENTS or chars + size > most_chars):
-            yield range(start, number)
-            start, chars = number, 0
-        chars += size
-    if start < len(chars_of):
-        yield range(start, len(chars_of))
-
-
-class Threads:
-    """That prepare: large requests, however many, keep no small one waiting.
-
-    Args:
-        number: of those for each.
-    """
-
-    def __init__(self, number: int) -> None:
-        self._small = ThreadPoolExecutor(number, "prepare")
-        self._large = ThreadPoolExecutor(number, "prepare-large")
-
-    async def run(self, work: Callable[..., T], *arguments: Any, large: bool = False) -> T:
-        """Do the work in one of them."""
-        return await asyncio.get_running_loop().run_in_executor(self._large if large else self._small, work, *arguments)
-
-    def close(self) -> None:
-        """Stop them after the work in hand."""
-        for pool in (self._small, self._large):
-            pool.shutdown(wait=True, cancel_futures=True)
 
 
 class Preparer:
@@ -112,7 +66,7 @@ class Preparer:
             prepared = self._prepared(documents, numbers)
             return [candidate(document, self._pipeline.select(query, document, budget)) for document in prepared]
 
-        found = await self._in_slices(sizes(documents), work, until, self.pace)
+        found = await self._threads.in_slices(sizes(documents), work, until, self.pace)
         return [UNREAD if one is None else one for one in found]
 
     async def shortlists(
@@ -124,7 +78,7 @@ class Preparer:
             prepared = self._prepared(documents, numbers)
             return [Shortlisted(document, self._pipeline.shortlist(query, document, budget)) for document in prepared]
 
-        return await self._in_slices(sizes(documents), work, until, self.pace)
+        return await self._threads.in_slices(sizes(documents), work, until, self.pace)
 
     async def selected(
         self,
@@ -151,7 +105,7 @@ class Preparer:
 
         # all that is left to do goes by the document's tokens, and is quick
         tokens = [len(document.token_ids) for document, _ in read]
-        made: list[Candidate | None] = await self._in_slices(tokens, work, until, self._choosing_pace)
+        made: list[Candidate | None] = await self._threads.in_slices(tokens, work, until, self._choosing_pace)
         chosen = iter(made)
         return [UNREAD if one is None else (next(chosen) or UNREAD) for one in shortlisted]
 
@@ -171,36 +125,8 @@ class Preparer:
             prepared = self._pipeline.prepare_documents(texts[part], titles[part])
             return [keep(number, document) for number, document in zip(numbers, prepared, strict=True)]
 
-        made = await self._in_slices([len(text) for text in texts], work, None, Pace(), aside=True)
+        made = await self._threads.in_slices([len(text) for text in texts], work, None, Pace(), aside=True)
         return [one for one in made if one is not None]
-
-    async def _in_slices(
-        self, chars_of: Sequence[int], work: Callable[[range], list[T]], until: float | None, pace: Pace, *, aside: bool = False
-    ) -> list[T | None]:
-        """What `work` makes of all documents, in their order; `chars_of` as for `slices`; aside: as of a large request.
-
-        None for what is not done when time is up, which is not waited for, or would not be done in time by this pace.
-        """
-        found: list[T | None] = [None] * len(chars_of)
-        large = aside or sum(chars_of) > SLICES_IN_HAND * SLICE_CHARS
-        todo = slices(chars_of, SLICE_CHARS if until is None else _slice_chars(until, pace))
-
-        async def one_after_the_other() -> None:
-            first = True  # tried whatever was reckoned: a pace that went wrong is measured again
-            for numbers in todo:
-                chars = sum(chars_of[number] for number in numbers)
-                now = time.perf_counter()
-                if until is not None and (now >= until or (not first and now + pace.estimate(chars) > until)):
-                    continue
-                first = False
-                made = await self._threads.run(_timed, work, numbers, chars, pace, large=large)
-                found[numbers.start : numbers.stop] = made
-
-        with suppress(TimeoutError):
-            async with asyncio.timeout(None if until is None else until - time.perf_counter()), asyncio.TaskGroup() as group:
-                for _ in range(SLICES_IN_HAND):
-                    group.create_task(one_after_the_other())
-        return found
 
     def _prepared(self, documents: Documents, numbers: range) -> list[PreparedDocument]:
         """Each document of the slice from the store, from the cache, or prepared and cached; an unknown one is empty."""
@@ -226,20 +152,6 @@ class Preparer:
         self._metrics.add("cache_lookups", len(new), outcome="miss")
         self._metrics.set("cache_bytes", self._cache.nbytes)
         return [known[key] for key in keys]
-
-
-def _slice_chars(until: float, pace: Pace) -> int:
-    """Characters of a slice, so that a few fit in the time that is left."""
-    fit = (until - time.perf_counter()) / SLICES_IN_TIME / pace.seconds if pace.seconds else SLICE_CHARS
-    return int(min(max(fit, LEAST_SLICE_CHARS), SLICE_CHARS))
-
-
-def _timed(work: Callable[[range], list[T]], numbers: range, chars: int, pace: Pace) -> list[T]:
-    started = time.perf_counter()
-    made = work(numbers)
-    if chars >= TELLING_CHARS:
-        pace.measured(chars, time.perf_counter() - started)
-    return made
 
 
 def sizes(documents: Documents) -> list[int]:

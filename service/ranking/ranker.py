@@ -14,7 +14,7 @@ from service.ranking.cache import DocumentCache
 from service.ranking.loading import Opened, open_bundle, read_bundles
 from service.ranking.model import Model, Shared
 from service.ranking.models import Models
-from service.ranking.preparation import SLICES_IN_HAND, Threads
+from service.ranking.slicing import SLICES_IN_HAND, Threads
 from service.settings import Settings
 from service.store.base import DocumentStore
 from service.store.library import Library

@@ -5,28 +5,18 @@ from collections.abc import Iterator
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from keyblock.pipeline import Pipeline, PipelineConfig
 from service.call import Documents
 from service.ranking.cache import DocumentCache
 from service.ranking.order import UNREAD, Candidate, candidate
-from service.ranking.preparation import SLICE_CHARS, SLICE_DOCUMENTS, Preparer, Shortlisted, Threads, slices
+from service.ranking.preparation import Preparer, Shortlisted
+from service.ranking.slicing import Threads
 from service.telemetry.metrics import TABLE, Metrics
 from tests.service.faults import PATIENCE
 
 TEXTS = [f"The river flooded bridge {number}. " * (number % 7) for number in range(100)]
 TITLES = ["Floods" if number % 3 else "" for number in range(100)]
-
-
-@given(st.lists(st.integers(0, 2 * SLICE_CHARS) | st.integers(0, 2000), max_size=200))
-def test_slices_cover_everything_once_within_their_bounds(sizes: list[int]) -> None:
-    cut = list(slices(sizes))
-    assert [number for numbers in cut for number in numbers] == list(range(len(sizes)))
-    for numbers in cut:
-        assert 1 <= len(numbers) <= SLICE_DOCUMENTS
-        assert len(numbers) == 1 or sum(sizes[n] for n in numbers) <= SLICE_CHARS
 
 
 @pytest.fixture

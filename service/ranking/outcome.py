@@ -1,0 +1,80 @@
+"""From what the model said of a call to its ranking, and to the warnings that tell its client what was not done as usual."""
+
+from dataclasses import replace
+from typing import NamedTuple
+
+from keyblock.pipeline import PipelineConfig
+from service.call import Call
+from service.engine.jobs import Scored
+from service.errors import some
+from service.ranking.order import Candidate, Ranking, ScoredBy, rank
+from service.ranking.plan import Plan, usual_budget
+from service.telemetry.metrics import Metrics
+
+LONGEST_SHOWN = 40  # characters of an id that a message repeats
+
+
+class Outcome(NamedTuple):
+    """What became of a call.
+
+    Attributes:
+        plan: how it was done.
+        candidates: its documents in the order given.
+        scored: their logits.
+        unasked: blocks that a learned selector had no time for.
+        reckoned: tokens of one sequence a document, as they were reckoned beforehand.
+    """
+
+    plan: Plan
+    candidates: list[Candidate]
+    scored: Scored
+    unasked: int
+    reckoned: float
+
+
+def ranked(call: Call, outcome: Outcome, config: PipelineConfig, metrics: Metrics) -> Ranking:
+    """Order what was scored, and say what was not."""
+    plan, candidates, scored = outcome.plan, outcome.candidates, outcome.scored
+    ranking = rank(candidates, scored.logits, config.fusion, plan.budget, top_n=call.top_n, raw=call.raw_scores)
+    _count(candidates, ranking, metrics)
+    unknown = call.documents.by_id.unknown
+    if unknown:
+        call.warnings.append(f"unknown ids, ranked last: {unknown_ids(call)}")
+    empty = [str(n) for n, one in enumerate(candidates) if one.read and not one.sequences and n not in unknown]
+    if empty:
+        metrics.add("unscored", len(empty))
+        call.warnings.append(f"documents without text to score, ranked last: {some(empty, 10)}")
+    return replace(ranking, degraded=_warn(call, outcome, ranking, usual_budget(call, config.packing), metrics))
+
+
+def _count(candidates: list[Candidate], ranking: Ranking, metrics: Metrics) -> None:
+    scored = zip(candidates, ranking.scored_by, strict=True)
+    metrics.add("documents", len(candidates))
+    metrics.add("blocks", sum(candidate.considered for candidate in candidates), step="considered")
+    metrics.add("blocks", sum(len(one.blocks) for one, by in scored if by is ScoredBy.MODEL), step="scored")
+
+
+def _warn(call: Call, outcome: Outcome, ranking: Ranking, usual: int, metrics: Metrics) -> bool:
+    """Whether the deadline cost something; warned of and counted. `usual`: tokens a sequence has without one."""
+    n = len(outcome.candidates)
+    unread = sum(not candidate.read for candidate in outcome.candidates)
+    unscored = ranking.scored_by.count(ScoredBy.SELECTOR)
+    costs = {
+        "tokens": outcome.plan.budget < usual and f"{outcome.plan.budget} tokens a document instead of {usual}",
+        "blocks": outcome.unasked
+        and f"{outcome.unasked} blocks were not scored in time, so that others may have been chosen in their place",
+        "selector": unscored
+        and f"{unscored} of {n} documents are ordered by their blocks alone, after those that the model scored",
+        "order": unread and f"{unread} of {n} documents were not read and stay in the order given, last",
+    }
+    for how, cost in costs.items():
+        if cost:
+            call.warnings.append(f"deadline_ms: {cost}")
+            metrics.add("degraded", how=how)
+    return any(costs.values())
+
+
+def unknown_ids(call: Call) -> str:
+    """The unknown ids of a call, as many as a message may name."""
+    by_id = call.documents.by_id
+    return some([repr(by_id.ids[number][:LONGEST_SHOWN]) for number in sorted(by_id.unknown)])

@@ -1,0 +1,98 @@
+"""Work on many documents in threads beside the event loop, a slice of documents at a time.
+
+A request has a few slices in hand at once and no more, and large ones have threads of their own: however many they are, no small
+one waits behind them. One whose client has gone stops at the next slice. The tokenizer gives the interpreter lock back while it
+works; the rest of a slice is short.
+"""
+
+import asyncio
+import time
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from typing import Any, TypeVar
+
+from service.pace import Pace
+
+SLICE_DOCUMENTS = 32
+SLICE_CHARS = 200_000
+TELLING_CHARS = 5_000  # what smaller slices take is what a slice takes, whatever is in it
+LEAST_SLICE_CHARS, SLICES_IN_TIME = 10_000, 8  # with a deadline slices are smaller: one is done in time or not at all
+SLICES_IN_HAND = 2  # one in the tokenizer, one in Python
+
+T = TypeVar("T")
+
+
+def slices(chars_of: Sequence[int], most_chars: int = SLICE_CHARS) -> Iterator[range]:
+    """Consecutive ranges of documents of at most SLICE_DOCUMENTS and, beyond the first of each, `most_chars` characters."""
+    start = chars = 0
+    for number, size in enumerate(chars_of):
+        if number > start and (number - start == SLICE_DOCUMENTS or chars + size > most_chars):
+            yield range(start, number)
+            start, chars = number, 0
+        chars += size
+    if start < len(chars_of):
+        yield range(start, len(chars_of))
+
+
+class Threads:
+    """That prepare: large requests, however many, keep no small one waiting.
+
+    Args:
+        number: of those for each.
+    """
+
+    def __init__(self, number: int) -> None:
+        self._small = ThreadPoolExecutor(number, "prepare")
+        self._large = ThreadPoolExecutor(number, "prepare-large")
+
+    async def run(self, work: Callable[..., T], *arguments: Any, large: bool = False) -> T:
+        """Do the work in one of them."""
+        return await asyncio.get_running_loop().run_in_executor(self._large if large else self._small, work, *arguments)
+
+    def close(self) -> None:
+        """Stop them after the work in hand."""
+        for pool in (self._small, self._large):
+            pool.shutdown(wait=True, cancel_futures=True)
+
+    async def in_slices(
+        self, chars_of: Sequence[int], work: Callable[[range], list[T]], until: float | None, pace: Pace, *, aside: bool = False
+    ) -> list[T | None]:
+        """What `work` makes of all documents, in their order; `chars_of` as for `slices`; aside: as of a large request.
+
+        None for what is not done when time is up, which is not waited for, or would not be done in time by this pace.
+        """
+        found: list[T | None] = [None] * len(chars_of)
+        large = aside or sum(chars_of) > SLICES_IN_HAND * SLICE_CHARS
+        todo = slices(chars_of, SLICE_CHARS if until is None else _slice_chars(until, pace))
+
+        async def one_after_the_other() -> None:
+            first = True  # tried whatever was reckoned: a pace that went wrong is measured again
+            for numbers in todo:
+                chars = sum(chars_of[number] for number in numbers)
+                now = time.perf_counter()
+                if until is not None and (now >= until or (not first and now + pace.estimate(chars) > until)):
+                    continue
+                first = False
+                made = await self.run(_timed, work, numbers, chars, pace, large=large)
+                found[numbers.start : numbers.stop] = made
+
+        with suppress(TimeoutError):
+            async with asyncio.timeout(None if until is None else until - time.perf_counter()), asyncio.TaskGroup() as group:
+                for _ in range(SLICES_IN_HAND):
+                    group.create_task(one_after_the_other())
+        return found
+
+
+def _slice_chars(until: float, pace: Pace) -> int:
+    """Characters of a slice, so that a few fit in the time that is left."""
+    fit = (until - time.perf_counter()) / SLICES_IN_TIME / pace.seconds if pace.seconds else SLICE_CHARS
+    return int(min(max(fit, LEAST_SLICE_CHARS), SLICE_CHARS))
+
+
+def _timed(work: Callable[[range], list[T]], numbers: range, chars: int, pace: Pace) -> list[T]:
+    started = time.perf_counter()
+    made = work(numbers)
+    if chars >= TELLING_CHARS:
+        pace.measured(chars, time.perf_counter() - started)
+    return made
