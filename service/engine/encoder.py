@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from keyblock.packing import Packed
 from keyblock.runtime import batching
 from keyblock.text.tokenizer import Tokenizer
+from service.engine.schedule import Lane
 from service.engine.warmup import first_runs
 from service.pace import Pace
 
@@ -28,7 +29,7 @@ class Caps(NamedTuple):
     hung_after: float = 60.0
 
 
-class Encoder:
+class Encoder(Lane):
     """One graph of a model; the model's thread alone runs it.
 
     Args:
@@ -36,28 +37,14 @@ class Encoder:
         model: the model's name, for metrics.
         tokenizer: says what fills a row.
         pace: of all the model's graphs, a token.
-
-    Attributes:
-        most_rows: of a batch, by length; found out in the warm-up, and lowered where memory does not do any more.
     """
 
     def __init__(self, graph: batching.Scorer, model: str, tokenizer: Tokenizer, pace: Pace) -> None:
+        super().__init__(pace)
         self.graph = graph
         self.model = model
-        self.pace = pace
-        self.most_rows: dict[int, int] = {}
-        self.warm = False
         self._pad_id = tokenizer.pad_id
         self._document_type = tokenizer.template.document_type
-
-    @property
-    def batch_tokens(self) -> int:
-        """Of the largest batch; 1 before the warm-up."""
-        return max((rows * length for length, rows in self.most_rows.items()), default=1)
-
-    def batches(self, packed: Sequence[Packed]) -> list[batching.Batch]:
-        """Batches that cover every sequence once."""
-        return batching.plan([len(sequence.ids) for sequence in packed], self.most_rows)
 
     def score(self, batch: batching.Batch, packed: Sequence[Packed]) -> tuple[NDArray[np.float32], int]:
         """Outputs of a batch's sequences, in its order, and the tokens fed, padding included. Raises what the graph raises."""
@@ -66,11 +53,6 @@ class Encoder:
         outputs = self.graph.score(ids, types, mask)[: len(batch.positions)]
         self.pace.measured(mask.size, time.perf_counter() - started)
         return outputs, mask.size
-
-    def too_large(self, batch: batching.Batch) -> None:
-        """Memory did not do for a batch: the next ones of its length are smaller from the start."""
-        most = max(half.rows for half in batching.halves(batch))
-        self.most_rows[batch.length] = min(self.most_rows[batch.length], most)
 
     def first_runs(self, longest: int, caps: Caps) -> Iterator[None]:
         """Run it in every shape that it may meet, for sequences of up to so many tokens; yields after each run."""

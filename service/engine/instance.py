@@ -96,14 +96,14 @@ class Instance:
         counts = np.fromiter(map(len, documents), np.intp, len(documents))
         waiting = Aggregation(self._pipeline.aggregator, counts, self._combine, self._caps.tokens, self.combine_pace)
         urgency = None if turn.until is None or turn.order is None else _sequences_of(turn.order, counts)
-        return await self._done(Job(packed, self.ranker, waiting, urgency, turn.priority), turn.until)
+        return await self._done(Job(packed, self.ranker, waiting, urgency, turn.priority, turn.until), turn.until)
 
     async def choose(self, packed: Sequence[Packed], turn: Turn = ANY_TURN) -> Scored:
         """Score single blocks for a learned selector, each for itself; else as `score`. In a hurry, in the order given."""
         if not packed:
             return Scored(np.zeros(0, np.float32), 0.0, 0.0)
         urgency = None if turn.until is None else range(len(packed))
-        return await self._done(Job(packed, self.selector, None, urgency, turn.priority), turn.until)
+        return await self._done(Job(packed, self.selector, None, urgency, turn.priority, turn.until), turn.until)
 
     async def _done(self, job: Job, until: float | None) -> Scored:
         """The job's outcome, or what is known of it when time is up: then it is dropped."""
@@ -112,9 +112,9 @@ class Instance:
         try:
             if until is None:
                 return await future
-            if await _done_by(future, until - SLACK * self.combine_pace.estimate(learned)):
-                return future.result()
-            if job.complete and await _done_by(future, until):  # all is scored, and being combined
+            in_time = await _done_by(future, until - SLACK * self.combine_pace.estimate(learned))
+            in_time = in_time or (job.complete and await _done_by(future, until))  # all is scored, and being combined
+            if in_time and not future.cancelled():
                 return future.result()
         finally:
             future.cancel()

@@ -1,5 +1,6 @@
 """What a request hands in to the model's thread: sequences for a model's graph, and what becomes of their outputs."""
 
+import math
 import time
 from collections.abc import Sequence
 from concurrent.futures import Future
@@ -11,6 +12,7 @@ from numpy.typing import NDArray
 from keyblock.packing import Packed
 from service.engine.aggregation import Aggregation
 from service.engine.encoder import Encoder
+from service.engine.schedule import Task
 
 
 class Scored(NamedTuple):
@@ -28,7 +30,7 @@ class Scored(NamedTuple):
     model_seconds: float
 
 
-class Job:
+class Job(Task):
     """The sequences of one round of one request; only the model's thread touches it once it is handed in.
 
     Args:
@@ -37,6 +39,7 @@ class Job:
         aggregation: of the documents that they are, in order; none: each sequence's own logit is wanted.
         urgency: numbers of sequences, the first to be scored first; none: the longest first, which batches best.
         priority: jobs of a smaller one go first.
+        until: as `time.perf_counter` counts: nothing more is scored from then on.
     """
 
     def __init__(
@@ -46,18 +49,17 @@ class Job:
         aggregation: Aggregation | None = None,
         urgency: Sequence[int] | None = None,
         priority: int = 0,
+        until: float | None = None,
     ) -> None:
+        super().__init__(
+            encoder, [len(sequence.ids) for sequence in packed], urgency, priority, math.inf if until is None else until
+        )
         self.packed = packed
         self.encoder = encoder
-        self.priority = priority
         self.future: Future[Scored] = Future()
         self._aggregation = aggregation
-        # the longest first: sorted when the first is taken, since that is no work for the event loop
-        self._waiting: list[int] | None = None if urgency is None else list(reversed(urgency))
-        self._tokens = sum(len(sequence.ids) for sequence in packed)
         self._outputs = np.zeros(0, np.float32)  # of as many columns as the first output has
         self._scored = np.zeros(len(packed), np.bool_)
-        self._unscored = len(packed)
         self._handed_in = time.perf_counter()
         self._started = self._ended = 0.0
 
@@ -65,21 +67,6 @@ class Job:
     def over(self) -> bool:
         """Whether nobody waits for it any more: answered, failed or cancelled."""
         return self.future.done()
-
-    @property
-    def n_waiting(self) -> int:
-        """Sequences not yet taken into a round."""
-        return len(self.packed) if self._waiting is None else len(self._waiting)
-
-    @property
-    def tokens_waiting(self) -> int:
-        """Tokens of these."""
-        return self._tokens
-
-    @property
-    def seconds_waiting(self) -> float:
-        """What these are going to take at the measured pace: models differ in what a token costs."""
-        return self.encoder.pace.estimate(self._tokens)
 
     @property
     def waited(self) -> float:
@@ -90,19 +77,6 @@ class Job:
     def n_documents(self) -> int:
         """Documents that are aggregated; 0 where each sequence's own logit is wanted."""
         return 0 if self._aggregation is None else len(self._aggregation.logits)
-
-    @property
-    def complete(self) -> bool:
-        """Whether every sequence is scored, so that `step` can go on."""
-        return not self._unscored
-
-    def take(self) -> int:
-        """The number of the next sequence; there must be one."""
-        if self._waiting is None:
-            self._waiting = sorted(range(len(self.packed)), key=lambda i: len(self.packed[i].ids))
-        number = self._waiting.pop()
-        self._tokens -= len(self.packed[number].ids)
-        return number
 
     def begin(self) -> None:
         """Its first batch starts."""
@@ -116,9 +90,7 @@ class Job:
             self._outputs = np.full((len(self.packed), *output.shape), np.nan, dtype=np.float32)
         self._outputs[number] = output
         self._scored[number] = True
-        self._unscored -= 1
-        if self.complete:
-            self._ended = time.perf_counter()
+        self._ended = time.perf_counter()
 
     def step(self) -> None:
         """Go on with a complete job: aggregate the next documents; the last of them resolve the future. Raises what they raise."""
@@ -156,15 +128,3 @@ class Job:
         """Resolve the future with an error, unless it is resolved or cancelled."""
         if not self.future.done() and self.future.set_running_or_notify_cancel():
             self.future.set_exception(error)
-
-
-class Ticket(NamedTuple):
-    """One sequence of one job."""
-
-    job: Job
-    number: int
-
-    @property
-    def packed(self) -> Packed:
-        """The model's input."""
-        return self.job.packed[self.number]

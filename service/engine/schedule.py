@@ -1,7 +1,7 @@
 """Which request's turn it is on the model's thread, and what each batch holds: events in, decisions out.
 
-There is no thread, no model and no clock here: the caller says what happened and what time it is, and does what is decided. The same
-events lead to the same decisions, so that a simulation can go through millions of them.
+There is no thread, no model and no clock here: the caller says what happened and what time it is, and does what is decided. The
+same events lead to the same decisions, so that a simulation can go through millions of them.
 
 Work is done in rounds of a few batches, so that a newcomer waits for a round at most. Three of four sequences are of the task with
 the least left to do, the fourth of the oldest one: a small request does not wait for a large one, and a large one gets on however
@@ -177,11 +177,15 @@ class Schedule(Generic[T]):
         """Whether there is a task that a round could take up."""
         return any(task.lane.warm and not task.over for task in self.tasks)
 
+    def forget(self) -> None:
+        """Keep nothing of the tasks that are over."""
+        self.tasks = [task for task in self.tasks if not task.over]
+
     def begin_round(self, now: float) -> None:
         """Decide what the next round does. The last round must be over: `next` gave None."""
-        live = [task for task in self.tasks if not task.over]
-        self.tasks = [task for task in live if task.until > now]
-        self._agenda.extend(Expire(task) for task in live if task.until <= now)
+        self.forget()
+        self._agenda.extend(Expire(task) for task in self.tasks if task.until <= now)
+        self.tasks = [task for task in self.tasks if task.until > now]
         warm = [task for task in self.tasks if task.lane.warm]
         self._agenda.extend(Combine(task) for task in warm if task.complete)
         by_lane: dict[Lane, list[Ticket[T]]] = {}
@@ -210,6 +214,7 @@ class Schedule(Generic[T]):
         """A batch failed; the tasks that fail with it, which the schedule forgets.
 
         None where the batch can be run in smaller ones: they may fit the memory, and one sequence at fault takes no others down.
+        The caller ends those that are given.
 
         Args:
             run: what failed.

@@ -8,7 +8,7 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 
 from service.call import Call
-from service.engine.engine import EngineDeadError, EngineError
+from service.engine.errors import EngineDeadError, EngineError
 from service.errors import RequestError, ending, unexpected
 from service.http.answers import About, disconnected
 from service.http.callers import readable

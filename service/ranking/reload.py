@@ -22,7 +22,7 @@ from starlette.datastructures import State
 from keyblock.bundle import Bundle, BundleError
 from keyblock.runtime.providers import ProviderError
 from keyblock.runtime.session import SessionError
-from service.engine.engine import EngineDeadError, EngineError
+from service.engine.errors import EngineDeadError, EngineError
 from service.keys.keys import Keyring, KeysError, load_keys, told
 from service.ranking.loading import open_bundle, read_bundles
 from service.ranking.model import Model

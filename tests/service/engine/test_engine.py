@@ -5,7 +5,7 @@ import threading
 import time
 import weakref
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Future
+from concurrent.futures import CancelledError, Future
 from pathlib import Path
 from typing import Any
 
@@ -23,9 +23,11 @@ from keyblock.runtime.providers import Provider
 from keyblock.runtime.session import OutOfMemoryError, Session
 from service.engine.aggregation import Aggregation, shapes
 from service.engine.encoder import Caps
-from service.engine.engine import ROUND_BATCHES, Engine, EngineDeadError, EngineError
+from service.engine.engine import Engine
+from service.engine.errors import EngineDeadError, EngineError
 from service.engine.instance import Graphs, Turn
 from service.engine.jobs import Job, Scored
+from service.engine.schedule import ROUND_BATCHES
 from service.telemetry.metrics import TABLE, Metrics
 from tests.service.faults import PATIENCE, Faulty, wait_for
 
@@ -84,6 +86,12 @@ def done(*futures: Future[Scored]) -> list[Scored]:
     return [future.result(PATIENCE) for future in futures]
 
 
+def begun(engine: Engine) -> bool:
+    """Whether the oldest job is taken into a round."""
+    jobs = engine._jobs()
+    return not jobs or not jobs[0].n_waiting
+
+
 def count(engine: One, key: str, **labels: str) -> float:
     labels = ({"model": "one"} if "model" in TABLE[key].labels else {}) | labels
     return engine._metrics.registry.get_sample_value(TABLE[key].name, labels) or 0.0
@@ -103,7 +111,7 @@ def test_concurrent_requests_share_batches_and_get_their_own_scores(
     requests = [alike[:2], alike[2:4], alike[4:6], alike[6:]]
     faulty.open.clear()
     first = submit(engine, packed[:1])  # keeps the thread busy while the others come in
-    wait_for(lambda: not engine._jobs or not engine._jobs[0].n_waiting)
+    wait_for(lambda: begun(engine))
     futures = [submit(engine, request) for request in requests]
     faulty.open.set()
     done(first)
@@ -116,7 +124,7 @@ def test_a_small_request_waits_for_a_round_at_most(engine: One, faulty: Faulty, 
     longest = max(packed, key=lambda p: len(p.ids))
     faulty.open.clear()
     large = submit(engine, [longest] * 400)
-    wait_for(lambda: bool(engine._jobs) and engine._jobs[0].n_waiting < 400)
+    wait_for(lambda: bool(engine._jobs()) and engine._jobs()[0].n_waiting < 400)
     small = submit(engine, packed[:2])
     batches_before = []
     small.add_done_callback(lambda _: batches_before.append(len(faulty.shapes)))
@@ -252,7 +260,7 @@ def test_cancelled_sequences_are_dropped_before_the_next_round(engine: One, faul
     longest = max(packed, key=lambda p: len(p.ids))
     faulty.open.clear()
     large = submit(engine, [longest] * 400)
-    wait_for(lambda: bool(engine._jobs) and engine._jobs[0].n_waiting < 400)
+    wait_for(lambda: bool(engine._jobs()) and engine._jobs()[0].n_waiting < 400)
     assert large.cancel()
     faulty.open.set()
     done(submit(engine, packed[:2]))
@@ -265,7 +273,7 @@ def test_cancelling_the_await_cancels_the_job(engine: One, faulty: Faulty, packe
         faulty.open.clear()
         task = asyncio.create_task(engine.model.choose(packed))
         await asyncio.sleep(0.01)
-        (job,) = engine._jobs
+        (job,) = engine._jobs()
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await task
@@ -287,7 +295,7 @@ def test_closing_fails_what_waits(engine: One, faulty: Faulty, packed: list[Pack
     longest = max(packed, key=lambda p: len(p.ids))
     faulty.open.clear()
     future = submit(engine, [longest] * 400)
-    wait_for(lambda: bool(engine._jobs) and engine._jobs[0].n_waiting < 400)
+    wait_for(lambda: bool(engine._jobs()) and engine._jobs()[0].n_waiting < 400)
     closing = threading.Thread(target=engine.close)
     closing.start()
     wait_for(lambda: engine._closing)
@@ -341,10 +349,18 @@ def test_time_that_is_up_scores_nothing(engine: One, faulty: Faulty, packed: lis
     assert asyncio.run(engine.model.choose(packed[:2], turn)).logits.tolist() == [-np.inf, -np.inf]
 
 
+def test_a_job_whose_time_is_up_is_cancelled_and_nothing_of_it_is_run(engine: One, faulty: Faulty, packed: list[Packed]) -> None:
+    job = Job(packed, engine.model.ranker, until=time.perf_counter() - 1)
+    with pytest.raises(CancelledError):
+        engine.submit(job).result(PATIENCE)
+    assert job.known().logits.tolist() == [-np.inf] * len(packed)
+    assert faulty.shapes == []
+
+
 def test_the_smaller_priority_goes_first(engine: One, faulty: Faulty, packed: list[Packed]) -> None:
     faulty.open.clear()
     first = submit(engine, packed[:1])  # keeps the thread busy while the others come in
-    wait_for(lambda: not engine._jobs or not engine._jobs[0].n_waiting)
+    wait_for(lambda: begun(engine))
     ended: list[int] = []
     futures = []
     for priority in (9, 0, 5):
@@ -357,30 +373,6 @@ def test_the_smaller_priority_goes_first(engine: One, faulty: Faulty, packed: li
     done(first, *futures)
     assert ended == [0, 5, 9]
     assert engine.model.pace.seconds > 0
-
-
-@pytest.mark.parametrize("order", [["large", "small"], ["small", "large"]])
-def test_what_is_nearly_done_has_three_of_four_turns(engine: One, packed: list[Packed], faulty: Faulty, order: list[str]) -> None:
-    jobs = {"large": Job(packed[:30], engine.model.ranker), "small": Job(packed[:6], engine.model.ranker)}
-    names = {job: name for name, job in jobs.items()}
-    taken: list[str] = []
-    while any(job.n_waiting for job in jobs.values()):
-        taken += [names[ticket.job] for ticket in engine._take([jobs[name] for name in order])]
-    assert taken.count("large") == 30
-    if order[0] == "large":  # the oldest has every fourth
-        assert [n for n, name in enumerate(taken[:8], 1) if name == "large"] == [4, 8]
-    else:
-        assert taken[:6] == ["small"] * 6
-
-
-def test_whatever_comes_the_oldest_gets_on(engine: One, packed: list[Packed], faulty: Faulty) -> None:
-    """More small ones than a round has room for, again and again, and all of them of a smaller priority."""
-    oldest = Job(packed * 3, engine.model.ranker, priority=9)
-    rounds = 0
-    while oldest.n_waiting:
-        engine._take([oldest, *(Job(packed[:1] * 9, engine.model.ranker) for _ in range(50))])
-        rounds += 1
-    assert rounds <= 4 * len(oldest.packed)
 
 
 class Parade:
@@ -499,7 +491,7 @@ def test_a_request_that_is_cancelled_between_its_parts_ends_there(parade: Parade
     job = Job(packed[:4], parade.engine.model.ranker, aggregation)
     parade.engine.submit(job)
     done(submit(parade.engine, packed[:1]))
-    wait_for(lambda: not parade.engine._jobs)
+    wait_for(lambda: not parade.engine._jobs())
     assert job.future.cancelled()
     assert parade.combined == [(1, 1)]
 
@@ -547,28 +539,16 @@ def test_no_batch_is_of_two_models(two: Two, packed: list[Packed]) -> None:
     assert count(two.engine, "tokens", model="two") == sum(len(p.ids) for p in packed)
 
 
-def test_models_take_turns_by_the_time_they_need(two: Two, packed: list[Packed]) -> None:
-    """The second model takes a hundred times as long for a token: fewer tokens are not less to do."""
-    two.instances["two"].pace.measured(1e9, 1e9 * 100 * two.instances["one"].pace.seconds)
-    jobs = [Job(packed[:8], two.instances["two"].ranker), Job(packed[:16], two.instances["one"].ranker)]
-    taken = [ticket.job for ticket in two.engine._take(jobs)]
-    assert [taken[:8].count(job) for job in jobs] == [2, 6]
+def test_the_backlog_is_told_in_seconds(two: Two, packed: list[Packed]) -> None:
+    two.instances["one"].pace.measured(1e9, 1e3)
     assert two.engine.backlog() == 0
     two.graphs["one"].open.clear()
     future = two.submit("one", packed)
-    wait_for(lambda: bool(two.engine._jobs))
+    wait_for(lambda: bool(two.engine._jobs()))
     assert 0 < two.engine.backlog() <= two.instances["one"].pace.estimate(sum(len(p.ids) for p in packed))
     assert two.engine.backlog(1e-9) <= 1e-9
     two.graphs["one"].open.set()
     done(future)
-
-
-def test_a_round_is_as_long_whichever_model_it_is_of(two: Two, packed: list[Packed]) -> None:
-    longest = max(packed, key=lambda p: len(p.ids))
-    quick, slow = (two.instances[name].ranker for name in ("one", "two"))
-    slow.most_rows = dict.fromkeys(slow.most_rows, 1)
-    rounds = {encoder: two.engine._take([Job([longest] * 100, encoder)]) for encoder in (quick, slow)}
-    assert [len(tickets) for tickets in rounds.values()] == [ROUND_BATCHES * CAP // 128, ROUND_BATCHES]
 
 
 def test_a_model_that_comes_later_is_warmed_up_between_the_rounds(

@@ -9,7 +9,7 @@ from keyblock.packing import Packed
 from keyblock.text.tokenizer import Tokenizer
 from service.engine.aggregation import Aggregation
 from service.engine.encoder import Encoder
-from service.engine.jobs import Job, Ticket
+from service.engine.jobs import Job
 from service.pace import Pace
 from tests.service.faults import Faulty
 
@@ -31,17 +31,8 @@ def run(job: Job, outputs: Iterable[NDArray[np.float32]]) -> None:
     for number, output in enumerate(outputs):
         assert not job.complete
         job.score(number, output)
+        job.count_scored()
     assert job.complete
-
-
-def test_sequences_are_taken_longest_first(packed: list[Packed], encoder: Encoder) -> None:
-    job = Job(packed, encoder)
-    tickets = []
-    while job.n_waiting:
-        assert job.n_waiting == len(LENGTHS) - len(tickets)
-        tickets.append(Ticket(job, job.take()))
-    assert [len(ticket.packed.ids) for ticket in tickets] == [30, 20, 10]
-    assert [ticket.number for ticket in tickets] == [1, 2, 0]
 
 
 def test_of_rows_a_sequence_keeps_its_logit(packed: list[Packed], encoder: Encoder) -> None:
@@ -84,18 +75,6 @@ def test_a_job_is_resolved_once(packed: list[Packed], encoder: Encoder) -> None:
         job.future.result(0)
 
 
-def test_in_a_hurry_sequences_are_taken_as_told(packed: list[Packed], encoder: Encoder) -> None:
-    job = Job(packed, encoder, urgency=[2, 0, 1])
-    left = []
-    while job.n_waiting:
-        left.append(job.tokens_waiting)
-        job.take()
-    assert left == [60, 40, 30]
-    assert job.tokens_waiting == 0
-    job = Job(packed, encoder, urgency=[2, 0, 1])
-    assert [job.take() for _ in packed] == [2, 0, 1]
-
-
 def test_what_is_known_of_a_job_that_is_not_done(packed: list[Packed], encoder: Encoder) -> None:
     assert Job(packed, encoder).known().logits.tolist() == [-np.inf] * 3
     job = Job(packed, encoder)
@@ -108,12 +87,3 @@ def test_what_is_known_of_a_job_that_is_not_done(packed: list[Packed], encoder: 
         job.score(number, np.float32(output))  # type: ignore[arg-type]
     assert job.known().logits.tolist() == [-np.inf, -np.inf, 3]
     assert not job.over
-
-
-def test_what_waits_is_told_in_seconds_at_the_models_pace(packed: list[Packed], encoder: Encoder) -> None:
-    job = Job(packed, encoder)
-    assert (job.tokens_waiting, job.seconds_waiting) == (60, 0)
-    encoder.pace.measured(100, 2.0)
-    assert job.seconds_waiting == pytest.approx(1.2)
-    job.take()
-    assert job.seconds_waiting == pytest.approx(0.6)

@@ -202,7 +202,7 @@ def test_beyond_the_limits_requests_are_refused_unread_and_told_when_to_come_bac
         wait_for(lambda: ranker.engine.ready)
         faulty.open.clear()
         first = pool.submit(client.post, "/rerank", json=GOOD)
-        wait_for(lambda: ranker.engine.backlog() > 0 or bool(ranker.engine._jobs))
+        wait_for(lambda: ranker.engine.backlog() > 0 or bool(ranker.engine._jobs()))
         response = client.post("/rerank", content=b"not even JSON")
         assert (response.status_code, response.json()["error"]["type"]) == (429, "overloaded")
         assert int(response.headers["retry-after"]) >= 1

@@ -47,7 +47,7 @@ def wait_ready(client: TestClient) -> None:
 
 @pytest.fixture(scope="module")
 def client(settings: Settings, paths: dict[str, Path]) -> Iterator[TestClient]:
-    with started(settings, *paths.values(), cache_bytes=1 << 26) as client:
+    with started(settings, *paths.values(), cache_bytes=1 << 26, max_wait_ms=10**6) as client:
         wait_ready(client)
         yield client
 
