@@ -25,11 +25,11 @@ from benchmarks.systems import ROOT, HeadRanker, milliseconds
 from keyblock.packing import Packed
 from keyblock.scoring import Model
 from training.collections.collection import Collection
+from training.collections.json_files import write_json
 from training.evaluation.evaluate import evaluate, sample
 from training.evaluation.ranking import LocalRanker, run_ranker
 from training.evaluation.significance import difference_interval
 from training.evaluation.tables import markdown
-from training.learning.train import write_json
 
 COLLECTIONS = ("squad-far", "qmsum")
 BUDGETS = (128, 256)

@@ -25,6 +25,7 @@ from typing import Any
 import transformers
 
 from training.collections.collection import Collection
+from training.collections.json_files import write_json
 from training.collections.types import Run
 from training.evaluation.curves import read_log
 from training.evaluation.evaluate import evaluate, evaluate_run, sample
@@ -36,7 +37,6 @@ from training.evaluation.significance import correct
 from training.evaluation.tables import Comparison, compare_pairs, comparisons_table, markdown, systems_table
 from training.examples.sampling import Preparation
 from training.learning.best import TABLE, judged_pairs, precision
-from training.learning.train import write_json
 from training.models.checkpoints import chosen
 from training.models.cross_encoder import CrossEncoder
 

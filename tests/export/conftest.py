@@ -9,7 +9,7 @@ from transformers import BertConfig, BertModel
 
 from keyblock.pipeline import Pipeline, PipelineConfig
 from keyblock.text.frequencies import DocumentFrequencies
-from training.learning.train import write_json
+from training.collections.json_files import write_json
 from training.models.aggregators import build_aggregation
 from training.models.cross_encoder import CrossEncoder
 

@@ -7,7 +7,8 @@ import pytest
 
 from export.cli import main as export_main
 from tests.k8s.manifests import Manifest, containers, one, pods
-from training.commands.cli import calibrate_main, train_main
+from training.commands.calibrate import main as calibrate_main
+from training.commands.train import main as train_main
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 

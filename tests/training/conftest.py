@@ -201,7 +201,7 @@ def change_pipeline(toy_pipeline: Pipeline) -> Callable[..., Pipeline]:
 @pytest.fixture(scope="session")
 def toy_run(toy_path: Path, recipe_file: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A finished run of the recipe, by keyblock-train. Never write into it."""
-    from training.commands.cli import train_main
+    from training.commands.train import main as train_main
 
     run = tmp_path_factory.mktemp("runs") / "toy-run"
     assert train_main([str(recipe_file), "--collection", str(toy_path), "--out", str(run)]) == 0

@@ -11,11 +11,11 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from training.commands.cli import train_main
+from training.commands.train import main as train_main
 from training.evaluation.curves import read_log
 
 ROOT = Path(__file__).resolve().parents[2]
-SEVERAL = "import sys; from training.cli import train_main; sys.exit(max(train_main(given.split()) for given in sys.argv[1:]))"
+SEVERAL = "import sys; from training.commands.train import main; sys.exit(max(main(given.split()) for given in sys.argv[1:]))"
 SHIFTS = {"bias", "encoder.layer.1.output.LayerNorm.bias"}  # move all scores alike: their gradient is rounding, Adam's step is not
 WEIGHT = "encoder.layer.0.intermediate.dense.weight"
 PATIENCE = 100  # seconds until a process that waits for the other one is given up

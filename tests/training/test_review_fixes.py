@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from keyblock.pipeline import Pipeline
 from training.collections.collection import Collection
-from training.commands.cli import calibrate_main
+from training.commands.calibrate import main as calibrate_main
 from training.evaluation.ranking import CHOOSER, load_chooser, load_run_pipeline
 from training.examples.sampling import Preparation
 from training.learning.dev import DevSet
@@ -26,7 +26,7 @@ from training.recipe import Optimizer, Recipe, RecipeError
 
 
 def test_the_model_that_counts_is_calibrated(run_copy: Path, toy_path: Path) -> None:
-    """training.commands.cli: kept scores are those of RUN/best, and a run of BeST has no checkpoint of its own."""
+    """training.commands.calibrate: kept scores are those of RUN/best, and a run of BeST has no checkpoint of its own."""
     (run_copy / "checkpoint").rename(run_copy / "best")
     command = ["--run", str(run_copy), "--collection", str(toy_path), "--queries", "2", "--depth", "4"]
     assert calibrate_main(command) == 0
@@ -39,7 +39,7 @@ def test_the_model_that_counts_is_calibrated(run_copy: Path, toy_path: Path) -> 
 
 
 def test_calibration_keeps_the_runs_own_budget(run_copy: Path, toy_path: Path) -> None:
-    """training.commands.cli."""
+    """training.commands.calibrate."""
     own = load_run_pipeline(run_copy).config.packing.budget
     assert calibrate_main(["--run", str(run_copy), "--collection", str(toy_path), "--queries", "2", "--depth", "4"]) == 0
     packing = load_run_pipeline(run_copy).config.packing

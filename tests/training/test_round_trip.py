@@ -16,7 +16,7 @@ from keyblock.runtime.providers import Provider
 from service.app import create_app
 from service.settings import Settings
 from training.collections.collection import Collection
-from training.commands.cli import train_main
+from training.commands.train import main as train_main
 from training.evaluation.ranking import bundle_ranker, run_ranker
 
 RECIPES = Path(__file__).parents[2] / "training" / "recipes" / "small"

@@ -1,12 +1,13 @@
-"""Paired two-sided t-tests per query, corrected for several comparisons: whether a difference of two systems is more than luck."""
+"""Paired two-sided t-tests per query, corrected for several comparisons: whether a difference of two systems is more than luck.
+
+scipy is imported where it is used: keyblock-evaluate --help names the corrections without it.
+"""
 
 import math
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
-from scipy.stats import t as student_t
-from scipy.stats import ttest_rel
 
 SMALLEST = 1e-300  # p-values below are said to be below: floating point has little left to tell them apart
 
@@ -16,6 +17,8 @@ def paired_t_test(first: Mapping[str, float], second: Mapping[str, float]) -> fl
 
     Raises ValueError with fewer than two queries.
     """
+    from scipy.stats import ttest_rel
+
     if len(first) < 2:
         raise ValueError(f"a paired test needs at least two queries, not {len(first)}")
     a = np.asarray(list(first.values()))
@@ -74,6 +77,8 @@ def difference_interval(first: Mapping[str, float], second: Mapping[str, float],
 
     A query that `second` lacks counts as zero. Raises ValueError with fewer than two queries.
     """
+    from scipy.stats import t as student_t
+
     if len(first) < 2:
         raise ValueError(f"an interval needs at least two queries, not {len(first)}")
     differences = np.asarray([value - second.get(query, 0.0) for query, value in first.items()])

@@ -21,6 +21,7 @@ from accelerate import Accelerator
 
 from training.collections.alignment import AlignedSpans
 from training.collections.collection import Collection
+from training.collections.json_files import read_json, write_json
 from training.evaluation.intrinsic import Segmented, random_precision, segment_precision, segmented
 from training.evaluation.scoring import TorchModel
 from training.examples.sampling import Preparation
@@ -29,7 +30,7 @@ from training.learning.lock import alone_in
 from training.learning.loop import Trainer, make_accelerator
 from training.learning.objectives import Objective, RankingObjective
 from training.learning.stopping import EarlyStopping, dev_quality
-from training.learning.train import begin, check_mixture, make_model, prepared_data, read_json, write_json
+from training.learning.train import begin, check_mixture, make_model, prepared_data
 from training.learning.twins import TwinObjective, Twins
 from training.models.checkpoints import chosen, save_best
 from training.models.cross_encoder import CrossEncoder

@@ -34,7 +34,7 @@ from training.recipe import Optimizer, Recipe
 MEASURING = timedelta(hours=12)  # at most, of one measurement on dev
 
 
-class TrainingError(RuntimeError):
+class TrainingError(ValueError):
     """Training cannot go on; the message is one line for a person."""
 
 

@@ -5,7 +5,6 @@ RUN holds: recipe.yaml, pipeline.json, tokenizer.json, frequencies.tsv, provenan
 model that was best on dev), chooser/ (the model that selects blocks, where it is another) and tensorboard/.
 """
 
-import json
 import os
 import platform
 import shutil
@@ -24,7 +23,7 @@ from keyblock.text.frequencies import DocumentFrequencies
 from keyblock.text.tokenizer import Tokenizer
 from training.collections.collection import Collection, distinct_names
 from training.collections.first_stage import candidate_pool
-from training.collections.types import FileError
+from training.collections.json_files import read_json, write_json
 from training.evaluation.ranking import CHOOSER, load_chooser, load_run_pipeline
 from training.examples.sampling import Source
 from training.learning.data import Data
@@ -187,21 +186,3 @@ def provenance(recipe: Recipe, sources: dict[str, Source]) -> dict[str, Any]:
         "software": {name: version(name) for name in ("torch", "transformers", "tokenizers")}
         | {"python": platform.python_version()},
     }
-
-
-def read_json(path: Path) -> dict[str, Any]:
-    """Read a run's JSON object. Raises FileError when it is damaged."""
-    try:
-        value = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError as error:
-        raise FileError(f"{path}: damaged, no JSON ({error})") from None
-    if not isinstance(value, dict):
-        raise FileError(f"{path}: damaged, no JSON object")
-    return value
-
-
-def write_json(path: Path, value: Any) -> None:
-    """Write JSON for people to read; whole or not at all."""
-    partial = path.with_name(f"{path.name}.partial")
-    partial.write_text(json.dumps(value, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
-    os.replace(partial, path)

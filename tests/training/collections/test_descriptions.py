@@ -12,7 +12,8 @@ import yaml
 from training.collections.collection import Collection
 from training.collections.descriptions import PACKAGED
 from training.collections.types import CollectionError, Document, FileError, Span
-from training.commands.cli import evaluate_main, train_main
+from training.commands.evaluate import main as evaluate_main
+from training.commands.train import main as train_main
 
 DOCUMENT = "<DOC>\n<DOCNO> {name} </DOCNO>\n<TITLE>{title}</TITLE>\n<TEXT>\n{text}\n</TEXT>\n</DOC>\n"
 TOPIC = "<top>\n<num> Number: {name}\n<title> {title}\n\n<desc> Description:\nwhat is\na {title}?\n<narr> Narrative:\nany\n</top>\n"

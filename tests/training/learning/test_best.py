@@ -17,8 +17,9 @@ from keyblock.pipeline import Pipeline
 from keyblock.scoring import Score
 from training.collections.alignment import AlignedSpans
 from training.collections.collection import Collection
+from training.collections.json_files import write_json
 from training.collections.types import Span
-from training.commands.cli import train_main
+from training.commands.train import main as train_main
 from training.evaluation.intrinsic import random_precision, segment_precision
 from training.evaluation.ranking import load_run_pipeline, run_ranker
 from training.evaluation.scoring import TorchModel, score
@@ -28,7 +29,7 @@ from training.learning.best import RESULT, TABLE, Iterations, judged_pairs, prec
 from training.learning.data import Data
 from training.learning.loop import Trainer, make_accelerator
 from training.learning.objectives import RankingObjective
-from training.learning.train import make_model, write_json
+from training.learning.train import make_model
 from training.learning.twins import SELECTOR
 from training.models.checkpoints import chosen
 from training.models.cross_encoder import CrossEncoder

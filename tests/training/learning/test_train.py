@@ -26,7 +26,7 @@ from keyblock.text.tokenizer import Tokenizer
 from training.collections.collection import Collection
 from training.collections.first_stage import candidate_pool
 from training.collections.types import CollectionError, FileError
-from training.commands.cli import train_main
+from training.commands.train import main as train_main
 from training.evaluation.curves import read_log
 from training.learning.lock import alone_in
 from training.learning.train import fastest_attention, make_pipeline, train
@@ -37,7 +37,7 @@ ROOT = Path(__file__).resolve().parents[3]
 KILLED_AT = 27  # the recipe's checkpoints are of steps 20 and 40
 KILLED = f"""
 import os, signal, sys
-from training.commands.cli import train_main
+from training.commands.train import main as train_main
 from training.learning.loop import Trainer
 
 log = Trainer._log
@@ -54,7 +54,7 @@ KILLED_OFTEN = """
 import os, random, signal, sys, time
 from pathlib import Path
 from transformers import BertModel  # imported once, for every fork
-from training.commands.cli import train_main
+from training.commands.train import main as train_main
 
 log, chance = Path(sys.argv[sys.argv.index("--out") + 1]) / "log.jsonl", random.Random(3)
 

@@ -1,0 +1,101 @@
+"""keyblock-calibrate on a trained run of the toy, and what it refuses."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from safetensors.torch import load_file, save_file
+
+from keyblock.pipeline import PipelineConfig
+from tests.training.commands.running import strings
+from training.collections.collection import Collection
+from training.collections.runs import read_run
+from training.commands.calibrate import main as calibrate_main
+from training.commands.evaluate import main as evaluate_main
+from training.evaluation import calibrating
+from training.evaluation.calibration import read_scores
+from training.evaluation.evaluate import read_values
+
+BUDGETS = ["--budgets", "80", "96", "--default", "96"]
+
+
+def calibrate_again(run: Path, toy_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Without the model: its scores were kept."""
+    with monkeypatch.context() as patch:
+        patch.delattr(calibrating, "score_dev")
+        assert calibrate_main(strings("--run", run, "--collection", toy_path, *BUDGETS, "--depth", 4)) == 0
+    return json.loads((run / "quality.json").read_text(encoding="utf-8"))
+
+
+def test_train_calibrate_evaluate(
+    run_copy: Path,
+    toy_path: Path,
+    toy: Collection,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """`run_copy` is what keyblock-train left."""
+    assert calibrate_main(strings("--run", run_copy, "--collection", toy_path, *BUDGETS, "--depth", 4)) == 0
+    printed = json.loads(capsys.readouterr().out)
+    config = PipelineConfig.model_validate_json((run_copy / "pipeline.json").read_text(encoding="utf-8"))
+    assert config.fusion.model_dump() == printed.pop("fusion")
+    assert config.fusion.logit > 0
+    assert (config.packing.budget, config.packing.budget_range, config.packing.query_tokens) == (96, (80, 96), 8)
+    quality = json.loads((run_copy / "quality.json").read_text(encoding="utf-8"))
+    assert quality == printed
+    assert list(quality["dev"]["toy"]) == ["80", "96"]
+    assert quality["dev"]["toy"]["96"]["RR@10"] >= quality["dev"]["toy"]["96"]["RR@10 model alone"] >= 0.9
+    assert quality["calibration"]["expected_error"] < 0.1
+    assert calibrate_again(run_copy, toy_path, monkeypatch) == quality
+
+    out = tmp_path / "out"
+    capsys.readouterr()
+    assert evaluate_main(strings("--run", run_copy, "--collection", toy_path, "--split", "dev", "--out", out)) == 0
+    *table, figures = capsys.readouterr().out.splitlines()
+    assert [line.split("|")[1].strip() for line in table] == ["system", "---", "toy-run", "first stage", "shuffled"]
+    summary = json.loads(figures)
+    assert summary == json.loads((out / "summary.json").read_text(encoding="utf-8"))
+    assert (summary["system"], summary["collection"], summary["queries"]) == ("toy-run", "toy", 8)
+    assert summary["measures"]["RR@10"] >= 0.9
+    assert summary["gold_in_best_blocks"] == 1.0
+    assert list(read_run(out / "run.trec.gz")) == toy.split("dev") == list(read_values(out / "per_query.tsv")["nDCG@10"])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--default", "64"], "--default 64 is not among --budgets 80"),
+        ([], "a budget of 129 tokens exceeds the 128"),
+        (["--budgets", "12", "80"], "--budgets: "),
+        (["--budgets", "80", "--depth", "1"], "no dev query has a relevant document among its candidates"),
+    ],
+)
+def test_calibrations_that_cannot_be_made(
+    run_copy: Path, toy_path: Path, capsys: pytest.CaptureFixture[str], arguments: list[str], said: str
+) -> None:
+    before = (run_copy / "pipeline.json").read_bytes()
+    given = arguments or ["--budgets", "129"]
+    assert calibrate_main(strings("--run", run_copy, "--collection", toy_path, *given)) == 2
+    line = capsys.readouterr().err.splitlines()[-1]
+    assert line.startswith("keyblock-calibrate: ")
+    assert said in line
+    assert (run_copy / "pipeline.json").read_bytes() == before
+
+
+def test_two_collections_of_one_name_are_not_calibrated_on(refused: Callable[..., str], run_copy: Path, toy_path: Path) -> None:
+    assert "one name" in refused(calibrate_main, "--run", run_copy, "--collection", toy_path, "--collection", toy_path)
+
+
+def test_scores_kept_are_those_of_the_same_weights(run_copy: Path, toy_path: Path, tmp_path: Path) -> None:
+    command = strings("--run", run_copy, "--collection", toy_path, "--budgets", "80", "--queries", 2, "--depth", 4)
+    assert calibrate_main(command) == 0
+    (kept,) = (run_copy / "dev-scores").iterdir()
+    head = run_copy / "checkpoint" / "head.safetensors"
+    save_file({name: tensor * 2 for name, tensor in load_file(head).items()}, head)
+    assert calibrate_main(command) == 0
+    assert len(list((run_copy / "dev-scores").iterdir())) == 2
+    (scores,) = kept.iterdir()
+    assert read_scores(scores, Collection(toy_path)).features.keys() == read_scores(scores, Collection(toy_path)).documents.keys()

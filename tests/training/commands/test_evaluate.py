@@ -1,0 +1,177 @@
+"""keyblock-evaluate on the toy: runs, bundles, services, folds and seeds, and what it refuses."""
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from keyblock.bundle import Bundle
+from tests.training.commands.running import cells, strings
+from training.collections.collection import Collection
+from training.collections.runs import read_run, write_run
+from training.collections.types import Run
+from training.commands.candidates import main as candidates_main
+from training.commands.evaluate import main as evaluate_main
+from training.commands.folds import main as folds_main
+from training.evaluation.evaluate import read_values
+
+
+def reversed_run(run: Run) -> Run:
+    """On the toy that puts the answer, which BM25 ranks last, first."""
+    return {query: {d: float(-rank) for rank, d in enumerate(reversed(scores))} for query, scores in run.items()}
+
+
+def test_evaluate_against_other_systems(
+    toy_run: Path, toy_path: Path, toy: Collection, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The run fed its openings, against itself as it is: by its values and by its TREC run, two files of one name."""
+    whole, first = tmp_path / "toy-run", tmp_path / "first"
+    common = strings("--run", toy_run, "--collection", toy_path)
+    assert evaluate_main([*common, *strings("--out", whole, "--measures", "P@1", "RR@10")]) == 0
+    capsys.readouterr()
+    against = strings("--against", whole / "per_query.tsv", "--against", whole / "run.trec.gz")
+    fed_first = strings("--selector", "first", "--out", first, "--measures", "P@1", "--queries", 5)
+    assert evaluate_main([*common, *fed_first, *against]) == 0
+    *lines, figures = capsys.readouterr().out.splitlines()
+    rows = {cells[0]: cells[1:] for line in lines if (cells := [cell.strip() for cell in line.split("|")[1:-1]])}
+    systems = ["toy-run fed first blocks", "first stage", "shuffled", "toy-run", str(whole / "run.trec.gz")]
+    assert list(rows) == ["system", "---", *systems]
+    assert rows["toy-run"] == rows[str(whole / "run.trec.gz")]
+    assert rows["toy-run"][0] == "1.0000"
+    assert rows["toy-run fed first blocks"][1] == ""
+    assert json.loads(figures)["gold_in_best_blocks"] < 1
+    assert len(read_values(first / "per_query.tsv")["P@1"]) == 5
+
+
+def test_a_bundle_is_evaluated(toy_bundle: Bundle, toy_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert evaluate_main(strings("--bundle", toy_bundle.path, "--collection", toy_path, "--provider", "cpu", "--queries", 3)) == 0
+    assert "| toy-bundle | 1.0000 |" in capsys.readouterr().out
+
+
+def test_a_single_query_has_a_table_too(toy_run: Path, toy_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert evaluate_main(strings("--run", toy_run, "--collection", toy_path, "--queries", 1)) == 0
+    assert "| shuffled |" in capsys.readouterr().out
+
+
+def test_candidates_of_our_own_are_evaluated(
+    toy_run: Path, toy_path: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "train.trec"
+    assert candidates_main(strings("--collection", toy_path, "--out", out)) == 0
+    evaluated = strings("--run", toy_run, "--collection", toy_path, "--split", "train", "--candidates", out, "--depth", 2)
+    assert evaluate_main(evaluated) == 0
+    assert "| first stage | 0.0000 |" in capsys.readouterr().out  # the answers stand fourth
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--split", "nowhere"], "has no splits/nowhere.txt"),
+        (["--split", "train", "--selector", "best"], "unknown selector 'best'"),
+        (["--measures", "best"], "measure 'best' cannot be computed"),
+        (["--budget", "129"], "a budget of 129 tokens exceeds the 128 that its model reads"),
+        (["--candidates", "DIR/nowhere"], "nowhere"),
+        (["--candidates", "DIR/bad.tsv"], "bad.tsv: line 1 has 2 fields"),
+        (["--against", "DIR/bad.tsv"], "bad.tsv: line 1 must be query<TAB>measure<TAB>value"),
+        (["--against", "DIR/few.tsv"], "few.tsv: has no RR@10 of query letter?: it was measured otherwise"),
+        (["--against", "DIR/bad.trec"], "bad.trec: line 1 has 2 fields"),
+    ],
+)
+def test_evaluations_that_cannot_be_made(
+    refused: Callable[..., str], toy_run: Path, toy_path: Path, tmp_path: Path, arguments: list[str], said: str
+) -> None:
+    for name in ("bad.tsv", "bad.trec"):
+        (tmp_path / name).write_text("two fields\n", encoding="utf-8")
+    (tmp_path / "few.tsv").write_text("teacher?\tRR@10\t1\nteacher!\tRR@10\t1\n", encoding="utf-8")
+    given = [argument.replace("DIR", str(tmp_path)) for argument in arguments]
+    assert said in refused(evaluate_main, "--run", toy_run, "--collection", toy_path, *given)
+
+
+def test_systems_that_are_not_there(refused: Callable[..., str], toy_path: Path, toy_bundle: Bundle, tmp_path: Path) -> None:
+    on_toy = ("--collection", toy_path)
+    assert "pipeline.json" in refused(evaluate_main, "--run", tmp_path, *on_toy)
+    assert "does not exist; give the path of a bundle" in refused(evaluate_main, "--bundle", tmp_path / "nowhere", *on_toy)
+    assert "Invalid" in refused(evaluate_main, "--url", "http://[::1", *on_toy)
+    assert "provider tensorrt was asked for" in refused(
+        evaluate_main, "--bundle", toy_bundle.path, *on_toy, "--provider", "tensorrt"
+    )
+    assert "no such collection" in refused(evaluate_main, "--bundle", toy_bundle.path, "--collection", tmp_path / "nowhere")
+
+
+@pytest.mark.parametrize("url", ["http://127.0.0.1:1", "nowhere"])
+def test_services_that_are_not_there(toy_path: Path, capsys: pytest.CaptureFixture[str], url: str) -> None:
+    assert evaluate_main(strings("--url", url, "--collection", toy_path)) == 2
+    said = capsys.readouterr().err
+    assert "Traceback" not in said
+    assert said.splitlines()[-1].startswith(f"keyblock-evaluate: {url}")
+    assert "no answer from there" in said
+
+
+def test_cross_validation_measures_every_query_once(toy: Collection, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Of 24 queries the first stage leaves out the 8 with '!' in train: they count as zero, the others as 1 when turned round."""
+    assert folds_main(strings("--collection", toy.path, "--folds", 4, "--out", tmp_path / "folds")) == 0
+    *folds, joined = map(Path, capsys.readouterr().out.splitlines())
+    runs = []
+    for fold in folds:
+        runs.append(tmp_path / "system" / fold.name / "run.trec.gz")
+        runs[-1].parent.mkdir(parents=True)
+        write_run(reversed_run(Collection(fold).run("test")), runs[-1], "reversed")
+    ranked = [argument for run in runs for argument in strings("--ranked", run)]
+    out = tmp_path / "out"
+    joined_test = strings("--collection", joined, "--split", "test", "--name", "cross-validated", "--out", out)
+    assert evaluate_main([*ranked, *joined_test, "--measures", "reported"]) == 0
+    printed = cells(capsys.readouterr().out)
+    assert printed["system"][:4] == ["RR@10", "p", "nDCG@1", "p"]
+    assert printed["cross-validated"][0] == f"{16 / 24:.4f}"
+    assert printed["first stage"][0] == f"{16 / 24 / 4:.4f}"
+    assert len(read_values(out / "per_query.tsv")["AP"]) == 24
+    summary = json.loads((out / "summary.json").read_text(encoding="utf-8"))
+    assert (summary["system"], summary["queries"], summary["ms_per_document"]) == ("cross-validated", 24, None)
+    assert not (out / "blocks.png").exists()
+
+
+def test_test_folds_that_share_a_query(toy: Collection, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write_run(toy.run("dev"), tmp_path / "one.trec", "x")
+    twice = strings("--ranked", tmp_path / "one.trec", "--ranked", tmp_path / "one.trec", "--collection", toy.path)
+    assert evaluate_main(twice) == 2
+    assert "was ranked by a run before it" in capsys.readouterr().err
+
+
+def test_the_correction_is_chosen(toy: Collection, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """First stage and shuffled: a family of two."""
+    write_run(reversed_run(toy.run("dev")), tmp_path / "turned.trec", "x")
+    p_values = {}
+    for correction in ("none", "holm", "bonferroni"):
+        arguments = strings("--ranked", tmp_path / "turned.trec", "--collection", toy.path, "--correction", correction)
+        assert evaluate_main(arguments) == 0
+        p_values[correction] = float(cells(capsys.readouterr().out)["shuffled"][1])
+    assert p_values["none"] > 0
+    assert p_values["holm"] == pytest.approx(p_values["none"], rel=0.1)  # the larger of the two
+    assert p_values["bonferroni"] == pytest.approx(2 * p_values["none"], rel=0.1)
+
+
+@pytest.fixture
+def two_seeds(toy_run: Path, tmp_path: Path) -> Path:
+    """A directory of two runs, here of one and the same seed."""
+    for seed in (1, 2):
+        shutil.copytree(toy_run, tmp_path / "keyb" / f"seed-{seed}")
+    return tmp_path / "keyb"
+
+
+def test_seeds_are_measured_together(two_seeds: Path, toy_path: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out = tmp_path / "out"
+    assert evaluate_main(strings("--run", two_seeds, "--collection", toy_path, "--queries", 3, "--out", out)) == 0
+    printed = cells(capsys.readouterr().out)
+    assert printed["keyb, 2 seeds"][0] == "1.0000"
+    summary = json.loads((out / "summary.json").read_text(encoding="utf-8"))
+    assert (summary["seeds"], summary["queries"]) == (2, 3)
+    assert summary["ms_per_document"] > 0
+    for seed in ("seed-1", "seed-2"):
+        assert len(read_run(out / seed / "run.trec.gz")) == 3
+        assert (out / seed / "blocks.png").read_bytes().startswith(b"\x89PNG")
+    assert read_values(out / "per_query.tsv") == read_values(out / "seed-1" / "per_query.tsv")
+    one = strings("--run", two_seeds / "seed-1", "--collection", toy_path, "--queries", 3, "--against", out)
+    assert evaluate_main(one) == 0
+    assert cells(capsys.readouterr().out)["out"] == ["1.0000", "1", "1.0000", "1"]

@@ -1,0 +1,98 @@
+"""keyblock-train: what it says of bad input, in one line with exit code 2."""
+
+import gzip
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.training.commands.running import strings
+from training.commands.train import main as train_main
+from training.learning import train as training_run
+
+
+@pytest.mark.parametrize(
+    ("override", "said"),
+    [
+        ("step=5", "step: Extra inputs are not permitted"),
+        ("steps", "--set steps: write key=value"),
+        ("steps=[", "--set steps=[: the value is not YAML"),
+        ("loss=best", "loss: Value error, unknown loss 'best'"),
+        ("pipeline.selector.name=best", "unknown selector 'best'"),
+        ("budgets={1024: 1}", "reach 1024 tokens"),
+        ("budgets={12: 1}", "12 has no room for a block beside 8 query tokens"),
+        ("mixture={sea: 1}", "mixture names sea, but the collections are toy"),
+        ("split=nowhere", "has no run.nowhere.bm25.trec"),
+        ("backbone=nowhere/at/all", "nowhere/at/all: cannot be read as an encoder"),
+    ],
+)
+def test_recipes_that_cannot_be_trained(
+    refused: Callable[..., str], recipe_file: Path, toy_path: Path, tmp_path: Path, override: str, said: str
+) -> None:
+    assert said in refused(train_main, recipe_file, "--collection", toy_path, "--set", override, "--out", tmp_path / "run")
+
+
+def test_recipes_that_are_none(refused: Callable[..., str], toy_path: Path, tmp_path: Path) -> None:
+    for content, said in (("a: [", "cannot be read as YAML"), ("- a", "not list"), ("loss: hinge", "name: Field required")):
+        (tmp_path / "r.yaml").write_text(content, encoding="utf-8")
+        assert said in refused(train_main, tmp_path / "r.yaml", "--collection", toy_path, "--out", tmp_path / "run")
+    assert "nowhere.yaml" in refused(train_main, tmp_path / "nowhere.yaml", "--collection", toy_path, "--out", tmp_path / "run")
+
+
+def test_a_run_directory_that_cannot_be_used(
+    refused: Callable[..., str], recipe_file: Path, toy_path: Path, run_copy: Path
+) -> None:
+    train = (train_main, recipe_file, "--collection", toy_path)
+    assert "File exists" in refused(*train, "--out", run_copy / "log.jsonl")
+    assert "holds a run of another recipe" in refused(*train, "--set", "seed=5", "--out", run_copy)
+    state = run_copy / "checkpoint" / "state.pt"
+    state.write_bytes(state.read_bytes()[:1000])
+    assert "checkpoint: cannot be continued, remove it to start again" in refused(*train, "--out", run_copy)
+
+
+@pytest.mark.parametrize("part", ["corpus.jsonl.gz", "queries.jsonl", "qrels.tsv.gz", "splits/train.txt", "run.train.bm25.trec.gz"])
+@pytest.mark.parametrize("how", ["missing", "damaged", "other"])
+def test_collections_that_cannot_be_trained_on(
+    refused: Callable[..., str], recipe_file: Path, toy_copy: Path, tmp_path: Path, part: str, how: str
+) -> None:
+    path = toy_copy / part
+    content = {"missing": b"", "damaged": path.read_bytes()[:-20], "other": b"\xff\xfe one two\n"}[how]
+    if how == "other" and path.suffix == ".gz":
+        content = gzip.compress(b"{}\n")
+    path.unlink()
+    if how == "damaged" and path.suffix != ".gz":
+        content += b"\xff"
+    if how != "missing":
+        path.write_bytes(content)
+    said = refused(train_main, recipe_file, "--collection", toy_copy, "--out", tmp_path / "run")
+    assert part.removesuffix(".gz") in said
+    assert not (tmp_path / "run" / "checkpoint").exists()
+
+
+def test_a_dev_run_is_asked_for_at_the_start(
+    refused: Callable[..., str], recipe_file: Path, toy_copy: Path, tmp_path: Path
+) -> None:
+    (toy_copy / "run.dev.bm25.trec.gz").unlink()
+    said = refused(train_main, recipe_file, "--collection", toy_copy, "--out", tmp_path / "run")
+    assert "has no run.dev.bm25.trec" in said
+    assert not (tmp_path / "run" / "log.jsonl").exists()
+
+
+def test_a_loss_that_is_not_a_number(recipe_file: Path, toy_path: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    sets = strings("--set", "optimizer.encoder_lr=1e38", "--set", "optimizer.head_lr=1e38", "--set", "optimizer.warmup=0")
+    assert train_main(strings(recipe_file, "--collection", toy_path, "--out", tmp_path / "run", *sets)) == 2
+    said = capsys.readouterr().err
+    assert "Traceback" not in said
+    assert said.splitlines()[-1].startswith("keyblock-train: step 1: the loss is ")  # a line of its own, behind the closed bar
+    assert not (tmp_path / "run" / "checkpoint").exists()
+
+
+def test_an_interrupted_command(
+    monkeypatch: pytest.MonkeyPatch, recipe_file: Path, toy_path: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(training_run, "train", interrupt)
+    assert train_main(strings(recipe_file, "--collection", toy_path, "--out", tmp_path)) == 130
+    assert capsys.readouterr().err == "keyblock-train: stopped; the same command goes on from the last checkpoint\n"

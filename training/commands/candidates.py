@@ -1,0 +1,31 @@
+"""keyblock-candidates."""
+
+import argparse
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from training.commands.command import count, make_parser, run
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Write first-stage candidates."""
+    parser = make_parser("keyblock-candidates", "Write a first-stage BM25 run for every query of a split.")
+    parser.add_argument("--collection", type=Path, required=True, help="a collection directory")
+    parser.add_argument("--split", default="train", help="the queries; candidates come from the documents its own run names")
+    parser.add_argument("--depth", type=count, default=100, help="documents a query")
+    parser.add_argument("--out", type=Path, required=True, help="a TREC run; gzipped when the name ends in .gz")
+    return run(_candidates, parser, arguments)
+
+
+def _candidates(options: argparse.Namespace) -> None:
+    from training.collections.collection import Collection
+    from training.collections.first_stage import complete_run
+    from training.collections.runs import write_run
+
+    options.out.parent.mkdir(parents=True, exist_ok=True)
+    write_run(complete_run(Collection(options.collection), options.split, options.depth), options.out, "bm25")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

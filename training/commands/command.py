@@ -1,0 +1,47 @@
+"""What the training commands share: their parsers, and errors in one line."""
+
+import argparse
+import sys
+from collections.abc import Callable, Sequence
+
+from keyblock import __version__
+from keyblock.runtime.providers import ProviderError
+
+MENDABLE = (ValueError, OSError, ProviderError)  # the errors of ours that a person can mend
+
+
+def make_parser(program: str, description: str) -> argparse.ArgumentParser:
+    """A command's parser, with --version and --help."""
+    parser = argparse.ArgumentParser(program, description=description)
+    parser.add_argument("--version", action="version", version=f"{program} {__version__}")
+    return parser
+
+
+def run(work: Callable[[argparse.Namespace], None], parser: argparse.ArgumentParser, arguments: Sequence[str] | None) -> int:
+    """Parse the arguments and do the work. Returns the exit code: 2, and one line on stderr, for what a person can mend."""
+    options = parser.parse_args(arguments)
+    try:
+        work(options)
+    except MENDABLE as error:
+        print(f"{parser.prog}: {' '.join(str(error).split())}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        more = "; the same command goes on from the last checkpoint" if parser.prog == "keyblock-train" else ""
+        print(f"{parser.prog}: stopped{more}", file=sys.stderr)
+        return 130
+    return 0
+
+
+def quiet_transformers() -> None:
+    """Keep transformers' warnings and progress bars out of a command's own output."""
+    import transformers  # takes seconds: not for --help
+
+    transformers.logging.set_verbosity_error()
+    transformers.logging.disable_progress_bar()
+
+
+def count(text: str) -> int:
+    """An argument that is a whole number from 1."""
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number from 1")
+    return int(text)

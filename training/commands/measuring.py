@@ -1,0 +1,99 @@
+"""What keyblock-evaluate does with its options; a module of its own, so that --help does not wait for PyTorch."""
+
+import argparse
+import json
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import httpx
+from ir_measures import Measure
+
+from keyblock.bundle import load_bundle
+from keyblock.runtime.model import GraphModel
+from keyblock.runtime.session import ScoreError, SessionError
+from training.collections.collection import Collection
+from training.collections.json_files import write_json
+from training.collections.runs import join_runs, read_run
+from training.collections.types import Run
+from training.evaluation.evaluate import (
+    Evaluation,
+    average_seeds,
+    baselines,
+    evaluate,
+    evaluate_run,
+    read_system,
+    sample,
+    summary,
+    system_name,
+    write_evaluation,
+)
+from training.evaluation.measures import parse_measures
+from training.evaluation.pictures import draw_block_places
+from training.evaluation.positions import block_places
+from training.evaluation.ranking import HttpRanker, Ranker, bundle_ranker, run_ranker
+from training.evaluation.seeds import seed_runs
+from training.evaluation.tables import table
+
+
+def measure(options: argparse.Namespace) -> None:
+    """Measure the system that the options name, print its table, and write its files where --out is given."""
+    collection = Collection(options.collection)
+    queries = sample(collection.split(options.split), options.queries)
+    candidates = _candidates(options, collection)
+    measures = parse_measures(options.measures)
+    given = {path: read_system(path, collection, queries, measures) for path in options.against}
+    seeds = list(_evaluations(options, collection, queries, candidates, measures))
+    evaluation = seeds[0] if len(seeds) == 1 else average_seeds(f"{options.run[0].resolve().name}, {len(seeds)} seeds", seeds)
+    evaluation.name = options.name or evaluation.name
+    others = baselines(collection, queries, candidates, measures)
+    for path, values in given.items():
+        name = system_name(path)
+        others[str(path) if name in {evaluation.name, *others} else name] = values
+    figures = summary(evaluation, collection, options.split)
+    print(table({evaluation.name: evaluation.values, **others}, evaluation.name, options.correction))
+    print(json.dumps(figures))
+    if options.out:
+        _write(evaluation, seeds, collection, options.out)
+        write_json(options.out / "summary.json", figures)
+
+
+def _candidates(options: argparse.Namespace, collection: Collection) -> Run:
+    run = read_run(options.candidates) if options.candidates else collection.run(options.split)
+    return {query: dict(list(scores.items())[: options.depth]) for query, scores in run.items()}
+
+
+def _evaluations(
+    options: argparse.Namespace, collection: Collection, queries: Sequence[str], candidates: Run, measures: Sequence[Measure]
+) -> Iterator[Evaluation]:
+    """The system's evaluation, or that of each of its seeds."""
+    if options.ranked:
+        yield evaluate_run(system_name(options.ranked[0]), join_runs(options.ranked), collection, queries, measures)
+        return
+    try:
+        for ranker in _rankers(options, collection):
+            yield evaluate(ranker, collection, queries, candidates, workers=options.workers, measures=measures)
+    except (SessionError, ScoreError, httpx.InvalidURL) as error:
+        raise ValueError(str(error)) from error
+
+
+def _rankers(options: argparse.Namespace, collection: Collection) -> Iterator[Ranker]:
+    if options.run:
+        for run in (run for path in options.run for run in seed_runs(path)):
+            yield run_ranker(run, collection, options.budget, selector=options.selector)
+    elif options.bundle:
+        bundle = load_bundle(options.bundle)
+        yield bundle_ranker(bundle, GraphModel.open(bundle, options.provider), collection, options.budget)
+    else:
+        deadline = {} if options.deadline_ms is None else {"deadline_ms": options.deadline_ms}
+        yield HttpRanker("http", collection, httpx.Client(base_url=options.url, timeout=600), deadline)
+
+
+def _write(evaluation: Evaluation, seeds: Sequence[Evaluation], collection: Collection, out: Path) -> None:
+    """The evaluation's files; those of each seed in a directory of its own."""
+    write_evaluation(evaluation, out)
+    for number, seed in enumerate(seeds, 1):
+        inner = out if len(seeds) == 1 else out / f"seed-{number}"
+        write_evaluation(seed, inner)
+        if seed.blocks:
+            lengths = {d: len(collection.document(d).text) for documents in seed.blocks.values() for d in documents}
+            draw_block_places(block_places(seed.blocks, lengths, collection.qrels)).savefig(inner / "blocks.png", dpi=120)

@@ -1,0 +1,58 @@
+"""keyblock-train."""
+
+import argparse
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from training.commands.command import make_parser, quiet_transformers, run
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Train a recipe, or say what that would do."""
+    parser = make_parser("keyblock-train", "Train a ranker; the same command goes on where a stopped run left off.")
+    parser.add_argument(
+        "recipe", type=Path, nargs="+", help="YAML; see training/recipes; of several each goes over those before it"
+    )
+    parser.add_argument(
+        "--collection",
+        type=Path,
+        action="append",
+        help="a directory, a YAML file or ir_datasets:NAME; may be repeated; the recipe's own when left out",
+    )
+    parser.add_argument("--dry-run", action="store_true", help="say what would be done, without training or downloading")
+    parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="change a key of the recipe")
+    parser.add_argument("--out", type=Path, help="the run directory")
+    parser.add_argument("--tensorboard", action="store_true", help="write RUN/tensorboard too")
+    parser.add_argument(
+        "--cache",
+        type=Path,
+        help="where prepared documents are kept for other runs; default KEYBLOCK_CACHE, else ~/.cache/keyblock",
+    )
+    return run(_train, parser, arguments)
+
+
+def _train(options: argparse.Namespace) -> None:
+    from training.collections.collection import Collection
+    from training.commands.dry_run import dry_run
+    from training.examples.prepared_cache import default_directory
+    from training.learning.best import train_best
+    from training.learning.train import train
+    from training.recipe import RecipeError, load_recipe
+
+    quiet_transformers()
+    recipe = load_recipe(options.recipe, options.set)
+    collections = [Collection(path) for path in options.collection or map(Path, recipe.collections)]
+    if not collections:
+        raise RecipeError(f"{options.recipe[0]}: names no collections of its own; give --collection")
+    if options.dry_run:
+        print(*dry_run(recipe, collections), sep="\n")
+        return
+    if not options.out:
+        raise ValueError("--out is needed: the run directory")
+    procedure = train_best if recipe.best else train
+    procedure(recipe, collections, options.out, options.tensorboard, options.cache or default_directory())
+
+
+if __name__ == "__main__":
+    sys.exit(main())
