@@ -7,8 +7,11 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from service.options import PROGRAM, flag, parse, variable
-from service.settings import Settings
+try:
+    from service.options import PROGRAM, flag, parse, variable
+    from service.settings import Settings
+except ImportError as error:
+    sys.exit(f"keyblock-serve: install what serves: pip install 'keyblock[serve,cpu]', or gpu in place of cpu ({error})")
 
 BAD_START = 2  # exit code
 

@@ -8,7 +8,6 @@
 """
 
 from keyblock.client.aio import AsyncClient
-from keyblock.client.calls import ClientOptions, RerankOptions
 from keyblock.client.errors import (
     AccessError,
     AnswerError,
@@ -20,6 +19,7 @@ from keyblock.client.errors import (
     UnavailableError,
     UnreachableError,
 )
+from keyblock.client.options import ClientOptions, RerankOptions
 from keyblock.client.results import Block, Ranking, Result, StoredDocument, StoreReport, WrongDocument
 from keyblock.client.sync import Client
 from keyblock.wire import Document, DocumentLine

@@ -11,9 +11,11 @@ import httpx
 from typing_extensions import Unpack
 
 from keyblock.client.bodies import Given
-from keyblock.client.calls import DEFAULT_URL, Answer, Calls, ClientOptions, Failure, Pause, RerankOptions, Send, Steps
+from keyblock.client.calls import Calls
 from keyblock.client.errors import KeyBlockError, TimeUpError
+from keyblock.client.options import DEFAULT_URL, ClientOptions, Configuration, RerankOptions
 from keyblock.client.results import Ranking, StoredDocument, StoreReport
+from keyblock.client.steps import Answer, Failure, Pause, Send, Steps
 from keyblock.client.transport import READY_PAUSE, Timeouts, failure, limits
 from keyblock.client.uploads import Batch, Line, Upload, check_several
 
@@ -24,8 +26,9 @@ class AsyncClient:
     """`Client` to await: the same methods, arguments and exceptions; of one event loop. Use it in an ``async with`` block."""
 
     def __init__(self, url: str = DEFAULT_URL, *, http: httpx.AsyncClient | None = None, **options: Unpack[ClientOptions]) -> None:
-        self._calls = Calls(url=url, **options)
-        self._http = http or httpx.AsyncClient(limits=limits(self._calls.max_connections))
+        self._options = Configuration(url=url, **options)
+        self._calls = Calls(self._options)
+        self._http = http or httpx.AsyncClient(limits=limits(self._options.max_connections))
         self._ours = http is None
 
     async def __aenter__(self) -> Self:
@@ -90,25 +93,25 @@ class AsyncClient:
         end = time.monotonic() + timeout
         while not await self.ready():
             if time.monotonic() > end:
-                raise TimeUpError(f"{self._calls.where}: not ready after {timeout:g} s")
+                raise TimeUpError(f"{self._options.where}: not ready after {timeout:g} s")
             await anyio.sleep(READY_PAUSE)
 
     async def _run(self, steps: Steps[T]) -> T:
-        """Do what a call says, until it returns."""
-        told: Any = None
+        """Take the steps of a call until it returns."""
+        outcome: Any = None
         while True:
             try:
-                step = steps.send(told)
+                step = steps.send(outcome)
             except StopIteration as end:
                 result: T = end.value
                 return result
             if isinstance(step, Send):
-                told = await self._send(step)
+                outcome = await self._send(step)
             elif isinstance(step, Pause):
                 await anyio.sleep(step.seconds)
-                told = None
+                outcome = None
             else:
-                told = await anyio.to_thread.run_sync(step.do)
+                outcome = await anyio.to_thread.run_sync(step.do)
 
     async def _send(self, step: Send) -> Answer | Failure:
         method, url, content, headers, budget = step

@@ -6,7 +6,6 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Literal
 
-import zstandard
 from pydantic import BaseModel
 
 from keyblock.wire import Document, DocumentLine
@@ -16,9 +15,16 @@ Given = str | Mapping[str, Any] | Document
 LEVEL = 1  # of both: a rerank waits for it
 _LONE = re.compile("[\ud800-\udfff]")
 
+
+def _zstd(content: bytes) -> bytes:
+    import zstandard  # 24 MB, for those who ask for it
+
+    return zstandard.ZstdCompressor(LEVEL).compress(content)
+
+
 COMPRESS: Mapping[str, Callable[[bytes], bytes]] = {
     "gzip": lambda content: gzip.compress(content, LEVEL, mtime=0),
-    "zstd": lambda content: zstandard.ZstdCompressor(LEVEL).compress(content),
+    "zstd": _zstd,
 }
 
 

@@ -36,28 +36,28 @@ class StatusError(KeyBlockError):
     """The service answered with an error.
 
     Attributes:
-        told: what it said.
+        answer: what the answer said.
     """
 
-    def __init__(self, told: "Told") -> None:
-        super().__init__(f"{told.message} (status {told.status}, request {told.request_id})")
-        self.told = told
-        self.request_id = told.request_id
+    def __init__(self, answer: "ErrorAnswer") -> None:
+        super().__init__(f"{answer.message} (status {answer.status}, request {answer.request_id})")
+        self.answer = answer
+        self.request_id = answer.request_id
 
     @property
     def status(self) -> int:
         """The HTTP status."""
-        return self.told.status
+        return self.answer.status
 
     @property
     def message(self) -> str:
         """The service's own words; they begin with the field's name where it is about one."""
-        return self.told.message
+        return self.answer.message
 
     @property
     def retry_after(self) -> float | None:
         """Seconds after which it said to try again."""
-        return self.told.retry_after
+        return self.answer.retry_after
 
 
 class InvalidRequestError(StatusError):
@@ -77,12 +77,12 @@ class UnavailableError(StatusError):
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class ErrorAnswer:
     """What an error's answer says.
 
     Attributes:
         kind: the service's word for programs, such as ``overloaded``.
-        details: what it has to say of single fields or lines.
+        details: what is wrong with single fields or lines.
     """
 
     status: int
@@ -101,16 +101,16 @@ class Told:
         return UnavailableError(self) if self.status == 429 or self.status >= 500 else InvalidRequestError(self)
 
 
-def read_told(status: int, content: bytes, request_id: str, retry_after: float | None) -> Told:
+def read_error(status: int, content: bytes, request_id: str, retry_after: float | None) -> ErrorAnswer:
     """Read an error's body; of one that is not the service's (a proxy's, say) the beginning is the message."""
     try:
         body = json.loads(content)
         message, error, detail = str(body["message"]), body.get("error"), body.get("detail")
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
-        return Told(status, _beginning(content) or "an error without a word", request_id, retry_after=retry_after)
+        return ErrorAnswer(status, _beginning(content) or "an error without a message", request_id, retry_after=retry_after)
     kind = str(error.get("type", "")) if isinstance(error, dict) else str(body.get("error_type", ""))
     details = tuple(one for one in detail if isinstance(one, dict)) if isinstance(detail, list) else ()
-    return Told(status, message, request_id, kind, retry_after, details)
+    return ErrorAnswer(status, message, request_id, kind, retry_after, details)
 
 
 def _beginning(content: bytes) -> str:

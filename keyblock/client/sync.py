@@ -9,9 +9,11 @@ import httpx
 from typing_extensions import Unpack
 
 from keyblock.client.bodies import Given
-from keyblock.client.calls import DEFAULT_URL, Answer, Calls, ClientOptions, Failure, Pause, RerankOptions, Send, Steps
+from keyblock.client.calls import Calls
 from keyblock.client.errors import KeyBlockError, TimeUpError
+from keyblock.client.options import DEFAULT_URL, ClientOptions, Configuration, RerankOptions
 from keyblock.client.results import Ranking, StoredDocument, StoreReport
+from keyblock.client.steps import Answer, Failure, Pause, Send, Steps
 from keyblock.client.transport import READY_PAUSE, Timeouts, failure, limits
 from keyblock.client.uploads import Batch, Line, Upload, check_several
 
@@ -28,8 +30,9 @@ class Client:
     """
 
     def __init__(self, url: str = DEFAULT_URL, *, http: httpx.Client | None = None, **options: Unpack[ClientOptions]) -> None:
-        self._calls = Calls(url=url, **options)
-        self._http = http or httpx.Client(limits=limits(self._calls.max_connections))
+        self._options = Configuration(url=url, **options)
+        self._calls = Calls(self._options)
+        self._http = http or httpx.Client(limits=limits(self._options.max_connections))
         self._ours = http is None
 
     def __enter__(self) -> Self:
@@ -104,25 +107,25 @@ class Client:
         end = time.monotonic() + timeout
         while not self.ready():
             if time.monotonic() > end:
-                raise TimeUpError(f"{self._calls.where}: not ready after {timeout:g} s")
+                raise TimeUpError(f"{self._options.where}: not ready after {timeout:g} s")
             time.sleep(READY_PAUSE)
 
     def _run(self, steps: Steps[T]) -> T:
-        """Do what a call says, until it returns."""
-        told: Any = None
+        """Take the steps of a call until it returns."""
+        outcome: Any = None
         while True:
             try:
-                step = steps.send(told)
+                step = steps.send(outcome)
             except StopIteration as end:
                 result: T = end.value
                 return result
             if isinstance(step, Send):
-                told = self._send(step)
+                outcome = self._send(step)
             elif isinstance(step, Pause):
                 time.sleep(step.seconds)
-                told = None
+                outcome = None
             else:
-                told = step.do()
+                outcome = step.do()
 
     def _send(self, step: Send) -> Answer | Failure:
         method, url, content, headers, budget = step

@@ -4,8 +4,8 @@ from typing import Any
 
 import httpx
 
-from keyblock.client.calls import Failure
 from keyblock.client.retries import LEAST, Budget
+from keyblock.client.steps import Failure
 
 CONNECT_SECONDS = 5.0  # a host that says nothing: another attempt may reach another replica
 MOST = 86_400.0  # seconds: sockets cannot count for ever

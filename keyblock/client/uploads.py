@@ -51,9 +51,9 @@ class Outcome:
 
 def nothing_stored(error: KeyBlockError) -> Outcome:
     """The outcome of a batch that was refused because every line of it is wrong. Raises any other error."""
-    if not isinstance(error, StatusError) or error.told.kind != wire.NOTHING_STORED:
+    if not isinstance(error, StatusError) or error.answer.kind != wire.NOTHING_STORED:
         raise error
-    wrong = [wire.WrongLine(line=int(one["loc"][-1]), message=str(one["msg"])) for one in error.told.details]
+    wrong = [wire.WrongLine(line=int(one["loc"][-1]), message=str(one["msg"])) for one in error.answer.details]
     return Outcome(0, 0, tuple(wrong))
 
 

@@ -99,7 +99,7 @@ class RemoteRanker:
                 at_fault = _document_at_fault(error)
                 if at_fault is None:
                     raise
-                name, problem = inputs[left.pop(at_fault)].name, error.told.details[0].get("msg")
+                name, problem = inputs[left.pop(at_fault)].name, error.answer.details[0].get("msg")
                 self._report.fail(f"{name}: refused by the service: {problem}")
                 continue
             for result in ranking:
@@ -121,7 +121,7 @@ class RemoteRanker:
 
 def _document_at_fault(error: InvalidRequestError) -> int | None:
     """The number of the document that a request was refused for."""
-    for detail in error.told.details[:1]:
+    for detail in error.answer.details[:1]:
         match detail.get("loc"):
             case [_, "documents", int(number), *_]:
                 return number

@@ -5,7 +5,11 @@ import sys
 from collections.abc import Sequence
 
 from keyblock import __version__
-from service.keys.keys import KeysError, Scope, make
+
+try:
+    from service.keys.keys import KeysError, Scope, make
+except ImportError as error:
+    sys.exit(f"keyblock-key: install the extra serve: pip install 'keyblock[serve]' ({error})")
 
 PROGRAM = "keyblock-key"
 ABOUT = """Makes an API key. The key itself goes to standard error, once: give it to its holder, it is kept nowhere. Its entry for

@@ -30,7 +30,7 @@ def test_a_key_may_do_what_its_scopes_say(guarded: Service) -> None:
         assert [result.index for result in client.rerank("river", ["a city", "a river"])] == [1, 0]
         with pytest.raises(AccessError, match=r"status 403") as caught:
             client.put_documents([{"id": 1, "text": "a"}])
-        assert caught.value.told.kind
+        assert caught.value.answer.kind
         ranker = RemoteRanker(client, Asked("river"), Report("keyblock"))
         assert len(ranker.rank([Input("a", "a river")])) == 1
 

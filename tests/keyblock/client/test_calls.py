@@ -24,7 +24,9 @@ from keyblock.client import (
     UnreachableError,
     uploads,
 )
-from keyblock.client.calls import LARGE, OWN, Calls, Send, Work
+from keyblock.client.calls import Calls
+from keyblock.client.options import OWN, Configuration
+from keyblock.client.steps import LARGE, Send, Work
 from keyblock.wire import Options
 from tests.keyblock.client.conftest import Connect
 from tests.keyblock.client.proxy import Fault, Proxy, broken, closed, cut, dripping, half, says, silent
@@ -84,7 +86,7 @@ def test_offsets_hold_for_any_text(client: Client, text: str) -> None:
 
 
 def test_only_work_on_large_documents_is_given_away() -> None:
-    calls = Calls(url="http://x", compression="gzip")
+    calls = Calls(Configuration(url="http://x", compression="gzip"))
     assert isinstance(next(calls.rerank(QUERY, TEXTS, {})), Send)
     steps = calls.rerank(QUERY, ["x" * LARGE], {})
     body = next(steps)
@@ -151,7 +153,7 @@ def test_no_name_is_no_id(client: Client) -> None:
 def test_refused_with_the_services_words(client: Client) -> None:
     with pytest.raises(InvalidRequestError, match=r"^query: is empty: say what") as caught:
         client.rerank(" ", TEXTS, fallback=True)
-    assert (caught.value.status, caught.value.told.kind, caught.value.retry_after) == (422, "invalid_request", None)
+    assert (caught.value.status, caught.value.answer.kind, caught.value.retry_after) == (422, "invalid_request", None)
     with pytest.raises(InvalidRequestError, match="the store has no document of these ids: 'nobody'"):
         client.rerank(QUERY, [{"id": "nobody"}], strict=True)
 
@@ -250,7 +252,7 @@ def test_a_fallback_is_the_order_given(connect: Connect, proxy: Proxy, faults: l
     [
         (says(401), AccessError, r"told so \(status 401"),
         (says(403, b"<h1>no</h1>"), AccessError, r"<h1>no</h1> \(status 403"),
-        (says(413, b""), InvalidRequestError, r"an error without a word \(status 413"),
+        (says(413, b""), InvalidRequestError, r"an error without a message \(status 413"),
         (says(200, b"<html>Welcome"), AnswerError, "not KeyBlock's answer .* it begins b'<html>Welcome'"),
         (says(200, b'[{"index": 0, "score": 1}]'), AnswerError, "not KeyBlock's answer"),
         (says(307, b"", location="https://elsewhere/"), AnswerError, "answers 307 and points to https://elsewhere/"),

@@ -1,4 +1,4 @@
-"""Errors: read whatever was answered, and told with the service's words."""
+"""Errors: read whatever was answered, and raised with the service's words."""
 
 import json
 from typing import Any
@@ -15,7 +15,7 @@ from keyblock.client.errors import (
     StatusError,
     TimeUpError,
     UnavailableError,
-    read_told,
+    read_error,
 )
 
 NAMES = st.sampled_from(["message", "error", "detail", "type", "error_type"]) | st.text()
@@ -25,18 +25,18 @@ JSON = st.recursive(LEAVES, lambda inner: st.lists(inner) | st.dictionaries(NAME
 
 @given(st.integers(400, 599), st.binary() | JSON.map(lambda value: json.dumps(value).encode()))
 def test_any_body_is_read(status: int, content: bytes) -> None:
-    error = read_told(status, content, "r1", None).error()
+    error = read_error(status, content, "r1", None).error()
     assert (error.status, error.request_id) == (status, "r1")
     assert str(error).endswith(f"(status {status}, request r1)")
-    assert error.told.details == tuple(one for one in error.told.details if isinstance(one, dict))
+    assert error.answer.details == tuple(one for one in error.answer.details if isinstance(one, dict))
 
 
 def test_the_services_body() -> None:
     place = {"loc": ["body", "query"]}
     body: dict[str, Any] = {"message": "query: is empty", "error": {"type": "invalid_request"}, "detail": [place]}
-    told = read_told(422, json.dumps(body).encode(), "r1", 3.0)
-    assert (told.message, told.kind, told.retry_after) == ("query: is empty", "invalid_request", 3.0)
-    assert told.details == (place,)
+    answer = read_error(422, json.dumps(body).encode(), "r1", 3.0)
+    assert (answer.message, answer.kind, answer.retry_after) == ("query: is empty", "invalid_request", 3.0)
+    assert answer.details == (place,)
 
 
 @pytest.mark.parametrize(
@@ -49,7 +49,7 @@ def test_the_services_body() -> None:
     ],
 )
 def test_kinds(status: int, kind: type[StatusError]) -> None:
-    assert type(read_told(status, b"", "", None).error()) is kind
+    assert type(read_error(status, b"", "", None).error()) is kind
 
 
 def test_time_that_is_up_is_a_timeout_of_pythons_own() -> None:

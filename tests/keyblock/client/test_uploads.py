@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from keyblock.client import uploads
-from keyblock.client.errors import KeyBlockError, Told
+from keyblock.client.errors import ErrorAnswer, KeyBlockError
 from keyblock.client.uploads import Batch, Outcome, Upload, nothing_stored
 
 
@@ -38,8 +38,8 @@ def test_a_report_of_all() -> None:
 
 def test_only_wrong_lines_are_an_outcome() -> None:
     wrong = {"loc": ["body", 2], "msg": "id: is missing"}
-    refused = Told(422, "", "", "nothing_stored", details=(wrong,)).error()
+    refused = ErrorAnswer(422, "", "", "nothing_stored", details=(wrong,)).error()
     assert nothing_stored(refused).wrong == ({"line": 2, "message": "id: is missing"},)
-    for error in (KeyBlockError("x"), Told(422, "there is no store", "", "invalid_request").error()):
+    for error in (KeyBlockError("x"), ErrorAnswer(422, "there is no store", "", "invalid_request").error()):
         with pytest.raises(KeyBlockError):
             nothing_stored(error)

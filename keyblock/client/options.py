@@ -1,0 +1,96 @@
+"""What a client can be set to, and what a ranking can be asked for."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from importlib.util import find_spec
+from typing import TypedDict
+from urllib.parse import urlsplit
+
+from keyblock.client.bodies import COMPRESS, Compression
+
+DEFAULT_URL = "http://127.0.0.1:8000"
+
+
+class ClientOptions(TypedDict, total=False):
+    """How a client behaves; each has a default.
+
+    Attributes:
+        api_key: sent as ``Authorization: Bearer``.
+        timeout: seconds that a call may take, its retries included (60).
+        margin: seconds that a call with `deadline_ms` may take beyond it, for the way there and back (1).
+        retries: how often a call is sent again after a lost connection, 429, 502 or 503, while its time lasts (3).
+        headers: sent with every request.
+        compression: of bodies: "gzip" or "zstd"; for slow networks (None).
+        compress_from: bytes from which on a body is compressed (32 KiB).
+        max_connections: that are open at once; they are kept and used again (100).
+    """
+
+    api_key: str | None
+    timeout: float
+    margin: float
+    retries: int
+    headers: Mapping[str, str]
+    compression: Compression | None
+    compress_from: int
+    max_connections: int
+
+
+class RerankOptions(TypedDict, total=False):
+    """What a ranking may be asked for: the options of POST /rerank by their names (docs/api.md), and two of the client's own.
+
+    Attributes:
+        return_blocks: whether results have blocks (True).
+        timeout: seconds for this call, in place of the client's.
+        fallback: give the order given, marked as such, when there is no answer in time, instead of an exception (False).
+    """
+
+    model: str | None
+    top_n: int | None
+    return_documents: bool | None
+    return_blocks: bool | None
+    raw_scores: bool | None
+    max_tokens_per_doc: float | None
+    deadline_ms: float | None
+    priority: int | None
+    strict: bool | None
+    timeout: float | None
+    fallback: bool
+
+
+OWN = {"timeout", "fallback"}  # options of a ranking that are not sent
+
+
+@dataclass(frozen=True, kw_only=True)
+class Configuration:
+    """The URL and the ClientOptions of one client, checked. Raises ValueError for a value that cannot be used."""
+
+    url: str
+    api_key: str | None = field(default=None, repr=False)
+    timeout: float = 60.0
+    margin: float = 1.0
+    retries: int = 3
+    headers: Mapping[str, str] | None = None
+    compression: Compression | None = None
+    compress_from: int = 32 * 2**10
+    max_connections: int = 100
+
+    def __post_init__(self) -> None:
+        parts = urlsplit(self.url)
+        if parts.scheme not in ("http", "https") or not parts.hostname or parts.query or parts.fragment:
+            raise ValueError(f"url must be like {DEFAULT_URL}, not {self.url!r}")
+        if self.compression is not None and self.compression not in COMPRESS:
+            raise ValueError(f"compression must be one of {', '.join(COMPRESS)}, or None, not {self.compression!r}")
+        if self.compression == "zstd" and find_spec("zstandard") is None:
+            raise ValueError("compression 'zstd' needs the package zstandard (pip install zstandard); 'gzip' needs none")
+        for name, least in {"timeout": 0.0, "margin": 0.0, "retries": 0, "max_connections": 1}.items():
+            if not getattr(self, name) >= least:  # nor NaN
+                raise ValueError(f"{name} must be at least {least}, not {getattr(self, name)}")
+        for name, value in {"api_key": self.api_key or "", **(self.headers or {})}.items():  # httpx would quote the value
+            if not (value.isascii() and value.replace("\t", " ").isprintable()):
+                raise ValueError(f"{name} has a character that no header can carry, such as the end of a line")
+
+    @property
+    def where(self) -> str:
+        """The URL for messages: without a password."""
+        parts = urlsplit(self.url)
+        return parts._replace(netloc=parts.netloc.rpartition("@")[2]).geturl()
