@@ -1,18 +1,14 @@
 """What decides how a document is prepared, as one short name: prepared documents that are kept carry it."""
 
 import hashlib
-import inspect
 import json
+from collections.abc import Iterator
 from importlib.metadata import version
 from pathlib import Path
 
-from keyblock import pipeline, prepared, segmenters
 from keyblock.pipeline import Pipeline
-from keyblock.text import analyzer, characters, hashing, known, lexicon, page, reader, reading, rows, tokenizer, words
 
-CODE = (  # what prepares a document
-    *(analyzer, characters, hashing, known, lexicon, page, pipeline, prepared, reader, reading, rows, segmenters, tokenizer, words),
-)
+CODE = ("text", "pipeline.py", "prepared.py", "segmenters.py")  # files and folders of this package: what prepares a document
 LIBRARIES = ("tokenizers", "PyStemmer")
 
 
@@ -32,6 +28,13 @@ def preparation_fingerprint(of: Pipeline, tokenizer_file: Path) -> str:
         "libraries": {name: version(name) for name in LIBRARIES},
     }
     digest = hashlib.sha256(json.dumps(description, sort_keys=True).encode())
-    for content in (tokenizer_file.read_bytes(), *(inspect.getsource(module).encode() for module in CODE)):
+    for content in (tokenizer_file.read_bytes(), *(path.read_bytes() for path in code_files())):
         digest.update(hashlib.sha256(content).digest())
     return digest.hexdigest()[:32]
+
+
+def code_files() -> Iterator[Path]:
+    """The Python files that prepare a document, in a fixed order."""
+    for name in CODE:
+        path = Path(__file__).with_name(name)
+        yield from [path] if path.is_file() else sorted(path.glob("*.py"))
