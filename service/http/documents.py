@@ -1,7 +1,7 @@
 """/documents: storing documents in a stream of JSON lines, and one document by its id."""
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -15,7 +15,7 @@ from starlette.types import Message
 from keyblock.prepared import PreparedDocument
 from keyblock.wire import NOTHING_STORED, Deletion, StoredAnswer, StoredText, WrongLine
 from service.errors import RequestError, ending, some, unexpected
-from service.http.endpoint import GONE
+from service.http.endpoint import GONE, unless_gone
 from service.http.info import ranker_of
 from service.http.lines import Given, LineReader, Report
 from service.http.parsing import check_encoding, declared_bytes, discard
@@ -163,27 +163,31 @@ class Upload:
         return self._answer()
 
     async def _store(self, library: Library, reader: LineReader, place: Place) -> None:
-        async for piece in self._pieces():
-            batches = reader.feed(piece)
+        while not self.read:
+            work = self._take(library, reader, place, await self._gathered())
+            await (unless_gone(self._request, work) if self.read else work)
+
+    async def _take(self, library: Library, reader: LineReader, place: Place, part: bytes) -> None:
+        """Read and store a part of the body, in steps of bounded length; what is in hand is counted after each."""
+        for start in range(0, len(part), PIECE):
+            batches = reader.feed(part[start : start + PIECE])
             while (batch := await self._ranker.beside(partial(next, batches, None), large=True)) is not None:
-                await self._keep(library, batch)
-            place.holds(max(reader.held, HELD))
-        if batch := await self._ranker.beside(reader.end, large=True):
+                place.holds(max(reader.held, HELD))
+                if batch:
+                    await self._keep(library, batch)
+        if self.read and (batch := await self._ranker.beside(reader.end, large=True)):
             await self._keep(library, batch)
 
-    async def _pieces(self) -> AsyncIterator[bytes]:
-        """The body in pieces of about PIECE bytes, whatever the client's are. Raises ClientDisconnect."""
+    async def _gathered(self) -> bytes:
+        """The next PIECE bytes of the body or more, whatever the client's pieces are. Raises ClientDisconnect."""
         gathered = bytearray()
-        while not self.read:
+        while not self.read and len(gathered) < PIECE:
             message = await self._next()
             if message["type"] == "http.disconnect":
                 raise ClientDisconnect
             gathered += message.get("body", b"")
             self.read = not message.get("more_body", False)
-            if self.read or len(gathered) >= PIECE:
-                for start in range(0, len(gathered), PIECE):
-                    yield bytes(gathered[start : start + PIECE])
-                gathered.clear()
+        return bytes(gathered)
 
     async def _next(self) -> Message:
         """What arrives next. Raises RequestError 408 when nothing does."""

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Coroutine
-from typing import Any
+from typing import Any, TypeVar
 
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
@@ -16,7 +16,7 @@ from service.http.costs import cost_headers
 from service.http.dialects import NATIVE, TEI, Dialect, spoken
 from service.http.parsing import PIECEWISE_FROM, asked_first, check_head, declared_bytes, discard, encoding_of, parse, read_body
 from service.http.responses import error_response
-from service.http.unpacking import unpack
+from service.http.unpacking import unpack, unpack_small
 from service.keys.namespaces import namespace_of
 from service.ranking.admission import Place
 from service.ranking.model import Model
@@ -27,7 +27,10 @@ from service.telemetry.stages import Stages
 from service.telemetry.tracing import UNTRACED, Trace
 
 GONE = 499  # nobody reads it
-PACKED_LARGE = 16 * 2**10  # bytes of a compressed body: it may unpack to anything
+PACKED_LARGE = 256 * 2**10  # bytes of a compressed body that hardly unpacks to less than PIECEWISE_FROM
+
+
+T = TypeVar("T")
 
 
 class Exchange:
@@ -83,10 +86,9 @@ class Exchange:
             raise RequestError(408, f"the body was not there after {settings.body_seconds} s: send it faster, or less") from None
 
     async def _answer(self, body: bytearray, place: Place) -> Response:
-        encoding = encoding_of(self._request)
-        large = len(body) >= (PIECEWISE_FROM if encoding == "identity" else PACKED_LARGE)
-        unpacked = await self._ranker.beside(lambda: unpack(body, encoding, self._ranker.settings.max_body_bytes), large=large)
+        unpacked = await self._unpacked(body)
         place.holds(len(unpacked))
+        large = len(unpacked) >= PIECEWISE_FROM
         call = await self._ranker.beside(lambda: self._read(unpacked), large=large)
         model = self._ranker.models.chosen(call, strict=self._ranker.settings.strict_models)
         self._stages.metrics = model.metrics
@@ -96,6 +98,17 @@ class Exchange:
         self._stages.end("respond")
         model.answered(call, self._stages.total, degraded=self._degraded)
         return response
+
+    async def _unpacked(self, body: bytearray) -> bytearray:
+        """The body as JSON; only one that unpacks to little is unpacked where small requests are read. Raises RequestError."""
+        encoding = encoding_of(self._request)
+        if encoding == "identity":
+            return body
+        if len(body) < PACKED_LARGE:
+            small = await self._ranker.beside(lambda: unpack_small(body, encoding, PIECEWISE_FROM), large=False)
+            if small is not None:
+                return small
+        return await self._ranker.beside(lambda: unpack(body, encoding, self._ranker.settings.max_body_bytes), large=True)
 
     def _read(self, body: bytearray) -> Call:
         settings = self._ranker.settings
@@ -135,7 +148,7 @@ class Exchange:
         return unexpected(error)
 
 
-async def unless_gone(request: Request, work: Coroutine[Any, Any, Response]) -> Response:
+async def unless_gone(request: Request, work: Coroutine[Any, Any, T]) -> T:
     """The outcome of `work`, which is cancelled when the client goes. Raises ClientDisconnect then."""
     tasks = asyncio.create_task(work), asyncio.create_task(disconnected(request))
     try:

@@ -7,13 +7,16 @@ from typing import Any, NamedTuple
 from keyblock.wire import LONGEST_ID, MOST_EXPIRES_IN, DocumentLine
 from service.errors import RequestError
 from service.http.dialects.reading import read_text
-from service.http.parsing import decode, json_type
+from service.http.parsing import json_type, parse_line
 from service.http.unpacking import Unpacking
 from service.settings import Limits
 
 BATCH_DOCUMENTS = 512
 BATCH_CHARS = 2_000_000
 MOST_VAIN = 100_000  # lines without a document, beyond which a stream is something else, or compressed to keep us busy
+MOST_VAIN_BYTES = 256 << 20  # and bytes that such lines may have together, those not counted that are too long to be read
+STEP = 1 << 20  # unpacked bytes after which a reader pauses, so that others have their turn
+MOST_UNPACKED = 250  # bytes that a byte may unpack to on average, beyond `max_body_bytes`; text seldom reaches a tenth of it
 MOST_ERRORS = 20  # that an answer names
 _LONGEST_NAME = 40  # characters of a client's own names that a message repeats
 _BOM = b"\xef\xbb\xbf"
@@ -79,7 +82,8 @@ class LineReader:
         self._report = report
         self._part = bytearray()  # of a line whose end has not come
         self._skipping = False  # in a line that is too long
-        self._line = self._blank = 0
+        self._line = self._vain = self._vain_bytes = 0
+        self._received = self._unpacked = 0
         self._batch: list[Given] = []
         self._chars = 0
 
@@ -89,11 +93,17 @@ class LineReader:
         return len(self._part) + self._chars
 
     def feed(self, piece: bytes) -> Iterator[list[Given]]:
-        """The next bytes of the body; batches that are full.
+        """The next bytes of the body; batches that are full, and an empty one after each STEP bytes.
 
-        Raises RequestError: 400 where they are not of the encoding, 422 where there is no end of lines that are no documents.
+        Raises RequestError: 400 where they are not of the encoding, 413 where they unpack to far more than text does, 422 where
+        there is no end of lines that are no documents.
         """
+        self._received += len(piece)
+        step = 0
         for unpacked in self._unpacking.feed(piece):
+            self._unpacked += len(unpacked)
+            if self._unpacked > self._limits.max_body_bytes + MOST_UNPACKED * self._received:
+                raise RequestError(413, f"the body unpacks to more than {MOST_UNPACKED} times its size: send it uncompressed")
             start = 0
             while (end := unpacked.find(b"\n", start)) >= 0:
                 self._add(unpacked[start:end])
@@ -102,6 +112,9 @@ class LineReader:
                 if len(self._batch) >= BATCH_DOCUMENTS or self._chars >= BATCH_CHARS:
                     yield self._full()
             self._add(unpacked[start:])
+            if (step := step + len(unpacked)) >= STEP:
+                step = 0
+                yield []
 
     def end(self) -> list[Given]:
         """The body has ended: the last batch, which may be empty. Raises RequestError 400 where it ends too early."""
@@ -126,21 +139,27 @@ class LineReader:
         line, self._part = self._part, bytearray()
         if self._line == 1 and line.startswith(_BOM):
             del line[: len(_BOM)]
+        failed = self._report.failed
         if self._skipping:
             self._skipping = False
             self._report.add(self._line, None, f"is longer than the limit of {self._limits.max_body_bytes} bytes")
         elif line.strip():
             self._read(line)
-        else:
-            self._blank += 1
-        if self._blank + self._report.failed > MOST_VAIN:
-            vain = f"more than {MOST_VAIN} lines up to line {self._line} are wrong or blank"
-            raise RequestError(422, f"{vain}: are these JSON lines?")
+        if not line.strip() or self._report.failed > failed:
+            self._count_vain(len(line))
+
+    def _count_vain(self, n_bytes: int) -> None:
+        """A line without a document. Raises RequestError 422 where there have been too many."""
+        self._vain += 1
+        self._vain_bytes += n_bytes
+        if self._vain > MOST_VAIN or self._vain_bytes > MOST_VAIN_BYTES:
+            what = f"{MOST_VAIN} lines" if self._vain > MOST_VAIN else f"{MOST_VAIN_BYTES} bytes of lines"
+            raise RequestError(422, f"more than {what} up to line {self._line} are wrong or blank: are these JSON lines?")
 
     def _read(self, line: bytearray) -> None:
         value: Any = None
         try:
-            value = decode(memoryview(line), 0)
+            value = parse_line(line, self._limits)
             given = read_line(value, self._line, self._limits)
         except RequestError as error:
             identity = value.get("id") if isinstance(value, dict) else None

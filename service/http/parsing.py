@@ -10,7 +10,7 @@ from starlette.requests import ClientDisconnect, Request
 
 from service.errors import RequestError
 from service.http import unpacking
-from service.http.piecewise import Pieces
+from service.http.piecewise import STEPS, STEPS_A_DOCUMENT, Pieces
 from service.settings import Limits
 
 DOCUMENTS = ("documents", "texts")
@@ -125,11 +125,19 @@ def parse(body: bytearray, limits: Limits) -> dict[str, Any]:
     if body.startswith(_BOM):
         del body[: len(_BOM)]
     if len(body) >= PIECEWISE_FROM:
-        return Pieces(body, decode, DOCUMENTS, limits.max_documents, limits.max_document_chars).load()
+        steps = max(STEPS, STEPS_A_DOCUMENT * limits.max_documents)
+        return Pieces(body, decode, limits.max_document_chars, steps).request(DOCUMENTS, limits.max_documents)
     payload = decode(memoryview(body), 0)
     if not isinstance(payload, dict):
         raise RequestError(422, f"the body must be a JSON object with 'query' and 'documents', not {json_type(payload)}")
     return payload
+
+
+def parse_line(line: bytearray, limits: Limits) -> Any:
+    """The JSON value in one line of a stream of documents; a large one must be an object. Raises RequestError as `parse` does."""
+    if len(line) < PIECEWISE_FROM:
+        return decode(memoryview(line), 0)
+    return Pieces(line, decode, limits.max_document_chars).line()
 
 
 def decode(piece: memoryview, start: int) -> Any:

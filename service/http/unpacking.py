@@ -12,7 +12,7 @@ PIECE = 1 << 20  # bytes unpacked at once
 MOST_MEMBERS = 16  # of a gzip file; nobody sends more than one, and each costs a copy of what follows it
 ZSTD_HEADER = 18  # bytes that a frame's header has at most
 FED = 256  # bytes of a stream unpacked at once: 256 KB of gzip, or 8 MB of zstd, at the very most
-LARGEST_WINDOW = 1 << 27  # bytes that zstd may ask to be kept, as its command line allows
+LARGEST_WINDOW = 8 << 20  # bytes of a zstd frame's window, which are kept: RFC 9659 allows no more over HTTP
 
 
 def unpack(body: bytearray, encoding: str, limit: int) -> bytearray:
@@ -30,7 +30,20 @@ def unpack(body: bytearray, encoding: str, limit: int) -> bytearray:
     try:
         return body if unpacker is None else unpacker(body, limit)
     except (zlib.error, zstandard.ZstdError) as error:
-        raise RequestError(400, f"the body is not {encoding}, which its content-encoding says: {str(error)[:100]}") from None
+        raise _not_of(encoding, error) from None
+
+
+def unpack_small(body: bytearray, encoding: str, at_most: int) -> bytearray | None:
+    """What a body says, or None where it unpacks to more than so many bytes: that is found out in as short a time.
+
+    Raises RequestError 400 when it is not what the encoding says.
+    """
+    try:
+        return unpack(body, encoding, at_most)
+    except RequestError as error:
+        if error.status == 413:
+            return None
+        raise
 
 
 def known(encoding: str) -> bool:
@@ -55,12 +68,12 @@ class Unpacking:
             for start in range(0, len(piece), FED):
                 yield from self._unpacked(piece[start : start + FED])
         except (zlib.error, zstandard.ZstdError) as error:
-            raise self._wrong(str(error)[:100]) from None
+            raise _not_of(self._encoding, error) from None
 
     def end(self) -> None:
         """Nothing follows. Raises RequestError 400 when it ends too early."""
         if self._member is not None:
-            raise self._wrong("it ends too early")
+            raise _not_of(self._encoding, "it ends too early")
 
     def _unpacked(self, rest: bytes) -> Iterator[bytes]:
         while rest:
@@ -74,8 +87,12 @@ class Unpacking:
             if self._member.eof:
                 self._member = None
 
-    def _wrong(self, why: str) -> RequestError:
-        return RequestError(400, f"the body is not {self._encoding}, which its content-encoding says: {why}")
+
+def _not_of(encoding: str, why: object) -> RequestError:
+    if encoding == "zstd" and "too much memory" in str(why):
+        window = f"its window has more than {LARGEST_WINDOW >> 20} MiB, which HTTP does not allow (RFC 9659)"
+        return RequestError(400, f"the zstd frame cannot be unpacked: {window}; compress at level 19 or less, and without --long")
+    return RequestError(400, f"the body is not {encoding}, which its content-encoding says: {str(why)[:100]}")
 
 
 def _gzip_member() -> Any:

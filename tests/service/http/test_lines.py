@@ -1,9 +1,11 @@
 import gzip
 import json
+import tracemalloc
 from itertools import pairwise
 from typing import Any
 
 import pytest
+import zstandard
 from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import TypeAdapter, ValidationError
@@ -95,3 +97,37 @@ def test_what_is_something_else_is_not_read_to_its_end(line: bytes, monkeypatch:
     with pytest.raises(RequestError, match="more than 50 lines up to line 51 are wrong or blank: are these JSON lines"):
         read((line + b"\n") * 100, [])
     assert read((line + b"\n") * 50, [])[0] == []
+
+
+def test_a_line_that_unpacks_to_lists_is_refused_undecoded() -> None:
+    """Decoded, its million lists would take 64 MB; the next line is read."""
+    limits, report = Limits(), Report()
+    reader = LineReader("zstd", limits, report)
+    body = zstandard.compress(b'{"id": "a", "text": [' + b"[]," * 1_000_000 + b'[]]}\n{"id": "b", "text": "river"}\n')
+    tracemalloc.start()
+    batches = [batch for start in range(0, len(body), 1 << 16) for batch in reader.feed(body[start : start + (1 << 16)])]
+    assert tracemalloc.get_traced_memory()[1] < 30_000_000
+    tracemalloc.stop()
+    assert [document.id for batch in [*batches, reader.end()] for document in batch] == ["b"]
+    assert [wrong.message for wrong in report.wrong] == ["text: there are too many members, lists and strings up to here"]
+
+
+def test_a_reader_pauses_while_it_unpacks() -> None:
+    reader = LineReader("zstd", Limits(), Report())
+    assert len(list(reader.feed(zstandard.compress(b" " * (20 << 20))))) >= 2
+
+
+@pytest.mark.parametrize("line", [b'{"id": "a", "text": "b"}\n', b" \n"])
+def test_what_a_body_unpacks_to_is_bounded_whatever_it_says(line: bytes) -> None:
+    reader = LineReader("zstd", LIMITS, Report())
+    body = zstandard.compress(line * (10_000_000 // len(line)))
+    with pytest.raises(RequestError, match="unpacks to more than 250 times its size") as told:
+        for _ in reader.feed(body):
+            pass
+    assert told.value.status == 413
+
+
+def test_long_lines_in_vain_are_bounded_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lines, "MOST_VAIN_BYTES", 1000)
+    with pytest.raises(RequestError, match="more than 1000 bytes of lines up to line 6 are wrong"):
+        read((b"[" * 200 + b"\n") * 10, [])

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from service.errors import RequestError
-from service.http import piecewise
+from service.http import scanning
 from service.http.parsing import DOCUMENTS, decode
 from service.http.piecewise import Pieces
 
@@ -32,7 +32,7 @@ LAYOUTS: list[dict[str, Any]] = [
 
 
 def load(body: bytes, *, array: int = 100, string: int = 1000) -> dict[str, Any]:
-    return Pieces(bytearray(body), decode, DOCUMENTS, array, string).load()
+    return Pieces(bytearray(body), decode, string).request(DOCUMENTS, array)
 
 
 @given(OBJECTS, st.sampled_from(LAYOUTS), st.sampled_from([b"", b" \n"]))
@@ -45,9 +45,9 @@ def test_equals_orjson(value: dict[str, Any], layout: dict[str, Any], around: by
 def test_objects_split_at_every_depth_equal_orjson(value: dict[str, Any], window: int) -> None:
     body = json.dumps({"documents": [value, {"text": "a", "inner": value}]}).encode()
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(piecewise, "_WINDOW", window)
+        patch.setattr(scanning, "WINDOW", window)
         if any(isinstance(scalar, float | int) for scalar in _scalars(value)):
-            patch.setattr(piecewise, "_WINDOW", 40)  # a number is read within one window
+            patch.setattr(scanning, "WINDOW", 40)  # a number is read within one window
         assert load(body) == orjson.loads(body)
 
 
@@ -118,7 +118,7 @@ def test_no_step_decodes_more_than_one_document() -> None:
     documents = [f"document {n} " * 50 for n in range(50)]
     titled = {"title": "T", "text": "x" * (3 << 20)}
     body = bytearray(orjson.dumps({"query": "q", "documents": [*documents, titled]}))
-    loaded = Pieces(body, counting, DOCUMENTS, 100, 1 << 30).load()
+    loaded = Pieces(body, counting, 1 << 30).request(DOCUMENTS, 100)
     assert loaded["documents"] == [*documents, titled]
     assert len(steps) == 3 + 50 + 4  # names and query; documents; the last one's names and values
     assert max(steps) == len(titled["text"]) + 2
@@ -149,7 +149,7 @@ def test_what_holds_no_documents_is_not_limited(given: Any) -> None:
     """A long query is cut with a warning, and an unknown field is named in one: neither is refused."""
     value = {"query": given, "other": [given] * 9, "documents": [{"text": "a", "other": given}]}
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(piecewise, "_WINDOW", 2000)
+        patch.setattr(scanning, "WINDOW", 2000)
         assert load(orjson.dumps(value), array=3, string=99) == value
         with pytest.raises(RequestError, match=r"documents\[0\].text: has at least"):
             load(orjson.dumps({"documents": [{"text": "x" * 9999}]}), string=99)
@@ -187,5 +187,31 @@ def test_what_nobody_reads_is_not_walked(body: bytes, said: str) -> None:
 def test_a_string_ends_at_the_quote_that_is_not_escaped(parts: list[bytes], window: int) -> None:
     body = b'{"documents": ["' + b"".join(parts) + b'", "b"]}'
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(piecewise, "_WINDOW", window)
+        patch.setattr(scanning, "WINDOW", window)
         assert load(body) == orjson.loads(body)
+
+
+def line(body: bytes, *, string: int = 1000) -> dict[str, Any]:
+    return Pieces(bytearray(body), decode, string).line()
+
+
+@given(OBJECTS, st.sampled_from(LAYOUTS))
+def test_a_line_equals_orjson(value: dict[str, Any], layout: dict[str, Any]) -> None:
+    body = json.dumps({"id": "a", **value}, **layout).encode()
+    assert line(body) == orjson.loads(body)
+
+
+HOSTILE_LINES = {
+    "lists as a text": (b'{"id": "a", "text": [' + b"[]," * MIB + b"[]]}", "text: there are too many"),
+    "a number of many digits": (b'{"id": ' + b"7" * 2 * MIB + b"}", "not JSON"),
+    "a text that is too long": (b'{"text": "' + b"y" * 5 * MIB + b'"}', "text: has at least"),
+    "an id of megabytes": (b'{"id": "' + b"y" * 2 * MIB + b'"}', "id: holds 2.0 MiB"),
+    "many members": (b"{" + b'"x":1,' * MIB + b'"y":1}', "there are too many"),
+    "a list": (b"[" + b"[]," * MIB + b"1]", "the line must be a JSON object"),
+}
+
+
+@pytest.mark.parametrize(("body", "said"), HOSTILE_LINES.values(), ids=HOSTILE_LINES)
+def test_a_hostile_line_is_not_walked(body: bytes, said: str) -> None:
+    with pytest.raises(RequestError, match=said):
+        line(body, string=MIB)

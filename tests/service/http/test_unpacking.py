@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from service.errors import RequestError
-from service.http.unpacking import MOST_MEMBERS, Unpacking, known, unpack
+from service.http.unpacking import LARGEST_WINDOW, MOST_MEMBERS, Unpacking, known, unpack, unpack_small
 
 LIMIT = 1000
 ENCODINGS = ["gzip", "x-gzip", "zstd"]
@@ -57,8 +57,40 @@ def test_a_gzip_that_ends_too_early_or_has_countless_members() -> None:
     assert zlib.decompress(packed(b"", "gzip"), wbits=31) == b""
 
 
+@pytest.mark.parametrize("encoding", ENCODINGS)
+def test_what_unpacks_to_little_is_told_from_what_does_not(encoding: str) -> None:
+    assert unpack_small(packed(b"x" * LIMIT, encoding), encoding, LIMIT) == b"x" * LIMIT
+    assert unpack_small(packed(b"x" * (LIMIT + 1), encoding), encoding, LIMIT) is None
+    assert unpack_small(packed(b"x" * 50_000_000, encoding), encoding, LIMIT) is None
+    with pytest.raises(RequestError, match="the body is not"):
+        unpack_small(bytearray(b"plain"), encoding, LIMIT)
+
+
+@pytest.mark.parametrize("size", [LARGEST_WINDOW, 2 * LARGEST_WINDOW])
+def test_a_frame_may_have_the_window_that_http_allows(size: int) -> None:
+    parameters = zstandard.ZstdCompressionParameters.from_level(3, window_log=size.bit_length() - 1)
+    compressor = zstandard.ZstdCompressor(compression_params=parameters)
+    with_size = compressor.compress(b"x" * size)
+    compressing = compressor.compressobj()
+    without = compressing.compress(b"x" * 100) + compressing.flush()
+    if size <= LARGEST_WINDOW:
+        assert len(unpack(bytearray(with_size), "zstd", size)) == size
+        assert in_pieces(without, "zstd", 10) == b"x" * 100
+        return
+    for unpacking in (
+        lambda: unpack(bytearray(with_size), "zstd", size),
+        lambda: in_pieces(with_size, "zstd", 100),
+        lambda: unpack(bytearray(without), "zstd", size),
+        lambda: in_pieces(without, "zstd", 100),
+    ):
+        with pytest.raises(RequestError, match="its window has more than 8 MiB, which HTTP does not allow") as told:
+            unpacking()
+        assert told.value.status == 400
+
+
 def test_others_are_not_known() -> None:
     assert not known("br")
+    assert not known("gzip, gzip, zstd")  # layers multiply what a body unpacks to
     assert not known("")
 
 

@@ -1,0 +1,130 @@
+"""Where JSON values end, found in short steps, so that none holds the interpreter lock for long.
+
+Values are not decoded here, and what is inside them need not be JSON: whoever decodes them finds out.
+"""
+
+import re
+
+from service.errors import Path, RequestError
+
+WINDOW = 1 << 20  # bytes a regular expression may run over in one step
+OPEN_LIST, CLOSE_LIST, OPEN, CLOSE = b"[]{}"
+_QUOTE, _BACKSLASH, _COMMA, _COLON = b'"\\,:'
+_SPACE = frozenset(b" \t\n\r")
+_STRUCTURE = re.compile(rb'["{}\[\]]')
+_SCALAR = re.compile(rb"[^\s,\]}]+")
+_SPACES = re.compile(rb"[ \t\n\r]*")
+_TEXT = re.compile(rb'(?:[^"\\]++|\\.)*+', re.DOTALL)
+_DEEPEST = 200
+
+
+class Scanner:
+    """Finds the ends of values in one text.
+
+    Args:
+        body: the text.
+        steps: members, brackets and strings there may be; each is a step in Python.
+
+    Every method raises RequestError: 400 where the text is not JSON, 422 where there are more steps.
+    """
+
+    def __init__(self, body: bytearray, steps: int) -> None:
+        self._body = body
+        self._steps = steps
+
+    def first(self, at: int) -> int:
+        """The byte at a place."""
+        if at >= len(self._body):
+            raise not_json("it ends too early", at)
+        return self._body[at]
+
+    def is_string(self, at: int) -> bool:
+        """Whether a string starts here."""
+        return self.first(at) == _QUOTE
+
+    def skip(self, at: int) -> int:
+        """The next place that is no space."""
+        body, end = self._body, len(self._body)
+        while at < end and body[at] in _SPACE:
+            at = found.end() if (found := _SPACES.match(body, at, at + WINDOW)) else at + 1
+        return at
+
+    def step(self, path: Path) -> None:
+        """Count one step; `path` says where, for the message."""
+        self._steps -= 1
+        if self._steps < 0:
+            raise RequestError(422, "there are too many members, lists and strings up to here", path)
+
+    def more(self, at: int, close: int, *, first: bool) -> bool:
+        """Whether another member or element follows; `at` is on its first byte, or on the comma before it."""
+        mark = self.first(at)
+        if mark == close:
+            return False
+        if not first and mark != _COMMA:
+            raise not_json(f"expected ',' or '{chr(close)}'", at)
+        return True
+
+    def name_end(self, at: int) -> int:
+        """Where the member's name that starts here ends."""
+        if not self.is_string(at):
+            raise not_json("expected a member's name in quotes", at)
+        return self._string_end(at)
+
+    def value_after(self, name_end: int) -> int:
+        """Where a member's value starts."""
+        if self.first(colon := self.skip(name_end)) != _COLON:
+            raise not_json("expected ':'", colon)
+        return self.skip(colon + 1)
+
+    def end(self, at: int, path: Path) -> int:
+        """Where the value that starts here ends."""
+        first = self.first(at)
+        if first == _QUOTE:
+            return self._string_end(at)
+        if first in (OPEN, OPEN_LIST):
+            return self._nested_end(at, path)
+        scalar = _SCALAR.match(self._body, at, at + WINDOW)
+        if scalar is None:
+            raise not_json("expected a value", at)
+        return scalar.end()
+
+    def _string_end(self, at: int) -> int:
+        body, start = self._body, at
+        quote = body.find(b'"', at + 1)
+        if quote >= 0 and body[quote - 1] != _BACKSLASH:
+            return quote + 1
+        at = start + 1 if quote >= 0 else len(body)
+        while at < len(body):
+            if found := _TEXT.match(body, at, at + WINDOW):
+                at = found.end()
+            if body[at : at + 1] == b'"':
+                return at + 1
+            at += 2 * (body[at : at + 1] == b"\\")  # an escape that the window cut
+        raise not_json("a string is not closed", start)
+
+    def _nested_end(self, at: int, path: Path) -> int:
+        start, depth = at, 0
+        while (at := self._structure(at)) >= 0:
+            self.step(path)
+            mark = self._body[at]
+            if mark == _QUOTE:
+                at = self._string_end(at)
+                continue
+            depth += 1 if mark in (OPEN, OPEN_LIST) else -1
+            at += 1
+            if not depth:
+                return at
+            if depth > _DEEPEST:
+                raise not_json(f"nested more than {_DEEPEST} deep", at)
+        raise not_json("a list or object is not closed", start)
+
+    def _structure(self, at: int) -> int:
+        for start in range(at, len(self._body), WINDOW):
+            if found := _STRUCTURE.search(self._body, start, start + WINDOW):
+                return found.start()
+        return -1
+
+
+def not_json(problem: str, at: int) -> RequestError:
+    """The error for a text that is not JSON at a place."""
+    return RequestError(400, f"the body is not JSON: {problem} (byte {at})")
