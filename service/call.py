@@ -1,45 +1,53 @@
 """The one internal request that every dialect is read into."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from keyblock.prepared import PreparedDocument
-from service.store.base import DEFAULT_NAMESPACE
-from service.store.codec import StoredDocument
 
+DEFAULT_NAMESPACE = "default"
 ASSUMED_CHARS = 1000  # of a stored document before it is looked up: enough for any budget's tokens
 
 
 @dataclass(slots=True)
 class ById:
-    """The documents of a call that were sent as an id alone, by their numbers; filled by the store on the way.
+    """The documents of a call that were sent as an id alone, and what the store has under these ids.
+
+    An id that is asked for several times is looked up, decoded and prepared once: all else is kept by id.
 
     Attributes:
-        ids: of all of them.
+        ids: of all of them, by their numbers.
         namespace: that the ids are of.
-        chars: of those that were looked up.
-        known: those that the store has.
-        found: prepared, until they meet the query.
-        stale: those that another pipeline has prepared; their texts are entered, and they are prepared again.
+        chars: of each document that was looked up.
+        found: documents as the store has them prepared.
+        stale: ids of those that another pipeline has prepared; their texts are entered, and they are prepared again.
         renewed: these, prepared.
-        unknown: those that the store does not have.
+        unknown: numbers of the documents that the store does not have.
     """
 
     ids: dict[int, str] = field(default_factory=dict)
     namespace: str = DEFAULT_NAMESPACE
-    chars: dict[int, int] = field(default_factory=dict)
-    known: set[int] = field(default_factory=set)
-    found: dict[int, PreparedDocument] = field(default_factory=dict)
-    stale: dict[int, StoredDocument] = field(default_factory=dict)
-    renewed: dict[int, PreparedDocument] = field(default_factory=dict)
+    chars: dict[str, int] = field(default_factory=dict)
+    found: dict[str, PreparedDocument] = field(default_factory=dict)
+    stale: set[str] = field(default_factory=set)
+    renewed: dict[str, PreparedDocument] = field(default_factory=dict)
     unknown: set[int] = field(default_factory=set)
 
     def absent(self, number: int) -> bool:
         """Whether a document was sent as an id alone and the store has not given it: it is unknown, or time was up."""
-        return number in self.ids and number not in self.known
+        identity = self.ids.get(number)
+        return identity is not None and identity not in self.found and identity not in self.stale
 
-    def without_text(self, number: int) -> bool:
-        """Whether a document has no text to prepare: it is prepared already, or the store does not have it."""
-        return number in self.ids and number not in self.stale
+    def to_prepare(self, numbers: Sequence[int]) -> list[int]:
+        """Those of the numbers whose texts are to be prepared: of each stale id one, and none once it is prepared."""
+        first = {self.ids[number]: number for number in reversed(numbers) if number in self.ids}
+        left = self.stale - self.renewed.keys()
+        return [n for n in numbers if n not in self.ids or (self.ids[n] in left and first[self.ids[n]] == n)]
+
+    def prepared(self, number: int) -> PreparedDocument | None:
+        """A document as the store has it, or as it was prepared again; None where neither is so."""
+        identity = self.ids.get(number, "")
+        return self.renewed.get(identity) or self.found.get(identity)
 
 
 @dataclass(frozen=True, slots=True)

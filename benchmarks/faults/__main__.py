@@ -10,7 +10,7 @@ from pathlib import Path
 import httpx
 
 import benchmarks.faults
-from benchmarks.faults import connections, model, processes, stores
+from benchmarks.faults import bodies, connections, model, processes, stores
 from benchmarks.faults.drill import NotHeldError, SkipError
 from benchmarks.performance.report import put
 from benchmarks.performance.service import ServiceError
@@ -34,6 +34,9 @@ FAULTS: tuple[Callable[[Path], str], ...] = (
     processes.clock_jumps,
     connections.idle_connections,
     connections.slow_clients,
+    bodies.stored_many_times,
+    bodies.line_of_lists,
+    bodies.words_of_100_letters,
 )
 
 

@@ -25,7 +25,7 @@ from service.ranking.admission import Place
 from service.ranking.ranker import Ranker
 from service.store.base import Item
 from service.store.codec import StoredDocument, encode, pack_text
-from service.store.library import OFF, Library
+from service.store.library import OFF, Found, Library
 from service.telemetry.account import account_of
 from service.telemetry.tracing import tracing_of
 
@@ -58,10 +58,11 @@ async def get_document(request: Request) -> Response:
     async def find() -> Response:
         identity = request.path_params["id"]
         ranker = ranker_of(request)
-        stored = await _library(ranker).find(namespace_of(request), identity)
-        if stored is None:
-            raise RequestError(404, f"no document is stored under the id {identity[:40]!r}")
-        return await ranker.beside(partial(_shown, stored), large=True)
+        with ranker.admission.enter(0) as place:
+            found = await _library(ranker).find(namespace_of(request), identity, place.takes)
+            if found is None:
+                raise RequestError(404, f"no document is stored under the id {identity[:40]!r}")
+            return await ranker.beside(partial(_shown, found), large=True)
 
     return await _answered(request, find)
 
@@ -78,11 +79,11 @@ async def delete_document(request: Request) -> Response:
     return await _answered(request, delete)
 
 
-def _shown(stored: StoredDocument) -> Response:
-    prepared = stored.prepared
+def _shown(found: Found) -> Response:
+    stored, prepared = found.stored, found.stored.prepared
     answer: StoredText = {
         "id": stored.id,
-        "text": stored.text,
+        "text": found.text or "",
         "blocks": prepared.n_blocks,
         "tokens": len(prepared.token_ids),
     }

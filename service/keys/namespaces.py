@@ -2,7 +2,7 @@
 
 from starlette.requests import Request
 
-from service.store.base import DEFAULT_NAMESPACE
+from service.call import DEFAULT_NAMESPACE
 from service.telemetry.account import account_of
 
 

@@ -69,6 +69,11 @@ class Admission:
         load.requests += 1
         return place
 
+    @property
+    def most_bytes(self) -> int:
+        """Bytes that all in flight may hold."""
+        return self._limits.max_bytes_in_flight
+
     def check_bytes(self, more: int, held: int) -> None:
         """Raise RequestError 429 when there is no room for so many bytes more of a request that holds so many."""
         others, most = self.load.bytes - held, self._limits.max_bytes_in_flight
@@ -132,6 +137,16 @@ class Place:
             self._admission.check_bytes(more, self._held.bytes)
             self._admission.load.bytes += more
             self._held.bytes = n_bytes
+
+    def takes(self, more: int) -> None:
+        """It is going to take so many bytes beside what it holds.
+
+        Raises RequestError: 429 when there is no room for them now, 422 when there never will be.
+        """
+        needed, most = self._held.bytes + more, self._admission.most_bytes
+        if needed > most:
+            raise RequestError(422, f"its documents take {needed} bytes once read, and the limit is {most}: ask for fewer")
+        self.holds(needed)
 
     def reads(self, n_documents: int, seconds: float, *, hurried: bool, by_text: bool = True, pace: float = 1.0) -> None:
         """It asks for so many documents, which are going to take the model about so many seconds.

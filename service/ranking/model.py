@@ -22,6 +22,7 @@ from service.ranking.outcome import Outcome, ranked, unknown_ids
 from service.ranking.plan import Plan, Work, checked_budget, make_plan
 from service.ranking.preparation import Preparer, sizes
 from service.ranking.slicing import Threads
+from service.ranking.stored import look_up, renew
 from service.settings import Settings
 from service.store.library import OFF, Library
 from service.telemetry.metrics import Metrics
@@ -95,11 +96,12 @@ class Model:
         plan = Plan(budget) if hurry is None else make_plan(budget, packing, stages.began, hurry, work)
         query = await self._query(call)
         if library is not None:
-            await library.look_up(call.documents, self.fingerprint, texts=call.return_documents, until=plan.prepared_by)
+            until = plan.prepared_by
+            stale = await look_up(library, call.documents, self.fingerprint, place, texts=call.return_documents, until=until)
             _check_strict(call)
         candidates, unasked = await self._candidates(query, call, plan, stages, place)
         if library is not None:
-            library.renew(call.documents, self.fingerprint)
+            renew(library, call.documents, stale, self.fingerprint)
         order = np.argsort(-preranking(candidates, self._fusion), kind="stable").tolist() if plan.scored_by else None
         turn = Turn(plan.scored_by, order, call.priority)
         place.queued()

@@ -131,11 +131,11 @@ class Preparer:
     def _prepared(self, documents: Documents, numbers: range) -> list[PreparedDocument]:
         """Each document of the slice from the store, from the cache, or prepared and cached; an unknown one is empty."""
         by_id = documents.by_id
-        fresh = [number for number in numbers if not by_id.without_text(number)]
+        fresh = by_id.to_prepare(numbers)
         texts, titles = ([all_of[number] for number in fresh] for all_of in (documents.texts, documents.titles))
         made = dict(zip(fresh, self._from_texts(texts, titles), strict=True))
-        by_id.renewed.update((number, made[number]) for number in fresh if number in by_id.stale)
-        return [made[number] if number in made else by_id.found.pop(number, self._empty) for number in numbers]
+        by_id.renewed.update((by_id.ids[number], one) for number, one in made.items() if number in by_id.ids)
+        return [made.get(number) or by_id.prepared(number) or self._empty for number in numbers]
 
     def _from_texts(self, texts: list[str], titles: list[str]) -> list[PreparedDocument]:
         if not self._cache.capacity:
@@ -157,6 +157,6 @@ class Preparer:
 def sizes(documents: Documents) -> list[int]:
     """Characters of each document; of one in the store, as far as they are known."""
     chars = [len(text) + len(title) for text, title in zip(documents.texts, documents.titles, strict=True)]
-    for number in documents.by_id.ids:
-        chars[number] = documents.by_id.chars.get(number, ASSUMED_CHARS)
+    for number, identity in documents.by_id.ids.items():
+        chars[number] = documents.by_id.chars.get(identity, ASSUMED_CHARS)
     return chars

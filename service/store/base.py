@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 from typing import Any, NamedTuple, Protocol
 
-DEFAULT_NAMESPACE = "default"
 HEAD = 33  # bytes at the start of what is stored that tell one writing of it from every other
 
 
@@ -64,6 +63,9 @@ class DocumentStore(Protocol):
 
     kind: str
     largest: int
+
+    def sizes(self, namespace: str, ids: Sequence[str]) -> list[int]:
+        """Bytes of each content, in the order asked for; 0 for what is not there."""
 
     def get_many(self, namespace: str, ids: Sequence[str]) -> list[bytes | None]:
         """The contents, in the order asked for; None for what is not there, or not any more."""

@@ -10,6 +10,7 @@ import os
 import struct
 import zlib
 from dataclasses import dataclass
+from itertools import accumulate, pairwise
 
 import numpy as np
 import zstandard
@@ -23,6 +24,7 @@ _START = struct.Struct("<BI")  # version, checksum
 _REST = struct.Struct("<4s16sQ")  # revision, fingerprint, expiry
 _LENGTHS = struct.Struct("<10I")
 _UNSIGNED = {width: np.dtype(f"<u{width}") for width in (1, 2, 4)}
+_ZSTD_HEAD = 18  # bytes that a frame's header has at most
 _LEVEL = 1  # of zstd: more costs more than it saves
 
 
@@ -51,8 +53,11 @@ class StoredDocument:
 
     @property
     def text(self) -> str:
-        """The text as it was sent."""
-        return zstandard.decompress(self.packed_text).decode("utf-8", "surrogatepass")
+        """The text as it was sent. Raises DamagedError."""
+        try:
+            return zstandard.decompress(self.packed_text).decode("utf-8", "surrogatepass")
+        except (zstandard.ZstdError, UnicodeDecodeError) as error:
+            raise DamagedError(f"a stored document is damaged: its text cannot be unpacked ({error})") from None
 
 
 def pack_text(text: str) -> bytes:
@@ -71,29 +76,83 @@ def encode(document: StoredDocument) -> bytes:
     return _START.pack(VERSION, zlib.crc32(body)) + body
 
 
+def fingerprint_of(content: bytes) -> bytes:
+    """The fingerprint in the head of what `encode` made."""
+    return content[_START.size + 4 : _START.size + 20]
+
+
+def decoded_bytes(content: bytes, *, text: bool) -> int:
+    """Bytes that the document takes once it is decoded, as its head says; 0 for what `decode` refuses.
+
+    Args:
+        content: from a store.
+        text: whether its text is unpacked too.
+    """
+    try:
+        id_part, title, packed, *arrays, terms = _parts(content)
+        unpacked = max(zstandard.frame_content_size(bytes(packed[:_ZSTD_HEAD])), 0) if text else 0
+        widened = sum(4 * (len(part) - 1) // part[0] for part in arrays)
+    except (DamagedError, IndexError, ZeroDivisionError, zstandard.ZstdError):
+        return 0
+    return len(id_part) + len(title) + len(packed) + unpacked + widened + len(terms)
+
+
 def decode(content: bytes) -> StoredDocument:
-    """What `encode` was given. Raises DamagedError."""
-    if len(content) < HEAD + _LENGTHS.size:
-        raise DamagedError(f"a stored document is damaged: it has {len(content)} bytes")
-    version, checksum = _START.unpack_from(content)
-    if version != VERSION:
-        raise DamagedError(f"a stored document is of format {version}, and this version reads {VERSION}")
+    """What `encode` was given. Raises DamagedError for anything else, also where its checksum is right."""
+    parts = _parts(content)
+    _, checksum = _START.unpack_from(content)
     if zlib.crc32(memoryview(content)[_START.size :]) != checksum:
         raise DamagedError("a stored document is damaged: its checksum is another")
     _, fingerprint, expires = _REST.unpack_from(content, _START.size)
-    parts, at = [], HEAD + _LENGTHS.size
-    for length in _LENGTHS.unpack_from(content, HEAD):
-        parts.append(content[at : at + length])
-        at += length
-    identity, title = (part.decode("utf-8", "surrogatepass") for part in parts[:2])
-    prepared = _prepared(parts[3:])
-    return StoredDocument(identity, title, parts[2], prepared, fingerprint, expires, content[:HEAD])
+    try:
+        identity, title = (str(part, "utf-8", "surrogatepass") for part in parts[:2])
+        prepared = _prepared(parts[3:])
+    except (ValueError, LookupError) as error:
+        raise DamagedError(f"a stored document was not written by KeyBlock ({error})") from None
+    return StoredDocument(identity, title, bytes(parts[2]), prepared, fingerprint, expires, content[:HEAD])
 
 
-def _prepared(parts: list[bytes]) -> PreparedDocument:
+def _parts(content: bytes) -> list[memoryview]:
+    """The parts of a document; nothing is copied. Raises DamagedError where they are not as long as the head says."""
+    if len(content) < HEAD + _LENGTHS.size:
+        raise DamagedError(f"a stored document is damaged: it has {len(content)} bytes")
+    if content[0] != VERSION:
+        raise DamagedError(f"a stored document is of format {content[0]}, and this version reads {VERSION}")
+    lengths = _LENGTHS.unpack_from(content, HEAD)
+    ends = list(accumulate(lengths, initial=HEAD + _LENGTHS.size))
+    if ends[-1] != len(content):
+        raise DamagedError(f"a stored document is damaged: it has {len(content)} bytes, and its head says {ends[-1]}")
+    view = memoryview(content)
+    return [view[start:end] for start, end in pairwise(ends)]
+
+
+def _prepared(parts: list[memoryview]) -> PreparedDocument:
+    """The arrays. Raises ValueError or LookupError where they are not what a preparation makes."""
     token_ids, bounds, starts, ends, term_bounds, title_ids = map(_widened, parts[:-1])
     terms = np.frombuffer(parts[-1], "<i8")
-    return PreparedDocument(token_ids, bounds.reshape(-1, 2), starts, ends, terms, term_bounds, title_ids)
+    prepared = PreparedDocument(token_ids, bounds.reshape(-1, 2), starts, ends, terms, term_bounds, title_ids)
+    _check(prepared)
+    return prepared
+
+
+def _check(prepared: PreparedDocument) -> None:
+    """Raises ValueError where the arrays do not belong together."""
+    n, bounds, term_bounds = prepared.n_blocks, prepared.bounds, prepared.term_bounds
+    held = {
+        "blocks and their places differ in number": len(prepared.starts) == len(prepared.ends) == n == len(term_bounds) - 1,
+        "a block lies outside the tokens": not n or (bounds.min() >= 0 and bounds.max() <= len(prepared.token_ids)),
+        "a block ends before it starts": bool((bounds[:, 0] <= bounds[:, 1]).all()),
+        "an id of a token is negative": prepared.token_ids.min(initial=0) >= 0 and prepared.title_ids.min(initial=0) >= 0,
+        "terms are not the blocks'": len(term_bounds) > 0
+        and term_bounds[0] == 0
+        and term_bounds[-1] == len(prepared.terms)
+        and bool((np.diff(term_bounds) >= 0).all()),
+    }
+    if wrong := [what for what, holds in held.items() if not holds]:
+        raise ValueError(wrong[0])
+    places = np.stack([prepared.starts, prepared.ends])
+    if n and (places.min() < 0 or (places[0] > places[1]).any()):
+        raise ValueError("a block has no place in the text")
 
 
 def _narrowed(array: NDArray[np.int32]) -> bytes:
@@ -102,5 +161,5 @@ def _narrowed(array: NDArray[np.int32]) -> bytes:
     return bytes([width]) + array.astype(_UNSIGNED[width]).tobytes()
 
 
-def _widened(part: bytes) -> NDArray[np.int32]:
+def _widened(part: memoryview) -> NDArray[np.int32]:
     return np.frombuffer(part, _UNSIGNED[part[0]], offset=1).astype(np.int32)

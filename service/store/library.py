@@ -13,20 +13,25 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, NamedTuple, TypeVar
 
-from service.call import Documents
+from keyblock.prepared import PreparedDocument
 from service.errors import RequestError
 from service.store.base import DocumentStore, Item, Renewal, Size, StoreError, StoreFullError, StoreUnavailableError
-from service.store.codec import DamagedError, StoredDocument, decode, encode
+from service.store.codec import DamagedError, StoredDocument, decode, decoded_bytes, encode, fingerprint_of
 from service.telemetry.metrics import Metrics
 
 log = logging.getLogger(__name__)
 READERS = 4
-AT_ONCE = 32  # documents that are looked up in one step
+AT_ONCE = 64  # documents that are looked up in one step
+AT_ONCE_BYTES = 4 << 20  # bytes of them, as they are stored
 AWAY_SECONDS = 2  # after which to ask again for what an unavailable store has
 MOST_RENEWALS = 16  # steps of rewriting that may wait; what is left out is rewritten when it is next used
 OFF = "documents by id are off: start the service with KEYBLOCK_STORE=DIRECTORY, or with redis://HOST:PORT for several replicas"
 
 T = TypeVar("T")
+
+
+def _unbounded(_n_bytes: int) -> None:
+    """There is room for anything."""
 
 
 class Found(NamedTuple):
@@ -76,33 +81,44 @@ class Library:
         seconds = self._ttl_seconds if seconds is None else seconds
         return int((time.time() + seconds) * 1000) if seconds else 0
 
-    async def look_up(self, documents: Documents, fingerprint: bytes, *, texts: bool, until: float | None) -> None:
-        """Enter what the store has of the documents that were sent as an id alone, as far as there is time.
+    async def look_up(
+        self,
+        namespace: str,
+        ids: Sequence[str],
+        fingerprint: bytes,
+        *,
+        texts: bool,
+        until: float | None = None,
+        room: Callable[[int], None] = _unbounded,
+    ) -> dict[str, Found | None]:
+        """What the store has of distinct ids, as far as there is time; None for an unknown one.
 
         Args:
-            documents: their `by_id` is filled.
+            namespace: that the ids are of.
+            ids: of the documents.
             fingerprint: of the preparation that is wanted.
-            texts: whether texts and titles are wanted too.
+            texts: whether texts are wanted too.
             until: when time is up, as `time.perf_counter` counts.
+            room: is told how many bytes more are going to be in memory, before they are; it may raise.
 
-        Raises RequestError 503 when the store does not answer.
+        Raises RequestError 503 when the store does not answer, and what `room` raises.
         """
-        by_id = documents.by_id
-        numbers = list(by_id.ids)
+        found: dict[str, Found | None] = {}
         with suppress(TimeoutError):
             async with asyncio.timeout(None if until is None else until - time.perf_counter()):
-                for start in range(0, len(numbers), AT_ONCE):
-                    part = numbers[start : start + AT_ONCE]
-                    ids = [by_id.ids[number] for number in part]
-                    read = partial(self._read, by_id.namespace, ids, fingerprint, texts=texts)
-                    found = await self._in(self._readers, read)
-                    for number, one in zip(part, found, strict=True):
-                        _enter(documents, number, one)
+                sizes = await self._in(self._readers, partial(self._store.sizes, namespace, ids))
+                for part in _batches(sizes):
+                    batch = [ids[number] for number in part]
+                    room(sum(sizes[number] for number in part))
+                    contents = await self._in(self._readers, partial(self._store.get_many, namespace, batch))
+                    room(sum(self._decoded_bytes(content, fingerprint, texts=texts) for content in contents))
+                    read = partial(self._decoded, namespace, batch, contents, fingerprint, texts=texts)
+                    found |= zip(batch, await self._in(self._readers, read), strict=True)
+        return found
 
-    async def find(self, namespace: str, identity: str) -> StoredDocument | None:
-        """The document; None for an unknown id. Raises RequestError 503."""
-        (found,) = await self._in(self._readers, lambda: self._read(namespace, [identity], self.fingerprint, texts=False))
-        return None if found is None else found.stored
+    async def find(self, namespace: str, identity: str, room: Callable[[int], None]) -> Found | None:
+        """The document with its text; None for an unknown id. Raises as `look_up` does."""
+        return (await self.look_up(namespace, [identity], self.fingerprint, texts=True, room=room))[identity]
 
     async def put(self, namespace: str, items: Sequence[Item]) -> None:
         """Store them all, or none. Raises RequestError 507 or 503."""
@@ -113,19 +129,22 @@ class Library:
         """Forget a document; whether it was there. Raises RequestError 507 (a full disk) or 503."""
         return await self._in(self._writer, lambda: self._store.delete(namespace, identity))
 
-    def renew(self, documents: Documents, fingerprint: bytes) -> None:
+    def renew(self, namespace: str, renewed: Sequence[tuple[StoredDocument, PreparedDocument]], fingerprint: bytes) -> None:
         """Write back what was prepared again, in the background; none of it matters to the request.
 
         Only of the preparation that is kept: two models that prepare differently would rewrite it in turns.
+
+        Args:
+            namespace: of the documents.
+            renewed: documents as they were found, each with its new preparation.
+            fingerprint: of the new preparations.
         """
         if fingerprint != self.fingerprint:
             return
-        by_id = documents.by_id
-        renewed = [(by_id.stale[number], prepared) for number, prepared in list(by_id.renewed.items())]
         if not renewed or len(self._renewing) >= MOST_RENEWALS:
             return
         new = [(old.head, replace(old, prepared=prepared, fingerprint=fingerprint)) for old, prepared in renewed]
-        work = self._writer.submit(self._renew, by_id.namespace, new)
+        work = self._writer.submit(self._renew, namespace, new)
         self._renewing.add(work)
         work.add_done_callback(self._renewing.discard)
 
@@ -177,22 +196,35 @@ class Library:
             log.warning("%s", error)
             raise RequestError(503, "the store of documents does not answer: try again", retry_after=AWAY_SECONDS) from None
 
-    def _read(self, namespace: str, ids: Sequence[str], fingerprint: bytes, *, texts: bool) -> list[Found | None]:
-        return [self._decoded(content, fingerprint, texts=texts) for content in self._store.get_many(namespace, ids)]
+    def _decoded_bytes(self, content: bytes | None, fingerprint: bytes, *, texts: bool) -> int:
+        """Bytes that a document is going to take; see `_decoded`."""
+        if content is None:
+            return 0
+        return decoded_bytes(content, text=texts or fingerprint_of(content) != fingerprint)
 
-    def _decoded(self, content: bytes | None, fingerprint: bytes, *, texts: bool) -> Found | None:
-        outcome = "miss"
+    def _decoded(
+        self, namespace: str, ids: Sequence[str], contents: Sequence[bytes | None], fingerprint: bytes, *, texts: bool
+    ) -> list[Found | None]:
+        """Documents with those texts that are needed; None for what is not there, and for what is not what was stored."""
+        return [
+            self._opened(namespace, identity, content, fingerprint, texts=texts)
+            for identity, content in zip(ids, contents, strict=True)
+        ]
+
+    def _opened(self, namespace: str, identity: str, content: bytes | None, fingerprint: bytes, *, texts: bool) -> Found | None:
+        if content is None:
+            self._metrics.add("store_lookups", outcome="miss")
+            return None
         found = None
-        if content is not None:
-            try:
-                stored = decode(content)
-            except DamagedError as error:
-                outcome = "damaged"
-                log.error("%s", error)
-            else:
-                stale = stored.fingerprint != fingerprint
-                outcome = "stale" if stale else "hit"
-                found = Found(stored, stored.text if texts or stale else None, stale)
+        try:
+            stored = decode(content)
+            if stored.id != identity:
+                raise DamagedError("a stored document lies under the id of another")
+            stale = stored.fingerprint != fingerprint
+            found = Found(stored, stored.text if texts or stale else None, stale)
+        except DamagedError as error:
+            log.error("%s; it is treated as if it were not there (namespace %s)", error, namespace)
+        outcome = "damaged" if found is None else "stale" if found.stale else "hit"
         self._metrics.add("store_lookups", outcome=outcome)
         return found
 
@@ -206,17 +238,13 @@ class Library:
             log.warning("documents that were prepared again are not written back: %s", error)
 
 
-def _enter(documents: Documents, number: int, found: Found | None) -> None:
-    by_id = documents.by_id
-    if found is None:
-        by_id.unknown.add(number)
-        by_id.chars[number] = 0
-        return
-    by_id.known.add(number)
-    if found.text is not None:
-        documents.texts[number], documents.titles[number] = found.text, found.stored.title
-    if found.stale:
-        by_id.stale[number] = found.stored
-    else:
-        by_id.found[number] = found.stored.prepared
-    by_id.chars[number] = int(found.stored.prepared.ends.max(initial=0))
+def _batches(sizes: Sequence[int]) -> Iterator[range]:
+    """Consecutive ranges of documents of at most AT_ONCE and, beyond the first of each, AT_ONCE_BYTES."""
+    start = taken = 0
+    for number, size in enumerate(sizes):
+        if number > start and (number - start == AT_ONCE or taken + size > AT_ONCE_BYTES):
+            yield range(start, number)
+            start, taken = number, 0
+        taken += size
+    if start < len(sizes):
+        yield range(start, len(sizes))

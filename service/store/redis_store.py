@@ -56,10 +56,19 @@ class RedisStore(DocumentStore):
         self._renew = self._redis.register_script(_RENEW)
         self._check()
 
+    def sizes(self, namespace: str, ids: Sequence[str]) -> list[int]:
+        """See DocumentStore."""
+        with self._clear(), self._redis.pipeline(transaction=False) as pipe:
+            for identity in ids:
+                pipe.strlen(_key(namespace, identity))
+            return [int(size) for size in pipe.execute()]
+
     def get_many(self, namespace: str, ids: Sequence[str]) -> list[bytes | None]:
         """See DocumentStore."""
         with self._clear():
             found: list[Any] = self._redis.mget([_key(namespace, identity) for identity in ids]) if ids else []
+            if len(found) != len(ids) or not all(isinstance(content, bytes | None) for content in found):
+                raise ValueError(f"{len(found)} values where {len(ids)} were asked for")
         return found
 
     def put_many(self, namespace: str, items: Sequence[Item]) -> None:
@@ -121,6 +130,8 @@ class RedisStore(DocumentStore):
             raise StoreUnavailableError(f"the store does not answer: {_line(error)}") from None
         except RedisError as error:
             raise StoreUnavailableError(f"the store refuses: {_line(error)}") from None
+        except (ValueError, TypeError, LookupError, AttributeError) as error:
+            raise StoreUnavailableError(f"the store's answer is none that Redis gives: {_line(error)}") from None
 
 
 def _key(namespace: str, identity: str) -> bytes:

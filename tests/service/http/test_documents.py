@@ -17,12 +17,13 @@ from starlette.testclient import TestClient
 
 from keyblock.wire import StoredAnswer
 from service.app import create_app
+from service.call import DEFAULT_NAMESPACE
 from service.engine.instance import Graphs
 from service.http import lines
 from service.http.documents import PIECE
 from service.ranking.ranker import Ranker
 from service.settings import Settings
-from service.store.base import DEFAULT_NAMESPACE, Item
+from service.store.base import Item
 from service.store.opening import open_store
 from service.telemetry.metrics import TABLE
 from tests.service.faults import Connection, until, wait_for
@@ -276,10 +277,15 @@ def test_another_pipeline_prepares_again_from_the_text_and_writes_back(
         assert (second.sample("store_lookups", outcome="stale"), second.sample("store_lookups", outcome="hit")) == (20, 20)
 
 
+def flipped(content: bytes) -> bytes:
+    """With another last byte."""
+    return content[:-1] + bytes([content[-1] ^ 1])
+
+
 def test_what_is_damaged_is_unknown_and_can_be_stored_again(embedded: Service, caplog: pytest.LogCaptureFixture) -> None:
     embedded.put(DOCUMENTS[:2])
     store: Any = embedded.ranker.library and embedded.ranker.library._store
-    store.put_many(DEFAULT_NAMESPACE, [Item("d1", store.get_many(DEFAULT_NAMESPACE, ["d1"])[0][:-1])])
+    store.put_many(DEFAULT_NAMESPACE, [Item("d1", flipped(store.get_many(DEFAULT_NAMESPACE, ["d1"])[0]))])
     assert embedded.rank(ids("d0", "d1"))["meta"]["warnings"] == ["unknown ids, ranked last: 'd1'"]
     assert embedded.sample("store_lookups", outcome="damaged") == 1
     assert "its checksum is another" in caplog.text

@@ -1,8 +1,8 @@
 from starlette.requests import Request
 
+from service.call import DEFAULT_NAMESPACE
 from service.keys.keys import read_keys
 from service.keys.namespaces import namespace_of
-from service.store.base import DEFAULT_NAMESPACE
 from service.telemetry.account import account_of
 from tests.service.keyed import ALL
 

@@ -3,17 +3,17 @@
 import asyncio
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import pytest
 
 from keyblock.pipeline import Pipeline
-from service.call import Documents
+from service.call import DEFAULT_NAMESPACE
 from service.errors import RequestError
 from service.store.base import Item, Renewal, StoreFullError, StoreUnavailableError
 from service.store.codec import StoredDocument, decode, encode, pack_text
-from service.store.library import AT_ONCE, Library
+from service.store.library import AT_ONCE, AT_ONCE_BYTES, Found, Library, _batches
 from service.store.lmdb_store import LmdbStore
 from service.telemetry.metrics import TABLE, Metrics
 from tests.service.faults import PATIENCE, wait_for
@@ -67,45 +67,85 @@ def item(pipeline: Pipeline, identity: str, fingerprint: bytes = NEW) -> Item:
     return Item(identity, encode(StoredDocument(identity, "T", pack_text(text), pipeline.prepare_document(text, "T"), fingerprint)))
 
 
-def asked(*ids: str) -> Documents:
-    documents = Documents([""] * len(ids), [""] * len(ids), list(ids))
-    documents.by_id.ids.update(enumerate(ids))
-    return documents
+def look_up(
+    library: Library, ids: list[str], *, until: float | None = None, texts: bool = False, room: Callable[[int], None] = int
+) -> dict[str, Found | None]:
+    return asyncio.run(library.look_up(DEFAULT_NAMESPACE, ids, NEW, texts=texts, until=until, room=room))
 
 
-def look_up(library: Library, documents: Documents, until: float | None = None, *, texts: bool = False) -> None:
-    asyncio.run(library.look_up(documents, NEW, texts=texts, until=until))
-
-
-def test_what_is_found_is_entered(library: Library, pipeline: Pipeline) -> None:
+def test_what_is_there_is_found_with_the_texts_that_are_needed(library: Library, pipeline: Pipeline) -> None:
     asyncio.run(library.put("default", [item(pipeline, "a"), item(pipeline, "b", OLD)]))
-    documents = asked("a", "x", "b", "a")
-    look_up(library, documents)
-    by_id = documents.by_id
-    assert (set(by_id.found), set(by_id.stale), by_id.unknown, by_id.known) == ({0, 3}, {2}, {1}, {0, 2, 3})
-    assert (documents.texts, documents.titles) == (["", "", "the river b", ""], ["", "", "T", ""])
-    assert by_id.chars == {0: 11, 1: 0, 2: 11, 3: 11}
-    look_up(library, with_texts := asked("a"), texts=True)
-    assert (with_texts.texts, with_texts.titles) == (["the river a"], ["T"])
+    found = look_up(library, ["a", "x", "b"])
+    assert {name: one and (one.stored.title, one.text, one.stale) for name, one in found.items()} == {
+        "a": ("T", None, False),
+        "x": None,
+        "b": ("T", "the river b", True),
+    }
+    assert [one and one.text for one in look_up(library, ["a"], texts=True).values()] == ["the river a"]
+
+
+def test_room_is_asked_for_before_documents_are_read_and_decoded(library: Library, store: Slow, pipeline: Pipeline) -> None:
+    """A short text in a few bytes is counted as what it unpacks to, before it is unpacked."""
+    text = "x" * 1_000_000  # a word of one token
+    content = encode(StoredDocument("a", "", pack_text(text), pipeline.prepare_document(text), NEW))
+    assert len(content) < 1000
+    asyncio.run(library.put("default", [Item("a", content)]))
+    asked: list[int] = []
+    look_up(library, ["a"], room=asked.append)
+    assert asked[0] == len(content)
+    assert len(content) / 2 < asked[1] < 4 * len(content)
+    asked.clear()
+    look_up(library, ["a"], room=asked.append, texts=True)
+    assert asked[1] == pytest.approx(1_000_000, rel=0.01)
+
+    def refuse(n_bytes: int) -> None:
+        raise RequestError(429, f"no room for {n_bytes}")
+
+    store.gate.clear()  # nothing is fetched
+    with pytest.raises(RequestError, match=f"no room for {len(content)}"):
+        look_up(library, ["a"], room=refuse)
+
+
+def test_batches_are_bounded_in_documents_and_bytes() -> None:
+    assert list(_batches([])) == []
+    assert [len(batch) for batch in _batches([1] * (2 * AT_ONCE + 1))] == [AT_ONCE, AT_ONCE, 1]
+    half = AT_ONCE_BYTES // 2
+    assert list(_batches([half, half, 1, 9 * half, 1])) == [range(2), range(2, 3), range(3, 4), range(4, 5)]
+
+
+@pytest.mark.parametrize("content", [b"", b"garbage" * 40, b"\x01" + bytes(200)])
+def test_what_keyblock_did_not_write_is_as_if_it_were_not_there(
+    library: Library, metrics: Metrics, caplog: pytest.LogCaptureFixture, content: bytes
+) -> None:
+    asyncio.run(library.put("default", [Item("a", content)]))
+    assert look_up(library, ["a"], texts=True) == {"a": None}
+    (line,) = caplog.messages
+    assert "a stored document is" in line
+    assert "treated as if it were not there" in line
+    assert metrics.registry.get_sample_value(TABLE["store_lookups"].name, {"outcome": "damaged"}) == 1
+
+
+def test_a_document_under_the_id_of_another_is_not_taken_for_it(library: Library, store: Slow, pipeline: Pipeline) -> None:
+    store.put_many("default", [Item("b", item(pipeline, "a").content)])
+    assert look_up(library, ["b"]) == {"b": None}
 
 
 def test_what_is_not_looked_up_in_time_is_neither_known_nor_unknown(library: Library, store: Slow, pipeline: Pipeline) -> None:
     asyncio.run(library.put("default", [item(pipeline, "a")]))
-    documents = asked(*["a"] * (AT_ONCE + 1))
     store.gate.clear()
 
-    async def work() -> None:
-        await library.look_up(documents, NEW, texts=False, until=time.perf_counter() + 0.05)
+    async def work() -> dict[str, Found | None]:
+        found = await library.look_up("default", ["a"], NEW, texts=False, until=time.perf_counter() + 0.05)
         store.gate.set()
+        return found
 
-    asyncio.run(work())
-    assert (documents.by_id.known, documents.by_id.unknown) == (set(), set())
+    assert asyncio.run(work()) == {}
 
 
 def test_errors_are_answers_and_counted(library: Library, store: Slow, metrics: Metrics) -> None:
     store.fault = StoreUnavailableError("the cable is cut")
     with pytest.raises(RequestError, match="the store of documents does not answer: try again") as told:
-        look_up(library, asked("a"))
+        look_up(library, ["a"])
     assert (told.value.status, told.value.retry_after) == (503, 2)
     store.fault = None
     with pytest.raises(RequestError, match="keeps none over") as told:
@@ -120,13 +160,12 @@ def test_renewing_goes_on_beside_and_its_errors_are_nobodys(
     library: Library, store: Slow, pipeline: Pipeline, fault: Exception | None
 ) -> None:
     asyncio.run(library.put("default", [item(pipeline, "a", OLD), item(pipeline, "b", OLD)]))
-    documents = asked("a", "b")
-    look_up(library, documents)
-    documents.by_id.renewed.update({n: pipeline.prepare_document(documents.texts[n], "T") for n in range(2)})
+    found = look_up(library, ["a", "b"])
+    renewed = [(one.stored, pipeline.prepare_document(one.text or "", "T")) for one in found.values() if one is not None]
     asyncio.run(library.put("default", [item(pipeline, "b", OLD)]))  # somebody else was here
     store.gate.clear()
     store.fault = fault
-    library.renew(documents, NEW)  # returns at once
+    library.renew("default", renewed, NEW)  # returns at once
     store.gate.set()
     wait_for(lambda: not library._renewing)
     store.fault = None

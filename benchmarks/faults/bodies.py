@@ -1,0 +1,123 @@
+"""Faults of bodies: small ones that ask for much memory or a long time."""
+
+import json
+import statistics
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import httpx
+import zstandard
+
+from benchmarks.faults.drill import Drill, drill, must, request
+
+MIB = 2**20
+HUGE_CHARS = 3_900_000  # just below the limit of a document
+ASKED = 60  # times that one stored document is asked for
+PACKED = 16  # requests at once with words of 100 letters
+
+
+@dataclass
+class Watched:
+    """What a service was like under a fault.
+
+    Attributes:
+        mebibytes: that its memory grew by, at its peak.
+        live: seconds that /health/live took, each time.
+    """
+
+    mebibytes: float = 0.0
+    live: list[float] = field(default_factory=list)
+
+    def __str__(self) -> str:
+        return f"memory grows by {self.mebibytes:.0f} MiB, /health/live takes {1000 * max(self.live):.0f} ms at most"
+
+
+def stored_many_times(folder: Path) -> str:
+    """One stored document of 3.9 million characters is asked for 60 times in one request."""
+    with drill(folder, store=folder / "store", cache_bytes=0) as it:
+        line = json.dumps({"id": "huge", "text": "The river flooded the old bridge. " * (HUGE_CHARS // 34)})
+        must(it.client.put("/documents", content=line.encode()).status_code == 200, "it cannot be stored")
+        it.post({"query": "river", "documents": [{"id": "huge"}]})
+        with watched(it) as seen:
+            answer = it.post({"query": "river", "documents": [{"id": "huge"}] * ASKED})
+        must(answer.status_code == 200, f"it was answered {answer.status_code} {answer.text[:200]}")
+        must(len({result["relevance_score"] for result in answer.json()["results"]}) == 1, "its scores differ")
+        return f"200, one score; {seen}"
+
+
+def line_of_lists(folder: Path) -> str:
+    """One line of PUT /documents: 6 KB of zstd that unpack to 63 MiB of lists."""
+    line = zstandard.compress(b'{"id": "a", "text": [' + b"[]," * (21 * MIB) + b"[]]}\n")
+    with drill(folder, store=folder / "store") as it:
+        with watched(it) as seen:
+            answer = it.client.put("/documents", content=line, headers={"content-encoding": "zstd"})
+        must(answer.status_code == 422, f"it was answered {answer.status_code}")
+        return f"{len(line):,} bytes: 422 `{answer.json()['message']}`; {seen}"
+
+
+def words_of_100_letters(folder: Path) -> str:
+    """16 requests at once, 6 KB of zstd each, with 3.9 million characters of words of 100 letters."""
+    letters = "qjxzvkwy"
+    words = ["".join(letters[(n >> shift) % 8] for shift in range(0, 300, 3)) for n in (7**k for k in range(100, 300))]
+    body = json.dumps({"query": "river", "documents": [" ".join(words * (HUGE_CHARS // 101 // len(words)))]}).encode()
+    packed = zstandard.compress(body)
+    with drill(folder) as it:
+        statuses: list[int] = []
+
+        def attack() -> None:
+            with httpx.Client(base_url=it.service.url, timeout=600) as client:
+                statuses.append(client.post("/rerank", content=packed, headers={"content-encoding": "zstd"}).status_code)
+
+        threads = [threading.Thread(target=attack) for _ in range(PACKED)]
+        started = time.monotonic()
+        with watched(it) as seen:
+            for thread in threads:
+                thread.start()
+            others = [_seconds(it) for _ in range(10)]
+            for thread in threads:
+                thread.join()
+        took = time.monotonic() - started
+        return (
+            f"{len(packed):,} bytes each: {sorted(statuses)} after {took:.0f} s; a small request beside takes "
+            f"{1000 * statistics.median(others):.0f} ms; {seen}"
+        )
+
+
+def _seconds(it: Drill) -> float:
+    started = time.perf_counter()
+    must(it.post(request("otter", 3)).status_code == 200, "a request beside was not answered")
+    return time.perf_counter() - started
+
+
+@contextmanager
+def watched(it: Drill) -> Iterator[Watched]:
+    """Watch the memory of the service and ask for its health until the block ends."""
+    seen, stop = Watched(), threading.Event()
+    before = _mebibytes(it.service.process.pid)
+
+    def watch() -> None:
+        with httpx.Client(base_url=it.service.url, timeout=120) as client:
+            while not stop.is_set():
+                started = time.perf_counter()
+                client.get("/health/live")
+                seen.live.append(time.perf_counter() - started)
+                seen.mebibytes = max(seen.mebibytes, _mebibytes(it.service.process.pid) - before)
+                stop.wait(0.02)
+
+    thread = threading.Thread(target=watch)
+    thread.start()
+    try:
+        yield seen
+    finally:
+        stop.set()
+        thread.join()
+
+
+def _mebibytes(pid: int) -> float:
+    """What a process holds in memory."""
+    (line,) = (line for line in Path(f"/proc/{pid}/status").read_text().splitlines() if line.startswith("VmRSS"))
+    return int(line.split()[1]) / 1024

@@ -1,0 +1,53 @@
+"""The documents of a call that were sent as an id alone: from the store into the call, and back where they were prepared again."""
+
+from service.call import Documents
+from service.ranking.admission import Place
+from service.store.codec import StoredDocument
+from service.store.library import Library
+
+
+async def look_up(
+    library: Library, documents: Documents, fingerprint: bytes, place: Place, *, texts: bool, until: float | None
+) -> dict[str, StoredDocument]:
+    """Enter what the store has of a call's ids, as far as there is time.
+
+    Args:
+        library: the store.
+        documents: their `by_id` is filled, and the texts of stale documents.
+        fingerprint: of the preparation that is wanted.
+        place: counts what the documents take, before they are decoded.
+        texts: whether texts and titles are wanted too.
+        until: when time is up, as `time.perf_counter` counts.
+
+    Returns:
+        The stale documents by id, for `renew`.
+
+    Raises RequestError: 503 when the store does not answer, 429 or 422 when there is no room for the documents.
+    """
+    by_id = documents.by_id
+    ids = list(dict.fromkeys(by_id.ids.values()))
+    found = await library.look_up(by_id.namespace, ids, fingerprint, texts=texts, until=until, room=place.takes)
+    stale: dict[str, StoredDocument] = {}
+    for identity, one in found.items():
+        by_id.chars[identity] = 0 if one is None else int(one.stored.prepared.ends.max(initial=0))
+        if one is not None and one.stale:
+            by_id.stale.add(identity)
+            stale[identity] = one.stored
+        elif one is not None:
+            by_id.found[identity] = one.stored.prepared
+    repeated = 0
+    for number, identity in by_id.ids.items():
+        one = found.get(identity)
+        if one is not None and one.text is not None:
+            documents.texts[number], documents.titles[number] = one.text, one.stored.title
+            repeated += len(one.text) * texts
+        elif one is None and identity in found:
+            by_id.unknown.add(number)
+    place.takes(repeated)  # the answer repeats a text as often as it is asked for
+    return stale
+
+
+def renew(library: Library, documents: Documents, stale: dict[str, StoredDocument], fingerprint: bytes) -> None:
+    """Write back, in the background, what `look_up` found stale and what has been prepared again since."""
+    by_id = documents.by_id
+    library.renew(by_id.namespace, [(stale[identity], one) for identity, one in by_id.renewed.items()], fingerprint)

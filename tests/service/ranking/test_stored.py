@@ -1,0 +1,116 @@
+"""Documents by id enter a call once, whatever number of times they are asked for."""
+
+import asyncio
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from keyblock.pipeline import Pipeline
+from service.call import Documents
+from service.errors import RequestError
+from service.ranking.admission import Admission, Place
+from service.ranking.cache import DocumentCache
+from service.ranking.preparation import Preparer, sizes
+from service.ranking.slicing import Threads
+from service.ranking.stored import look_up, renew
+from service.settings import Limits
+from service.store.base import Item
+from service.store.codec import StoredDocument, encode, pack_text
+from service.store.library import Library
+from service.store.lmdb_store import LmdbStore
+from service.telemetry.metrics import Metrics
+
+OLD, NEW = bytes(16), bytes(range(16))
+
+
+@pytest.fixture
+def metrics() -> Metrics:
+    return Metrics()
+
+
+@pytest.fixture
+def library(tmp_path: Path, metrics: Metrics, pipeline: Pipeline) -> Iterator[Library]:
+    """With the documents new and old, of which the second was prepared by another pipeline."""
+    library = Library(LmdbStore(tmp_path / "store", 64 << 20), NEW, 0, metrics)
+    items = []
+    for name, fingerprint in (("new", NEW), ("old", OLD)):
+        text = f"the river {name}. " * 1000
+        document = StoredDocument(name, "T", pack_text(text), pipeline.prepare_document(text, "T"), fingerprint)
+        items.append(Item(name, encode(document)))
+    asyncio.run(library.put("default", items))
+    yield library
+    library.close()
+
+
+def place(metrics: Metrics, most_bytes: int = 1 << 30) -> Place:
+    return Admission(Limits(max_bytes_in_flight=most_bytes), lambda _: 0.0, metrics).enter(0)
+
+
+def asked(*ids: str) -> Documents:
+    documents = Documents([""] * len(ids), [""] * len(ids), list(ids))
+    documents.by_id.ids.update(enumerate(ids))
+    return documents
+
+
+def entered(library: Library, documents: Documents, holder: Place, *, texts: bool = False) -> dict[str, StoredDocument]:
+    return asyncio.run(look_up(library, documents, NEW, holder, texts=texts, until=None))
+
+
+def test_what_is_found_is_entered(library: Library, metrics: Metrics) -> None:
+    documents = asked("new", "x", "old", "new")
+    stale = entered(library, documents, place(metrics))
+    by_id = documents.by_id
+    assert (set(by_id.found), by_id.stale, set(stale), by_id.unknown) == ({"new"}, {"old"}, {"old"}, {1})
+    assert [text[:13] for text in documents.texts] == ["", "", "the river old", ""]
+    assert documents.titles == ["", "", "T", ""]
+    assert sizes(documents) == [14_999, 0, 14_999, 14_999]  # up to the last block's end
+    assert [by_id.absent(number) for number in range(4)] == [False, True, False, False]
+    entered(library, with_texts := asked("new"), place(metrics), texts=True)
+    assert (with_texts.texts[0][:13], with_texts.titles) == ("the river new", ["T"])
+
+
+def test_a_document_that_is_asked_for_often_is_held_once(library: Library, metrics: Metrics) -> None:
+    once, often = place(metrics), place(metrics)
+    entered(library, asked("new"), once)
+    entered(library, documents := asked(*["new"] * 60), often)
+    assert often._held.bytes == once._held.bytes > 0
+    assert len({id(documents.by_id.prepared(number)) for number in range(60)}) == 1
+
+
+def test_an_answer_with_a_text_sixty_times_is_counted_sixty_times(library: Library, metrics: Metrics) -> None:
+    holder = place(metrics)
+    entered(library, asked(*["new"] * 60), holder, texts=True)
+    assert holder._held.bytes > 60 * 15_000
+
+
+def test_what_would_never_fit_is_told_and_what_does_not_fit_now_may_come_again(library: Library, metrics: Metrics) -> None:
+    with pytest.raises(RequestError, match="bytes once read, and the limit is 1000: ask for fewer") as told:
+        entered(library, asked("new"), place(metrics, 1000))
+    assert told.value.status == 422
+    admission = Admission(Limits(max_bytes_in_flight=50_000), lambda _: 0.0, metrics)
+    with (
+        admission.enter(40_000),
+        admission.enter(0) as second,
+        pytest.raises(RequestError, match="requests in flight hold") as told,
+    ):
+        entered(library, asked("new"), second)
+    assert (told.value.status, admission.load.bytes) == (429, 0)
+
+
+def test_a_stale_document_is_prepared_once_and_renewed(library: Library, metrics: Metrics, pipeline: Pipeline) -> None:
+    documents = asked(*["old"] * 5, "new")
+    stale = entered(library, documents, place(metrics))
+    threads = Threads(2)
+    preparer = Preparer(pipeline, DocumentCache(0), threads, metrics, NEW)
+    prepared = preparer._prepared(documents, range(2)) + preparer._prepared(documents, range(2, 6))
+    threads.close()
+    assert len({id(one) for one in prepared[:5]}) == 1
+    assert set(documents.by_id.renewed) == {"old"}
+    np.testing.assert_array_equal(prepared[0].token_ids, pipeline.prepare_document(documents.texts[0], "T").token_ids)
+    renew(library, documents, stale, NEW)
+    library._writer.submit(int).result()  # it writes one after the other
+    found = asyncio.run(library.look_up("default", ["old"], NEW, texts=False))["old"]
+    assert found is not None
+    assert not found.stale
