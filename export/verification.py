@@ -16,6 +16,7 @@ from keyblock.pipeline import Pipeline, Selection
 from keyblock.runtime.model import GraphModel
 from keyblock.scoring import Model, Scored, select_documents
 from training.collections.collection import Collection
+from training.collections.first_stage import first_stage_run
 from training.collections.types import Run
 from training.evaluation.evaluate import sample
 from training.evaluation.measures import DEFAULT_MEASURES, means, per_query
@@ -37,7 +38,7 @@ class Dev:
     @classmethod
     def build(cls, collection: Collection, pipeline: Pipeline, queries: int, depth: int) -> "Dev":
         """A fixed sample of the dev queries that have candidates, and the first `depth` of these."""
-        run = collection.run("dev")
+        run = first_stage_run(collection, "dev", depth)
         chosen = sample(sorted(run), queries)
         return cls(Preparation(collection, pipeline), {q: dict(list(run[q].items())[:depth]) for q in chosen})
 

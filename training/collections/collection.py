@@ -3,7 +3,7 @@
 A collection is named by
 
 - a directory: ``corpus.jsonl[.gz]`` {"_id", "title", "text"}; ``queries.jsonl[.gz]`` {"_id", "text"}; ``qrels.tsv[.gz]`` lines of
-  query 0 document grade; ``splits/NAME.txt`` query ids; ``run.SPLIT.bm25.trec[.gz]``; ``spans.jsonl[.gz]`` {"qid", "docid",
+  query 0 document grade; ``splits/NAME.txt`` query ids; ``run.SPLIT.bm25.trec[.gz]``, if any; ``spans.jsonl[.gz]`` {"qid", "docid",
   "start", "end"} with character offsets;
 - a YAML file that says which TREC files and `ir_datasets` names to read, or a directory with such a ``collection.yaml``: see
   training.collections.descriptions;
@@ -92,6 +92,10 @@ class Collection:
     def split(self, name: str) -> list[str]:
         """See Parts; a directory's in file order."""
         return self.parts.split(name)
+
+    def has_run(self, split: str) -> bool:
+        """See Parts."""
+        return self.parts.has_run(split)
 
     def run(self, split: str) -> Run:
         """See Parts; of a directory its BM25 run ('dev.small' reads the run of 'dev')."""

@@ -196,6 +196,10 @@ class DescribedParts(Parts):
             raise CollectionError(f"{self.name}: no query of split {name} has a text and a relevant document")
         return queries
 
+    def has_run(self, split: str) -> bool:
+        """Always: a description names its candidates."""
+        return True
+
     def run(self, split: str) -> Run:
         """The candidates of a split's queries."""
         found: Run = {}

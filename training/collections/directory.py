@@ -78,9 +78,13 @@ class Directory(Parts):
             raise CollectionError(f"{path}: names no query")
         return queries
 
+    def has_run(self, split: str) -> bool:
+        """Whether there is a run file."""
+        return self._has(_run_file(split))
+
     def run(self, split: str) -> Run:
         """The BM25 run ('dev.small' reads the run of 'dev')."""
-        path = self._find(f"run.{split.partition('.')[0]}.bm25.trec")
+        path = self._find(_run_file(split))
         run = read_run(path)
         if not run:
             raise CollectionError(f"{path}: ranks nothing")
@@ -115,6 +119,10 @@ class Directory(Parts):
                 if not isinstance(row, dict) or not isinstance(row.get(field), kind):
                     raise FileError(f"{path}: line {number} has no {field!r} that is a {kind.__name__}: {line.strip()[:80]}")
             yield row
+
+
+def _run_file(split: str) -> str:
+    return f"run.{split.partition('.')[0]}.bm25.trec"
 
 
 def read_qrels(path: Path) -> Grades:

@@ -1,5 +1,6 @@
-"""A first-stage BM25 run of our own, for queries that a collection's run leaves out."""
+"""First-stage BM25 runs of our own, for queries that a collection's run leaves out and for collections without a run."""
 
+import sys
 from collections.abc import Iterable
 
 import bm25s
@@ -10,8 +11,23 @@ from training.collections.types import CollectionError, Run
 
 
 def candidate_pool(collection: Collection, split: str) -> list[str]:
-    """The documents that a split may retrieve: those its own run names, so that no other split's documents leak in."""
+    """The documents that a split may retrieve: those its run names, so that no other split's leak in; all where there is no run."""
+    if not collection.has_run(split):
+        return sorted(collection.documents)
     return sorted({document for scores in collection.run(split).values() for document in scores})
+
+
+def first_stage_run(collection: Collection, split: str, depth: int = 100) -> Run:
+    """The collection's run of a split; where it has none, the `depth` best of all documents for each query, by `bm25_run`."""
+    if collection.has_run(split):
+        return collection.run(split)
+    queries, pool = collection.split(split), candidate_pool(collection, split)
+    print(
+        f"{collection.name}: has no first-stage run of split {split}; BM25 retrieves {min(depth, len(pool))} of all {len(pool):,} "
+        f"documents for each of {len(queries):,} queries (keyblock-candidates writes such a run once)",
+        file=sys.stderr,
+    )
+    return bm25_run(collection, queries, pool, depth)
 
 
 def bm25_run(collection: Collection, queries: Iterable[str], pool: list[str], depth: int = 100) -> Run:
@@ -34,7 +50,7 @@ def bm25_run(collection: Collection, queries: Iterable[str], pool: list[str], de
 
 
 def complete_run(collection: Collection, split: str, depth: int = 100) -> Run:
-    """The collection's run of a split, with queries it leaves out retrieved by `bm25_run` from the same pool."""
-    given = collection.run(split)
+    """The first-stage run of a split, with queries it leaves out retrieved by `bm25_run` from the same pool."""
+    given = first_stage_run(collection, split, depth)
     missing = [q for q in collection.split(split) if q not in given]
     return given | (bm25_run(collection, missing, candidate_pool(collection, split), depth) if missing else {})

@@ -89,6 +89,10 @@ class Parts(ABC):
         """The query ids of a split; at least one."""
 
     @abstractmethod
+    def has_run(self, split: str) -> bool:
+        """Whether there is a first-stage run of a split, damaged or not; without one all documents are searched."""
+
+    @abstractmethod
     def run(self, split: str) -> Run:
         """The first-stage run of a split; of at least one query."""
 

@@ -12,7 +12,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Write first-stage candidates."""
     parser = make_parser("keyblock-candidates", "Write a first-stage BM25 run for every query of a split.")
     parser.add_argument("--collection", type=Path, required=True, help="a collection directory")
-    parser.add_argument("--split", default="train", help="the queries; candidates come from the documents its own run names")
+    parser.add_argument(
+        "--split",
+        default="train",
+        help="the queries; their candidates are documents that its run names, or any if it has no run",
+    )
     parser.add_argument("--depth", type=count, default=100, help="documents a query")
     parser.add_argument("--out", type=Path, required=True, help="a TREC run; gzipped when the name ends in .gz")
     return run(_candidates, parser, arguments)

@@ -12,6 +12,7 @@ from keyblock.bundle import load_bundle
 from keyblock.runtime.model import GraphModel
 from keyblock.runtime.session import ScoreError, SessionError
 from training.collections.collection import Collection
+from training.collections.first_stage import first_stage_run
 from training.collections.json_files import write_json
 from training.collections.runs import join_runs, read_run
 from training.collections.types import Run
@@ -58,7 +59,7 @@ def measure(options: argparse.Namespace) -> None:
 
 
 def _candidates(options: argparse.Namespace, collection: Collection) -> Run:
-    run = read_run(options.candidates) if options.candidates else collection.run(options.split)
+    run = read_run(options.candidates) if options.candidates else first_stage_run(collection, options.split, options.depth)
     return {query: dict(list(scores.items())[: options.depth]) for query, scores in run.items()}
 
 

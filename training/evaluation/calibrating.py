@@ -10,7 +10,9 @@ from pydantic import ValidationError
 from keyblock.evidence import Fusion
 from keyblock.pipeline import PackingConfig
 from training.collections.collection import Collection, distinct_names
+from training.collections.first_stage import first_stage_run
 from training.collections.json_files import write_json
+from training.collections.types import Run
 from training.evaluation.calibration import (
     DevScores,
     calibration_error,
@@ -51,9 +53,9 @@ def calibrate(
     budgets = budgets or [config.packing.budget]
     packing = _served(config.packing, budgets, default or budgets[0])
     distinct_names(collections)
-    rankers = [run_ranker(run, collection, packing.budget_range[1]) for collection in collections]
     kept = run / "dev-scores" / _fingerprint(run)
-    scored = {budget: [_score_dev(ranker, queries, depth, budget, kept) for ranker in rankers] for budget in budgets}
+    systems = [(run_ranker(run, c, packing.budget_range[1]), first_stage_run(c, "dev", depth)) for c in collections]
+    scored = {budget: [_score_dev(*system, queries, depth, budget, kept) for system in systems] for budget in budgets}
     fitted_on = scored[packing.budget]
     fusion = fit_fusion(fitted_on)
     quality = {
@@ -82,13 +84,12 @@ def _served(packing: PackingConfig, budgets: Sequence[int], default: int) -> Pac
         raise ValueError(f"--budgets: {problems(error)}") from None
 
 
-def _score_dev(ranker: LocalRanker, queries: int, depth: int, budget: int, kept: Path) -> DevScores:
+def _score_dev(ranker: LocalRanker, candidates: Run, queries: int, depth: int, budget: int, kept: Path) -> DevScores:
     """Scores of the run's model on dev: kept ones where there are, else computed and kept."""
     collection = ranker.preparation.collection
     path = kept / f"{collection.name}-{budget}-{queries}x{depth}.npz"
     if path.exists():
         return read_scores(path, collection)
-    candidates = collection.run("dev")
     scores = score_dev(ranker, sample(sorted(candidates), queries), candidates, depth, budget)
     write_scores(scores, path)
     return scores

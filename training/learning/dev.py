@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from keyblock.pipeline import Selection
 from keyblock.scoring import score_selections, select_documents
+from training.collections.first_stage import first_stage_run
 from training.collections.runs import ranked
 from training.collections.types import Run
 from training.evaluation.measures import means, per_query
@@ -69,7 +70,7 @@ class DevSet:
 
 
 def _candidates(preparation: Preparation, recipe: Recipe) -> dict[str, list[str]]:
-    run = preparation.collection.run("dev")
+    run = first_stage_run(preparation.collection, "dev", recipe.dev_depth)
     queries = random.Random(0).sample(sorted(run), min(recipe.dev_queries, len(run)))
     for query in queries:  # what is not there is said now, not at the first measurement
         preparation.collection.query(query)

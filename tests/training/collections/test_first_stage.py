@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from training.collections.collection import Collection
-from training.collections.first_stage import bm25_run, candidate_pool, complete_run
+from training.collections.first_stage import bm25_run, candidate_pool, complete_run, first_stage_run
 from training.collections.lines import open_text
 from training.collections.types import CollectionError
 
@@ -72,3 +72,23 @@ def test_what_the_collection_lacks_is_named(toy_copy: Path) -> None:
         complete_run(Collection(toy_copy), "train")
     with pytest.raises(CollectionError, match="document 'sea-0'"):
         bm25_run(Collection(toy_copy), ["river?"], ["river-0", "sea-0"])
+
+
+def test_without_a_run_all_documents_are_retrieved_from(toy_copy: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """On the toy a query names its topic: three of the topic's four documents say it all the time, and come first."""
+    for run in toy_copy.glob("run.*"):
+        run.unlink()
+    collection = Collection(toy_copy)
+    assert not collection.has_run("train")
+    assert candidate_pool(collection, "train") == sorted(collection.documents)
+    run = first_stage_run(collection, "train", depth=5)
+    assert list(run) == collection.split("train")
+    for query, scores in run.items():
+        assert len(scores) == 5
+        assert set(list(scores)[:3]) == {f"{query[:-1]}-{number}" for number in range(3)}
+    assert complete_run(collection, "train", depth=5) == run
+    assert "has no first-stage run of split train; BM25 retrieves 5 of all 48 documents for each of 16" in capsys.readouterr().err
+
+
+def test_a_run_that_is_there_is_taken(toy: Collection) -> None:
+    assert first_stage_run(toy, "train", depth=2) == toy.run("train")

@@ -7,7 +7,12 @@ from pathlib import Path
 import pytest
 
 from tests.training.commands.running import strings
+from training.collections.runs import read_run
+from training.commands.calibrate import main as calibrate_main
+from training.commands.candidates import main as candidates_main
+from training.commands.evaluate import main as evaluate_main
 from training.commands.train import main as train_main
+from training.evaluation.curves import read_log
 from training.learning import train as training_run
 
 
@@ -22,7 +27,7 @@ from training.learning import train as training_run
         ("budgets={1024: 1}", "reach 1024 tokens"),
         ("budgets={12: 1}", "12 has no room for a block beside 8 query tokens"),
         ("mixture={sea: 1}", "mixture names sea, but the collections are toy"),
-        ("split=nowhere", "has no run.nowhere.bm25.trec"),
+        ("split=nowhere", "has no splits/nowhere.txt"),
         ("backbone=nowhere/at/all", "nowhere/at/all: cannot be read as an encoder"),
     ],
 )
@@ -50,8 +55,11 @@ def test_a_run_directory_that_cannot_be_used(
     assert "checkpoint: cannot be continued, remove it to start again" in refused(*train, "--out", run_copy)
 
 
-@pytest.mark.parametrize("part", ["corpus.jsonl.gz", "queries.jsonl", "qrels.tsv.gz", "splits/train.txt", "run.train.bm25.trec.gz"])
-@pytest.mark.parametrize("how", ["missing", "damaged", "other"])
+PARTS = ["corpus.jsonl.gz", "queries.jsonl", "qrels.tsv.gz", "splits/train.txt", RUN := "run.train.bm25.trec.gz"]
+HARMS = [(part, how) for part in PARTS for how in ("missing", "damaged", "other") if (part, how) != (RUN, "missing")]
+
+
+@pytest.mark.parametrize(("part", "how"), HARMS)
 def test_collections_that_cannot_be_trained_on(
     refused: Callable[..., str], recipe_file: Path, toy_copy: Path, tmp_path: Path, part: str, how: str
 ) -> None:
@@ -69,13 +77,24 @@ def test_collections_that_cannot_be_trained_on(
     assert not (tmp_path / "run" / "checkpoint").exists()
 
 
-def test_a_dev_run_is_asked_for_at_the_start(
-    refused: Callable[..., str], recipe_file: Path, toy_copy: Path, tmp_path: Path
+def test_training_and_measuring_need_no_first_stage_run(
+    recipe_file: Path, toy_copy: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    (toy_copy / "run.dev.bm25.trec.gz").unlink()
-    said = refused(train_main, recipe_file, "--collection", toy_copy, "--out", tmp_path / "run")
-    assert "has no run.dev.bm25.trec" in said
-    assert not (tmp_path / "run" / "log.jsonl").exists()
+    """From corpus, queries, qrels and splits alone; the answer stands in the same document whoever retrieves it."""
+    for path in toy_copy.glob("run.*"):
+        path.unlink()
+    run, on_toy = tmp_path / "run", ("--collection", toy_copy)
+    assert train_main(strings(recipe_file, *on_toy, "--set", "negatives.depth=8", "--set", "dev_depth=8", "--out", run)) == 0
+    curve = [record["dev"]["toy"]["RR@10"] for record in read_log(run) if "dev" in record]
+    assert curve[-1] > 0.9
+    assert candidates_main(strings(*on_toy, "--split", "dev", "--depth", 8, "--out", tmp_path / "dev.trec")) == 0
+    retrieved = read_run(tmp_path / "dev.trec")
+    assert set(list(retrieved["teacher?"])[:3]) == {"teacher-0", "teacher-1", "teacher-2"}
+    measured = strings("--run", run, *on_toy, "--depth", 8, "--out", tmp_path / "out")
+    assert evaluate_main(measured) == 0
+    assert {q: set(d) for q, d in read_run(tmp_path / "out" / "run.trec.gz").items()} == {q: set(d) for q, d in retrieved.items()}
+    assert calibrate_main(strings("--run", run, *on_toy, "--depth", 8)) == 0
+    assert "has no first-stage run of split dev" in capsys.readouterr().err
 
 
 def test_a_loss_that_is_not_a_number(recipe_file: Path, toy_path: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
