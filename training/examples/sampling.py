@@ -1,9 +1,12 @@
 """Training examples: a query, one relevant document, and negatives from the first-stage list.
 
-Step s of a run draws from a generator seeded by (seed, s): the same batch whether or not the run was interrupted before.
+Queries come in passes: each one of a collection once, in an order of the pass's own, before any comes again. Which one is next
+depends on the seed and on the steps before; all else of step s is drawn from a generator seeded by (seed, s). So a step has the
+same batch whether or not the run was interrupted before.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+import itertools
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -20,7 +23,6 @@ from training.recipe import Negatives, Recipe
 
 K = TypeVar("K")
 KEPT = 100_000  # prepared documents in memory: a long run sees more of MS MARCO's than there is room for
-TRIES = 10_000  # relevant documents in a row of which none can be trained on
 
 
 class Preparation:
@@ -94,26 +96,35 @@ class Source:
             raise CollectionError(f"{collection.path}: no query of split {split} has a relevant document and a negative")
         return cls(preparation, list(relevant), relevant, negatives)
 
-    def draw(self, rng: np.random.Generator, how: Negatives, examples: Examples, budget: int) -> "Group":
-        """One group: a relevant document, then `how.per_query` negatives.
+    def passes(self, seed: Sequence[int], of_gold: bool) -> Iterator[str]:
+        """The queries in passes without end: each once a pass, in a new order.
 
-        Raises CollectionError where gold passages are trained on and hardly a document has one.
+        Args:
+            seed: decides the orders.
+            of_gold: whether a relevant document is of use only with a gold passage; a query without any is left out.
+
+        Raises CollectionError when no query is of use.
         """
-        query, relevant = self._relevant(rng, examples.of_gold)
-        documents = [relevant, *self._negatives(rng, how, query)]
+        for number in itertools.count():
+            order = np.random.default_rng((number, *seed)).permutation(len(self.queries))
+            usable = (query for query in map(self.queries.__getitem__, order.tolist()) if self.trainable(query, of_gold))
+            first = next(usable, None)
+            if first is None:
+                path = self.preparation.collection.path
+                raise CollectionError(f"{path}: no document relevant to a training query has a gold passage to train on")
+            yield from itertools.chain((first,), usable)
+
+    def trainable(self, query: str, of_gold: bool) -> list[str]:
+        """The query's relevant documents that can be trained on; those with a gold passage where that is trained on."""
+        return [d for d in self.relevant[query] if not of_gold or self.preparation.gold(query, d)]
+
+    def group(self, query: str, rng: np.random.Generator, how: Negatives, examples: Examples, budget: int) -> "Group":
+        """A relevant document of the query, then `how.per_query` negatives."""
+        relevant = self.trainable(query, examples.of_gold)
+        documents = [relevant[int(rng.integers(len(relevant)))], *self._negatives(rng, how, query)]
         pairs = [self.preparation.pair(query, document) for document in documents]
         prepared = examples.prepare(self.preparation.query(query), pairs, budget, rng)
         return Group(query, tuple(documents), prepared, budget * len(documents) * examples.sequences)
-
-    def _relevant(self, rng: np.random.Generator, of_gold: bool) -> tuple[str, str]:
-        """A query and a document relevant to it; one with a gold passage where that is trained on."""
-        for _ in range(TRIES):
-            query = self.queries[int(rng.integers(len(self.queries)))]
-            document = self.relevant[query][int(rng.integers(len(self.relevant[query])))]
-            if not of_gold or self.preparation.gold(query, document):
-                return query, document
-        path = self.preparation.collection.path
-        raise CollectionError(f"{path}: of {TRIES:,} relevant documents drawn, none has a gold passage to train on")
 
     def _negatives(self, rng: np.random.Generator, how: Negatives, query: str) -> list[str]:
         pool = self.negatives[query]
@@ -158,18 +169,54 @@ class StepBatch:
     budget: int
 
 
-def draw_step(sources: Mapping[str, Source], recipe: Recipe, examples: Examples, step: int) -> StepBatch:
-    """The batch of a step: one budget, queries from the collections in the recipe's mixture."""
-    rng = np.random.default_rng((recipe.seed, step))
-    budget = int(_choose(rng, recipe.budgets))
-    group = 1 + recipe.negatives.per_query
-    n_queries = recipe.queries_per_step or max(1, recipe.tokens_per_step // (budget * group))
-    mixture = recipe.mixture or dict.fromkeys(sources, 1.0)
-    weights = {name: mixture.get(name, 0.0) for name in sources}
-    draws = [sources[_choose(rng, weights)].draw(rng, recipe.negatives, examples, budget) for _ in range(n_queries)]
-    return StepBatch(draws, budget)
+class Draws:
+    """The batches of a run, by step. Not to be used by several threads at once.
+
+    Args:
+        sources: the training queries of each collection.
+        recipe: says what is drawn.
+        examples: make a group's rows.
+    """
+
+    def __init__(self, sources: Mapping[str, Source], recipe: Recipe, examples: Examples) -> None:
+        self.sources, self.recipe, self.examples = sources, recipe, examples
+        mixture = recipe.mixture or dict.fromkeys(sources, 1.0)
+        self._weights = {name: mixture.get(name, 0.0) for name in sources}
+        self._begin()
+
+    def step(self, step: int) -> StepBatch:
+        """The batch of a step, counted from 0: one budget, queries from the collections in the recipe's mixture.
+
+        The next step is drawn at once. Any other first counts the queries of the steps before it, without their documents.
+        """
+        if step < self._next:
+            self._begin()
+        while self._next < step:
+            self._plan()
+        rng, budget, queries = self._plan()
+        how = self.recipe.negatives
+        return StepBatch([self.sources[name].group(query, rng, how, self.examples, budget) for name, query in queries], budget)
+
+    def _begin(self) -> None:
+        """Go back to step 0."""
+        self._next, gold = 0, self.examples.of_gold
+        # (seed, step) seeds a step: a third number that is not 0 keeps the orders apart from those
+        self._queries = {
+            name: source.passes((self.recipe.seed, place), gold) for place, (name, source) in enumerate(self.sources.items(), 1)
+        }
+
+    def _plan(self) -> tuple[np.random.Generator, int, list[tuple[str, str]]]:
+        """The next step's generator, its budget, and its queries with their collections."""
+        rng = np.random.default_rng((self.recipe.seed, self._next))
+        (budget,) = _choose(rng, self.recipe.budgets, 1)
+        group = 1 + self.recipe.negatives.per_query
+        count = self.recipe.queries_per_step or max(1, self.recipe.tokens_per_step // (budget * group))
+        names = _choose(rng, self._weights, count)
+        self._next += 1
+        return rng, budget, [(name, next(self._queries[name])) for name in names]
 
 
-def _choose(rng: np.random.Generator, weights: Mapping[K, float]) -> K:
+def _choose(rng: np.random.Generator, weights: Mapping[K, float], count: int) -> list[K]:
+    """So many of the keys, each time by their weights."""
     keys, shares = list(weights), np.asarray(list(weights.values()), dtype=np.float64)
-    return keys[rng.choice(len(keys), p=shares / shares.sum())]
+    return [keys[place] for place in rng.choice(len(keys), size=count, p=shares / shares.sum())]

@@ -9,7 +9,7 @@ from training.collections.collection import Collection
 from training.collections.first_stage import complete_run
 from training.examples.examples import EXAMPLES, Examples
 from training.examples.prepared_cache import PreparedCache
-from training.examples.sampling import Preparation, Source, StepBatch, draw_step
+from training.examples.sampling import Draws, Preparation, Source, StepBatch
 from training.learning.dev import DevSet
 from training.models.cross_encoder import CrossEncoder
 from training.recipe import Recipe
@@ -36,6 +36,9 @@ class Data:
     sources: dict[str, Source]
     dev: DevSet
     caches: list[PreparedCache]
+
+    def __post_init__(self) -> None:
+        self._draws = Draws(self.sources, self.recipe, self.examples)
 
     @classmethod
     def build(
@@ -69,7 +72,7 @@ class Data:
 
     def draw(self, step: int) -> StepBatch:
         """The batch of a step."""
-        return draw_step(self.sources, self.recipe, self.examples, step)
+        return self._draws.step(step)
 
     def prepare(self) -> None:
         """Prepare the training documents at once, where there is a cache and the run will see most of them anyway."""

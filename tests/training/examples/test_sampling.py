@@ -19,7 +19,7 @@ from training.collections.first_stage import complete_run
 from training.collections.types import CollectionError, Document, Run
 from training.examples import sampling
 from training.examples.examples import Gold, Selected
-from training.examples.sampling import Preparation, Source, StepBatch, draw_step
+from training.examples.sampling import Draws, Preparation, Source, StepBatch
 from training.recipe import Negatives, Recipe
 
 BM25 = SELECTORS.create("bm25")
@@ -46,12 +46,15 @@ def one_query(preparation: Preparation, toy: Collection) -> Source:
 def draws(source: Source, how: Negatives, n: int = 20) -> list[list[str]]:
     """Which documents are in each of n groups drawn for the query "river?"."""
     rng, examples = np.random.default_rng(0), Selected(source.preparation.pipeline)
-    only = replace(source, queries=["river?"])
-    return [list(only.draw(rng, how, examples, 96).documents) for _ in range(n)]
+    return [list(source.group("river?", rng, how, examples, 96).documents) for _ in range(n)]
+
+
+def drawer(source: Source, recipe: Recipe) -> Draws:
+    return Draws({"toy": source}, recipe, Selected(source.preparation.pipeline))
 
 
 def draw(source: Source, recipe: Recipe, step: int) -> StepBatch:
-    return draw_step({"toy": source}, recipe, Selected(source.preparation.pipeline), step)
+    return drawer(source, recipe).step(step)
 
 
 def sequences_of(batch: StepBatch) -> list[Packed]:
@@ -85,15 +88,18 @@ def test_gold_passages_go_with_their_documents(preparation: Preparation, toy: Co
 
 
 def test_only_documents_with_a_gold_passage_are_relevant_where_that_is_trained_on(
-    source: Source, preparation: Preparation, toy: Collection
+    source: Source, preparation: Preparation, toy: Collection, make_recipe: Callable[..., Recipe]
 ) -> None:
-    """Half of the toy's training queries have none."""
-    examples, how, rng = Gold(preparation.pipeline), Negatives(per_query=2), np.random.default_rng(0)
-    drawn = [source.draw(rng, how, examples, 80) for _ in range(100)]
-    assert {group.query for group in drawn} == {query for query in source.queries if query in toy.spans}
+    """Half of the toy's training queries have none: a pass is over the others."""
+    with_gold = [query for query in source.queries if query in toy.spans]
+    assert 0 < len(with_gold) < len(source.queries)
+    recipe = make_recipe(queries_per_step=len(with_gold))
+    draws = Draws({"toy": source}, recipe, Gold(preparation.pipeline))
+    for step in range(3):
+        assert sorted(group.query for group in draws.step(step).groups) == sorted(with_gold)
     others = replace(source, queries=[query for query in source.queries if query not in toy.spans])
-    with pytest.raises(CollectionError, match="toy: of 10,000 relevant documents drawn, none has a gold passage"):
-        others.draw(rng, how, examples, 80)
+    with pytest.raises(CollectionError, match="toy: no document relevant to a training query has a gold passage"):
+        Draws({"toy": others}, recipe, Gold(preparation.pipeline)).step(0)
 
 
 def test_no_more_documents_are_kept_than_there_is_room_for(
@@ -116,7 +122,7 @@ def test_a_group_of_passages_costs_more(one_query: Source, tokenizer: Tokenizer)
     """Tokens that go through the model with gradients: of each chosen passage."""
     config = one_query.preparation.pipeline.config.model_dump() | {"aggregator": {"name": "max", "passages": 3}}
     pipeline = Pipeline(PipelineConfig.model_validate(config), tokenizer, one_query.preparation.pipeline.frequencies)
-    group = one_query.draw(np.random.default_rng(0), Negatives(per_query=2), Selected(pipeline), 50)
+    group = one_query.group("river?", np.random.default_rng(0), Negatives(per_query=2), Selected(pipeline), 50)
     assert group.tokens == 50 * 3 * 3
 
 
@@ -230,6 +236,40 @@ def test_a_step_gives_the_same_batch_always_and_another_step_another(source: Sou
     assert not same(first, draw(source, make_recipe(seed=1), 5))
 
 
+def test_a_pass_meets_every_query_once(source: Source, make_recipe: Callable[..., Recipe]) -> None:
+    """Sixteen queries in steps of three: the passes end within steps, and each has an order of its own."""
+    draws, n = drawer(source, make_recipe(queries_per_step=3)), len(source.queries)
+    assert n == 16
+    drawn = [group.query for step in range(n) for group in draws.step(step).groups]
+    passes = [drawn[first : first + n] for first in range(0, 3 * n, n)]
+    assert [sorted(one) for one in passes] == [sorted(source.queries)] * 3
+    assert len({tuple(one) for one in passes}) == 3
+    other = drawer(source, make_recipe(queries_per_step=n, seed=1)).step(0)
+    assert [group.query for group in other.groups] not in passes
+
+
+def test_passes_of_each_collection_are_its_own(source: Source, make_recipe: Callable[..., Recipe]) -> None:
+    """Whatever their shares, and with steps of different sizes."""
+    half = len(source.queries) // 2
+    parts = {"a": replace(source, queries=source.queries[:half]), "b": replace(source, queries=source.queries[half:])}
+    recipe = make_recipe(mixture={"a": 1, "b": 4}, budgets={48: 1.0, 96: 1.0}, tokens_per_step=1000)
+    draws = Draws(parts, recipe, Selected(source.preparation.pipeline))
+    drawn = [group.query for step in range(40) for group in draws.step(step).groups]
+    for part in parts.values():
+        of_part = [query for query in drawn if query in part.queries]
+        assert len(of_part) >= 2 * half
+        assert sorted(of_part[:half]) == sorted(of_part[half : 2 * half]) == sorted(part.queries)
+
+
+@pytest.mark.parametrize("gold", [False, True])
+def test_a_resumed_run_draws_what_it_would_have_drawn(source: Source, make_recipe: Callable[..., Recipe], gold: bool) -> None:
+    recipe, examples = make_recipe(budgets={48: 1.0, 96: 1.0}), (Gold if gold else Selected)(source.preparation.pipeline)
+    whole, resumed = (Draws({"toy": source}, recipe, examples) for _ in range(2))
+    batches = [whole.step(step) for step in range(8)]
+    for step in (5, 6, 7, 2, 2):
+        assert same(resumed.step(step), batches[step])
+
+
 @pytest.mark.parametrize("tokens", [64, 2048, 10_000])
 def test_shape_and_budget_of_a_step(source: Source, make_recipe: Callable[..., Recipe], tokens: int) -> None:
     recipe = make_recipe(tokens_per_step=tokens, budgets={48: 1.0, 96: 1.0})
@@ -258,7 +298,7 @@ def test_collections_are_drawn_by_their_shares(source: Source, make_recipe: Call
 
     def drawn(mixture: dict[str, float]) -> Counter[str]:
         recipe = make_recipe(mixture=mixture, budgets={96: 1}, tokens_per_step=20_000)
-        batch = draw_step({"a": rivers, "b": stones}, recipe, Selected(source.preparation.pipeline), 0)
+        batch = Draws({"a": rivers, "b": stones}, recipe, Selected(source.preparation.pipeline)).step(0)
         return Counter(group.query for group in batch.groups)
 
     assert drawn({"a": 0, "b": 5}) == {"stone?": 52}

@@ -11,7 +11,7 @@ from training.collections.collection import Collection
 from training.collections.types import Document
 from training.evaluation.ranking import load_run_pipeline
 from training.examples.prepared_cache import PreparedCache
-from training.examples.sampling import draw_step
+from training.examples.sampling import Draws
 from training.learning.data import Data
 from training.recipe import Recipe
 
@@ -40,7 +40,7 @@ def filled(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 def test_steps_are_drawn_from_the_training_queries(build: Build) -> None:
     data = build()
     for step in (0, 7):
-        batch, expected = data.draw(step), draw_step(data.sources, data.recipe, data.examples, step)
+        batch, expected = data.draw(step), Draws(data.sources, data.recipe, data.examples).step(step)
         assert [(g.query, g.documents) for g in batch.groups] == [(g.query, g.documents) for g in expected.groups]
         assert all(group.query in data.sources["toy"].queries for group in batch.groups)
 
