@@ -22,7 +22,7 @@ from training.collections.runs import ranked
 from training.evaluation.scoring import TorchModel, empty_last
 from training.examples.sampling import Preparation
 from training.models.checkpoints import chosen
-from training.models.cross_encoder import CrossEncoder
+from training.models.cross_encoder import CrossEncoder, fastest_device
 from training.recipe import problems
 
 CHOOSER = "chooser"  # of a run: the directory of the model that selects for it
@@ -142,15 +142,15 @@ def run_ranker(
     bf16: bool = True,
     selector: Mapping[str, Any] | str | None = None,
 ) -> LocalRanker:
-    """A training run's last checkpoint; with another selector, the same model is fed other blocks.
+    """A training run's model, on a GPU where there is one; with another selector, the same model is fed other blocks.
 
     Raises ValueError or OSError when the directory holds no run, a damaged one, or one of fewer positions than `budget`.
     """
     pipeline = load_run_pipeline(run, selector)
-    model = CrossEncoder.load(chosen(run))
+    model, chooser, device = CrossEncoder.load(chosen(run)), load_chooser(run), fastest_device()
     if budget and budget > model.max_length:
         raise ValueError(f"{run}: a budget of {budget} tokens exceeds the {model.max_length} that its model reads")
-    scorer = TorchModel(model, pipeline.tokenizer, bf16, load_chooser(run))
+    scorer = TorchModel(model.to(device), pipeline.tokenizer, bf16, None if chooser is None else chooser.to(device))
     name = f"{run.name} fed {_in_words(selector)} blocks" if selector else run.name
     return LocalRanker(name, Preparation(collection, pipeline), scorer, budget)
 

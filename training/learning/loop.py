@@ -28,7 +28,7 @@ from training.learning.stopping import EarlyStopping, dev_quality
 from training.learning.throughput import Throughput, in_words
 from training.learning.tracking import Tracker
 from training.models.checkpoints import Stateful, load_state, save_best, save_state
-from training.models.cross_encoder import CrossEncoder
+from training.models.cross_encoder import CrossEncoder, fastest_device
 from training.recipe import Optimizer, Recipe
 
 MEASURING = timedelta(hours=12)  # at most, of one measurement on dev
@@ -78,7 +78,7 @@ def micro_batches(groups: Sequence[Group], cost: Callable[[Group], int], tokens:
 def make_accelerator() -> Accelerator:
     """Where this process stands among those that train together (torchrun, accelerate launch): a GPU of its own, or the CPU."""
     waiting = InitProcessGroupKwargs(timeout=MEASURING)  # the others wait while the main process measures on dev
-    return Accelerator(cpu=not torch.cuda.is_available(), kwargs_handlers=[waiting])
+    return Accelerator(cpu=fastest_device().type == "cpu", kwargs_handlers=[waiting])
 
 
 @dataclass
@@ -178,7 +178,7 @@ class Trainer:
             total = self.accelerator.reduce(total, "sum")
             self._sum_gradients()
         loss = total.item()
-        norm = torch.nn.utils.clip_grad_norm_(self.model.parameters(), self.recipe.optimizer.clip).item()
+        norm = self._clip()
         if not (math.isfinite(loss) and math.isfinite(norm)):  # said before it reaches the weights, and a checkpoint
             what = f"step {self.step}: the loss is {loss}, its gradient's norm {norm}"
             raise TrainingError(f"{what}; lower optimizer.encoder_lr or use precision: fp32")
@@ -186,6 +186,12 @@ class Trainer:
         self.scheduler.step()
         self.optimizer.zero_grad(set_to_none=True)
         return loss
+
+    def _clip(self) -> float:
+        """Clip each ranker's gradient by its own norm; gives the largest norm, or NaN where one is."""
+        clip = self.recipe.optimizer.clip
+        norms = [torch.nn.utils.clip_grad_norm_(ranker.parameters(), clip) for ranker in self.model.rankers]
+        return torch.stack(norms).max().item()
 
     def _backward(self, batch: StepBatch) -> Tensor:
         """Accumulate the gradients of this process's share, in slices under `micro_tokens`; its part of the mean loss."""

@@ -31,6 +31,11 @@ class Twins(CrossEncoder):
         self.encoder = nn.ModuleList([ranker.encoder, selector.encoder])  # type: ignore[assignment]
         self.head, self.aggregator = ranker.head, ranker.aggregator
 
+    @property
+    def rankers(self) -> list[CrossEncoder]:
+        """See CrossEncoder: they share neither weight nor loss, so that one's loud gradient must not quieten the other's."""
+        return [self.ranker, self.selector]
+
     def states(self, input_ids: Tensor, token_type_ids: Tensor, attention_mask: Tensor) -> Tensor:
         """Theta 1's: see CrossEncoder."""
         return self.ranker.states(input_ids, token_type_ids, attention_mask)

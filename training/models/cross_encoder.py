@@ -108,6 +108,11 @@ class CrossEncoder(nn.Module):
                 self.aggregator.load_state_dict(load_file(directory / AGGREGATOR_WEIGHTS))
 
     @property
+    def rankers(self) -> "list[CrossEncoder]":
+        """The rankers that learn independently of each other: this one, unless the module holds several."""
+        return [self]
+
+    @property
     def max_length(self) -> int:
         """Tokens of the longest sequence that the encoder has positions for (RoBERTa's begin behind its padding id)."""
         for name, module in self.encoder.named_modules():
@@ -164,6 +169,11 @@ class CrossEncoder(nn.Module):
         if self.aggregator is not None:
             return self.combine(padded(states, mask), mask)
         return reduce_scores(reduction, padded(self.scores(states), mask), mask)
+
+
+def fastest_device() -> torch.device:
+    """The GPU where PyTorch sees one, else the CPU."""
+    return torch.device("cuda" if torch.cuda.is_available() else "cpu")
 
 
 @contextmanager

@@ -21,6 +21,7 @@ from training.learning.loop import Trainer, TrainingError, learning_rate_factor,
 from training.learning.losses import LOSSES
 from training.learning.objectives import RankingObjective
 from training.learning.train import make_model
+from training.learning.twins import Twins
 from training.models.checkpoints import chosen, latest
 from training.models.cross_encoder import CrossEncoder
 from training.recipe import Optimizer, Recipe
@@ -107,6 +108,30 @@ def test_bf16_computes_low_and_keeps_weights_high(trainer: Make) -> None:
     assert not torch.equal(weights(low), weights(high))
     losses = [[r["loss"] for r in read_log(t.run) if "loss" in r] for t in (low, high)]
     assert losses[0] == pytest.approx(losses[1], abs=0.05)
+
+
+@dataclass
+class Linear:
+    """A loss whose gradient is known: theta 1's head gets a norm of 1, theta 0's one of `loudness`."""
+
+    loudness: float
+
+    def __call__(self, model: CrossEncoder, groups: Sequence[Group]) -> Tensor:
+        ranker, selector = model.rankers
+        return ranker.head.bias.sum() + self.loudness * selector.head.bias.sum()
+
+    def cost(self, group: Group) -> int:
+        return group.tokens
+
+
+def test_a_loud_ranker_does_not_quieten_its_twin(trainer: Make) -> None:
+    """One norm of both would have left theta 1 a gradient of 1 / 300 (BeST trains each by its own loss)."""
+    plain = trainer(steps=1)
+    twins = Twins(plain.model, make_model(plain.recipe, plain.device)[0])
+    both = Trainer(plain.recipe, twins, Linear(300.0), plain.draw, plain.dev, plain.run)
+    both.train()
+    clipped = [both.optimizer.state[model.head.bias]["exp_avg"].item() * 10 for model in (twins.ranker, twins.selector)]
+    assert clipped == pytest.approx([1.0, 1.0], rel=1e-4)
 
 
 def test_a_loss_that_is_not_a_number_stops_before_it_is_saved(trainer: Make) -> None:
