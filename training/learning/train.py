@@ -33,7 +33,7 @@ from training.learning.objectives import RankingObjective
 from training.models import attention
 from training.models.checkpoints import has_checkpoint
 from training.models.cross_encoder import CrossEncoder
-from training.models.starting import read_ranker, start_from
+from training.models.starting import TOKENIZER_FILE, backbone_tokenizer, check_tokenizer, read_ranker, start_from
 from training.recipe import Recipe, RecipeError, backbone_path, load_recipe
 
 
@@ -78,7 +78,7 @@ def prepared_data(
     chooser: CrossEncoder | None = None,
 ) -> Data:
     """What the run trains on, prepared, with its provenance written; see `train` for the arguments."""
-    data = Data.build(recipe, collections, load_run_pipeline(run), run / "tokenizer.json", cache, chooser)
+    data = Data.build(recipe, collections, load_run_pipeline(run), run / TOKENIZER_FILE, cache, chooser)
     if accelerator.is_main_process:
         write_json(run / "provenance.json", provenance(recipe, data.sources))
     with accelerator.main_process_first():  # the others find what it prepared
@@ -95,6 +95,7 @@ def begin(recipe: Recipe, collections: Sequence[Collection], backbone: str, run:
     _claim(run, recipe, collections)
     make_pipeline(recipe, collections, backbone, run)
     if recipe.selector_run is not None and not (run / CHOOSER).is_dir():
+        check_tokenizer("selector_run", Path(recipe.selector_run), backbone)
         partial = run / f"{CHOOSER}.partial"
         partial.mkdir(exist_ok=True)
         read_ranker(Path(recipe.selector_run), backbone).save(partial)
@@ -104,11 +105,12 @@ def begin(recipe: Recipe, collections: Sequence[Collection], backbone: str, run:
 def make_model(recipe: Recipe, device: torch.device, resumed: bool = False) -> tuple[CrossEncoder, str]:
     """The recipe's model as training begins, and where its backbone is; a resumed run no longer needs what it started from.
 
-    Raises RecipeError when it reads too few tokens.
+    Raises RecipeError when it reads too few tokens, ValueError when it cannot start from what `init` names.
     """
     backbone = backbone_path(recipe.backbone)
     model = CrossEncoder.from_backbone(backbone, recipe.dropout, fastest_attention(device), recipe.aggregator)
     if recipe.init and not resumed:
+        check_tokenizer("init", Path(recipe.init), backbone)
         start_from(model, Path(recipe.init))
     model.to(device)
     if recipe.gradient_checkpointing:
@@ -157,19 +159,17 @@ def _claim(run: Path, recipe: Recipe, collections: Sequence[Collection]) -> None
 
 def make_pipeline(recipe: Recipe, collections: Iterable[Collection], backbone: str, run: Path) -> Pipeline:
     """Build the pipeline and write its parts into RUN; frequencies are counted over the training pool once."""
-    if not (Path(backbone) / "tokenizer.json").exists():
-        from transformers import AutoTokenizer  # a hub name: transformers resolves and caches it
-
-        AutoTokenizer.from_pretrained(backbone).backend_tokenizer.save(str(run / "tokenizer.json"))
+    if (Path(backbone) / TOKENIZER_FILE).exists():
+        shutil.copy(Path(backbone) / TOKENIZER_FILE, run / TOKENIZER_FILE)
     else:
-        shutil.copy(Path(backbone) / "tokenizer.json", run / "tokenizer.json")
+        backbone_tokenizer(backbone).save(str(run / TOKENIZER_FILE))
     path = run / "frequencies.tsv"
     if not path.exists():
         analyzer, partial = Analyzer(recipe.pipeline.analyzer), run / "frequencies.partial"
         DocumentFrequencies.count((t for c in collections for t in _pool_texts(c, recipe.split)), analyzer).write(partial)
         os.replace(partial, path)  # a table cut short by a kill would still read as one
     write_json(run / "pipeline.json", recipe.pipeline.model_dump(mode="json"))
-    return Pipeline(recipe.pipeline, Tokenizer(run / "tokenizer.json"), DocumentFrequencies.read(path))
+    return Pipeline(recipe.pipeline, Tokenizer(run / TOKENIZER_FILE), DocumentFrequencies.read(path))
 
 
 def _pool_texts(collection: Collection, split: str) -> Iterable[str]:

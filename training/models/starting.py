@@ -3,11 +3,14 @@
 A bundle holds no PyTorch weights, but its graph holds the same numbers: each fused operator has those of the modules it stands for.
 """
 
+import json
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
+import tokenizers
 import torch
 from onnx import ModelProto, NodeProto, helper, numpy_helper
 from torch import Tensor
@@ -19,6 +22,13 @@ from training.models.cross_encoder import CrossEncoder
 Weight = Callable[[str], Tensor]
 """An initializer by name, in fp32; of one stored in fp16, by the name of what it is cast to."""
 
+TOKENIZER_FILE = "tokenizer.json"
+READING = (
+    "normalizer",
+    "pre_tokenizer",
+    "model",
+    "post_processor",
+)  # parts of a tokenizer that decide ids; cutting and padding do not
 BESIDE = Path(__file__).parents[2]
 NORM = ("LayerNorm.weight", "LayerNorm.bias")
 CLS_ATTENTION, CLS_HEADS = (
@@ -48,6 +58,56 @@ def start_from(model: CrossEncoder, path: Path) -> None:
     found, due = _heads(graph), model.encoder.config.num_attention_heads
     if found != {due}:  # no weight's shape tells
         raise _another_architecture(path, f"{', '.join(map(str, sorted(found)))} attention heads where the backbone has {due}")
+
+
+def backbone_tokenizer(backbone: str) -> tokenizers.Tokenizer:
+    """The tokenizer of a local backbone, or of a hub name, which transformers resolves and caches."""
+    if (path := Path(backbone) / TOKENIZER_FILE).exists():
+        return tokenizers.Tokenizer.from_file(str(path))
+    from transformers import AutoTokenizer
+
+    tokenizer: tokenizers.Tokenizer = AutoTokenizer.from_pretrained(backbone).backend_tokenizer
+    return tokenizer
+
+
+def check_tokenizer(key: str, path: Path, backbone: str) -> None:
+    """Raise ValueError unless a run or bundle reads text as the backbone does: its model would see ids of other words.
+
+    Args:
+        key: of the recipe, which names `path`.
+        path: the run or bundle.
+        backbone: of the run to be trained.
+    """
+    file = find_start(path) / TOKENIZER_FILE
+    if not file.exists():
+        raise ValueError(f"{key} {path}: has no {TOKENIZER_FILE}, so it is neither a run of keyblock-train nor a bundle")
+    try:
+        theirs = tokenizers.Tokenizer.from_file(str(file))
+    except Exception as error:  # the library raises nothing narrower
+        raise ValueError(f"{file}: damaged, no tokenizer ({error})") from None
+    if (differs := _difference(backbone_tokenizer(backbone), theirs)) is not None:
+        raise ValueError(
+            f"{key} {path}: its tokenizer is not that of the backbone {backbone} ({differs}), so its model would see ids of other "
+            "words; name a run or bundle of this backbone, or take its backbone"
+        )
+
+
+def _difference(ours: tokenizers.Tokenizer, theirs: tokenizers.Tokenizer) -> str | None:
+    """Where two tokenizers give different ids, in words; None where they give the same."""
+    own, other = ours.get_vocab(), theirs.get_vocab()
+    if own != other:
+        token = min((token for token, _ in own.items() ^ other.items()), key=lambda token: (own.get(token, len(own)), token))
+        ids = [f"{vocabulary.get(token, 'none')}" for vocabulary in (own, other)]
+        return f"{len(other):,} tokens beside {len(own):,}; token {token!r} has id {ids[1]}, in the backbone {ids[0]}"
+    parts = [json.loads(tokenizer.to_str()) for tokenizer in (ours, theirs)]
+    differing = [part for part in READING if _same(parts[0], part) != _same(parts[1], part)]
+    return f"the same vocabulary, another {' and '.join(differing)}" if differing else None
+
+
+def _same(parts: dict[str, Any], part: str) -> Any:
+    """A part of a tokenizer but for its vocabulary, which is compared by itself."""
+    value = parts.get(part)
+    return {key: v for key, v in value.items() if key != "vocab"} if part == "model" and value else value
 
 
 def _another_architecture(path: Path, what: str) -> ValueError:

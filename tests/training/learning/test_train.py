@@ -30,7 +30,6 @@ from training.commands.train import main as train_main
 from training.evaluation.curves import read_log
 from training.learning.lock import alone_in
 from training.learning.train import fastest_attention, make_pipeline, train
-from training.models.checkpoints import CheckpointError
 from training.recipe import Recipe, RecipeError, load_recipe
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -182,7 +181,7 @@ def test_a_resumed_run_no_longer_needs_what_it_started_from(
 
 
 def test_a_start_that_is_none(toy: Collection, backbone: Path, tmp_path: Path, make_recipe: Make, toy_run: Path) -> None:
-    with pytest.raises(CheckpointError, match="nowhere: has no checkpoint"):
+    with pytest.raises(ValueError, match=r"nowhere: has no tokenizer\.json, so it is neither a run"):
         train(make_recipe(init=str(tmp_path / "nowhere")), [toy], tmp_path / "run")
     with pytest.raises(ValueError, match="checkpoint: cannot be read as an encoder"):
         train(make_recipe(init=str(toy_run), backbone=str(backbone)), [toy], tmp_path / "other")
@@ -200,6 +199,18 @@ def test_another_model_selects(toy: Collection, toy_run: Path, run_copy: Path, t
     }
     train(make_recipe(pipeline=pipeline, **SMALL), [toy], tmp_path / "alone")
     assert losses(tmp_path / "alone") != losses(tmp_path / "run")
+
+
+@pytest.mark.parametrize("key", ["init", "selector_run"])
+def test_a_model_of_another_tokenizer_is_refused(
+    toy: Collection, run_copy: Path, tmp_path: Path, make_recipe: Make, key: str
+) -> None:
+    tokenizer = json.loads((run_copy / "tokenizer.json").read_text(encoding="utf-8"))
+    tokenizer["normalizer"]["lowercase"] = False
+    (run_copy / "tokenizer.json").write_text(json.dumps(tokenizer), encoding="utf-8")
+    pipeline = make_recipe().pipeline.model_dump() | {"selector": {"name": "learned"}}
+    with pytest.raises(ValueError, match=f"{key} .*: its tokenizer is not that of the backbone"):
+        train(make_recipe(pipeline=pipeline, **SMALL, **{key: str(run_copy)}), [toy], tmp_path / "run")
 
 
 def test_tensorboard_is_written_when_asked_for(toy_path: Path, recipe_file: Path, tmp_path: Path) -> None:

@@ -1,6 +1,10 @@
 """A bundle's graph gives back the PyTorch model that it was made from."""
 
+import json
+import re
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
@@ -14,7 +18,7 @@ from keyblock.runtime.session import Session
 from training.evaluation.scoring import score
 from training.examples.sampling import Preparation
 from training.models.cross_encoder import CrossEncoder
-from training.models.starting import graph_weights, read_ranker, start_from
+from training.models.starting import TOKENIZER_FILE, check_tokenizer, graph_weights, read_ranker, start_from
 
 DEFAULT = Path(__file__).parents[3] / "models" / "default"
 
@@ -62,6 +66,48 @@ def test_a_run_of_another_architecture_is_one_clear_error(backbone: Path, toy_ru
         start_from(CrossEncoder.from_backbone(str(backbone)), toy_run)
     assert len(str(caught.value).splitlines()) == 1
     assert len(str(caught.value)) < 600
+
+
+def with_tokenizer(path: Path, backbone: Path, change: Callable[[dict[str, Any]], object]) -> Path:
+    """A directory with the backbone's tokenizer, changed."""
+    tokenizer = json.loads((backbone / TOKENIZER_FILE).read_text(encoding="utf-8"))
+    change(tokenizer)
+    (path / TOKENIZER_FILE).write_text(json.dumps(tokenizer), encoding="utf-8")
+    return path
+
+
+def swap(tokenizer: dict[str, Any]) -> None:
+    words = tokenizer["model"]["vocab"]
+    words["river"], words["city"] = words["city"], words["river"]
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (swap, "30,522 tokens beside 30,522; token 'city' has id 2314, in the backbone 2103"),
+        (lambda t: t["model"]["vocab"].pop("river"), "30,521 tokens beside 30,522; token 'river' has id none, in the backbone 2314"),
+        (lambda t: t["normalizer"].update(lowercase=False), "the same vocabulary, another normalizer"),
+    ],
+)
+def test_another_tokenizer_is_refused(tmp_path: Path, backbone: Path, change: Callable[[dict[str, Any]], object], said: str) -> None:
+    """The shapes of the weights are the same, so nothing else would notice."""
+    with pytest.raises(ValueError, match=re.escape(f"init {tmp_path}: its tokenizer is not that of the backbone")) as caught:
+        check_tokenizer("init", with_tokenizer(tmp_path, backbone, change), str(backbone))
+    assert f"({said}), so its model would see ids of other words; name a run or bundle of this backbone" in str(caught.value)
+
+
+def test_a_tokenizer_that_pads_and_truncates_is_the_same(tmp_path: Path, backbone: Path) -> None:
+    changed = with_tokenizer(tmp_path, backbone, lambda t: t.update(truncation=None, padding=None))
+    check_tokenizer("init", changed, str(backbone))
+    check_tokenizer("selector_run", DEFAULT, str(backbone))
+
+
+def test_a_directory_without_a_tokenizer_is_no_run(tmp_path: Path, backbone: Path) -> None:
+    with pytest.raises(ValueError, match=r"selector_run .*: has no tokenizer\.json, so it is neither a run"):
+        check_tokenizer("selector_run", tmp_path, str(backbone))
+    (tmp_path / TOKENIZER_FILE).write_text("{", encoding="utf-8")
+    with pytest.raises(ValueError, match=r"tokenizer\.json: damaged, no tokenizer"):
+        check_tokenizer("selector_run", tmp_path, str(backbone))
 
 
 def test_a_graph_of_others_is_one_clear_error() -> None:
