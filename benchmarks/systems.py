@@ -1,11 +1,14 @@
 """One table of every system of the papers: trains each recipe, measures it, writes the table. Stop it and start it again.
 
-    python benchmarks/systems.py --data DATA [--only keyb-bm25 cascade ...]
+    python benchmarks/systems.py --data DATA [--only keyb-bm25 cascade ...] [--parallel 8]
 
 DATA holds the collections squad-far and qmsum. What is done is not done again: a finished training stands in RUNS, a
 measurement in RECORDS (one small file a system and collection), which may come from another day. Each system goes on from the
 embedded model, with the same draws, for the same number of steps, but for BeST, whose iterations start from the backbone as the
-paper says. A training or measurement is a process, so that its memory is its own.
+paper says. A training or measurement is a process, so that its memory is its own. `--parallel` does so many systems at once, which
+pays on a GPU; each then writes what it prints into RUNS/SYSTEM.log. A system that fails does not stop the others.
+
+The backbone's package is not needed where KEYBLOCK_BACKBONE names its directory.
 
     python benchmarks/systems.py --data DATA --latency   times every system in turns, to be run when the machine is quiet
     python benchmarks/systems.py --data DATA --publish   puts the table of all records, and its picture, into docs/systems.md
@@ -13,11 +16,15 @@ paper says. A training or measurement is a process, so that its memory is its ow
 
 import argparse
 import json
+import os
+import random
 import statistics
 import subprocess
 import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -28,21 +35,26 @@ from training.collections.collection import Collection
 from training.collections.json_files import write_json
 from training.collections.types import Run
 from training.evaluation.curves import read_log
-from training.evaluation.evaluate import evaluate, evaluate_run, sample
-from training.evaluation.measures import REPORTED
+from training.evaluation.evaluate import Evaluation, evaluate, evaluate_run, sample
+from training.evaluation.measures import REPORTED, Grades, Values, per_query
 from training.evaluation.pictures import Measured, draw_quality_latency
 from training.evaluation.ranking import LocalRanker, Ranker, Reranked, load_run_pipeline, run_ranker
 from training.evaluation.records import Record, read_records, record_evaluation, record_path, write_record
+from training.evaluation.seeds import mean_over_seeds
 from training.evaluation.significance import correct
 from training.evaluation.tables import Comparison, compare_pairs, comparisons_table, markdown, systems_table
+from training.examples.prepared_cache import default_directory
 from training.examples.sampling import Preparation
-from training.learning.best import TABLE, judged_pairs, precision
+from training.learning.best import TABLE, judged_pairs, precision, train_best
+from training.learning.train import train
 from training.models.checkpoints import chosen
-from training.models.cross_encoder import CrossEncoder
+from training.models.cross_encoder import CrossEncoder, fastest_device
+from training.recipe import load_recipe
 
 ROOT = Path(__file__).resolve().parent.parent
 RECIPES = ROOT / "training" / "recipes" / "small"
-FIRST_STAGE, REFERENCE = "BM25", "keyb-bm25"
+FIRST_STAGE, CHANCE, REFERENCE = "BM25", "chance", "keyb-bm25"
+SHUFFLES = 20  # of a candidate list, each turned round once: see `chance`
 SEGMENTS, LATENCY = "segments.json", "latency.json"
 PAGE, PICTURE = ROOT / "docs" / "systems.md", "images/quality-latency-{}.png"
 BEGIN, END = "<!-- the table of systems: benchmarks/systems.py --publish writes from here -->", "<!-- to here -->"
@@ -86,6 +98,7 @@ SYSTEMS = (
     System("parade5-cnn"),
     System("parade5-pretrained"),
     System("avgp"),
+    System("sump"),
 )
 CLAIMS = (
     ("keyb-bm25", "keyb-random"),
@@ -116,49 +129,63 @@ class HeadRanker(Ranker):
 
 
 def main(options: argparse.Namespace) -> None:
-    """Do what is left to do; print the table after each system."""
+    """Do what is left to do; print the tables. Exits with the names of the systems that failed, once the others are done."""
+    for collection in options.collections:
+        write_baselines(Collection(options.data / collection), options)
     names = options.only or [system.recipe for system in SYSTEMS]
-    for system in SYSTEMS:
-        missing = [c for c in options.collections if not record_path(options.records, c, system.recipe).exists()]
-        if system.recipe in names and (missing or segments_missing(system.recipe, options)):
-            train(system.recipe, options, [f"best.judged={options.judged}"] if system.recipe == "best" else [])
-            for collection in missing:
-                measure(system, collection, options)
+    systems = [system for system in SYSTEMS if system.recipe in names]
+    with ThreadPoolExecutor(options.parallel) as pool:
+        problems = list(pool.map(lambda system: complete(system, options), systems))
+    for system, problem in zip(systems, problems, strict=True):
+        if problem is None and segments_missing(system.recipe, options):
             keep_segments(system.recipe, options)
-            write_table(options)
+    print(tables(known_records(options), options))
+    if failed := [f"{system.recipe} ({problem})" for system, problem in zip(systems, problems, strict=True) if problem]:
+        what = f"{len(failed)} of {len(systems)} systems failed: {'; '.join(failed)}"
+        sys.exit(f"systems.py: {what}; mend it and start again: what was done is kept")
 
 
-def train(recipe: str, options: argparse.Namespace, settings: Sequence[str] = ()) -> None:
-    """Train a recipe, or go on with it, unless it is finished."""
+def complete(system: System, options: argparse.Namespace) -> str | None:
+    """Train and measure a system, each in a process, as far as it is not done; what failed, if something did."""
+    missing = [name for name in options.collections if not record_path(options.records, name, system.recipe).exists()]
+    if not (missing or segments_missing(system.recipe, options)):
+        return None
+    steps = [["--train", system.recipe], *(["--measure", system.recipe, "--collections", name] for name in missing)]
+    for step in steps:
+        if problem := run_process(step, system.recipe, options):
+            return problem
+    return None
+
+
+def run_process(arguments: Sequence[str], name: str, options: argparse.Namespace) -> str | None:
+    """Run this program with other arguments and say how long it took; what went wrong, if something did."""
+    paths = [f"--data={options.data}", f"--runs={options.runs}", f"--records={options.records}", f"--cache={options.cache}"]
+    counts = [f"--queries={options.queries}", f"--costly-queries={options.costly_queries}", f"--judged={options.judged}"]
+    command = [sys.executable, __file__, *arguments, *paths, *counts, *(f"--set={setting}" for setting in options.set)]
+    environment = os.environ | ({"OMP_NUM_THREADS": str(threads(options.parallel))} if options.parallel > 1 else {})
+    log, started = options.runs / f"{name}.log", time.perf_counter()
+    print("+", *arguments, flush=True)
+    with log.open("a", encoding="utf-8") if options.parallel > 1 else nullcontext() as out:
+        code = subprocess.run(command, check=False, env=environment, stdout=out, stderr=out).returncode
+    print(f"  {' '.join(arguments)}: {time.perf_counter() - started:.0f} s", flush=True)
+    return f"{' '.join(arguments)} ended with {code}{f', see {log}' if out else ''}" if code else None
+
+
+def threads(parallel: int) -> int:
+    """CPU threads of each of so many processes."""
+    return max(1, (os.cpu_count() or 1) // parallel)
+
+
+def train_system(recipe: str, options: argparse.Namespace, settings: Sequence[str] = ()) -> None:
+    """Train a recipe in this process, or go on with it, unless it is finished."""
     run = options.runs / recipe
     if (run / "finished").exists():
         return
-    collections = [f"--collection={options.data / name}" for name in DEPTH]
-    sets = [f"--set={setting}" for setting in (*settings, *options.set)]
-    command = ["keyblock-train", str(RECIPES / f"{recipe}.yaml"), *collections, *sets, f"--out={run}"]
-    run_command(command)
+    judged = [f"best.judged={options.judged}"] if recipe == "best" else []
+    loaded = load_recipe(RECIPES / f"{recipe}.yaml", [*judged, *settings, *options.set])
+    procedure = train_best if loaded.best else train
+    procedure(loaded, [Collection(options.data / name) for name in DEPTH], run, cache=options.cache)
     (run / "finished").touch()
-
-
-def measure(system: System, collection: str, options: argparse.Namespace) -> None:
-    """Measure a trained system on a collection."""
-    flags = [f"--measure={system.recipe}", f"--collections={collection}"]
-    run_command([sys.executable, __file__, f"--data={options.data}", f"--runs={options.runs}", *_told(options), *flags])
-
-
-def _told(options: argparse.Namespace) -> list[str]:
-    return [f"--records={options.records}", f"--queries={options.queries}", f"--costly-queries={options.costly_queries}"]
-
-
-def run_command(command: Sequence[str]) -> None:
-    """Run and say how long it took; its failure ends this program too, with what was done kept."""
-    program = Path(sys.executable).parent / command[0]
-    started = time.perf_counter()
-    print("+", *command, flush=True)
-    ended = subprocess.run([str(program) if program.exists() else command[0], *command[1:]], check=False)
-    if ended.returncode:
-        sys.exit(f"systems.py: {command[0]} ended with {ended.returncode}; mend it and start again: what was done is kept")
-    print(f"  {time.perf_counter() - started:.0f} s", flush=True)
 
 
 def measured(name: str, collection_name: str, options: argparse.Namespace) -> None:
@@ -175,16 +202,34 @@ def measured(name: str, collection_name: str, options: argparse.Namespace) -> No
     details = {"depth": depth, "gold_share": evaluation.gold_share}
     record = record_evaluation(evaluation, collection_name, "test", steps=steps, training_seconds=seconds, details=details)
     write_record(record.model_copy(update={"ms_per_document": None}), options.records)  # see `latency`
-    write_first_stage(collection, queries, candidates, options)
 
 
-def write_first_stage(collection: Collection, queries: Sequence[str], candidates: Run, options: argparse.Namespace) -> None:
-    """The record of the order that every system is given."""
-    path = record_path(options.records, collection.name, FIRST_STAGE)
-    if not path.exists() and len(queries) == options.queries:
-        given = {query: candidates[query] for query in queries if query in candidates}
+def write_baselines(collection: Collection, options: argparse.Namespace) -> None:
+    """The records of the order that every system is given, and of its head in random order."""
+    queries, candidates = sample(collection.split("test"), options.queries), collection.run("test")
+    given = {query: candidates[query] for query in queries if query in candidates}
+    if not record_path(options.records, collection.name, FIRST_STAGE).exists():
         evaluation = evaluate_run(FIRST_STAGE, given, collection, queries, REPORTED)
         write_record(record_evaluation(evaluation, collection.name, "test"), options.records)
+    if not record_path(options.records, collection.name, CHANCE).exists():
+        evaluation = Evaluation(CHANCE, {}, chance(given, collection.qrels, queries, DEPTH[collection.name]))
+        write_record(record_evaluation(evaluation, collection.name, "test"), options.records)
+
+
+def chance(given: Run, qrels: Grades, queries: Sequence[str], depth: int) -> Values:
+    """What to expect of re-ranking the first `depth` candidates at random, by query and measure.
+
+    The mean over all turns of several shuffles: each document stands at each rank equally often, so it is exact where one relevant
+    document is among them, and for nDCG and P always.
+    """
+    rng, drawn = random.Random(0), []
+    for _ in range(SHUFFLES):
+        heads = {query: rng.sample(list(given[query])[:depth], min(depth, len(given[query]))) for query in given}
+        for turn in range(depth):
+            turned = {query: [*head[turn:], *head[:turn], *list(given[query])[depth:]] for query, head in heads.items()}
+            run = {query: {d: -float(rank) for rank, d in enumerate(order)} for query, order in turned.items()}
+            drawn.append(per_query(qrels, run, queries, REPORTED))
+    return mean_over_seeds(drawn)
 
 
 def cost(run: Path) -> tuple[int, float]:
@@ -227,20 +272,15 @@ def timed_run(recipe: str, options: argparse.Namespace) -> Path:
     """The system's run, or one of a single step."""
     if (options.runs / recipe / "finished").exists():
         return Path(options.runs / recipe)
-    untrained = argparse.Namespace(**vars(options) | {"runs": options.runs / "untrained"})
-    settings = ["steps=1", "dev_queries=1", "dev_depth=2", *(["best.iterations=1", "best.judged=1"] if recipe == "best" else [])]
-    train(recipe, untrained, settings)
+    untrained = argparse.Namespace(**vars(options) | {"runs": options.runs / "untrained", "judged": 1})
+    settings = ["steps=1", "dev_queries=1", "dev_depth=2", *(["best.iterations=1"] if recipe == "best" else [])]
+    train_system(recipe, untrained, settings)
     return Path(untrained.runs / recipe)
 
 
 def with_latency(record: Record, latencies: Mapping[str, Mapping[str, float]]) -> Record:
     """The record with what `latency` measured, or none: milliseconds of different days do not compare."""
     return record.model_copy(update={"ms_per_document": latencies.get(record.collection, {}).get(record.system)})
-
-
-def write_table(options: argparse.Namespace) -> None:
-    """Print the tables of what has been measured so far."""
-    print(tables(known_records(options), options))
 
 
 def publish(options: argparse.Namespace) -> None:
@@ -275,16 +315,30 @@ def known_records(options: argparse.Namespace) -> list[Record]:
 
 
 def tables(records: Sequence[Record], options: argparse.Namespace) -> str:
-    """In Markdown: the systems, the claims, the segments."""
+    """In Markdown: the systems, the claims, where the gold passages are, the segments."""
     parts = []
     if any(record.system == REFERENCE for record in records):
         parts = [systems_table(records, REFERENCE, MEASURES)]
         names = {record.system for record in records}
         if claims := [claim for claim in CLAIMS if set(claim) <= names]:
             parts.append(comparisons_table(tested(records, claims)))
+        parts.append(gold_table(records))
     if (options.records / SEGMENTS).exists():
         parts.append(segment_table(json.loads((options.records / SEGMENTS).read_text(encoding="utf-8"))))
     return "\n\n".join(parts)
+
+
+def gold_table(records: Sequence[Record]) -> str:
+    """How often the gold passage overlaps one of the three best passages returned of its document, by system and collection."""
+    shares: dict[tuple[str, str], str] = {}
+    for record in records:  # a system measured on few queries has no record of all
+        name, _, few = record.collection.partition(",")
+        if (share := record.details.get("gold_share")) is not None:
+            shares.setdefault((record.system, name), f"{share:.3f}{f' ({few.strip()})' if few else ''}")
+    names = [name for name in DEPTH if any(collection == name for _, collection in shares)]
+    head = ["system", *(f"{name}, gold passage in the best three" for name in names)]
+    systems = dict.fromkeys(system for system, _ in shares)
+    return markdown([head, *([system, *(shares.get((system, name), "") for name in names)] for system in systems)])
 
 
 def tested(records: Sequence[Record], claims: Sequence[tuple[str, str]]) -> list[Comparison]:
@@ -297,7 +351,7 @@ def tested(records: Sequence[Record], claims: Sequence[tuple[str, str]]) -> list
 
 def ordered(records: Sequence[Record]) -> list[Record]:
     """Collections in the table's order, and systems within them."""
-    place = {name: number for number, name in enumerate([FIRST_STAGE, *(system.recipe for system in SYSTEMS)])}
+    place = {name: number for number, name in enumerate([FIRST_STAGE, CHANCE, *(system.recipe for system in SYSTEMS)])}
     return sorted(records, key=lambda r: (list(DEPTH).index(r.collection), place[r.system]))
 
 
@@ -339,7 +393,7 @@ def segment_precision(run: Path, options: argparse.Namespace) -> dict[str, dict[
     pipeline = load_run_pipeline(run)
     preparations = {name: Preparation(Collection(options.data / name), pipeline) for name in DEPTH}
     judged = judged_pairs(preparations, {"train": "train", "dev": "dev"}, options.judged)
-    return precision(CrossEncoder.load(chosen(run)), preparations, judged)
+    return precision(CrossEncoder.load(chosen(run)).to(fastest_device()), preparations, judged)
 
 
 def segment_table(rows: Sequence[dict[str, Any]]) -> str:
@@ -374,6 +428,9 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument("--timed-queries", type=int, default=10, help="test queries of a collection that are timed")
     made.add_argument("--publish", action="store_true", help="only write the tables of what is measured into --page")
     made.add_argument("--page", type=Path, default=PAGE, help="a Markdown page with a marked place for the tables")
+    made.add_argument("--parallel", type=int, default=1, metavar="N", help="systems that are trained and measured at once")
+    made.add_argument("--cache", type=Path, default=default_directory(), help="where prepared documents are kept (%(default)s)")
+    made.add_argument("--train", help=argparse.SUPPRESS)
     made.add_argument("--measure", help=argparse.SUPPRESS)
     return made
 
@@ -383,11 +440,14 @@ if __name__ == "__main__":
     transformers.logging.disable_progress_bar()
     given = parser().parse_args()
     given.records.mkdir(parents=True, exist_ok=True)
-    if given.measure:
+    given.runs.mkdir(parents=True, exist_ok=True)
+    if given.train:
+        train_system(given.train, given)
+    elif given.measure:
         measured(given.measure, given.collections[0], given)
     elif given.latency:
         latency(given)
-        write_table(given)
+        print(tables(known_records(given), given))
     elif given.publish:
         publish(given)
     else:

