@@ -16,7 +16,7 @@ from keyblock.segmenters import SEGMENTERS, cut_costs
 from keyblock.selectors import SELECTORS, Learned, idf_weights, term_found
 from keyblock.text.analyzer import Analyzer, AnalyzerConfig, unique_in_order
 from keyblock.text.frequencies import DocumentFrequencies
-from keyblock.text.reader import Reader
+from keyblock.text.reader import Pause, Reader
 from keyblock.text.reading import Reading
 from keyblock.text.tokenizer import Tokenizer
 
@@ -137,15 +137,18 @@ class Pipeline:
         """One document; see `prepare_documents`."""
         return self.prepare_documents([text], [title])[0]
 
-    def prepare_documents(self, texts: Sequence[str], titles: Sequence[str] | None = None) -> list[PreparedDocument]:
+    def prepare_documents(
+        self, texts: Sequence[str], titles: Sequence[str] | None = None, pause: Pause = int
+    ) -> list[PreparedDocument]:
         """Tokenize and cut documents; what follows does not depend on a query.
 
         Args:
             texts: any Unicode; an empty text has no block.
             titles: as many, or none.
+            pause: is called between the steps of reading, which are of bounded length; see `keyblock.text.reader`.
         """
         titles = titles or [""] * len(texts)
-        return [self._document(*parts) for parts in zip(self.reader.read(texts), titles, strict=True)]
+        return [self._document(*parts) for parts in zip(self.reader.read(texts, pause), titles, strict=True)]
 
     def _document(self, reading: Reading, title: str) -> PreparedDocument:
         bounds = self.segmenter.ranges(self._costs[reading.ids])

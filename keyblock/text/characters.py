@@ -44,6 +44,14 @@ def character_kinds(tokenizer: Tokenizer) -> NDArray[np.uint8] | None:
     return kinds
 
 
+def ends_word(tokenizer: Tokenizer, character: str) -> bool:
+    """Whether a tokenizer that `reads_words` reads a character apart from the letters around it."""
+    if "\ud800" <= character <= "\udfff":  # which no tokenizer takes
+        return False
+    (kind,) = _asked(tokenizer, [character])
+    return kind in (Kind.SPACE, Kind.BREAK)
+
+
 @cache
 def word_characters() -> NDArray[np.bool_]:
     """Whether each code point is a part of a term, as analyzers find them, shape (CODES,)."""

@@ -17,6 +17,7 @@ from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+from tokenizers import Encoding
 
 from keyblock.text.analyzer import Analyzer
 from keyblock.text.characters import word_characters
@@ -47,7 +48,7 @@ class Runs(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ReadWords:
-    """What the words of a text are together.
+    """What the words of a text are together; a Reading.
 
     Attributes:
         text: read.
@@ -86,6 +87,25 @@ class ReadWords:
         some = np.flatnonzero(first < last)
         cut[some] |= (heads[first[some]] < starts[some]) | (tails[last[some] - 1] > ends[some])
         return cut
+
+
+def joined(text: str, several: Sequence[ReadWords]) -> ReadWords:
+    """The reading of a text from those of its parts, which follow each other, at least one."""
+    starts = np.cumsum([0, *(len(part.text) for part in several[:-1])]).tolist()
+    moved = [
+        (part.heads + start, part.tails + start, part.runs.heads + start, part.runs.tails + start)
+        for start, part in zip(starts, several, strict=True)
+    ]
+    heads, tails, run_heads, run_tails = (np.concatenate(column, dtype=np.int32) for column in zip(*moved, strict=True))
+    ids, keys = np.concatenate([part.ids for part in several]), np.concatenate([part.runs.keys for part in several])
+    return ReadWords(text, several[0].analyzer, ids, heads, tails, Runs(run_heads, run_tails, keys))
+
+
+def encoded(text: str, encoding: Encoding, analyzer: Analyzer) -> ReadWords:
+    """What the tokenizer made of a text of more than LONGEST characters, as words: its terms are found block by block."""
+    heads, tails = np.asarray(encoding.offsets, dtype=np.int32).reshape(-1, 2).T
+    run = Runs(np.zeros(1, np.int32), np.full(1, len(text), np.int32), np.zeros(1, np.int64))
+    return ReadWords(text, analyzer, np.asarray(encoding.ids, dtype=np.int32), heads.copy(), tails.copy(), run)
 
 
 class WordReader:

@@ -45,6 +45,7 @@ class Admission:
         self._ahead = ahead
         self._metrics = metrics
         self._unqueued: dict[Place, float] = {}  # seconds of those that the model does not have yet
+        self._preparing: dict[Place, Callable[[], float]] = {}  # seconds of large ones, at the pace of the moment
         self._pace = pace
         self._tokens_a_byte = Pace()  # whichever model it is that they ask
 
@@ -98,6 +99,14 @@ class Admission:
     def queued(self, place: "Place") -> None:
         """The model has its work now, and counts it itself."""
         self._unqueued.pop(place, None)
+        self._preparing.pop(place, None)
+
+    def prepares(self, place: "Place", seconds: Callable[[], float], *, hurried: bool) -> None:
+        """See Place."""
+        wait, most = sum(theirs() for theirs in self._preparing.values()), self._limits.max_wait_ms / 1000
+        if wait > most and not hurried:
+            raise self._refusal("wait", f"preparing others takes {wait:.1f} s, and the limit is {most:g} s", wait - most)
+        self._preparing[place] = seconds
 
     def reads(self, place: "Place", n_bytes: int, seconds: float, pace: float) -> None:
         """It has so many bytes of text (0 where most of it is stored), and is going to take the model about so many seconds."""
@@ -167,6 +176,13 @@ class Place:
         self._held.documents = n_documents
         self._admission.load.documents += n_documents
         self._admission.reads(self, self._held.bytes if by_text else 0, seconds, pace)
+
+    def prepares(self, seconds: Callable[[], float], *, hurried: bool) -> None:
+        """It is large, and its preparation keeps other large ones waiting, for so many seconds as far as is known by then.
+
+        Raises RequestError 429 when others keep it waiting for too long; not where it is hurried, as for `reads`.
+        """
+        self._admission.prepares(self, seconds, hurried=hurried)
 
     def queued(self) -> None:
         """The model has its work now, and counts it itself."""

@@ -21,7 +21,7 @@ from service.ranking.order import Candidate, Ranking, preranking
 from service.ranking.outcome import Outcome, ranked, unknown_ids
 from service.ranking.plan import Plan, Work, checked_budget, make_plan
 from service.ranking.preparation import Preparer, sizes
-from service.ranking.slicing import Threads
+from service.ranking.slicing import LARGE_CHARS, Threads
 from service.ranking.stored import look_up, renew
 from service.settings import Settings
 from service.store.library import OFF, Library
@@ -92,6 +92,9 @@ class Model:
         hurry = self._hurry(call)
         hurried, by_text = hurry is not None, library is None
         place.reads(len(call.documents), work.own_seconds(budget), hurried=hurried, by_text=by_text, pace=work.model_pace)
+        if (chars := sum(work.chars)) > LARGE_CHARS:
+            pace, threads = self.preparer.pace, self._shared.threads.number
+            place.prepares(lambda: pace.estimate(chars) / threads, hurried=hurried)
         packing = self.bundle.manifest.pipeline.packing
         plan = Plan(budget) if hurry is None else make_plan(budget, packing, stages.began, hurry, work)
         query = await self._query(call)

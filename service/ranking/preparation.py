@@ -15,7 +15,7 @@ from service.call import ASSUMED_CHARS, Documents
 from service.pace import Pace
 from service.ranking.cache import DocumentCache, content_key
 from service.ranking.order import UNREAD, Candidate, candidate
-from service.ranking.slicing import Threads
+from service.ranking.slicing import Threads, Watch
 from service.telemetry.metrics import Metrics
 
 T = TypeVar("T")
@@ -62,8 +62,8 @@ class Preparer:
     ) -> list[Candidate]:
         """Prepare the documents and let each meet the query, in the order given; those that time does not do for are UNREAD."""
 
-        def work(numbers: range) -> list[Candidate]:
-            prepared = self._prepared(documents, numbers)
+        def work(numbers: range, watch: Watch) -> list[Candidate]:
+            prepared = self._prepared(documents, numbers, watch)
             return [candidate(document, self._pipeline.select(query, document, budget)) for document in prepared]
 
         found = await self._threads.in_slices(sizes(documents), work, until, self.pace)
@@ -74,8 +74,8 @@ class Preparer:
     ) -> list[Shortlisted | None]:
         """Prepare the documents and what a learned selector asks the model of each, in the order given; None as for UNREAD."""
 
-        def work(numbers: range) -> list[Shortlisted]:
-            prepared = self._prepared(documents, numbers)
+        def work(numbers: range, watch: Watch) -> list[Shortlisted]:
+            prepared = self._prepared(documents, numbers, watch)
             return [Shortlisted(document, self._pipeline.shortlist(query, document, budget)) for document in prepared]
 
         return await self._threads.in_slices(sizes(documents), work, until, self.pace)
@@ -100,7 +100,7 @@ class Preparer:
         read = [one for one in shortlisted if one is not None]
         ends = np.cumsum([len(shortlist.sequences) for _, shortlist in read])
 
-        def work(numbers: range) -> list[Candidate]:
+        def work(numbers: range, _watch: Watch) -> list[Candidate]:
             return [self._chosen(query, *read[n], logits[: ends[n]], budget) for n in numbers]
 
         # all that is left to do goes by the document's tokens, and is quick
@@ -120,31 +120,32 @@ class Preparer:
     async def stored(self, texts: Sequence[str], titles: Sequence[str], keep: Callable[[int, PreparedDocument], T]) -> list[T]:
         """What `keep` makes of each document's number and preparation, in threads, in the order given; nothing is cached."""
 
-        def work(numbers: range) -> list[T]:
+        def work(numbers: range, watch: Watch) -> list[T]:
             part = slice(numbers.start, numbers.stop)
-            prepared = self._pipeline.prepare_documents(texts[part], titles[part])
+            prepared = self._pipeline.prepare_documents(texts[part], titles[part], watch)
             return [keep(number, document) for number, document in zip(numbers, prepared, strict=True)]
 
         made = await self._threads.in_slices([len(text) for text in texts], work, None, Pace(), aside=True)
         return [one for one in made if one is not None]
 
-    def _prepared(self, documents: Documents, numbers: range) -> list[PreparedDocument]:
+    def _prepared(self, documents: Documents, numbers: range, watch: Watch) -> list[PreparedDocument]:
         """Each document of the slice from the store, from the cache, or prepared and cached; an unknown one is empty."""
         by_id = documents.by_id
         fresh = by_id.to_prepare(numbers)
         texts, titles = ([all_of[number] for number in fresh] for all_of in (documents.texts, documents.titles))
-        made = dict(zip(fresh, self._from_texts(texts, titles), strict=True))
+        made = dict(zip(fresh, self._from_texts(texts, titles, watch), strict=True))
         by_id.renewed.update((by_id.ids[number], one) for number, one in made.items() if number in by_id.ids)
         return [made.get(number) or by_id.prepared(number) or self._empty for number in numbers]
 
-    def _from_texts(self, texts: list[str], titles: list[str]) -> list[PreparedDocument]:
+    def _from_texts(self, texts: list[str], titles: list[str], watch: Watch) -> list[PreparedDocument]:
         if not self._cache.capacity:
-            return self._pipeline.prepare_documents(texts, titles)
+            return self._pipeline.prepare_documents(texts, titles, watch)
         keys = [content_key(text, title, self._fingerprint) for text, title in zip(texts, titles, strict=True)]
         known = {key: document for key in dict.fromkeys(keys) if (document := self._cache.get(key)) is not None}
         new = {key: number for number, key in enumerate(keys) if key not in known}
         if new:
-            fresh = self._pipeline.prepare_documents([texts[n] for n in new.values()], [titles[n] for n in new.values()])
+            new_texts, new_titles = ([all_of[n] for n in new.values()] for all_of in (texts, titles))
+            fresh = self._pipeline.prepare_documents(new_texts, new_titles, watch)
             for key, document in zip(new, fresh, strict=True):
                 self._cache.put(key, document)
                 known[key] = document

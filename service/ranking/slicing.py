@@ -1,11 +1,12 @@
 """Work on many documents in threads beside the event loop, a slice of documents at a time.
 
 A request has a few slices in hand at once and no more, and large ones have threads of their own: however many they are, no small
-one waits behind them. One whose client has gone stops at the next slice. The tokenizer gives the interpreter lock back while it
-works; the rest of a slice is short.
+one waits behind them. One whose client has gone, or whose time is up, stops at the next slice, or within one at the next pause:
+a slice may be one long text. The tokenizer gives the interpreter lock back while it works; the rest of a slice is short.
 """
 
 import asyncio
+import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -19,8 +20,57 @@ SLICE_CHARS = 200_000
 TELLING_CHARS = 5_000  # what smaller slices take is what a slice takes, whatever is in it
 LEAST_SLICE_CHARS, SLICES_IN_TIME = 10_000, 8  # with a deadline slices are smaller: one is done in time or not at all
 SLICES_IN_HAND = 2  # one in the tokenizer, one in Python
+LARGE_CHARS = SLICES_IN_HAND * SLICE_CHARS  # of a request, beyond which it goes where large ones go
 
 T = TypeVar("T")
+
+
+class AbandonedError(Exception):
+    """Nobody waits for the work any more."""
+
+
+class Watch:
+    """Watches a slice at work: the work calls it at its pauses with the characters that it has done since.
+
+    It measures the pace, of a long slice at each pause, so that newcomers are told how long they wait before it ends.
+
+    Args:
+        chars: of the slice.
+        pace: is told what was measured.
+        abandoned: is set when nobody waits for the work any more.
+    """
+
+    def __init__(self, chars: int, pace: Pace, abandoned: threading.Event) -> None:
+        self._chars = chars
+        self._long = chars > LARGE_CHARS
+        self._pace, self._abandoned = pace, abandoned
+        self._since = 0.0
+
+    def begin(self) -> None:
+        """The work begins, having waited for a thread. Raises AbandonedError."""
+        self._since = time.perf_counter()
+        self(0)
+
+    def __call__(self, chars: int) -> None:
+        """So many characters more are done. Raises AbandonedError."""
+        if self._long and chars >= TELLING_CHARS:
+            self._measure(chars)
+        if self._abandoned.is_set():
+            raise AbandonedError
+
+    def end(self) -> None:
+        """The slice is done."""
+        if self._chars >= TELLING_CHARS:
+            self._measure(self._chars)
+
+    def _measure(self, chars: int) -> None:
+        now = time.perf_counter()
+        self._pace.measured(chars, now - self._since)
+        self._chars, self._since = self._chars - chars, now
+
+
+Work = Callable[[range, Watch], list[T]]
+"""From the numbers of a slice's documents to what is made of them."""
 
 
 def slices(chars_of: Sequence[int], most_chars: int = SLICE_CHARS) -> Iterator[range]:
@@ -38,11 +88,12 @@ def slices(chars_of: Sequence[int], most_chars: int = SLICE_CHARS) -> Iterator[r
 class Threads:
     """That prepare: large requests, however many, keep no small one waiting.
 
-    Args:
+    Attributes:
         number: of those for each.
     """
 
     def __init__(self, number: int) -> None:
+        self.number = number
         self._small = ThreadPoolExecutor(number, "prepare")
         self._large = ThreadPoolExecutor(number, "prepare-large")
 
@@ -56,14 +107,15 @@ class Threads:
             pool.shutdown(wait=True, cancel_futures=True)
 
     async def in_slices(
-        self, chars_of: Sequence[int], work: Callable[[range], list[T]], until: float | None, pace: Pace, *, aside: bool = False
+        self, chars_of: Sequence[int], work: Work[T], until: float | None, pace: Pace, *, aside: bool = False
     ) -> list[T | None]:
         """What `work` makes of all documents, in their order; `chars_of` as for `slices`; aside: as of a large request.
 
         None for what is not done when time is up, which is not waited for, or would not be done in time by this pace.
         """
         found: list[T | None] = [None] * len(chars_of)
-        large = aside or sum(chars_of) > SLICES_IN_HAND * SLICE_CHARS
+        large = aside or sum(chars_of) > LARGE_CHARS
+        abandoned = threading.Event()
         todo = slices(chars_of, SLICE_CHARS if until is None else _slice_chars(until, pace))
 
         async def one_after_the_other() -> None:
@@ -74,13 +126,16 @@ class Threads:
                 if until is not None and (now >= until or (not first and now + pace.estimate(chars) > until)):
                     continue
                 first = False
-                made = await self.run(_timed, work, numbers, chars, pace, large=large)
+                made = await self.run(_watched, work, numbers, Watch(chars, pace, abandoned), large=large)
                 found[numbers.start : numbers.stop] = made
 
-        with suppress(TimeoutError):
-            async with asyncio.timeout(None if until is None else until - time.perf_counter()), asyncio.TaskGroup() as group:
-                for _ in range(SLICES_IN_HAND):
-                    group.create_task(one_after_the_other())
+        try:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(None if until is None else until - time.perf_counter()), asyncio.TaskGroup() as group:
+                    for _ in range(SLICES_IN_HAND):
+                        group.create_task(one_after_the_other())
+        finally:
+            abandoned.set()
         return found
 
 
@@ -90,9 +145,8 @@ def _slice_chars(until: float, pace: Pace) -> int:
     return int(min(max(fit, LEAST_SLICE_CHARS), SLICE_CHARS))
 
 
-def _timed(work: Callable[[range], list[T]], numbers: range, chars: int, pace: Pace) -> list[T]:
-    started = time.perf_counter()
-    made = work(numbers)
-    if chars >= TELLING_CHARS:
-        pace.measured(chars, time.perf_counter() - started)
+def _watched(work: Work[T], numbers: range, watch: Watch) -> list[T]:
+    watch.begin()
+    made = work(numbers, watch)
+    watch.end()
     return made

@@ -66,7 +66,7 @@ def test_an_endless_word_is_matched_by_its_head() -> None:
 
 def test_keys_are_the_same_in_every_process() -> None:
     """Prepared documents may be stored: a key never depends on Python's hash seed."""
-    program = "from keyblock.text import term_key; print(term_key('river'), term_key('\\ud800'))"
+    program = "from keyblock.text.analyzer import term_key; print(term_key('river'), term_key('\\ud800'))"
     runs = {
         subprocess.run([sys.executable, "-c", program], env={"PYTHONHASHSEED": seed}, capture_output=True, check=True).stdout
         for seed in ("1", "2")

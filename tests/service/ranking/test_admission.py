@@ -138,3 +138,21 @@ def test_requests_by_id_do_not_say_how_long_a_text_takes() -> None:
             by_id.reads(1000, 1000.0, hurried=True, by_text=False)
     with work.enter(1_000_000):
         assert refused(work, "wait") == 0
+
+
+def test_large_ones_wait_for_what_others_have_to_prepare_at_the_pace_of_the_moment() -> None:
+    work, pace = admission(max_wait_ms=1000), 0.1
+    with work.enter(0) as first, work.enter(0) as second, work.enter(0) as third:
+        first.prepares(lambda: 4 * pace, hurried=False)
+        second.prepares(lambda: 4 * pace, hurried=False)
+        pace = 0.2  # the first is slower than was known
+        with pytest.raises(RequestError, match=r"preparing others takes 1\.6 s, and the limit is 1 s") as told:
+            third.prepares(lambda: 4 * pace, hurried=False)
+        assert (told.value.status, told.value.retry_after) == (429, 1)
+        assert refused(work, "wait") == 1
+        third.prepares(lambda: 4 * pace, hurried=True)
+        third.queued()
+        second.queued()  # prepared
+        third.prepares(lambda: 4 * pace, hurried=False)
+    with work.enter(0) as fourth:
+        fourth.prepares(lambda: 99.0, hurried=False)

@@ -1,7 +1,14 @@
+import asyncio
+import threading
+import time
+
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from service.ranking.slicing import SLICE_CHARS, SLICE_DOCUMENTS, slices
+from service.pace import Pace
+from service.ranking.slicing import LARGE_CHARS, SLICE_CHARS, SLICE_DOCUMENTS, AbandonedError, Threads, Watch, slices
+from tests.service.faults import PATIENCE, wait_for
 
 
 @given(st.lists(st.integers(0, 2 * SLICE_CHARS) | st.integers(0, 2000), max_size=200))
@@ -11,3 +18,55 @@ def test_slices_cover_everything_once_within_their_bounds(sizes: list[int]) -> N
     for numbers in cut:
         assert 1 <= len(numbers) <= SLICE_DOCUMENTS
         assert len(numbers) == 1 or sum(sizes[n] for n in numbers) <= SLICE_CHARS
+
+
+@pytest.mark.parametrize("in_time", [True, False])
+def test_work_that_nobody_waits_for_ends_at_its_next_pause(in_time: bool) -> None:
+    """Its client has gone, or its time is up: one long document does not keep a thread until it is done."""
+    threads, begun, ended = Threads(1), threading.Event(), threading.Event()
+
+    def work(numbers: range, watch: Watch) -> list[int]:
+        begun.set()
+        try:
+            while True:
+                time.sleep(0.001)
+                watch(1)
+        except AbandonedError:
+            ended.set()
+            raise
+
+    async def ask() -> None:
+        until = time.perf_counter() + 0.05 if in_time else None
+        task = asyncio.create_task(threads.in_slices([1], work, until, Pace()))
+        await asyncio.sleep(0)
+        if in_time:
+            assert await task == [None]
+            return
+        await asyncio.to_thread(begun.wait, PATIENCE)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+
+    asyncio.run(ask())
+    wait_for(ended.is_set)
+    threads.close()
+
+
+def test_work_that_waited_for_a_thread_in_vain_does_not_begin() -> None:
+    abandoned = threading.Event()
+    abandoned.set()
+    with pytest.raises(AbandonedError):
+        Watch(1, Pace(), abandoned).begin()
+
+
+def test_the_pace_of_a_long_slice_is_known_before_it_ends() -> None:
+    pace, short = Pace(), Pace()
+    watch, other = (Watch(chars, of, threading.Event()) for chars, of in ((2 * LARGE_CHARS, pace), (10_000, short)))
+    for one in (watch, other):
+        one.begin()
+        time.sleep(0.05)
+        one(10_000)
+    assert pace.seconds == pytest.approx(0.05 / 10_000, rel=0.5)
+    assert short.seconds == 0
+    other.end()
+    assert short.seconds > 0

@@ -1,6 +1,7 @@
 """Documents by id enter a call once, whatever number of times they are asked for."""
 
 import asyncio
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -10,10 +11,11 @@ import pytest
 from keyblock.pipeline import Pipeline
 from service.call import Documents
 from service.errors import RequestError
+from service.pace import Pace
 from service.ranking.admission import Admission, Place
 from service.ranking.cache import DocumentCache
 from service.ranking.preparation import Preparer, sizes
-from service.ranking.slicing import Threads
+from service.ranking.slicing import Threads, Watch
 from service.ranking.stored import look_up, renew
 from service.settings import Limits
 from service.store.base import Item
@@ -104,7 +106,8 @@ def test_a_stale_document_is_prepared_once_and_renewed(library: Library, metrics
     stale = entered(library, documents, place(metrics))
     threads = Threads(2)
     preparer = Preparer(pipeline, DocumentCache(0), threads, metrics, NEW)
-    prepared = preparer._prepared(documents, range(2)) + preparer._prepared(documents, range(2, 6))
+    watch = Watch(0, Pace(), threading.Event())
+    prepared = preparer._prepared(documents, range(2), watch) + preparer._prepared(documents, range(2, 6), watch)
     threads.close()
     assert len({id(one) for one in prepared[:5]}) == 1
     assert set(documents.by_id.renewed) == {"old"}
