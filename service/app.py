@@ -26,7 +26,7 @@ from keyblock.wire import (
     TeiErrorBody,
     TeiResult,
 )
-from service import playground
+from service import assets, playground, reference
 from service.errors import RequestError
 from service.http import info
 from service.http.accounting import Accounting
@@ -94,6 +94,10 @@ _REF = "#/components/schemas/{model}"
 
 class Service(FastAPI):
     """FastAPI, with the request models in its OpenAPI document: bodies are parsed by our own code, off the event loop."""
+
+    def __init__(self, title: str = "KeyBlock", **options: Any) -> None:
+        super().__init__(title=title, version=__version__, redirect_slashes=False, docs_url=None, redoc_url=None, **options)
+        self.router.routes.extend(assets.routes(reference.assets()))
 
     def openapi(self) -> dict[str, Any]:
         """The OpenAPI document."""
@@ -226,7 +230,7 @@ def create_app(settings: Settings, ranker: Ranker | None = None) -> FastAPI:
             app.state.reloader.close()
             app.state.tracing.close()
 
-    app = Service(title="KeyBlock", version=__version__, description=ABOUT, lifespan=lifespan, redirect_slashes=False)
+    app = Service(description=ABOUT, lifespan=lifespan)
     app.state.settings, app.state.keyring = settings, load_keys(settings)
     answer_errors(app)
     add_rerank(app)
@@ -236,7 +240,7 @@ def create_app(settings: Settings, ranker: Ranker | None = None) -> FastAPI:
     if settings.admin_port is None:
         add_operators(app)
     if settings.playground:
-        app.router.routes.extend(playground.routes())
+        app.router.routes.extend(assets.routes(playground.assets()))
     if settings.cors_origins:
         allow_origins(app, settings.cors_origins)
     return app
@@ -244,7 +248,7 @@ def create_app(settings: Settings, ranker: Ranker | None = None) -> FastAPI:
 
 def create_admin_app(app: FastAPI) -> FastAPI:
     """What operators ask at a port of its own, of an application that is served at another: the two share all state."""
-    admin = Service(title="KeyBlock, for operators", version=__version__, redirect_slashes=False)
+    admin = Service(title="KeyBlock, for operators")
     admin.state = app.state
     answer_errors(admin)
     add_health(admin)

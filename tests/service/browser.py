@@ -1,6 +1,9 @@
 """Debian's Chromium, without a screen, at a page of a real service."""
 
 import json
+import os
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -9,6 +12,9 @@ from selenium.webdriver import ActionChains, Chrome, ChromeOptions, ChromeServic
 from selenium.webdriver.remote.webelement import WebElement
 from selenium.webdriver.support.wait import WebDriverWait
 
+from benchmarks.event_loop import free_port, wait_ready
+from service.keys.keys import New
+from service.settings import DEFAULT_BUNDLE
 from tests.programs import need
 from tests.service.faults import PATIENCE
 
@@ -35,6 +41,21 @@ def chromium() -> Iterator[Chrome]:
         driver.quit()
 
 
+@contextmanager
+def served(*keys: New) -> Iterator[str]:
+    """The page's address, at a service with these keys."""
+    port = free_port()
+    command = [sys.executable, "-m", "service.cli", "--port", str(port), "--provider", "cpu", "--bundle", str(DEFAULT_BUNDLE)]
+    environment = os.environ | {"KEYBLOCK_API_KEYS": "\n".join(key.entry for key in keys)}
+    process = subprocess.Popen(command, stderr=subprocess.DEVNULL, env=environment)
+    try:
+        wait_ready(port)
+        yield f"http://127.0.0.1:{port}/"
+    finally:
+        process.kill()
+        process.wait()
+
+
 class Page:
     """The playground as somebody sees and uses it."""
 
@@ -42,13 +63,13 @@ class Page:
         self.driver = driver
         self.url = url
 
-    def open(self) -> None:
-        """A new page, in a browser that remembers nothing of the last."""
+    def open(self, path: str = "", shown: str = "#documents li") -> None:
+        """A new page, in a browser that remembers nothing of the last, once an element of it is shown."""
         self.driver.get_log("performance")
         self.driver.get_log("browser")
         self.driver.execute_cdp_cmd("Storage.clearDataForOrigin", {"origin": self.url, "storageTypes": "all"})
-        self.driver.get(self.url)
-        self.wait(lambda: self.all("#documents li"))
+        self.driver.get(self.url + path)
+        self.wait(lambda: self.all(shown))
 
     def wait(self, happened: Callable[[], Any]) -> Any:
         return WebDriverWait(self.driver, PATIENCE, 0.05).until(lambda _: happened())

@@ -7,7 +7,8 @@ import pytest
 from starlette.testclient import TestClient
 
 from service.app import create_app
-from service.playground import FOLDER, PAGE, TYPES, assets
+from service.assets import TYPES
+from service.playground import FOLDER, PAGE, assets
 from service.ranking.ranker import Ranker
 from service.settings import Settings
 from tests.conftest import ROOT
@@ -62,7 +63,7 @@ def test_the_page_has_nothing_that_the_policy_forbids_and_names_no_other_host() 
 
 def test_every_file_is_used_and_every_one_used_is_there(client: TestClient) -> None:
     named = {name for asset in assets().values() for name in re.findall(rb"[\w-]+\.(?:css|js|json|svg)(?=\")", asset.content)}
-    assert {name.decode() for name in named} == set(assets()) - {PAGE}
+    assert {f"{FOLDER}/{name.decode()}" for name in named} == set(assets()) - {"/"}
 
 
 @pytest.mark.parametrize("path", ["__init__.py", "", "index.html", "../app.py", "%2e%2e/app.py", "no.js"])

@@ -4,23 +4,20 @@ import json
 import os
 import pty
 import subprocess
-import sys
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 from selenium.webdriver import Chrome, Keys
 
-from benchmarks.event_loop import free_port, wait_ready
-from service.keys.keys import New, make
+from service.keys.keys import make
 from service.settings import DEFAULT_BUNDLE
 from tests.conftest import ROOT
 from tests.programs import need
-from tests.service.browser import Page, chromium
+from tests.service.browser import Page, chromium, served
 from tests.service.faults import PATIENCE
 
 SAMPLE = json.loads((ROOT / "service" / "playground" / "sample.json").read_text(encoding="utf-8"))
@@ -41,21 +38,6 @@ HOSTILE = [
     "javascript:window.hit=4 river KEYBLOCK\nKEYBLOCK\n$(touch hit) `touch hit`",
 ]
 HOSTILE_QUERY = """it's the "river"' <img src=x onerror="window.hit=5"> $HOME `bridge` \\ !! & $(exit 3)"""
-
-
-@contextmanager
-def served(*keys: New) -> Iterator[str]:
-    """The page's address, at a service with these keys."""
-    port = free_port()
-    command = [sys.executable, "-m", "service.cli", "--port", str(port), "--provider", "cpu", "--bundle", str(DEFAULT_BUNDLE)]
-    environment = os.environ | {"KEYBLOCK_API_KEYS": "\n".join(key.entry for key in keys)}
-    process = subprocess.Popen(command, stderr=subprocess.DEVNULL, env=environment)
-    try:
-        wait_ready(port)
-        yield f"http://127.0.0.1:{port}/"
-    finally:
-        process.kill()
-        process.wait()
 
 
 @pytest.fixture(scope="module")

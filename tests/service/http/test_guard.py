@@ -13,7 +13,7 @@ from pydantic import TypeAdapter
 from starlette.testclient import TestClient
 
 from keyblock.wire import ErrorBody
-from service import playground
+from service import playground, reference
 from service.app import HEALTH, JOINED_PATHS, RERANK_PATHS, create_admin_app, create_app
 from service.http.guard import SCHEME
 from service.keys.keys import KeysError
@@ -23,7 +23,7 @@ from tests.service.faults import PATIENCE, Connection, wait_for
 from tests.service.keyed import ALL, bearing, keyed
 
 GOOD: dict[str, Any] = {"query": "river bridge", "documents": ["the river flooded the bridge", "a city"]}
-OPEN = {*HEALTH, "/", "/docs", "/docs/oauth2-redirect", "/redoc", "/openapi.json"}  # for everybody: nothing of a document is there
+OPEN = {*HEALTH, *playground.assets(), *reference.assets(), "/openapi.json"}  # for everybody: nothing of a document is there
 
 
 @pytest.fixture(scope="module")
@@ -53,7 +53,7 @@ def test_every_route_needs_a_key_but_those_for_everybody(guarded: TestClient) ->
     asked = 0
     for routes in (app.routes, create_admin_app(app).routes):
         for route in routes:
-            if route.path in OPEN or route.path.startswith(playground.FOLDER):
+            if route.path in OPEN:
                 continue
             for method in route.methods - {"HEAD"}:
                 asked += 1
