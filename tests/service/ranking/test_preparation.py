@@ -2,6 +2,7 @@ import asyncio
 import threading
 import time
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 import pytest
@@ -80,9 +81,9 @@ def test_many_large_requests_keep_no_small_one_waiting(
     go_on, prepared = threading.Event(), Pipeline.prepare_documents
     text = "The river flooded the bridge. " * 100
 
-    def slowly(self: Pipeline, texts: list[str], titles: list[str]) -> object:
+    def slowly(self: Pipeline, texts: list[str], *rest: Any) -> object:
         assert len(texts) == 1 or go_on.wait(PATIENCE)
-        return prepared(self, texts, titles)
+        return prepared(self, texts, *rest)
 
     monkeypatch.setattr(Pipeline, "prepare_documents", slowly)
 

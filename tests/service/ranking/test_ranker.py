@@ -4,6 +4,7 @@ import threading
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -46,11 +47,11 @@ def test_a_large_request_leaves_a_thread_to_prepare_others(client: TestClient, m
     """A document of millions of characters is a slice of its own and takes seconds; as many are in hand as ever are."""
     begun, go_on, prepare = threading.Semaphore(0), threading.Event(), Pipeline.prepare_documents
 
-    def slowly(self: Pipeline, texts: Sequence[str], titles: Sequence[str] | None = None) -> list[PreparedDocument]:
+    def slowly(self: Pipeline, texts: Sequence[str], *rest: Any) -> list[PreparedDocument]:
         if len(texts[0]) > SLICE_CHARS:
             begun.release()
             assert go_on.wait(PATIENCE)
-        return prepare(self, texts, titles)
+        return prepare(self, texts, *rest)
 
     monkeypatch.setattr(Pipeline, "prepare_documents", slowly)
     large = {"query": QUERY, "documents": [f"{n} " + "river " * (SLICE_CHARS // 5) for n in range(SLICES_IN_HAND)]}
