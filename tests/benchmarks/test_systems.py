@@ -161,3 +161,10 @@ def test_rankers_are_timed_in_turns_and_documents_prepared_before(systems: Modul
 def test_without_milliseconds_there_is_no_picture(systems: ModuleType, options: argparse.Namespace) -> None:
     systems.publish(options)
     assert not (options.page.parent / "images").exists() or not list((options.page.parent / "images").iterdir())
+
+
+def test_segments_are_kept_after_a_stop_between_record_and_segments(systems: ModuleType, tmp_path: Path) -> None:
+    options = argparse.Namespace(records=tmp_path)
+    assert [systems.segments_missing(recipe, options) for recipe in ("keyb-bm25", "maxp", "best")] == [False, True, True]
+    (tmp_path / systems.SEGMENTS).write_text(json.dumps([{"iteration": "MaxP", "P@1": {}}]), encoding="utf-8")
+    assert [systems.segments_missing(recipe, options) for recipe in ("maxp", "best")] == [False, True]

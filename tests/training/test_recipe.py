@@ -15,6 +15,7 @@ from training.declarations import LOSSES
 from training.recipe import DEFAULT_BACKBONE, Best, Recipe, RecipeError, backbone_path, load_recipe
 
 RECIPES = Path(__file__).resolve().parents[2] / "training" / "recipes"
+PAPER = RECIPES / "paper"
 
 
 @pytest.mark.parametrize("path", sorted(RECIPES.glob("*/*.yaml")), ids=lambda path: path.stem)
@@ -28,6 +29,26 @@ def test_firstp_differs_from_keyb_in_its_selector_only() -> None:
     first, keyb = (load_recipe(RECIPES / "small" / f"{name}.yaml").model_dump() for name in ("firstp", "keyb-bm25"))
     assert first["pipeline"].pop("selector") != keyb["pipeline"].pop("selector")
     assert first | {"name": ""} == keyb | {"name": ""}
+
+
+PASSES = [("system", 10, 15_000), ("on/robust04", 10, 1_024), ("on/mq", 10, 2_048)]
+
+
+@pytest.mark.parametrize(("name", "epochs", "batches"), PASSES)
+def test_paper_recipes_take_the_steps_that_the_paper_says(name: str, epochs: int, batches: int) -> None:
+    """KeyB, section 6.1: epochs of so many batches of two pairs. Each is measured on dev once."""
+    recipe = load_recipe([PAPER / "system.yaml", PAPER / f"{name}.yaml"])
+    assert recipe.queries_per_step is not None
+    assert recipe.steps * recipe.queries_per_step == epochs * batches * 2
+    assert recipe.steps == epochs * recipe.evaluate_every
+
+
+@pytest.mark.parametrize("name", ["best", "best-robust04"])
+def test_best_chooses_among_the_four_leading_segments(name: str) -> None:
+    """BeST, section 4."""
+    recipe = load_recipe(PAPER / f"{name}.yaml")
+    assert recipe.training_pipeline.selector == {"name": "learned", "keep": 4, "by": {"name": "first"}}
+    assert (recipe.negatives.per_query, recipe.loss) == ((1, "hinge") if name == "best" else (10, "pointwise"))
 
 
 def test_a_name_is_enough(tmp_path: Path) -> None:

@@ -1,6 +1,7 @@
 """keyblock-calibrate on a trained run of the toy, and what it refuses."""
 
 import json
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ from training.commands.evaluate import main as evaluate_main
 from training.evaluation import calibrating
 from training.evaluation.calibration import read_scores
 from training.evaluation.evaluate import read_values
+from training.evaluation.ranking import CHOOSER, load_run_pipeline
 
 BUDGETS = ["--budgets", "80", "96", "--default", "96"]
 
@@ -99,3 +101,23 @@ def test_scores_kept_are_those_of_the_same_weights(run_copy: Path, toy_path: Pat
     assert len(list((run_copy / "dev-scores").iterdir())) == 2
     (scores,) = kept.iterdir()
     assert read_scores(scores, Collection(toy_path)).features.keys() == read_scores(scores, Collection(toy_path)).documents.keys()
+
+
+def test_the_model_that_counts_is_calibrated(run_copy: Path, toy_path: Path) -> None:
+    """Scores are kept for each model. A run of BeST has best/ and no checkpoint of its own."""
+    (run_copy / "checkpoint").rename(run_copy / "best")
+    command = ["--run", str(run_copy), "--collection", str(toy_path), "--queries", "2", "--depth", "4"]
+    assert calibrate_main(command) == 0
+    head = run_copy / "best" / "head.safetensors"
+    save_file({name: tensor * 2 for name, tensor in load_file(head).items()}, head)
+    assert calibrate_main(command) == 0
+    shutil.copytree(run_copy / "best", run_copy / CHOOSER)
+    assert calibrate_main(command) == 0
+    assert len(list((run_copy / "dev-scores").iterdir())) == 3
+
+
+def test_calibration_keeps_the_runs_own_budget(run_copy: Path, toy_path: Path) -> None:
+    own = load_run_pipeline(run_copy).config.packing.budget
+    assert calibrate_main(["--run", str(run_copy), "--collection", str(toy_path), "--queries", "2", "--depth", "4"]) == 0
+    packing = load_run_pipeline(run_copy).config.packing
+    assert (packing.budget, packing.budget_range) == (own, (own, own)) == (80, (80, 80))

@@ -20,6 +20,7 @@ from training.collections.collection import Collection
 from training.collections.json_files import write_json
 from training.collections.types import Span
 from training.commands.train import main as train_main
+from training.evaluation.curves import read_log
 from training.evaluation.intrinsic import random_precision, segment_precision
 from training.evaluation.ranking import load_run_pipeline, run_ranker
 from training.evaluation.scoring import TorchModel, score
@@ -169,16 +170,24 @@ def test_the_first_iteration_trains_two_rankers_and_the_others_one(best_run: Pat
     assert not (best_run / "iteration-2" / "checkpoint" / SELECTOR).exists()
 
 
+def test_theta_0_learns_from_as_many_segments_as_the_recipe_says(best_run: Path) -> None:
+    """Of 40 tokens each: two segments of theta 0's and one of theta 1's; then one."""
+    for number, segments in ((1, 2 + 1), (2, 1), (3, 1)):
+        steps = [line for line in read_log(best_run / f"iteration-{number}") if "loss" in line]
+        assert [line["tokens"] for line in steps] == [line["pairs"] * segments * 40 for line in steps]
+
+
 def load_data(run: Path, collection: Collection) -> Data:
     return Data.build(load_recipe(run / "recipe.yaml"), [collection], load_run_pipeline(run), run / "tokenizer.json")
 
 
-def test_the_second_iteration_starts_afresh_on_the_first_ones_best_segments(
-    best_run: Path, toy: Collection, tmp_path: Path
+@pytest.mark.parametrize("number", [2, 3])
+def test_an_iteration_starts_afresh_on_the_best_segments_of_the_one_before(
+    best_run: Path, toy: Collection, tmp_path: Path, number: int
 ) -> None:
-    """The same training by brute force: a fresh ranker, and of every document the segment that theta 1 scores best, one by one."""
+    """The same training by brute force: a fresh ranker, and of every document the segment that theta n - 1 scores best."""
     recipe, data = load_recipe(best_run / "recipe.yaml"), load_data(best_run, toy)
-    theta1, places = CrossEncoder.load(best_run / "iteration-1" / "checkpoint"), []
+    before, places = CrossEncoder.load(best_run / f"iteration-{number - 1}" / "checkpoint"), []
 
     class BruteForce(Selected):
         def rows(self, prepared: Prepared, choose: Score) -> list[Row]:
@@ -187,19 +196,19 @@ def test_the_second_iteration_starts_afresh_on_the_first_ones_best_segments(
             for document in prepared.documents:
                 blocks = np.arange(min(3, document.n_blocks))
                 ways = self.pipeline.block_sequences(prepared.query, document, blocks, prepared.budget)
-                logits = [score(theta1, [packed], 0, bf16=False).item() for packed in ways]
+                logits = [score(before, [packed], 0, bf16=False).item() for packed in ways]
                 places.append(int(np.argmax(logits)))
                 row.append([ways[places[-1]]])
             return [row]
 
-    second = recipe.model_copy(update={"seed": recipe.seed + 1, "best": None})
-    torch.manual_seed(second.seed)
-    fresh, _ = make_model(second, torch.device("cpu"))
+    alone = recipe.model_copy(update={"seed": recipe.seed + number - 1, "best": None})
+    torch.manual_seed(alone.seed)
+    fresh, _ = make_model(alone, torch.device("cpu"))
     shutil.copy(best_run / "tokenizer.json", tmp_path / "tokenizer.json")
-    objective = RankingObjective(second, data.pipeline, BruteForce(data.pipeline))
-    Trainer(second, fresh, objective, replace(data, recipe=second).draw, data.dev, tmp_path).train()
-    assert set(places) == {0, 1, 2}, "theta 1 has a choice, and makes one"
-    expected = weights_of(best_run / "iteration-2" / "checkpoint")
+    objective = RankingObjective(alone, data.pipeline, BruteForce(data.pipeline))
+    Trainer(alone, fresh, objective, replace(data, recipe=alone).draw, data.dev, tmp_path).train()
+    assert len(set(places)) > 1, "the one before has a choice, and makes one"
+    expected = weights_of(best_run / f"iteration-{number}" / "checkpoint")
     for name, value in weights_of(tmp_path / "checkpoint").items():
         torch.testing.assert_close(value, expected[name], rtol=1e-4, atol=1e-5)
 

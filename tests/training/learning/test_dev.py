@@ -144,3 +144,26 @@ def test_what_the_collection_lacks_is_said_before_training(
     (toy_copy / "run.dev.bm25.trec.gz").write_bytes(gzip.compress(f"{line}\n".encode()))
     with pytest.raises(CollectionError, match=said):
         DevSet.build({"toy": Preparation(Collection(toy_copy), toy_pipeline)}, make_recipe())
+
+
+class Indifferent(nn.Module):
+    """A ranker that finds all documents alike."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.zero = nn.Parameter(torch.zeros(()))
+
+    def outputs(self, input_ids: Tensor, token_type_ids: Tensor, attention_mask: Tensor) -> Tensor:
+        return self.zero * attention_mask.sum(1)
+
+
+def test_dev_ranks_documents_without_a_block_last(
+    toy: Collection, toy_pipeline: Pipeline, make_recipe: Callable[..., Recipe]
+) -> None:
+    """As evaluation and the service do."""
+
+    def prepare(document: Any) -> Any:
+        return toy_pipeline.prepare_document(document.text if document.doc_id.endswith("-3") else "", document.title)
+
+    dev = DevSet.build({"toy": Preparation(toy, toy_pipeline, prepare)}, make_recipe())
+    assert dev.measure(Indifferent())["toy"]["RR@10"] == 1.0  # type: ignore[arg-type]  # its relevant ones stand last

@@ -100,6 +100,35 @@ def test_accumulated_slices_update_like_one_batch(trainer: Make, loss: str, micr
     assert [r["loss"] for r in read_log(whole.run)[:1]] == pytest.approx([r["loss"] for r in read_log(sliced.run)[:1]])
 
 
+def test_a_gradient_longer_than_clip_is_cut_to_it(trainer: Make, recipe_tree: dict[str, Any]) -> None:
+    """Its direction stays. A shorter one is left alone."""
+    rates = recipe_tree["optimizer"]
+    long, short = (trainer(steps=1, optimizer=rates | {"clip": clip}) for clip in (1e-3, 1e3))
+    long.train()
+    short.train()
+    whole, cut = 10 * moments(short), 10 * moments(long)
+    assert whole.norm() > 5e-3
+    torch.testing.assert_close(cut, whole * (1e-3 / whole.norm()), rtol=1e-3, atol=1e-8)
+
+
+@pytest.mark.parametrize(
+    ("schedule", "factors"),
+    [
+        ({"warmup": 0.5, "decay": "linear"}, [0.5, 1.0, 1.0, 0.5]),
+        ({"warmup": 0.5, "decay": "none"}, [0.5, 1.0, 1.0, 1.0]),
+        ({"warmup": 0.0, "decay": "linear"}, [1.0, 1.0, 2 / 3, 1 / 3]),
+    ],
+)
+def test_each_step_has_the_rate_of_the_schedule(
+    trainer: Make, recipe_tree: dict[str, Any], schedule: dict[str, Any], factors: list[float]
+) -> None:
+    """Four steps, for the encoder's rate and the head's."""
+    trained, rates = trainer(steps=4, optimizer=recipe_tree["optimizer"] | schedule), []
+    trained.optimizer.register_step_pre_hook(lambda optimizer, *_: rates.append([of["lr"] for of in optimizer.param_groups]))
+    trained.train()
+    assert rates == [pytest.approx([2e-3 * factor, 2e-3 * factor, 2e-2 * factor]) for factor in factors]
+
+
 def test_bf16_computes_low_and_keeps_weights_high(trainer: Make) -> None:
     low, high = trainer(precision="bf16"), trainer(precision="fp32")
     low.train()
@@ -295,3 +324,16 @@ def test_every_weight_is_in_one_group_and_norms_are_not_decayed(tiny_backbone: P
     decayed = {names[id(p)] for group in groups if group["weight_decay"] for p in group["params"]}
     assert decayed
     assert not any("LayerNorm" in name or name.endswith("bias") for name in decayed)
+
+
+@pytest.mark.parametrize("pretrained", [False, True])
+def test_pretrained_layers_of_an_aggregator_learn_as_the_encoder_does(tiny_backbone: Path, pretrained: bool) -> None:
+    """At the rate of a fresh head they would forget what they know."""
+    module: dict[str, Any] = {"name": "transformer", "heads": 2, "pretrained": str(tiny_backbone) if pretrained else None}
+    model = CrossEncoder.from_backbone(str(tiny_backbone), aggregator=module)
+    groups = make_optimizer(model, Optimizer(encoder_lr=1e-5, head_lr=1e-3)).param_groups
+    rates = {id(p): group["lr"] for group in groups for p in group["params"]}
+    assert rates.keys() == {id(p) for p in model.parameters()}
+    assert model.aggregator is not None
+    assert {rates[id(p)] for p in model.aggregator.layers.parameters()} == {1e-5 if pretrained else 1e-3}  # type: ignore[operator, union-attr]
+    assert {rates[id(p)] for p in (model.aggregator.cls, *model.head.parameters())} == {1e-3}

@@ -25,11 +25,14 @@ from keyblock.text.frequencies import DocumentFrequencies
 from keyblock.text.tokenizer import Tokenizer
 from training.collections.collection import Collection
 from training.collections.first_stage import candidate_pool
+from training.collections.lines import open_text
 from training.collections.types import CollectionError, FileError
 from training.commands.train import main as train_main
 from training.evaluation.curves import read_log
+from training.evaluation.ranking import CHOOSER, load_chooser
 from training.learning.lock import alone_in
-from training.learning.train import fastest_attention, make_pipeline, train
+from training.learning.train import begin, fastest_attention, make_pipeline, train
+from training.models.cross_encoder import CrossEncoder
 from training.recipe import Recipe, RecipeError, load_recipe
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -268,6 +271,18 @@ def test_frequencies_are_counted_over_the_training_pool(toy_run: Path, toy: Coll
     assert "teacher" not in table.frequencies  # dev's
 
 
+def test_words_of_titles_count_too(toy_copy: Path, tmp_path: Path, make_recipe: Make) -> None:
+    """A document whose title alone holds a word is among those that hold it."""
+    corpus = toy_copy / "corpus.jsonl.gz"
+    with open_text(corpus) as file:
+        rows = [json.loads(line) | {"title": "Harbour"} for line in file]
+    with open_text(corpus, "w") as file:
+        file.writelines(json.dumps(row) + "\n" for row in rows)
+    recipe = make_recipe()
+    table = make_pipeline(recipe, [Collection(toy_copy)], recipe.backbone, tmp_path).frequencies
+    assert (table.n_documents, table.frequencies["harbour"]) == (32, 32)
+
+
 def test_a_table_cut_short_by_a_crash_is_counted_again(
     toy: Collection, toy_run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, make_recipe: Make
 ) -> None:
@@ -394,3 +409,19 @@ def test_budgets_beyond_the_backbones_positions(
 def test_the_attention_of_a_device() -> None:
     assert fastest_attention(torch.device("cpu")) == "keyblock_cpu"
     assert fastest_attention(torch.device("cuda")) == "sdpa"
+
+
+def test_training_on_gold_passages_asks_for_them(make_recipe: Callable[..., Recipe], toy_copy: Path, tmp_path: Path) -> None:
+    """Without them every block would be drawn at random, and nothing would say so."""
+    (toy_copy / "spans.jsonl.gz").unlink()
+    with pytest.raises(RecipeError, match="toy has no gold passages"):
+        train(make_recipe(examples="gold"), [Collection(toy_copy)], tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
+def test_the_chooser_of_a_try_that_never_began_is_not_kept(
+    make_recipe: Callable[..., Recipe], toy: Collection, tiny_backbone: Path, tmp_path: Path
+) -> None:
+    CrossEncoder.from_backbone(str(tiny_backbone)).save(tmp_path / CHOOSER)
+    begin(make_recipe(), [toy], str(tiny_backbone), tmp_path)
+    assert load_chooser(tmp_path) is None
