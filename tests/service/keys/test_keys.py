@@ -39,6 +39,7 @@ def test_a_key_is_taken_with_bearer_before_it_or_bare(keyring: Keyring, header: 
 @pytest.mark.parametrize(
     "header",
     [None, "", "Bearer", "Bearer ", "any", "Bearer any", f"Basic {SEARCH.secret}", f"Bearer {SEARCH.secret}x", "Bearer \xe9\xff"],
+    ids=["none", "empty", "Bearer", "Bearer and a blank", "any", "Bearer any", "Basic", "one letter more", "not ASCII"],
 )
 def test_whatever_is_no_key_is_401_and_not_repeated(keyring: Keyring, header: str | None) -> None:
     with pytest.raises(RequestError) as caught:
