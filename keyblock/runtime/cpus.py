@@ -9,7 +9,6 @@ from collections.abc import Iterator
 from pathlib import Path
 
 BF16_FLAGS = ("amx_bf16", "avx512_bf16")
-INT8_FLAGS = ("amx_int8", "avx512_vnni", "avx_vnni", "i8mm", "asimddp")  # the last two are ARM's
 
 
 def cpu_quota(root: Path = Path("/")) -> float:
@@ -37,20 +36,8 @@ def cpu_flags(root: Path = Path("/")) -> frozenset[str]:
 
 def bf16_feature(flags: frozenset[str] | None = None) -> str | None:
     """Which feature multiplies bfloat16 matrices in hardware, the fastest first; None when the CPU has none."""
-    return _first(BF16_FLAGS, flags)
-
-
-def int8_feature(flags: frozenset[str] | None = None) -> str | None:
-    """Which feature sums products of 8-bit integers in 32 bits, the fastest first; None when the CPU has none.
-
-    Older x86 CPUs sum pairs in 16 bits, where full-range weights overflow.
-    """
-    return _first(INT8_FLAGS, flags)
-
-
-def _first(wanted: tuple[str, ...], flags: frozenset[str] | None) -> str | None:
     flags = cpu_flags() if flags is None else flags
-    return next((flag for flag in wanted if flag in flags), None)
+    return next((flag for flag in BF16_FLAGS if flag in flags), None)
 
 
 def _affinity() -> int:

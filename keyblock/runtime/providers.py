@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, TypeVar
 
-from keyblock.runtime.cpus import BF16_FLAGS, INT8_FLAGS, bf16_feature, default_threads, int8_feature
+from keyblock.runtime.cpus import BF16_FLAGS, bf16_feature, default_threads
 
 
 class ProviderError(RuntimeError):
@@ -105,7 +105,7 @@ def resolve(
     for provider, arithmetic in _ways(asked, precision):
         if missing := _missing(provider):
             passed.append(f"no {provider}: {missing}")
-        elif lacking := _lacking(arithmetic, precision, variants):
+        elif lacking := _lacking(arithmetic, variants):
             passed.append(f"no {arithmetic} on {provider}: {lacking}")
         else:
             head = "auto" if asked is Provider.AUTO else "asked for"
@@ -127,20 +127,17 @@ def _ways(asked: Provider, precision: Precision) -> list[tuple[Provider, Precisi
     return ways
 
 
-def _lacking(arithmetic: Precision, asked: Precision, variants: Collection[str]) -> str:
-    """Why a provider that is there cannot, or should not, compute so; empty when it can."""
+def _lacking(arithmetic: Precision, variants: Collection[str]) -> str:
+    """Why a provider that is there cannot compute in this arithmetic; empty when it can."""
     if arithmetic in (Precision.INT8, Precision.FP16) and arithmetic not in variants:
         return f"the bundle has no {arithmetic} graphs (keyblock-export --variant {arithmetic} writes them)"
     if arithmetic is Precision.BF16 and not bf16_feature():
         return f"this CPU has neither {' nor '.join(BF16_FLAGS)}"
-    if arithmetic is Precision.INT8 and asked is Precision.AUTO and not int8_feature():
-        return f"this CPU has none of {', '.join(INT8_FLAGS)}, without which int8 is slow or overflows"
     return ""
 
 
 def _because(arithmetic: Precision) -> str:
-    feature = {Precision.BF16: bf16_feature, Precision.INT8: int8_feature}.get(arithmetic, lambda: None)()
-    return f", since the CPU has {feature}" if feature else ""
+    return f", since the CPU has {bf16_feature()}" if arithmetic is Precision.BF16 else ""
 
 
 def _told(parts: list[str]) -> str:

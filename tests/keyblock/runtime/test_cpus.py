@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from keyblock.runtime.cpus import bf16_feature, cpu_flags, cpu_quota, default_threads, int8_feature
+from keyblock.runtime.cpus import bf16_feature, cpu_flags, cpu_quota, default_threads
 
 CORES = float(len(os.sched_getaffinity(0))) if hasattr(os, "sched_getaffinity") else 0.0
 pytestmark = pytest.mark.skipif(not CORES, reason="CPU affinity and cgroups are Linux's")
@@ -97,14 +97,6 @@ def test_flags(tmp_path: Path) -> None:
 )
 def test_bf16_feature(flags: set[str], feature: str | None) -> None:
     assert bf16_feature(frozenset(flags)) == feature
-
-
-@pytest.mark.parametrize(
-    ("flags", "feature"),
-    [({"avx_vnni", "amx_int8"}, "amx_int8"), ({"avx2", "avx512f"}, None), ({"asimd", "asimddp"}, "asimddp"), (set(), None)],
-)
-def test_int8_feature(flags: set[str], feature: str | None) -> None:
-    assert int8_feature(frozenset(flags)) == feature
 
 
 def test_arm_names_its_flags_otherwise(tmp_path: Path) -> None:

@@ -68,36 +68,33 @@ ALL = {CUDA, TENSORRT, OPENVINO, CPU}
 def machine(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
     """Makes this machine another one."""
 
-    def make(present: set[Provider], bf16: str | None = None, int8: str | None = None) -> None:
+    def make(present: set[Provider], bf16: str | None = None) -> None:
         monkeypatch.setattr(providers, "_missing", lambda provider: "" if provider in present else "none here")
         monkeypatch.setattr(providers, "bf16_feature", lambda: bf16)
-        monkeypatch.setattr(providers, "int8_feature", lambda: int8)
 
     return make
 
 
 @pytest.mark.parametrize(
-    ("present", "bf16", "int8", "variants", "chosen"),
+    ("present", "bf16", "variants", "chosen"),
     [
-        (ALL, "amx_bf16", "amx_int8", ["int8", "fp16"], (CUDA, FP16)),
-        (ALL, "amx_bf16", "amx_int8", ["int8"], (CUDA, FP32)),
-        ({TENSORRT, OPENVINO, CPU}, "amx_bf16", "amx_int8", ["int8", "fp16"], (OPENVINO, BF16)),
-        ({OPENVINO, CPU}, None, "avx512_vnni", ["int8", "fp16"], (CPU, INT8)),
-        ({OPENVINO, CPU}, None, None, ["int8"], (OPENVINO, FP32)),
-        ({OPENVINO, CPU}, None, "avx512_vnni", [], (OPENVINO, FP32)),
-        ({CPU}, "amx_bf16", "amx_int8", ["int8"], (CPU, INT8)),
-        ({CPU}, "amx_bf16", "amx_int8", [], (CPU, FP32)),
+        (ALL, "amx_bf16", ["int8", "fp16"], (CUDA, FP16)),
+        (ALL, "amx_bf16", ["int8"], (CUDA, FP32)),
+        ({TENSORRT, OPENVINO, CPU}, "amx_bf16", ["int8", "fp16"], (OPENVINO, BF16)),
+        ({OPENVINO, CPU}, None, ["int8", "fp16"], (CPU, INT8)),
+        ({OPENVINO, CPU}, None, [], (OPENVINO, FP32)),
+        ({CPU}, "amx_bf16", ["int8"], (CPU, INT8)),
+        ({CPU}, "amx_bf16", [], (CPU, FP32)),
     ],
 )
 def test_auto_takes_the_fastest_that_is_there(
     machine: Callable[..., None],
     present: set[Provider],
     bf16: str | None,
-    int8: str | None,
     variants: list[str],
     chosen: tuple[Provider, Precision],
 ) -> None:
-    machine(present, bf16, int8)
+    machine(present, bf16)
     choice = resolve("auto", variants=variants)
     assert (choice.provider, choice.precision) == chosen
     assert choice.why.startswith("auto; ")
@@ -106,10 +103,9 @@ def test_auto_takes_the_fastest_that_is_there(
 
 
 def test_why_names_what_was_passed_over_and_the_cpus_feature(machine: Callable[..., None]) -> None:
-    machine({OPENVINO, CPU}, None, "avx_vnni")
+    machine({OPENVINO, CPU})
     assert resolve("auto", variants=["int8"]).why == (
-        "auto; no cuda: none here; no bf16 on openvino: this CPU has neither amx_bf16 nor avx512_bf16; "
-        "cpu in int8, since the CPU has avx_vnni"
+        "auto; no cuda: none here; no bf16 on openvino: this CPU has neither amx_bf16 nor avx512_bf16; cpu in int8"
     )
     machine({OPENVINO, CPU}, "amx_bf16")
     assert resolve("openvino").why == "asked for; openvino in bf16, since the CPU has amx_bf16"
@@ -132,8 +128,8 @@ def test_why_names_what_was_passed_over_and_the_cpus_feature(machine: Callable[.
 def test_what_is_asked_for_is_taken(
     machine: Callable[..., None], asked: str, precision: str, variants: list[str], chosen: tuple[Provider, Precision]
 ) -> None:
-    """int8 too, on a CPU where auto would not: whoever asks may know better."""
-    machine({OPENVINO, CPU}, "avx512_bf16", None)
+    """int8 too, on a CPU where auto would take bf16."""
+    machine({OPENVINO, CPU}, "avx512_bf16")
     choice = resolve(asked, precision=precision, variants=variants)
     assert (choice.provider, choice.precision) == chosen
 
