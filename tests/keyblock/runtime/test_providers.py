@@ -164,7 +164,7 @@ def test_unknown_names_list_the_known() -> None:
 
 
 def test_a_build_for_gpus_that_finds_none_has_fallen_back(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(providers.onnxruntime, "get_available_providers", lambda: ["CUDAExecutionProvider", "CPUExecutionProvider"])
+    monkeypatch.setattr(onnxruntime, "get_available_providers", lambda: ["CUDAExecutionProvider", "CPUExecutionProvider"])
     monkeypatch.setattr(providers, "cuda_devices", lambda: 0)
     assert resolve("auto").fell_back
     assert not resolve("cpu").fell_back  # it was asked for
