@@ -94,7 +94,9 @@ class Recipe(BaseModel):
     mixture: dict[str, Share] = Field({}, description="share of each collection by name; equal when empty")
     split: str = Field("train", description="the split whose queries are trained on")
     dropout: float = Field(0.0, ge=0, lt=1, description="dropout of the encoder; step and seed decide its masks")
-    precision: Literal["bf16", "fp32"] = Field("bf16", description="autocast; weights stay fp32")
+    precision: Literal["auto", "bf16", "fp32"] = Field(
+        "auto", description="of matrix products; weights stay fp32. auto: bf16 on GPUs and on CPUs that have it, else fp32"
+    )
     gradient_checkpointing: bool = Field(False, description="compute activations twice rather than keep them: less memory, slower")
     seed: int = Field(0, ge=0, description="decides head, queries, negatives, budgets and dropout")
     checkpoint_every: int = Field(200, ge=1, description="steps between resumable checkpoints")

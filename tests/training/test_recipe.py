@@ -92,7 +92,7 @@ def test_overrides(recipe_file: Path) -> None:
         ("negatives.hard_by={name: bm25, k: 1}", "bm25: k: Extra inputs are not permitted"),
         ("pipeline.selector={name: bm52}", "unknown selector 'bm52'"),
         ("pipeline.packing.budget=999", "budget 999 lies outside budget_range 32 to 96"),
-        ("precision=fp16", "precision: Input should be 'bf16' or 'fp32'"),
+        ("precision=fp16", "precision: Input should be 'auto', 'bf16' or 'fp32'"),
         ("dropout=1", "dropout: Input should be less than 1"),
     ],
 )

@@ -1,5 +1,6 @@
 """Rankers that re-rank a query's candidates: a training run (PyTorch), a bundle (ONNX), or a service over HTTP."""
 
+import sys
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -21,9 +22,10 @@ from training.collections.collection import Collection
 from training.collections.runs import ranked
 from training.evaluation.scoring import TorchModel, empty_last
 from training.examples.sampling import Preparation
+from training.models import arithmetic
 from training.models.checkpoints import chosen
 from training.models.cross_encoder import CrossEncoder, fastest_device
-from training.recipe import problems
+from training.recipe import load_recipe, problems
 
 CHOOSER = "chooser"  # of a run: the directory of the model that selects for it
 
@@ -139,24 +141,34 @@ def run_ranker(
     run: Path,
     collection: Collection,
     budget: int | None = None,
-    bf16: bool = True,
+    bf16: bool | None = None,
     selector: Mapping[str, Any] | str | None = None,
 ) -> LocalRanker:
     """A training run's model, on a GPU where there is one; with another selector, the same model is fed other blocks.
 
+    It computes as the run's recipe says (`precision`), unless `bf16` decides it; a line on stderr tells which.
     Raises ValueError or OSError when the directory holds no run, a damaged one, or one of fewer positions than `budget`.
     """
     pipeline = load_run_pipeline(run, selector)
     model, chooser, device = CrossEncoder.load(chosen(run)), load_chooser(run), fastest_device()
     if budget and budget > model.max_length:
         raise ValueError(f"{run}: a budget of {budget} tokens exceeds the {model.max_length} that its model reads")
-    scorer = TorchModel(model.to(device), pipeline.tokenizer, bf16, None if chooser is None else chooser.to(device))
+    precision = run_precision(run) if bf16 is None else "bf16" if bf16 else "fp32"
+    in_bf16 = arithmetic.in_bf16(precision, device)
+    scorer = TorchModel(model.to(device), pipeline.tokenizer, in_bf16, None if chooser is None else chooser.to(device))
     name = f"{run.name} fed {_in_words(selector)} blocks" if selector else run.name
+    print(f"{name}: computes in {arithmetic.in_words(precision, device)}", file=sys.stderr)
     return LocalRanker(name, Preparation(collection, pipeline), scorer, budget)
 
 
 def _in_words(selector: Mapping[str, Any] | str) -> str:
     return selector if isinstance(selector, str) else " ".join(map(str, selector.values()))
+
+
+def run_precision(run: Path) -> str:
+    """The precision that a run's recipe names; `auto` for a directory without a recipe, such as an iteration of BeST."""
+    path = run / "recipe.yaml"
+    return load_recipe(path).precision if path.exists() else "auto"
 
 
 def load_chooser(run: Path) -> CrossEncoder | None:

@@ -70,7 +70,7 @@ class TorchModel:
 
     model: CrossEncoder
     tokenizer: Tokenizer
-    bf16: bool = True
+    bf16: bool = False
     chooser: CrossEncoder | None = None
 
     def outputs(self, sequences: Sequence[Packed]) -> NDArray[np.float32]:

@@ -32,6 +32,7 @@ from training.learning.objectives import Objective, RankingObjective
 from training.learning.stopping import EarlyStopping, dev_quality
 from training.learning.train import begin, check_mixture, make_model, prepared_data
 from training.learning.twins import TwinObjective, Twins
+from training.models.arithmetic import in_bf16
 from training.models.checkpoints import chosen, save_best
 from training.models.cross_encoder import CrossEncoder
 from training.recipe import Best, Recipe, RecipeError
@@ -133,7 +134,8 @@ class Iterations:
     def _measure(self, directory: Path, judged: Judged) -> dict[str, Any]:
         """Segment P@1 by collection and split, and the dev measures of the model that counts."""
         model = CrossEncoder.load(chosen(directory)).to(self.accelerator.device)
-        return {"P@1": precision(model, self._served(), judged), "dev": self.data.dev.measure(model)}
+        bf16 = in_bf16(self.recipe.precision, self.accelerator.device)
+        return {"P@1": precision(model, self._served(), judged, bf16), "dev": self.data.dev.measure(model)}
 
     def _served(self) -> Mapping[str, Preparation]:
         return self.data.dev.preparations
@@ -168,11 +170,13 @@ def _with_gold(collection: Collection, split: str, count: int) -> list[str]:
     return rng.sample(gold, min(count, len(gold)))
 
 
-def precision(model: CrossEncoder, preparations: Mapping[str, Preparation], judged: Judged) -> dict[str, dict[str, float]]:
+def precision(
+    model: CrossEncoder, preparations: Mapping[str, Preparation], judged: Judged, bf16: bool = False
+) -> dict[str, dict[str, float]]:
     """Segment P@1 of a ranker by collection and split; what has no judged pair is left out."""
     return {
         name: {
-            split: segment_precision(preparations[name], TorchModel(model, preparations[name].pipeline.tokenizer), pairs)
+            split: segment_precision(preparations[name], TorchModel(model, preparations[name].pipeline.tokenizer, bf16), pairs)
             for split, pairs in of_collection.items()
             if pairs
         }

@@ -12,6 +12,7 @@ from training.collections.types import Run
 from training.evaluation.measures import means, per_query
 from training.evaluation.scoring import TorchModel, empty_last
 from training.examples.sampling import Preparation
+from training.models.arithmetic import in_bf16
 from training.models.cross_encoder import CrossEncoder
 from training.recipe import Recipe
 
@@ -23,13 +24,13 @@ class DevSet:
     Attributes:
         preparations: of each collection, with the pipeline that will be served.
         candidates: by collection, the candidates of each query.
-        bf16: autocast.
+        precision: the recipe's.
         chooser: scores single blocks for a learned selector; none: the model that is measured.
     """
 
     preparations: Mapping[str, Preparation]
     candidates: Mapping[str, Mapping[str, list[str]]]
-    bf16: bool
+    precision: str
     chooser: CrossEncoder | None = None
 
     def __post_init__(self) -> None:
@@ -42,7 +43,7 @@ class DevSet:
         Raises CollectionError for one that has no text.
         """
         candidates = {name: _candidates(preparation, recipe) for name, preparation in preparations.items()}
-        return cls(preparations, candidates, recipe.precision == "bf16", chooser)
+        return cls(preparations, candidates, recipe.precision, chooser)
 
     def measure(self, model: CrossEncoder) -> dict[str, dict[str, float]]:
         """RR@10 and nDCG@10 of the model alone, by collection."""
@@ -51,7 +52,7 @@ class DevSet:
     def _measure(self, name: str, model: CrossEncoder) -> dict[str, float]:
         preparation, candidates = self.preparations[name], self.candidates[name]
         pipeline = preparation.pipeline
-        scorer = TorchModel(model, pipeline.tokenizer, self.bf16, self.chooser)
+        scorer = TorchModel(model, pipeline.tokenizer, in_bf16(self.precision, next(model.parameters()).device), self.chooser)
         selections = [selection for query in candidates for selection in self._select(name, query, scorer)]
         logits = iter(empty_last(score_selections(pipeline, selections, scorer), selections).tolist())
         run: Run = {query: ranked({d: next(logits) for d in documents}) for query, documents in candidates.items()}

@@ -25,12 +25,14 @@ from training.examples.sampling import Group, StepBatch
 from training.learning.dev import DevSet
 from training.learning.objectives import Objective
 from training.learning.stopping import EarlyStopping, dev_quality
-from training.learning.throughput import Throughput, in_words
+from training.learning.throughput import Throughput, duration, in_words
 from training.learning.tracking import Tracker
+from training.models import arithmetic
 from training.models.checkpoints import Stateful, load_state, save_best, save_state
 from training.models.cross_encoder import CrossEncoder, fastest_device
 from training.recipe import Optimizer, Recipe
 
+TIMED = (1, 10)  # steps of this process after which the time left is told
 MEASURING = timedelta(hours=12)  # at most, of one measurement on dev
 
 
@@ -132,6 +134,7 @@ class Trainer:
         self.model.train()
         self.tracker = Tracker(self.run, self.step, self.tensorboard and self._main)
         steps, name = self.recipe.steps, self.recipe.name
+        self._say(f"computes in {arithmetic.in_words(self.recipe.precision, self.device)}")
         bar = tqdm(total=steps, initial=self.step, desc=name, unit="step", dynamic_ncols=True, disable=not self._main)
         try:
             self._steps(bar)
@@ -140,12 +143,15 @@ class Trainer:
             self.tracker.close()
             self._drawer.shutdown(cancel_futures=True)
         if self._main and self.throughput.steps:
-            figures = self.throughput.figures(self.device)
-            print(f"{name}: {in_words(self.throughput.steps, self.throughput.seconds, figures)}", file=sys.stderr)
+            self._say(in_words(self.throughput.steps, self.throughput.seconds, self.throughput.figures(self.device)))
 
     @property
     def _main(self) -> bool:
         return bool(self.accelerator.is_main_process)
+
+    def _say(self, line: str) -> None:
+        if self._main:
+            tqdm.write(f"{self.recipe.name}: {line}", file=sys.stderr)  # above the bar
 
     def _steps(self, bar: tqdm) -> None:
         drawn = None if self.finished else self._draw_ahead(self.step)
@@ -170,6 +176,10 @@ class Trainer:
         self._log(loss=loss, budget=batch.budget, pairs=pairs, tokens=tokens, seconds=round(seconds, 4))
         bar.update()
         bar.set_postfix(loss=f"{loss:.3f}", budget=batch.budget, refresh=False)
+        if self.throughput.steps in TIMED and not self.finished:
+            each = self.throughput.seconds / self.throughput.steps
+            left = duration((self.recipe.steps - self.step) * each)
+            self._say(f"{left} left, at {each:.2f} s a step; measuring on dev comes on top")
 
     def _update(self, batch: StepBatch) -> float:
         """One optimizer step over the batch; its mean loss."""

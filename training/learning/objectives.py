@@ -14,6 +14,7 @@ from training.examples.batching import pad
 from training.examples.examples import Examples, Row
 from training.examples.sampling import Group
 from training.learning.losses import LOSSES
+from training.models.arithmetic import in_bf16
 from training.models.cross_encoder import CrossEncoder
 from training.recipe import Recipe
 
@@ -42,7 +43,7 @@ class RankingObjective:
 
     def __init__(self, recipe: Recipe, pipeline: Pipeline, examples: Examples, chooser: CrossEncoder | None = None) -> None:
         self.loss = LOSSES[recipe.loss]
-        self.bf16 = recipe.precision == "bf16"
+        self.precision = recipe.precision
         self.pipeline = pipeline
         self.examples = examples
         self.chooser = chooser
@@ -59,14 +60,15 @@ class RankingObjective:
         return group.tokens
 
     def _choose(self, model: CrossEncoder) -> Score:
-        return TorchModel(model, self.pipeline.tokenizer, self.bf16, self.chooser).choose
+        bf16 = in_bf16(self.precision, next(model.parameters()).device)
+        return TorchModel(model, self.pipeline.tokenizer, bf16, self.chooser).choose
 
     def _scores(self, model: CrossEncoder, rows: list[Row]) -> Tensor:
         """Document scores of shape (rows, documents of a row)."""
         documents = [document for row in rows for document in row]
         device = next(model.parameters()).device
         counts = torch.tensor([len(document) for document in documents], device=device)
-        with torch.autocast(device.type, torch.bfloat16, enabled=self.bf16):
+        with torch.autocast(device.type, torch.bfloat16, enabled=in_bf16(self.precision, device)):
             states = self._states(model, [packed for document in documents for packed in document], device)
             scores = model.documents(states, counts, self.pipeline.aggregator.name)
         return scores.float().view(len(rows), -1)

@@ -45,6 +45,18 @@ def peak_mb(device: torch.device) -> float | None:
     return torch.cuda.max_memory_allocated(device) / MB if device.type == "cuda" else resident_mb("VmHWM")
 
 
+def duration(seconds: float) -> str:
+    """A stretch of time for people.
+
+    >>> duration(8040), duration(125), duration(20)
+    ('2 h 14 min', '2 min', 'less than a minute')
+    """
+    hours, minutes = divmod(round(seconds / 60), 60)
+    if hours:
+        return f"{hours:,} h {minutes} min"
+    return f"{minutes} min" if seconds >= 60 else "less than a minute"
+
+
 def in_words(steps: int, seconds: float, figures: dict[str, Any]) -> str:
     """One line for the end of a run."""
     memory = figures["peak_memory_mb"]

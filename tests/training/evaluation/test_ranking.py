@@ -24,6 +24,7 @@ from service.settings import Settings
 from training.collections.collection import Collection
 from training.collections.types import CollectionError, Document
 from training.evaluation.ranking import CHOOSER, HttpRanker, LocalRanker, bundle_ranker, load_chooser, load_run_pipeline, run_ranker
+from training.evaluation.scoring import TorchModel
 from training.examples.batching import pad
 from training.examples.sampling import Preparation
 from training.models.checkpoints import latest
@@ -304,3 +305,15 @@ def test_what_else_is_asked_of_a_service(toy: Collection) -> None:
         HttpRanker("x", toy, client, {"deadline_ms": 50}).rerank(next(iter(toy.queries)), ["river-0"])
         HttpRanker("x", toy, client).rerank(next(iter(toy.queries)), ["river-0"])
     assert [body.get("deadline_ms") for body in asked] == [50, None]
+
+
+@pytest.mark.parametrize(("precision", "bf16"), [("fp32", False), ("bf16", True)])
+def test_a_run_computes_as_its_recipe_says(
+    run_copy: Path, toy: Collection, capsys: pytest.CaptureFixture[str], precision: str, bf16: bool
+) -> None:
+    path = run_copy / "recipe.yaml"
+    path.write_text(path.read_text(encoding="utf-8").replace("precision: fp32", f"precision: {precision}"), encoding="utf-8")
+    ranker = run_ranker(run_copy, toy)
+    assert isinstance(ranker.model, TorchModel)
+    assert ranker.model.bf16 is bf16
+    assert capsys.readouterr().err.startswith(f"toy-run: computes in {precision} on ")

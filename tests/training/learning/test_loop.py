@@ -22,6 +22,7 @@ from training.learning.losses import LOSSES
 from training.learning.objectives import RankingObjective
 from training.learning.train import make_model
 from training.learning.twins import Twins
+from training.models.arithmetic import in_words
 from training.models.checkpoints import chosen, latest
 from training.models.cross_encoder import CrossEncoder
 from training.recipe import Optimizer, Recipe
@@ -81,6 +82,16 @@ def test_what_is_said_at_the_end(trainer: Make, capsys: pytest.CaptureFixture[st
     trainer().train()
     *_, last = capsys.readouterr().err.splitlines()
     assert re.fullmatch(r"toy: 2 steps in \d+ s: [\d,.]+ pairs/s, [\d,]+ tokens/s, peak memory [\d,]+ MB", last)
+
+
+def test_the_first_steps_tell_arithmetic_and_time_left(trainer: Make, capsys: pytest.CaptureFixture[str]) -> None:
+    trainer(steps=12).train()
+    lines = [line for line in capsys.readouterr().err.splitlines() if line.startswith("toy: ")]
+    assert f"toy: computes in {in_words('fp32', torch.device('cpu'))}" in lines
+    told = [line for line in lines if " left, at " in line]
+    assert len(told) == 2
+    for line in told:
+        assert re.fullmatch(r"toy: less than a minute left, at [\d.]+ s a step; measuring on dev comes on top", line)
 
 
 @pytest.mark.parametrize("loss", ["listwise", "hinge"])
@@ -172,8 +183,8 @@ def test_a_loss_that_is_not_a_number_stops_before_it_is_saved(trainer: Make) -> 
 
 
 def test_a_gradient_that_is_not_a_number_stops_too(trainer: Make, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(LOSSES, "odd", lambda scores: (scores - scores).abs().sqrt().sum() + 1)
-    broken = trainer(loss="odd")
+    monkeypatch.setitem(LOSSES, "hinge", lambda scores: (scores - scores).abs().sqrt().sum() + 1)
+    broken = trainer(loss="hinge")
     before = weights(broken)
     with pytest.raises(TrainingError, match=r"the loss is 1.0, its gradient's norm nan"):
         broken.train()

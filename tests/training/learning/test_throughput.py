@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from training.learning.throughput import Throughput, in_words, peak_mb
+from training.learning.throughput import Throughput, duration, in_words, peak_mb
 
 CPU = torch.device("cpu")
 
@@ -31,3 +31,8 @@ def test_the_peak_knows_memory_that_was_given_back() -> None:
     after = peak_mb(CPU)
     assert after is not None
     assert after > before + 60
+
+
+def test_durations_for_people() -> None:
+    said = [duration(seconds) for seconds in (8040, 3600, 125, 20, 90_000)]
+    assert said == ["2 h 14 min", "1 h 0 min", "2 min", "less than a minute", "25 h 0 min"]
