@@ -35,11 +35,11 @@ from training.collections.collection import Collection
 from training.collections.json_files import write_json
 from training.collections.types import Run
 from training.evaluation.curves import read_log
-from training.evaluation.evaluate import Evaluation, evaluate, evaluate_run, sample
+from training.evaluation.evaluate import Evaluation, evaluate, evaluate_run, gold_ranks, sample
 from training.evaluation.measures import REPORTED, Grades, Values, per_query
 from training.evaluation.pictures import Measured, draw_quality_latency
 from training.evaluation.ranking import LocalRanker, Ranker, Reranked, load_run_pipeline, run_ranker
-from training.evaluation.records import Record, read_records, record_evaluation, record_path, write_record
+from training.evaluation.records import Record, read_record, read_records, record_evaluation, record_path, write_record
 from training.evaluation.seeds import mean_over_seeds
 from training.evaluation.significance import correct
 from training.evaluation.tables import Comparison, compare_pairs, comparisons_table, markdown, systems_table
@@ -56,6 +56,7 @@ RECIPES = ROOT / "training" / "recipes" / "small"
 FIRST_STAGE, CHANCE, REFERENCE = "BM25", "chance", "keyb-bm25"
 SHUFFLES = 20  # of a candidate list, each turned round once: see `chance`
 SEGMENTS, LATENCY = "segments.json", "latency.json"
+GOLD_RANK = "gold_rank"  # of a record's details: by query, see `gold_ranks`
 PAGE, PICTURE = ROOT / "docs" / "systems.md", "images/quality-latency-{}.png"
 BEGIN, END = "<!-- the table of systems: benchmarks/systems.py --publish writes from here -->", "<!-- to here -->"
 DEPTH = {"squad-far": 10, "qmsum": 10}
@@ -147,7 +148,7 @@ def main(options: argparse.Namespace) -> None:
 
 def complete(system: System, options: argparse.Namespace) -> str | None:
     """Train and measure a system, each in a process, as far as it is not done; what failed, if something did."""
-    missing = [name for name in options.collections if not record_path(options.records, name, system.recipe).exists()]
+    missing = [name for name in options.collections if not is_measured(record_path(options.records, name, system.recipe))]
     if not (missing or segments_missing(system.recipe, options)):
         return None
     steps = [["--train", system.recipe], *(["--measure", system.recipe, "--collections", name] for name in missing)]
@@ -155,6 +156,11 @@ def complete(system: System, options: argparse.Namespace) -> str | None:
         if problem := run_process(step, system.recipe, options):
             return problem
     return None
+
+
+def is_measured(path: Path) -> bool:
+    """Whether this record is there with all that the tables tell of a system; older ones lack the rank of the gold passage."""
+    return path.exists() and GOLD_RANK in read_record(path).details
 
 
 def run_process(arguments: Sequence[str], name: str, options: argparse.Namespace) -> str | None:
@@ -199,7 +205,8 @@ def measured(name: str, collection_name: str, options: argparse.Namespace) -> No
     run, depth = options.runs / name, DEPTH[collection_name]
     evaluation = evaluate(HeadRanker(name, run_ranker(run, collection), depth), collection, queries, candidates, measures=REPORTED)
     steps, seconds = cost(run)
-    details = {"depth": depth, "gold_share": evaluation.gold_share}
+    ranked_again = {query: list(candidates[query])[:depth] for query in evaluation.blocks}
+    details = {"depth": depth, GOLD_RANK: gold_ranks(collection, evaluation.blocks, ranked_again)}
     record = record_evaluation(evaluation, collection_name, "test", steps=steps, training_seconds=seconds, details=details)
     write_record(record.model_copy(update={"ms_per_document": None}), options.records)  # see `latency`
 
@@ -322,6 +329,7 @@ def tables(records: Sequence[Record], options: argparse.Namespace) -> str:
         names = {record.system for record in records}
         if claims := [claim for claim in CLAIMS if set(claim) <= names]:
             parts.append(comparisons_table(tested(records, claims)))
+    if any(record.details.get(GOLD_RANK) for record in records):
         parts.append(gold_table(records))
     if (options.records / SEGMENTS).exists():
         parts.append(segment_table(json.loads((options.records / SEGMENTS).read_text(encoding="utf-8"))))
@@ -329,16 +337,18 @@ def tables(records: Sequence[Record], options: argparse.Namespace) -> str:
 
 
 def gold_table(records: Sequence[Record]) -> str:
-    """How often the gold passage overlaps one of the three best passages returned of its document, by system and collection."""
-    shares: dict[tuple[str, str], str] = {}
-    for record in records:  # a system measured on few queries has no record of all
-        name, _, few = record.collection.partition(",")
-        if (share := record.details.get("gold_share")) is not None:
-            shares.setdefault((record.system, name), f"{share:.3f}{f' ({few.strip()})' if few else ''}")
-    names = [name for name in DEPTH if any(collection == name for _, collection in shares)]
-    head = ["system", *(f"{name}, gold passage in the best three" for name in names)]
-    systems = dict.fromkeys(system for system, _ in shares)
-    return markdown([head, *([system, *(shares.get((system, name), "") for name in names)] for system in systems)])
+    """How often the best passage that a system returns of the relevant document overlaps the gold one, and one of the best three.
+
+    Queries count whose gold passage stands in a document that was re-ranked.
+    """
+    rows = [["collection", "system", "queries", "gold in the best returned passage", "gold among the three best returned passages"]]
+    for record in records:
+        of_query: Mapping[str, int | None] = record.details.get(GOLD_RANK, {})
+        ranks = [of_query[query] for query in record.queries if query in of_query]
+        if ranks:
+            shares = [statistics.fmean(rank is not None and rank <= most for rank in ranks) for most in (1, 3)]
+            rows.append([record.collection, record.system, str(len(ranks)), *(f"{share:.3f}" for share in shares)])
+    return markdown(rows)
 
 
 def tested(records: Sequence[Record], claims: Sequence[tuple[str, str]]) -> list[Comparison]:

@@ -106,7 +106,7 @@ def _every_logit(pipeline: Pipeline, model: Model, selections: Sequence[Selectio
     outputs = model.outputs([packed for selection in selections for packed in selection.sequences])
     counts = np.asarray([len(selection.sequences) for selection in selections])
     alone = outputs if outputs.ndim == 1 else outputs[:, 0]
-    documents = aggregate(pipeline.aggregator, outputs, counts, model.combine)[counts > 0]
+    documents = aggregate(pipeline.aggregator, outputs, counts, model.combine).logits[counts > 0]
     return np.concatenate([documents, alone[:0] if pipeline.aggregator.joint else alone, model.choose(asked)])
 
 

@@ -5,7 +5,7 @@
 """
 
 from collections.abc import Callable
-from typing import ClassVar
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,6 +15,18 @@ from keyblock.registry import Component, Registry
 
 Combine = Callable[[NDArray[np.float32], NDArray[np.bool_]], NDArray[np.float32]]
 """A learned module: states of shape (documents, passages, hidden) and a mask of the real ones to logits of shape (documents,)."""
+
+
+class Aggregated(NamedTuple):
+    """What the model says of documents.
+
+    Attributes:
+        logits: shape (documents,); -inf for a document without a sequence.
+        passages: shape (sequences,), the logit that the document would have if this were its only sequence.
+    """
+
+    logits: NDArray[np.float32]
+    passages: NDArray[np.float32]
 
 
 class Aggregator(Component):
@@ -87,8 +99,8 @@ class States(PassageAggregator):
 
 def aggregate(
     aggregator: Aggregator, outputs: NDArray[np.float32], counts: NDArray[np.intp], combine: Combine | None = None
-) -> NDArray[np.float32]:
-    """Document logits of shape (documents,).
+) -> Aggregated:
+    """Combine the sequences of each document.
 
     Args:
         aggregator: says how.
@@ -100,17 +112,20 @@ def aggregate(
     Raises ValueError where the aggregator needs a learned module and there is none.
     """
     logits = np.full(len(counts), -np.inf, dtype=np.float32)
+    passages = outputs if outputs.ndim == 1 else outputs[:, 0]
     some = np.flatnonzero(counts)
     if not len(some):
-        return logits
+        return Aggregated(logits, passages)
     mask = np.arange(counts.max()) < counts[some, None]
     if not aggregator.learned:
-        logits[some] = aggregator.combine(_padded(outputs.reshape(len(outputs), -1)[:, 0], mask), mask)
+        logits[some] = aggregator.combine(_padded(passages, mask), mask)
     elif combine is None or outputs.ndim < 2:
         raise ValueError("the aggregator combines [CLS] states, but the model has no module for it")
     else:
-        logits[some] = combine(_padded(outputs[:, 1:], mask), mask)
-    return logits
+        states = outputs[:, 1:]
+        logits[some] = combine(_padded(states, mask), mask)
+        passages = combine(states[:, None], np.ones((len(states), 1), dtype=np.bool_))
+    return Aggregated(logits, passages)
 
 
 def _padded(values: NDArray[np.float32], mask: NDArray[np.bool_]) -> NDArray[np.float32]:

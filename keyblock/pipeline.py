@@ -1,7 +1,7 @@
 """The pipeline of a ranker, described once and built from the description by training, evaluation and the service alike."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Self
 
 import numpy as np
@@ -13,7 +13,7 @@ from keyblock.evidence import Fusion, lexical_evidence
 from keyblock.packing import Packed, pack
 from keyblock.prepared import PreparedDocument, PreparedQuery
 from keyblock.segmenters import SEGMENTERS, cut_costs
-from keyblock.selectors import SELECTORS, Learned, idf_weights, term_found
+from keyblock.selectors import SELECTORS, Learned, idf_weights, rank_blocks, term_found
 from keyblock.text.analyzer import Analyzer, AnalyzerConfig, unique_in_order
 from keyblock.text.frequencies import DocumentFrequencies
 from keyblock.text.reader import Pause, Reader
@@ -93,7 +93,7 @@ class Selection:
         sequences: the model's inputs: one of all chosen blocks where the aggregator is joint; else one for each, in document
             order, and none for a document without blocks.
         taken: shape (n_taken,), the chosen blocks, best first.
-        scores: shape (n_blocks,), the selector's score of every block; -inf where a learned one was not asked.
+        scores: shape (n_blocks,), the selector's score of every block; -inf where a learned one was not asked. See `decided`.
         evidence: shape (3,), the lexical features that fusion adds to the logit.
     """
 
@@ -107,6 +107,16 @@ class Selection:
         """The one sequence of a joint selection."""
         (packed,) = self.sequences
         return packed
+
+    def decided(self, passages: NDArray[np.float32]) -> Self:
+        """The same once the model has scored its passages: ordered by that, with that as the scores of the chosen blocks.
+
+        Args:
+            passages: shape (n_taken,), of the sequences, which stand in document order; see `keyblock.aggregation.Aggregated`.
+        """
+        blocks, scores = np.sort(self.taken), self.scores.copy()
+        scores[blocks] = passages
+        return replace(self, taken=blocks[rank_blocks(scores[blocks])], scores=scores)
 
 
 class Pipeline:

@@ -33,7 +33,7 @@ class Scored(NamedTuple):
 
     Attributes:
         logits: shape (documents,); -inf for a document without a sequence.
-        selections: of each document.
+        selections: of each document; where each block is a passage of its own, ordered by what the model says of the passages.
     """
 
     logits: NDArray[np.float32]
@@ -61,13 +61,17 @@ def score_documents(
 ) -> Scored:
     """Select, score and aggregate. Raises ValueError for a budget without room beside the query."""
     selections = select_documents(pipeline, query, documents, model.choose, budget)
-    return Scored(score_selections(pipeline, selections, model), selections)
+    return score_selections(pipeline, selections, model)
 
 
-def score_selections(pipeline: Pipeline, selections: Sequence[Selection], model: Model) -> NDArray[np.float32]:
-    """Logits of shape (documents,) of what was selected."""
+def score_selections(pipeline: Pipeline, selections: Sequence[Selection], model: Model) -> Scored:
+    """Score and aggregate what was selected."""
     counts = np.asarray([len(selection.sequences) for selection in selections], dtype=np.intp)
     if not counts.sum():
-        return np.full(len(counts), -np.inf, dtype=np.float32)
+        return Scored(np.full(len(counts), -np.inf, dtype=np.float32), list(selections))
     outputs = model.outputs([packed for selection in selections for packed in selection.sequences])
-    return aggregate(pipeline.aggregator, outputs, counts, model.combine)
+    logits, passages = aggregate(pipeline.aggregator, outputs, counts, model.combine)
+    if pipeline.aggregator.joint:
+        return Scored(logits, list(selections))
+    of_documents = np.split(passages, np.cumsum(counts))[:-1]
+    return Scored(logits, [one.decided(own) for one, own in zip(selections, of_documents, strict=True)])

@@ -67,7 +67,7 @@ class First(Selector):
 
     def scores(self, query: PreparedQuery, document: PreparedDocument, frequencies: DocumentFrequencies) -> NDArray[np.float64]:
         """Minus the block's number, shape (n_blocks,)."""
-        return -np.arange(document.n_blocks, dtype=np.float64)
+        return 0.0 - np.arange(document.n_blocks, dtype=np.float64)  # 0, not -0
 
 
 @SELECTORS.register("last")

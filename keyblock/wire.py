@@ -144,8 +144,9 @@ class BlockAnswer(TypedDict):
     score: Annotated[
         float,
         Field(
-            description="the selector's score of the block: lexical, or the model's logit where it selects; then blocks that the "
-            "cheap selector kept from it come last, with -100, or the lowest logit where that is lower"
+            description="orders the document's blocks. Where the model reads each block for itself, the logit that the document "
+            "would have if it were this block alone. Where it reads them as one text, the selector's score: lexical, or the logit "
+            "of the model that selects; then blocks that it was not asked about come last, with -100, or the lowest logit if lower"
         ),
     ]
 

@@ -9,7 +9,7 @@ import time
 import numpy as np
 from numpy.typing import NDArray
 
-from keyblock.aggregation import Aggregator, Combine, aggregate
+from keyblock.aggregation import Aggregated, Aggregator, Combine, aggregate
 from service.pace import Pace
 
 EXPECTED_PASSAGES = 16  # of a document where the pipeline sets no number; more are combined as well, but not warmed up
@@ -27,16 +27,18 @@ class Aggregation:
 
     Attributes:
         logits: shape (n_documents,), -inf for a document without a sequence, and as long as it is not `done`.
+        passages: shape (n_sequences,), see `keyblock.aggregation.Aggregated`; -inf as long as the document has no logit.
     """
 
     def __init__(
         self, aggregator: Aggregator, counts: NDArray[np.intp], combine: Combine | None, cap: int, pace: Pace | None = None
     ) -> None:
         self.logits = np.full(len(counts), -np.inf, dtype=np.float32)
+        self.passages = np.full(int(counts.sum()), -np.inf, dtype=np.float32)
         self._aggregator = aggregator
         self._combine_and_cap = combine, cap
         self._pace = pace or Pace()
-        self._combine = None if combine is None else in_fixed_shapes(combine)
+        self._combine = None if combine is None else in_fixed_shapes(combine, cap)
         self._counts = counts
         self._parts = parts(counts, cap)
         self._whole = len(self._parts) == 1
@@ -59,15 +61,15 @@ class Aggregation:
             documents = self._parts.pop()
             n_documents += len(documents)
             if self._whole:
-                self.logits = aggregate(self._aggregator, outputs, self._counts, self._combine)
+                self.logits, self.passages = aggregate(self._aggregator, outputs, self._counts, self._combine)
             else:
                 rows, counts = self._rows(documents), self._counts[documents]
-                self.logits[documents] = aggregate(self._aggregator, outputs[rows], counts, self._combine)
+                self.logits[documents], self.passages[rows] = aggregate(self._aggregator, outputs[rows], counts, self._combine)
         self._pace.measured(n_documents, time.perf_counter() - started)
         return n_documents
 
-    def of_known(self, outputs: NDArray[np.float32], scored: NDArray[np.bool_]) -> NDArray[np.float32]:
-        """Logits of the documents whose sequences are all scored, shape (n_documents,), -inf for the others.
+    def of_known(self, outputs: NDArray[np.float32], scored: NDArray[np.bool_]) -> Aggregated:
+        """The documents whose sequences are all scored; -inf for the others, and for their passages.
 
         Args:
             outputs: as for `step`, some not known.
@@ -79,9 +81,12 @@ class Aggregation:
         before = np.concatenate([[0], np.cumsum(scored)])
         whole = before[ends] - before[ends - self._counts] == self._counts
         part = Aggregation(self._aggregator, np.where(whole, self._counts, 0), *self._combine_and_cap)
+        rows = np.repeat(whole, self._counts)
         while not part.done:
-            part.step(outputs[np.repeat(whole, self._counts)])
-        return part.logits
+            part.step(outputs[rows])
+        passages = np.full(len(outputs), -np.inf, dtype=np.float32)
+        passages[rows] = part.passages
+        return Aggregated(part.logits, passages)
 
     def _rows(self, documents: NDArray[np.intp]) -> NDArray[np.intp]:
         """Where the outputs of these documents stand, shape (their sequences,)."""
@@ -119,11 +124,18 @@ def largest_part(passages: int, cap: int) -> int:
     return 1 << (max(cap // fixed(passages), 1).bit_length() - 1)
 
 
-def in_fixed_shapes(combine: Combine) -> Combine:
-    """The same, but run in shapes of powers of two: padding passages are masked, spare documents repeat the last."""
+def in_fixed_shapes(combine: Combine, cap: int) -> Combine:
+    """The same, but run in shapes of powers of two of at most `cap` places (or one document).
+
+    Padding passages are masked, spare documents repeat the last.
+    """
 
     def run(states: NDArray[np.float32], mask: NDArray[np.bool_]) -> NDArray[np.float32]:
         documents, passages = mask.shape
+        most = largest_part(passages, cap)
+        if documents > most:
+            starts = range(0, documents, most)
+            return np.concatenate([run(states[start : start + most], mask[start : start + most]) for start in starts])
         repeated = np.minimum(np.arange(fixed(documents)), documents - 1)
         wider = (0, 0), (0, fixed(passages) - passages)
         return combine(np.pad(states[repeated], (*wider, (0, 0))), np.pad(mask[repeated], wider))[:documents]

@@ -96,7 +96,8 @@ class Instance:
         counts = np.fromiter(map(len, documents), np.intp, len(documents))
         waiting = Aggregation(self._pipeline.aggregator, counts, self._combine, self._caps.tokens, self.combine_pace)
         urgency = None if turn.until is None or turn.order is None else _sequences_of(turn.order, counts)
-        return await self._done(Job(packed, self.ranker, waiting, urgency, turn.priority, turn.until), turn.until)
+        scored = await self._done(Job(packed, self.ranker, waiting, urgency, turn.priority, turn.until), turn.until)
+        return scored._replace(passages=None) if self._pipeline.aggregator.joint else scored
 
     async def choose(self, packed: Sequence[Packed], turn: Turn = ANY_TURN) -> Scored:
         """Score single blocks for a learned selector, each for itself; else as `score`. In a hurry, in the order given."""

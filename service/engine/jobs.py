@@ -23,11 +23,14 @@ class Scored(NamedTuple):
             sequences, shape (n_sequences,), in the order given. Where time was up first, -inf for what is not scored.
         queue_seconds: from handing in to the first batch's start.
         model_seconds: from there to the last batch's end.
+        passages: of the sequences where each is a block of a document, shape (n_sequences,), see
+            `keyblock.aggregation.Aggregated`; -inf for those of a document without a logit.
     """
 
     logits: NDArray[np.float32]
     queue_seconds: float
     model_seconds: float
+    passages: NDArray[np.float32] | None = None
 
 
 class Job(Task):
@@ -94,14 +97,14 @@ class Job(Task):
 
     def step(self) -> None:
         """Go on with a complete job: aggregate the next documents; the last of them resolve the future. Raises what they raise."""
-        logits = self._outputs
+        logits, passages = self._outputs, None
         if self._aggregation is not None:
             self._aggregation.step(self._outputs)
             if not self._aggregation.done:
                 return
-            logits = self._aggregation.logits
+            logits, passages = self._aggregation.logits, self._aggregation.passages
         if self.future.set_running_or_notify_cancel():
-            self.future.set_result(Scored(logits, self._started - self._handed_in, self._ended - self._started))
+            self.future.set_result(Scored(logits, self._started - self._handed_in, self._ended - self._started, passages))
 
     def known(self) -> Scored:
         """What is scored by now; for a job that is cancelled, from any thread. Raises what the aggregation raises."""
@@ -110,19 +113,17 @@ class Job(Task):
         if not scored.any():
             return self.nothing()
         if self._aggregation is None:
-            logits = np.where(scored, outputs, -np.inf).astype(np.float32)
-        else:
-            logits = self._aggregation.of_known(outputs, scored)
-        return self._as_of_now(logits)
+            return self._as_of_now(np.where(scored, outputs, -np.inf).astype(np.float32))
+        return self._as_of_now(*self._aggregation.of_known(outputs, scored))
 
     def nothing(self) -> Scored:
         """The same where nothing is scored, or it came too late."""
         return self._as_of_now(np.full(self.n_documents or len(self.packed), -np.inf, np.float32))
 
-    def _as_of_now(self, logits: NDArray[np.float32]) -> Scored:
+    def _as_of_now(self, logits: NDArray[np.float32], passages: NDArray[np.float32] | None = None) -> Scored:
         now = time.perf_counter()
         started = self._started or now
-        return Scored(logits, started - self._handed_in, now - started)
+        return Scored(logits, started - self._handed_in, now - started, passages)
 
     def fail(self, error: Exception) -> None:
         """Resolve the future with an error, unless it is resolved or cancelled."""

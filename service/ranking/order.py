@@ -18,7 +18,7 @@ LOWEST = -100.0  # the logit of a document without a block: the sigmoid of it is
 
 
 class Block(NamedTuple):
-    """A selected block: offsets into the document's text in code points, and the selector's score."""
+    """A selected block: offsets into the document's text in code points; scored by the model as a passage, else by the selector."""
 
     start: int
     end: int
@@ -29,7 +29,8 @@ class Candidate(NamedTuple):
     """What is kept of a document once it has met the query.
 
     Attributes:
-        sequences: the model's inputs; none for a document without a block.
+        sequences: the model's inputs; none for a document without a block. Where there are several, each is of one block, in
+            document order.
         evidence: shape (3,), see `keyblock.evidence.lexical_evidence`.
         blocks: the blocks in `sequences`, best first.
         selection_tokens: that a learned selector was fed beside.
@@ -89,7 +90,8 @@ class Ranking:
         order: document numbers, best first, as many as were asked for.
         scores: shape (n_documents,), on the scale that was asked for.
         scored_by: of each document.
-        blocks: for each document its selected blocks, best first.
+        blocks: for each document its selected blocks, best first: by the model where it scored each for itself, else by the
+            selector.
         budget: tokens a sequence could have.
         n_tokens: fed to the model, to select and to score, padding not counted.
         degraded: whether time was too short for the usual ranking.
@@ -112,7 +114,14 @@ def preranking(candidates: Sequence[Candidate], fusion: Fusion) -> NDArray[np.fl
 
 
 def rank(
-    candidates: Sequence[Candidate], logits: NDArray[np.float32], fusion: Fusion, budget: int, *, top_n: int, raw: bool
+    candidates: Sequence[Candidate],
+    logits: NDArray[np.float32],
+    fusion: Fusion,
+    budget: int,
+    *,
+    top_n: int,
+    raw: bool,
+    passages: NDArray[np.float32] | None = None,
 ) -> Ranking:
     """Order the candidates: those that the model has scored, then those ordered by their blocks, then the rest.
 
@@ -123,6 +132,7 @@ def rank(
         budget: tokens a sequence could have.
         top_n: how many to return; 0 for all.
         raw: whether scores stay logits.
+        passages: shape (n_sequences,), what the model says of each block; none where it reads a document's blocks as one sequence.
     """
     has_blocks = np.asarray([bool(c.sequences) for c in candidates], dtype=np.bool_)
     by_model = has_blocks & (logits > -np.inf)
@@ -136,7 +146,23 @@ def rank(
     fed = (packed for c, number in zip(candidates, group, strict=True) if number == 0 for packed in c.sequences)
     n_tokens = sum(len(packed.ids) for packed in fed) + sum(c.selection_tokens for c in candidates)
     scored_by = [GROUPS[number] for number in group]
-    return Ranking(order[: top_n or None].tolist(), scores, scored_by, [c.blocks for c in candidates], budget, n_tokens)
+    blocks = [c.blocks for c in candidates] if passages is None else _decided(candidates, passages)
+    return Ranking(order[: top_n or None].tolist(), scores, scored_by, blocks, budget, n_tokens)
+
+
+def _decided(candidates: Sequence[Candidate], passages: NDArray[np.float32]) -> list[list[Block]]:
+    """Each document's blocks by what the model says of them; as the selector has them where it has not scored the document."""
+    of_documents = np.split(passages, np.cumsum([len(c.sequences) for c in candidates]))[:-1]
+    return [
+        by_scores(c.blocks, scores) if (scores > -np.inf).all() else c.blocks
+        for c, scores in zip(candidates, of_documents, strict=True)
+    ]
+
+
+def by_scores(blocks: Sequence[Block], scores: NDArray[np.float32]) -> list[Block]:
+    """The blocks with these scores of theirs, shape (n_blocks,) in document order, best first; equals in document order."""
+    in_document = zip(sorted(blocks), scores.tolist(), strict=True)
+    return sorted((Block(block.start, block.end, score) for block, score in in_document), key=lambda block: -block.score)
 
 
 def _scores(worth: NDArray[np.float64], group: NDArray[np.intp], order: NDArray[np.intp], raw: bool) -> NDArray[np.float64]:

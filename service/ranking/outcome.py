@@ -35,7 +35,8 @@ class Outcome(NamedTuple):
 def ranked(call: Call, outcome: Outcome, config: PipelineConfig, metrics: Metrics) -> Ranking:
     """Order what was scored, and say what was not."""
     plan, candidates, scored = outcome.plan, outcome.candidates, outcome.scored
-    ranking = rank(candidates, scored.logits, config.fusion, plan.budget, top_n=call.top_n, raw=call.raw_scores)
+    passages = scored.passages
+    ranking = rank(candidates, scored.logits, config.fusion, plan.budget, top_n=call.top_n, raw=call.raw_scores, passages=passages)
     _count(candidates, ranking, metrics)
     unknown = call.documents.by_id.unknown
     if unknown:

@@ -4,16 +4,20 @@ import argparse
 import importlib.util
 import json
 import math
+import shutil
 import sys
 from pathlib import Path
 from types import ModuleType
 
 import pytest
 
-from training.evaluation.records import Record, write_record
+from keyblock.bundle import load_bundle
+from keyblock.pipeline import PipelineConfig
+from training.evaluation.records import Record, read_record, write_record
+from training.models.starting import read_ranker
 
-FILE = Path(__file__).parents[2] / "benchmarks" / "systems.py"
-RECIPES = Path(__file__).parents[2] / "training" / "recipes" / "small"
+ROOT = Path(__file__).parents[2]
+FILE, RECIPES = ROOT / "benchmarks" / "systems.py", ROOT / "training" / "recipes" / "small"
 
 
 @pytest.fixture(scope="module")
@@ -42,9 +46,12 @@ def options(systems: ModuleType, tmp_path: Path) -> argparse.Namespace:
     return made
 
 
-def write(options: argparse.Namespace, system: str, collection: str, qualities: list[float], **details: float) -> None:
+def write(
+    options: argparse.Namespace, system: str, collection: str, qualities: list[float], gold: dict[str, int | None] | None = None
+) -> None:
     queries = [f"q{number}" for number in range(len(qualities))]
     values = dict.fromkeys(("RR@10", "nDCG@10", "nDCG@20"), qualities)
+    details = {} if gold is None else {"gold_rank": gold}
     record = Record(system=system, collection=collection, split="test", queries=queries, values=values, details=details)
     write_record(record, options.records)
 
@@ -107,14 +114,91 @@ def test_a_page_without_a_place_is_left_alone(systems: ModuleType, options: argp
     assert options.page.read_text() == "# Results\n"
 
 
-def test_the_share_of_gold_passages_is_told_with_its_queries(systems: ModuleType, options: argparse.Namespace) -> None:
-    write(options, "keyb-bm25", "qmsum", [1, 1, 1, 1, 1], gold_share=0.6)
-    write(options, "keyb-binb", "qmsum", [1, 1, 0], gold_share=1 / 3)
-    write(options, "keyb-binb", "squad-far", [1, 1, 1, 1, 1], gold_share=0.0)
+def test_the_page_tells_how_often_the_gold_passage_is_among_the_best_returned(
+    systems: ModuleType, options: argparse.Namespace
+) -> None:
+    """Of five queries one has no gold passage in a document that was re-ranked; the first three are qmsum's few."""
+    ranks = {"q0": 1, "q1": 3, "q2": None, "q4": 4}
+    for collection in ("squad-far", "qmsum"):
+        write(options, "keyb-bm25", collection, [1, 1, 1, 0.5, 1], ranks)
+    write(options, "keyb-binb", "qmsum", [1, 1, 0], {"q0": 1, "q1": 1})
     systems.publish(options)
     page = options.page.read_text()
-    assert ["keyb-bm25", "", "0.600"] in rows(page, "keyb-bm25")
-    assert ["keyb-binb", "0.000", "0.333 (3 queries)"] in rows(page, "keyb-binb")
+    table = page[page.index("| collection | system | queries | gold in the best") :]
+    assert rows(table, "squad-far") == [["squad-far", "keyb-bm25", "4", "0.250", "0.500"]]
+    assert rows(table, "qmsum") == [["qmsum", "keyb-bm25", "4", "0.250", "0.500"]]
+    assert rows(table, "qmsum, 3 queries") == [
+        ["qmsum, 3 queries", "keyb-bm25", "3", "0.333", "0.667"],
+        ["qmsum, 3 queries", "keyb-binb", "2", "1.000", "1.000"],
+    ]
+
+
+def test_without_passages_there_is_no_such_table_and_a_system_is_measured_again(
+    systems: ModuleType, options: argparse.Namespace
+) -> None:
+    systems.publish(options)
+    assert "three best returned passages" not in options.page.read_text()
+    path = options.records / "squad-far" / "keyb-random.json"
+    assert not systems.is_measured(path)
+    assert not systems.is_measured(path.with_name("maxp.json"))
+    write(options, "keyb-random", "squad-far", [1.0], {})
+    assert systems.is_measured(path)
+
+
+QUESTION = "How long before moving out does the tenant have to tell the landlord?"
+NOTICE = "Notice of leaving is two months: the tenant has to tell the landlord in writing."
+OTHERS = [
+    "The kitchen was painted in spring and the windows face the garden.",
+    "Bicycles are kept in the cellar beside the boiler.",
+    "A tenant planted the old tree, and the landlord waters it.",
+]
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory, backbone: Path) -> Path:
+    """A collection of two leases, and runs of two systems with the embedded model's weights: DATA and RUNS in one directory."""
+    place = tmp_path_factory.mktemp("systems")
+    leases = {"lease": [*OTHERS * 3, NOTICE, *OTHERS], "other": OTHERS * 4}
+    start = len(" ".join(OTHERS * 3)) + 1
+    for name in ("squad-far", "qmsum"):
+        data = place / name
+        (data / "splits").mkdir(parents=True)
+        corpus = [json.dumps({"_id": doc_id, "title": "", "text": " ".join(text)}) for doc_id, text in leases.items()]
+        (data / "corpus.jsonl").write_text("\n".join(corpus) + "\n")
+        (data / "queries.jsonl").write_text(json.dumps({"_id": "q", "text": QUESTION}) + "\n")
+        (data / "qrels.tsv").write_text("q\t0\tlease\t1\n")
+        span = {"qid": "q", "docid": "lease", "start": start, "end": start + len(NOTICE)}
+        (data / "spans.jsonl").write_text(json.dumps(span) + "\n")
+        (data / "splits" / "test.txt").write_text("q\n")
+        (data / "run.test.bm25.trec").write_text("q Q0 other 1 2.0 bm25\nq Q0 lease 2 1.0 bm25\n")
+    model, bundle = read_ranker(ROOT / "models" / "default", str(backbone)), load_bundle(ROOT / "models" / "default")
+    for name, parts in {
+        "firstp": {"selector": {"name": "first"}, "packing": {"budget": 64, "budget_range": [64, 64]}},
+        "maxp": {
+            "selector": {"name": "first"},
+            "segmenter": {"name": "sentences", "block_tokens": 20},
+            "aggregator": {"name": "max"},
+        },
+    }.items():
+        (place / name / "checkpoint").mkdir(parents=True)
+        model.save(place / name / "checkpoint")
+        shutil.copy(bundle.path / "tokenizer.json", place / name)
+        bundle.frequencies.write(place / name / "frequencies.tsv")
+        config = PipelineConfig.model_validate(bundle.manifest.pipeline.model_dump() | {"fusion": {}} | parts)
+        (place / name / "pipeline.json").write_text(config.model_dump_json())
+    return place
+
+
+@pytest.mark.parametrize("collection", ["squad-far", "qmsum"])
+@pytest.mark.parametrize(("system", "rank"), [("maxp", 1), ("firstp", None)])
+def test_a_record_tells_the_rank_of_the_passage_that_answers(
+    systems: ModuleType, trained: Path, tmp_path: Path, collection: str, system: str, rank: int | None
+) -> None:
+    """MaxP finds the tenth sentence of the lease, and FirstP never reads it."""
+    given = ["--data", str(trained), "--runs", str(trained), "--records", str(tmp_path)]
+    systems.measured(system, collection, systems.parser().parse_args(given))
+    record = read_record(tmp_path / collection / f"{system}.json")
+    assert record.details == {"depth": 10, "gold_rank": {"q": rank}}
 
 
 def test_chance_is_what_to_expect_of_a_random_order(systems: ModuleType) -> None:

@@ -43,7 +43,7 @@ def slow_aggregate(name: str, outputs: NDArray[np.float32], counts: NDArray[np.i
 @given(counts=COUNTS, seed=SEED)
 def test_scores_equal_a_slow_loop(name: str, counts: NDArray[np.intp], seed: int) -> None:
     aggregator, outputs = AGGREGATORS.create(name), outputs_of(counts, seed)
-    scores = aggregate(aggregator, outputs, counts)
+    scores = aggregate(aggregator, outputs, counts).logits
     assert scores.dtype == np.float32
     np.testing.assert_allclose(scores, slow_aggregate(name, outputs, counts), rtol=1e-5, atol=1e-5)
 
@@ -53,7 +53,9 @@ def test_a_models_states_are_no_part_of_a_score(name: str) -> None:
     counts = np.asarray([2, 0, 3], dtype=np.intp)
     outputs = outputs_of(counts, 0, HIDDEN)
     expected = aggregate(AGGREGATORS.create(name), outputs[:, 0], counts)
-    np.testing.assert_array_equal(aggregate(AGGREGATORS.create(name), outputs, counts), expected)
+    found = aggregate(AGGREGATORS.create(name), outputs, counts)
+    np.testing.assert_array_equal(found.logits, expected.logits)
+    np.testing.assert_array_equal(found.passages, expected.passages)
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -90,9 +92,9 @@ def test_documents_never_change_each_others_scores(name: str) -> None:
     @given(counts=COUNTS, seed=SEED)
     def check(counts: NDArray[np.intp], seed: int) -> None:
         outputs = outputs_of(counts, seed, HIDDEN)
-        together = aggregate(aggregator, outputs, counts, combine)
+        together = aggregate(aggregator, outputs, counts, combine).logits
         parts = np.split(outputs, np.cumsum(counts)[:-1]) if len(counts) else []
-        alone = [aggregate(aggregator, part, np.asarray([len(part)]), combine).item() for part in parts]
+        alone = [aggregate(aggregator, part, np.asarray([len(part)]), combine).logits.item() for part in parts]
         np.testing.assert_allclose(together, alone, rtol=1e-4, atol=1e-5)
         assert np.isneginf(together).tolist() == (counts == 0).tolist()
 
@@ -104,18 +106,27 @@ def test_states_by_hand() -> None:
     outputs = np.asarray([[9, 1, 2], [9, 3, 4], [9, -5, 0]], dtype=np.float32)
 
     def combine(states: NDArray[np.float32], mask: NDArray[np.bool_]) -> NDArray[np.float32]:
-        assert mask.tolist() == [[True, True], [True, False]]
-        assert states[1, 1].tolist() == [0, 0]
+        assert mask.tolist() in ([[True, True], [True, False]], [[True]] * 3)
+        assert not states[~mask].any()
         return np.asarray(states.sum(axis=(1, 2)) / mask.sum(axis=1), dtype=np.float32)
 
-    assert aggregate(AGGREGATORS.create("states"), outputs, np.asarray([2, 0, 1]), combine).tolist() == [5, -np.inf, -5]
+    found = aggregate(AGGREGATORS.create("states"), outputs, np.asarray([2, 0, 1]), combine)
+    assert found.logits.tolist() == [5, -np.inf, -5]
+    assert found.passages.tolist() == [3, 7, -5], "each passage as if the document had no other"
+
+
+def test_passages_by_hand() -> None:
+    """Every passage says its own logit, whatever becomes of them all."""
+    outputs, counts = np.asarray([0.5, 3.0, -1.0], np.float32), np.asarray([2, 0, 1])
+    for name in ("max", "mean", "sum"):
+        assert aggregate(AGGREGATORS.create(name), outputs, counts).passages.tolist() == [0.5, 3.0, -1.0]
 
 
 def test_no_documents_and_no_sequences() -> None:
     for name in AGGREGATORS.names():
         nothing = np.zeros(0, dtype=np.float32)
-        assert aggregate(AGGREGATORS.create(name), nothing, np.zeros(0, dtype=np.intp)).shape == (0,)
-        assert aggregate(AGGREGATORS.create(name), nothing, np.zeros(2, dtype=np.intp)).tolist() == [-np.inf, -np.inf]
+        assert aggregate(AGGREGATORS.create(name), nothing, np.zeros(0, dtype=np.intp)).logits.shape == (0,)
+        assert aggregate(AGGREGATORS.create(name), nothing, np.zeros(2, dtype=np.intp)).logits.tolist() == [-np.inf, -np.inf]
 
 
 def test_states_need_a_module_and_states() -> None:

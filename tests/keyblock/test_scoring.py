@@ -161,7 +161,7 @@ def test_two_rounds_for_all_documents_and_none_for_nothing(
     nothing = score_documents(pipeline, query, [], model)
     assert (nothing.logits.shape, nothing.selections) == ((0,), [])
     assert select_documents(pipeline, query, [], model.choose) == []
-    assert score_selections(pipeline, [], model).shape == (0,)
+    assert score_selections(pipeline, [], model).logits.shape == (0,)
     assert model.asked == []
 
 

@@ -78,7 +78,7 @@ class Reference:
         return list(zip(prepared.starts[taken].tolist(), prepared.ends[taken].tolist(), strict=True))
 
     def block_scores(self, number: int) -> list[float]:
-        """The selector's, -inf for those it was not asked about."""
+        """The model's of passages, else the selector's: -inf for those it was not asked about."""
         selection = self.scored.selections[number]
         return list(selection.scores[selection.taken].tolist())
 
@@ -123,6 +123,23 @@ def test_kinds_differ_in_what_they_say(served: tuple[TestClient, Ranker]) -> Non
     rounds = {"select"} if ranker.models.default.bundle.pipeline.learned else set()
     answer = client.post("/rerank", json={"query": QUERY, "documents": DOCUMENTS}).json()
     assert set(answer["meta"]["timings_ms"]) == {"parse", "prepare", "queue", "model", "aggregate", "total"} | rounds
+
+
+def test_passages_come_with_what_the_model_says_of_each(served: tuple[TestClient, Ranker]) -> None:
+    """Against the graph, fed one block at a time, whichever the selector had in front."""
+    client, ranker = served
+    bundle = ranker.models.default.bundle
+    request = {"query": QUERY, "documents": DOCUMENTS[:6], "return_blocks": True}
+    results = client.post("/rerank", json=request).json()["results"]
+    if bundle.pipeline.aggregator.joint or bundle.pipeline.aggregator.learned:
+        return
+    model, query = GraphModel.open(bundle, Provider.CPU, 1), bundle.pipeline.prepare_query(QUERY)
+    for result in results:
+        prepared = bundle.pipeline.prepare_document(**DOCUMENTS[result["index"]])
+        places = list(zip(prepared.starts.tolist(), prepared.ends.tolist(), strict=True))
+        numbers = np.asarray([places.index((block["start"], block["end"])) for block in result["blocks"]], dtype=np.intp)
+        alone = model.outputs(bundle.pipeline.block_sequences(query, prepared, numbers)) if len(numbers) else []
+        assert [block["score"] for block in result["blocks"]] == pytest.approx(list(alone), abs=CLOSE)
 
 
 def test_nothing_to_score_and_a_few_of_many(served: tuple[TestClient, Ranker]) -> None:
@@ -242,6 +259,28 @@ def test_blocks_that_a_deadline_left_unscored_are_told(settings: Settings, parts
         registry = parts.ranker.metrics.registry
         labels = {"how": "blocks", "model": parts.ranker.models.default.name}
         assert registry.get_sample_value("keyblock_degraded_total", labels) == 1
+
+
+def test_passages_that_a_deadline_left_unscored_keep_the_selectors_order(
+    settings: Settings, bundle_of: Callable[[str], Path]
+) -> None:
+    """The ranker hangs: what the answer names is BM25's choice, with BM25's scores."""
+    bundle = load_bundle(bundle_of("maxp"))
+    pipeline, graph = bundle.pipeline, Faulty(GraphModel.open(bundle, Provider.CPU, 1).session)
+    ranker = serving(settings.model_copy(update={"bundle": (bundle.path,)}), Graphs(graph))
+    with TestClient(create_app(settings, ranker)) as client:
+        wait_for(lambda: ranker.engine.ready)
+        graph.open.clear()
+        request = {"query": QUERY, "documents": DOCUMENTS[:6], "deadline_ms": 500, "return_blocks": True}
+        results = client.post("/rerank", json=request).json()["results"]
+        graph.open.set()
+    by_selector = [result for result in results if result.get("scored_by") == "selector"]
+    assert by_selector
+    for result in by_selector:
+        document = pipeline.prepare_document(**DOCUMENTS[result["index"]])
+        selection = pipeline.select(pipeline.prepare_query(QUERY), document)
+        assert [block["start"] for block in result["blocks"]] == document.starts[selection.taken].tolist()
+        assert [block["score"] for block in result["blocks"]] == pytest.approx(selection.scores[selection.taken].tolist())
 
 
 def test_a_batch_that_fails_one_request_spares_the_others_of_its_round(settings: Settings, parts: Parts) -> None:

@@ -3,7 +3,7 @@
 import random
 import statistics
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -99,8 +99,8 @@ def evaluate(
             seconds.append(taken)
     evaluation = evaluate_run(ranker.name, {q: found[q].scores for q in askable}, collection, queries, measures)
     evaluation.seconds, evaluation.documents = seconds, [len(candidates[q]) for q in askable]
-    evaluation.gold_hits = gold_hits(collection, found, candidates)
     evaluation.blocks = {q: found[q].blocks for q in askable}
+    evaluation.gold_hits = gold_hits(collection, evaluation.blocks, candidates)
     evaluation.memory = Memory() if isinstance(ranker, HttpRanker) else memory
     return evaluation
 
@@ -138,18 +138,28 @@ def average_seeds(name: str, seeds: Sequence[Evaluation]) -> Evaluation:
     )
 
 
-def gold_hits(collection: Collection, found: Mapping[str, Reranked], candidates: Run) -> dict[str, float]:
-    """Whether the gold passage overlaps one of its document's best three blocks, for each query with one among its candidates."""
-    hits: dict[str, float] = {}
-    for query, reranked in found.items():
+def gold_hits(collection: Collection, blocks: Blocks, candidates: Mapping[str, Container[str]]) -> dict[str, float]:
+    """Whether the gold passage overlaps one of its document's best three blocks, for each query of `gold_ranks`."""
+    return {q: rank is not None and rank <= BEST_BLOCKS for q, rank in gold_ranks(collection, blocks, candidates).items()}
+
+
+def gold_ranks(collection: Collection, blocks: Blocks, candidates: Mapping[str, Container[str]]) -> dict[str, int | None]:
+    """The rank, from 1, of the first returned block of its document that overlaps the gold passage; None where none does.
+
+    For each query whose gold passage stands in one of its candidates; the best rank where several do.
+    """
+    ranks: dict[str, int | None] = {}
+    for query, of_documents in blocks.items():
         gold = [span for span in collection.spans.get(query, ()) if span.doc_id in candidates[query]]
         if gold:
-            hits[query] = any(
-                start < span.end and end > span.start
+            found = (
+                rank
                 for span in gold
-                for start, end in reranked.blocks.get(span.doc_id, [])[:BEST_BLOCKS]
+                for rank, (start, end) in enumerate(of_documents.get(span.doc_id, ()), 1)
+                if start < span.end and end > span.start
             )
-    return hits
+            ranks[query] = min(found, default=None)
+    return ranks
 
 
 def baselines(

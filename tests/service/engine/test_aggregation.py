@@ -52,7 +52,8 @@ def test_in_parts_equals_all_at_once(counts: NDArray[np.intp], cap: int, name: s
         steps += 1
     assert steps == (len(parts(counts, cap)) if learned else int(counts.any()))
     expected = aggregate(aggregator, outputs, counts, mean_state if learned else None)
-    assert waiting.logits == pytest.approx(expected, abs=1e-5)
+    assert waiting.logits == pytest.approx(expected.logits, abs=1e-5)
+    assert waiting.passages == pytest.approx(expected.passages, abs=1e-5)
 
 
 def test_joint_logits_are_the_sequences_own() -> None:
@@ -88,9 +89,11 @@ def test_worked_example_of_padding() -> None:
     recorded = Recorded(mean_state)
     states = np.arange(3 * 3 * HIDDEN, dtype=np.float32).reshape(3, 3, HIDDEN)
     mask = np.asarray([[True, True, True], [True, False, False], [True, True, False]])
-    padded = in_fixed_shapes(recorded)(states, mask)
+    padded = in_fixed_shapes(recorded, 64)(states, mask)
     assert recorded.shapes == [(4, 4)]
     assert padded == pytest.approx(mean_state(states, mask))
+    assert in_fixed_shapes(recorded, 4)(states, mask) == pytest.approx(mean_state(states, mask))
+    assert recorded.shapes[1:] == [(1, 4)] * 3, "no more places than the cap"
 
 
 @pytest.mark.parametrize(("count", "power"), [(1, 1), (2, 2), (3, 4), (5, 8), (8, 8), (9, 16)])
@@ -122,10 +125,12 @@ def test_of_what_is_known_against_a_plain_loop(counts: NDArray[np.intp], cap: in
     found = Aggregation(aggregator, counts, combine, cap).of_known(
         np.where(scored[:, None] if learned else scored, outputs, np.nan), scored
     )
+    assert found.passages.shape == scored.shape
     start = 0
-    for count, logit in zip(counts, found, strict=True):
+    for count, logit in zip(counts, found.logits, strict=True):
         rows = slice(start, start + count)
         whole = count > 0 and scored[rows].all()
-        expected = aggregate(aggregator, outputs[rows], np.asarray([count]), combine)[0] if whole else -np.inf
-        assert logit == pytest.approx(expected, abs=1e-5)
+        expected = aggregate(aggregator, outputs[rows], np.asarray([count]), combine)
+        assert logit == pytest.approx(expected.logits[0] if whole else -np.inf, abs=1e-5)
+        assert found.passages[rows] == pytest.approx(expected.passages if whole else np.full(count, -np.inf), abs=1e-5)
         start += count

@@ -402,7 +402,7 @@ class Parade:
     def expected(self, documents: list[list[Packed]]) -> NDArray[np.float32]:
         counts = np.asarray([len(sequences) for sequences in documents])
         outputs = self.model.outputs([packed for sequences in documents for packed in sequences])
-        return aggregate(AGGREGATORS.create({"name": "states"}), outputs, counts, self.model.combine)
+        return aggregate(AGGREGATORS.create({"name": "states"}), outputs, counts, self.model.combine).logits
 
 
 @pytest.fixture
@@ -476,8 +476,8 @@ def test_many_documents_are_combined_a_part_a_round(parade: Parade, packed: list
     parade.open.set()
     done(small)
     assert done(large)[0].logits == pytest.approx(parade.expected(documents), abs=1e-5)
-    assert parade.combined == [(32, 16)] * 5
-    assert served_after == [2]
+    assert parade.combined == [(32, 16), (512, 1)] * 5, "each part together, then its passages each for itself"
+    assert served_after == [4]
 
 
 def test_a_request_that_is_cancelled_between_its_parts_ends_there(parade: Parade, packed: list[Packed]) -> None:
@@ -493,7 +493,7 @@ def test_a_request_that_is_cancelled_between_its_parts_ends_there(parade: Parade
     done(submit(parade.engine, packed[:1]))
     wait_for(lambda: not parade.engine._jobs())
     assert job.future.cancelled()
-    assert parade.combined == [(1, 1)]
+    assert parade.combined == [(1, 1)] * 2
 
 
 class Two:

@@ -59,6 +59,7 @@ def test_documents_are_done_with_their_last_part(packed: list[Packed], encoder: 
     assert not job.over
     job.step()
     assert job.future.result(0).logits.tolist() == [30, -np.inf, 30]
+    assert job.future.result(0).passages.tolist() == [10, 20, 30]
 
 
 def test_a_job_is_resolved_once(packed: list[Packed], encoder: Encoder) -> None:
@@ -86,4 +87,5 @@ def test_what_is_known_of_a_job_that_is_not_done(packed: list[Packed], encoder: 
     for number, output in ((0, 1.0), (2, 3.0)):
         job.score(number, np.float32(output))  # type: ignore[arg-type]
     assert job.known().logits.tolist() == [-np.inf, -np.inf, 3]
+    assert job.known().passages.tolist() == [-np.inf, -np.inf, 3], "of a document that is not whole nothing is said"
     assert not job.over

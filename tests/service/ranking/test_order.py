@@ -84,6 +84,22 @@ def test_a_block_that_was_asked_about_is_never_below_one_that_was_not() -> None:
     assert block_scores(selection).tolist() == [3.0, -400.0, -400.0]
 
 
+def passages_of(blocks: list[Block]) -> Candidate:
+    """A document each of whose blocks is a sequence."""
+    return Candidate([PACKED] * len(blocks), np.zeros(3), blocks)
+
+
+def test_passages_come_in_the_models_order_with_its_scores() -> None:
+    """The selector liked the opening; the model liked the second block, and has not scored the other document."""
+    opening, answer, end = Block(0, 5, 9.0), Block(5, 9, 1.0), Block(9, 12, 4.0)
+    candidates = [passages_of([opening, end, answer]), passages_of([]), passages_of([end, opening])]
+    logits = np.asarray([2.0, -np.inf, -np.inf], np.float32)
+    passages = np.asarray([-1.0, 2.0, -1.0, -np.inf, -np.inf], np.float32)
+    ranking = rank(candidates, logits, FUSION, 128, top_n=0, raw=False, passages=passages)
+    assert ranking.blocks == [[Block(5, 9, 2.0), Block(0, 5, -1.0), Block(9, 12, -1.0)], [], [end, opening]]
+    assert rank(candidates, logits, FUSION, 128, top_n=0, raw=False).blocks == [c.blocks for c in candidates]
+
+
 def test_candidate_without_a_block(pipeline: Pipeline) -> None:
     document = pipeline.prepare_document("\x00")
     assert candidate(document, pipeline.select(pipeline.prepare_query("river"), document)).sequences == []

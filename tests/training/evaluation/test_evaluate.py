@@ -24,6 +24,7 @@ from training.evaluation.evaluate import (
     evaluate,
     evaluate_run,
     gold_hits,
+    gold_ranks,
     read_system,
     read_values,
     sample,
@@ -101,8 +102,7 @@ def test_gold_hits_by_hand(toy: Collection) -> None:
     far = (gold.end + 100, gold.end + 200)
 
     def hit(*blocks: tuple[int, int], document: str = "river-3") -> dict[str, bool]:
-        found = {"river?": Reranked({document: 1.0}, {document: list(blocks)})}
-        return gold_hits(toy, found, {"river?": {document: 1.0}})
+        return gold_hits(toy, {"river?": {document: list(blocks)}}, {"river?": {document: 1.0}})
 
     assert hit((gold.start, gold.end)) == {"river?": True}
     assert hit(far, far, (gold.end - 1, gold.end + 9)) == {"river?": True}
@@ -112,9 +112,19 @@ def test_gold_hits_by_hand(toy: Collection) -> None:
     assert hit((0, 9999), document="river-0") == {}  # not among the candidates: nothing to find
 
 
+def test_gold_ranks_by_hand(toy: Collection) -> None:
+    (gold,) = toy.spans["river?"]
+    far, near = (gold.end + 100, gold.end + 200), (gold.end - 1, gold.end + 9)
+
+    def rank(*blocks: tuple[int, int]) -> int | None:
+        return gold_ranks(toy, {"river?": {"river-3": list(blocks)}}, {"river?": ["river-3"]})["river?"]
+
+    assert [rank(near, far), rank(far, near), rank(far, far, far, near, near), rank(far), rank()] == [1, 2, 4, None, None]
+    assert gold_ranks(toy, {"river?": {}}, {"river?": ["river-3"]}) == {"river?": None}, "a document that was not returned"
+
+
 def test_a_query_without_a_gold_passage_is_left_out(toy: Collection) -> None:
-    found = {"river!": Reranked({"river-3": 1.0}, {"river-3": [(0, 9999)]})}
-    assert gold_hits(toy, found, {"river!": {"river-3": 1.0}}) == {}
+    assert gold_hits(toy, {"river!": {"river-3": [(0, 9999)]}}, {"river!": {"river-3": 1.0}}) == {}
 
 
 def test_baselines(toy: Collection) -> None:
