@@ -3,6 +3,8 @@
 training.learning.losses and training.models.aggregators say how each is computed.
 """
 
+from typing import Literal
+
 from pydantic import Field
 
 from keyblock.registry import Component, Registry
@@ -47,14 +49,32 @@ class Cnn(StateAggregator):
 class Transformer(StateAggregator):
     """PARADE-Transformer (equations 5 and 6): BERT layers over a learned [CLS] and the passages; the [CLS] is the document.
 
-    Like the authors' code it adds no positions. A pretrained one (Transf-PRETR of the evaluation paper, Boytsov et al. 2022) takes
-    over the first layers of an encoder, without its embeddings.
+    Implementations differ in what the layers read. By default the [CLS] in front starts at random, like the learnable vector of the
+    evaluation paper (Boytsov et al. 2022, appendix A.2), and no positions are added, as in the code of PARADE's authors; theirs
+    starts from the word embedding of id 102, which in BERT's vocabulary is [SEP]. capreolus starts from the word embedding of [CLS]
+    and adds a learned position to each passage: `start: cls` and `positions`.
+
+    A pretrained one (Transf-PRETR of the evaluation paper) takes over the first layers of an encoder, without its embeddings. Where
+    its states have another size than the ranker's, a linear projection stands in front of it, and one behind it that is one linear
+    layer together with the ranker's own.
     """
 
     layers: int = Field(2, ge=1, le=48, description="how many; of a pretrained encoder the first ones")
     heads: int = Field(12, ge=1, description="attention heads of a layer; a pretrained encoder has its own")
     ffn: int | None = Field(
-        None, ge=1, description="inner size of a layer; none: 4 x hidden size; a pretrained encoder has its own"
+        None, ge=1, description="inner size of a layer; none: 4 x the size of a state; a pretrained encoder has its own"
+    )
+    width: int | None = Field(
+        None, ge=1, description="size of a state inside the layers; none: the ranker's; a pretrained encoder has its own"
+    )
+    start: Literal["random", "cls"] = Field(
+        "random", description="where the [CLS] in front starts: at random, or at the ranker's word embedding of [CLS] (capreolus)"
+    )
+    positions: int = Field(
+        0,
+        ge=0,
+        le=1024,
+        description="passages that have a learned position each (capreolus); 0: no positions, for any number of them",
     )
     pretrained: str | None = Field(
         None, description="whose first layers to take: hub name or local path of an encoder; none: random"

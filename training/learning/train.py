@@ -33,7 +33,7 @@ from training.learning.objectives import RankingObjective
 from training.models import attention
 from training.models.checkpoints import has_checkpoint
 from training.models.cross_encoder import CrossEncoder
-from training.models.starting import TOKENIZER_FILE, backbone_tokenizer, check_tokenizer, read_ranker, start_from
+from training.models.starting import TOKENIZER_FILE, backbone_tokenizer, check_tokenizer, read_ranker, start_at_cls, start_from
 from training.recipe import Recipe, RecipeError, backbone_path, load_recipe
 
 
@@ -109,6 +109,7 @@ def make_model(recipe: Recipe, device: torch.device, resumed: bool = False) -> t
     """
     backbone = backbone_path(recipe.backbone)
     model = CrossEncoder.from_backbone(backbone, recipe.dropout, fastest_attention(device), recipe.aggregator)
+    start_at_cls(model, backbone)
     if recipe.init and not resumed:
         check_tokenizer("init", Path(recipe.init), backbone)
         start_from(model, Path(recipe.init))

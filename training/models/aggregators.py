@@ -109,43 +109,58 @@ class TransformerAggregation(Aggregation):
 
     def __init__(self, settings: Transformer, hidden: int) -> None:
         super().__init__(settings, hidden)
-        if hidden % settings.heads:
-            raise ValueError(f"transformer: {settings.heads} heads do not divide the encoder's hidden size of {hidden}; set heads")
+        self.width = width = settings.width or hidden
+        if width % settings.heads:
+            raise ValueError(f"transformer: {settings.heads} heads do not divide the encoder's hidden size of {width}; set heads")
+        if settings.start == "cls" and width != hidden:
+            raise ValueError(
+                f"transformer: start cls is of the ranker's size, {hidden}, and the layers' is {width}; use start random"
+            )
         config = BertConfig(
-            hidden_size=hidden,
+            hidden_size=width,
             num_hidden_layers=settings.layers,
             num_attention_heads=settings.heads,
-            intermediate_size=settings.ffn or 4 * hidden,
+            intermediate_size=settings.ffn or 4 * width,
             hidden_dropout_prob=0.0,
             attention_probs_dropout_prob=0.0,
         )
         config._attn_implementation = "eager"  # passages are few, and this one exports
-        self.cls = nn.Parameter(torch.randn(hidden) * STD)
+        self.cls = nn.Parameter(torch.randn(width) * STD)
         self.layers = nn.ModuleList(BertLayer(config) for _ in range(settings.layers))
         for module in self.layers.modules():
             if isinstance(module, nn.Linear):
                 nn.init.normal_(module.weight, std=STD)
                 nn.init.zeros_(module.bias)
+        self.positions = nn.Parameter(torch.randn(settings.positions, width) * STD) if settings.positions else None
+        projected = width != hidden
+        self.inward: nn.Module = nn.Linear(hidden, width) if projected else nn.Identity()
+        self.outward: nn.Module = nn.Linear(width, hidden) if projected else nn.Identity()
 
     def combine(self, states: Tensor, mask: Tensor) -> Tensor:
         """See Aggregation."""
+        states = self.inward(states)
+        if self.positions is not None:
+            states = states + torch.cat([self.positions, torch.zeros_like(states[0])])[: states.shape[1]]  # padding has none
         cls = self.cls.expand(states.shape[0], 1, -1).to(states.dtype)
-        states = torch.cat([cls, states], dim=1)  # (docs, 1 + passages, hidden)
+        states = torch.cat([cls, states], dim=1)  # (docs, 1 + passages, width)
         hidden = F.pad(~mask, (1, 0))[:, None, None, :]  # of every query position, [CLS] never
         added = torch.zeros_like(hidden, dtype=torch.float32).masked_fill(hidden, torch.finfo(torch.float32).min)
         for layer in self.layers:
             states = layer(states, added)
-        return states[:, 0]
+        document: Tensor = self.outward(states[:, 0])
+        return document
 
 
 def _transformer(settings: Transformer, hidden: int) -> TransformerAggregation:
     """With random layers, or with the first ones of a pretrained encoder."""
     if settings.pretrained is None:
         return TransformerAggregation(settings, hidden)
-    encoder = _encoder(settings.pretrained, hidden, settings.layers)
+    encoder = _encoder(settings.pretrained, settings.layers)
     try:
-        sizes = {"heads": encoder.config.num_attention_heads, "ffn": encoder.config.intermediate_size}
-        module = TransformerAggregation(settings.model_copy(update={"pretrained": None, **sizes}), hidden)
+        config = encoder.config
+        sizes = {"heads": config.num_attention_heads, "ffn": config.intermediate_size}
+        width = {"width": None if config.hidden_size == hidden else config.hidden_size}
+        module = TransformerAggregation(settings.model_copy(update={"pretrained": None, **sizes, **width}), hidden)
         for own, theirs in zip(module.layers, encoder.encoder.layer, strict=False):
             own.load_state_dict(theirs.state_dict())
         module.pretrained = list(module.layers.parameters())
@@ -157,16 +172,14 @@ def _transformer(settings: Transformer, hidden: int) -> TransformerAggregation:
     return module
 
 
-def _encoder(name: str, hidden: int, layers: int) -> Any:
-    """The pretrained encoder. Raises ValueError when there is none, or none of this hidden size and at least as many layers."""
+def _encoder(name: str, layers: int) -> Any:
+    """The pretrained encoder. Raises ValueError when there is none, or none of at least as many layers."""
     try:
         encoder = AutoModel.from_pretrained(backbone_path(name))
     except Exception as error:  # configuration, weights and architecture each raise kinds of their own
         line = " ".join(str(error).split())
         raise ValueError(f"pretrained {name}: cannot be read as an encoder ({type(error).__name__}: {line})") from None
     config = encoder.config
-    if config.hidden_size != hidden:
-        raise ValueError(f"pretrained {name}: its hidden size is {config.hidden_size}, but the ranker's encoder has {hidden}")
     if config.num_hidden_layers < layers:
         raise ValueError(f"pretrained {name}: {layers} layers were asked for, but it has {config.num_hidden_layers}")
     if getattr(config, "hidden_act", "gelu") != "gelu":

@@ -16,6 +16,7 @@ from onnx import ModelProto, NodeProto, helper, numpy_helper
 from torch import Tensor
 
 from keyblock.bundle import MANIFEST_FILE, load_bundle
+from training.models.aggregators import TransformerAggregation
 from training.models.checkpoints import chosen
 from training.models.cross_encoder import CrossEncoder
 
@@ -68,6 +69,23 @@ def backbone_tokenizer(backbone: str) -> tokenizers.Tokenizer:
 
     tokenizer: tokenizers.Tokenizer = AutoTokenizer.from_pretrained(backbone).backend_tokenizer
     return tokenizer
+
+
+def start_at_cls(model: CrossEncoder, backbone: str) -> None:
+    """Let the transformer over passages begin with the ranker's word embedding of [CLS], where its description says so.
+
+    Raises ValueError for a backbone whose tokenizer puts no special token in front.
+    """
+    aggregator = model.aggregator
+    if not isinstance(aggregator, TransformerAggregation) or aggregator.description["start"] != "cls":
+        return
+    ids = backbone_tokenizer(backbone).encode("").ids
+    if not ids:
+        raise ValueError(
+            f"aggregator: start cls needs a special token in front of a sequence, and the tokenizer of {backbone} has none"
+        )
+    with torch.no_grad():
+        aggregator.cls.copy_(model.encoder.get_input_embeddings()(torch.tensor(ids[0], device=aggregator.cls.device)))
 
 
 def check_tokenizer(key: str, path: Path, backbone: str) -> None:

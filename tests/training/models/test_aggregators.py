@@ -24,6 +24,8 @@ DESCRIPTIONS: list[dict[str, Any]] = [
     {"name": "cnn", "layers": 2},
     {"name": "transformer", "heads": 3},
     {"name": "transformer", "heads": 2, "layers": 1, "ffn": 20},
+    {"name": "transformer", "heads": 2, "layers": 1, "width": 20},
+    {"name": "transformer", "heads": 3, "layers": 1, "positions": 37},
 ]
 LEARNED = [description for description in DESCRIPTIONS if description["name"] not in ("max", "average")]
 each = pytest.mark.parametrize("description", DESCRIPTIONS, ids=str)
@@ -72,15 +74,19 @@ def slow_cnn(module: CnnAggregation, passages: Tensor) -> Tensor:
 
 
 def slow_transformer(module: TransformerAggregation, passages: Tensor) -> Tensor:
-    states = torch.stack([module.cls, *passages])
+    inward, outward = (lambda vector: vector, lambda vector: vector) if module.width == HIDDEN else (module.inward, module.outward)
+    states = [inward(passage) for passage in passages]
+    if module.positions is not None:
+        states = [state + position for state, position in zip(states, module.positions, strict=False)]
+    states = torch.stack([module.cls, *states])
     for layer in module.layers:
         own, heads = layer.attention.self, module.description["heads"]
         query, key, value = (part(states).chunk(heads, dim=1) for part in (own.query, own.key, own.value))
-        mixed = [(q @ k.T / math.sqrt(HIDDEN // heads)).softmax(1) @ v for q, k, v in zip(query, key, value, strict=True)]
+        mixed = [(q @ k.T / math.sqrt(module.width // heads)).softmax(1) @ v for q, k, v in zip(query, key, value, strict=True)]
         attended = layer.attention.output
         states = attended.LayerNorm(attended.dense(torch.cat(mixed, dim=1)) + states)
         states = layer.output.LayerNorm(layer.output.dense(F.gelu(layer.intermediate.dense(states))) + states)
-    return states[0]
+    return outward(states[0])
 
 
 def test_every_declared_aggregator_has_a_module() -> None:
@@ -201,7 +207,8 @@ def saved(family: str, path: Path, **changes: Any) -> str:
 def test_a_pretrained_transformer_has_the_encoders_first_layers(family: str, tmp_path: Path) -> None:
     path = saved(family, tmp_path)
     module = build_aggregation({"name": "transformer", "pretrained": path, "layers": 2}, HIDDEN)
-    assert module.description == {"name": "transformer", "layers": 2, "heads": 3, "ffn": 24, "pretrained": None}
+    assert module.description | {"width": None, "start": "random", "positions": 0} == module.description
+    assert module.description | {"layers": 2, "heads": 3, "ffn": 24, "pretrained": None} == module.description
     encoder = AutoModel.from_pretrained(path).encoder
     given = torch.randn(2, 4, HIDDEN)
     expected = given
@@ -210,6 +217,30 @@ def test_a_pretrained_transformer_has_the_encoders_first_layers(family: str, tmp
     for layer in module.layers:
         given = layer(given)
     torch.testing.assert_close(given, expected, atol=1e-4, rtol=1e-4)
+
+
+def test_a_pretrained_transformer_of_another_width_stands_between_projections(tmp_path: Path) -> None:
+    """As written by hand: project the passages, put the learned vector in front, run the layers, project the first state."""
+    path = saved("bert", tmp_path, hidden_size=24)
+    module = build_aggregation({"name": "transformer", "pretrained": path, "layers": 2}, HIDDEN)
+    assert (module.description["width"], tuple(module.cls.shape)) == (24, (24,))
+    states, mask = documents(3)
+    given = torch.cat([module.cls[None, None], states @ module.inward.weight.T + module.inward.bias], dim=1)
+    for layer in AutoModel.from_pretrained(path).encoder.layer[:2]:
+        given = layer(given)
+    expected = given[:, 0] @ module.outward.weight.T + module.outward.bias
+    torch.testing.assert_close(module(states, mask), expected, atol=1e-4, rtol=1e-4)
+    rates = {id(parameter) for parameter in module.pretrained}
+    assert not rates & {id(parameter) for part in (module.inward, module.outward) for parameter in part.parameters()}
+
+
+def test_positions_tell_passages_apart_and_their_order(tmp_path: Path) -> None:
+    """Without positions the layers read a set; with them the same passages turned round are another document."""
+    states, mask = documents(4)
+    for positions in (0, 4):
+        module = built({"name": "transformer", "heads": 3, "positions": positions})
+        turned = torch.allclose(module(states, mask), module(states.flip(1), mask), atol=1e-5)
+        assert turned == (positions == 0)
 
 
 def test_the_default_backbone_is_known_by_its_name(backbone: Path) -> None:
@@ -221,7 +252,6 @@ def test_the_default_backbone_is_known_by_its_name(backbone: Path) -> None:
 @pytest.mark.parametrize(
     ("family", "changes", "message"),
     [
-        ("bert", {"hidden_size": 24}, "its hidden size is 24, but the ranker's encoder has 12"),
         ("bert", {"num_hidden_layers": 1}, "2 layers were asked for, but it has 1"),
         ("bert", {"hidden_act": "relu"}, "its activation is relu, and only gelu is known here"),
         ("distilbert", {"dim": 12, "n_layers": 2, "n_heads": 3, "hidden_dim": 24}, "distilbert layers are not built as BERT's"),
@@ -243,6 +273,11 @@ def test_an_encoder_that_is_not_there(tmp_path: Path) -> None:
 def test_heads_that_do_not_divide_the_states() -> None:
     with pytest.raises(ValueError, match="5 heads do not divide the encoder's hidden size of 12; set heads"):
         build_aggregation({"name": "transformer", "heads": 5}, HIDDEN)
+
+
+def test_the_rankers_cls_is_of_its_size() -> None:
+    with pytest.raises(ValueError, match="start cls is of the ranker's size, 12, and the layers' is 24; use start random"):
+        build_aggregation({"name": "transformer", "heads": 2, "width": 24, "start": "cls"}, HIDDEN)
 
 
 @pytest.mark.parametrize("description", [{"name": "sum"}, {"name": "cnn", "levels": 3}, {"name": "transformer", "layers": 0}])

@@ -18,7 +18,7 @@ from keyblock.runtime.session import Session
 from training.evaluation.scoring import score
 from training.examples.sampling import Preparation
 from training.models.cross_encoder import CrossEncoder
-from training.models.starting import TOKENIZER_FILE, check_tokenizer, graph_weights, read_ranker, start_from
+from training.models.starting import TOKENIZER_FILE, check_tokenizer, graph_weights, read_ranker, start_at_cls, start_from
 
 Change = Callable[[dict[str, Any]], object]
 DEFAULT = Path(__file__).parents[3] / "models" / "default"
@@ -47,6 +47,17 @@ def test_a_run_is_started_from_too(backbone: Path, toy_run: Path, tiny_backbone:
     trained = read_ranker(toy_run, str(backbone))
     for name, value in trained.state_dict().items():
         assert torch.equal(fresh.state_dict()[name], value)
+
+
+@pytest.mark.parametrize("start", ["cls", "random"])
+def test_a_transformer_over_passages_may_begin_with_the_word_cls(tiny_backbone: Path, start: str) -> None:
+    aggregator = {"name": "transformer", "heads": 2, "layers": 1, "start": start}
+    model = CrossEncoder.from_backbone(str(tiny_backbone), aggregator=aggregator)
+    start_at_cls(model, str(tiny_backbone))
+    cls = model.encoder.embeddings.word_embeddings.weight[101]
+    assert model.aggregator is not None
+    assert torch.equal(model.aggregator.cls, cls) == (start == "cls")
+    assert model.aggregator.cls.requires_grad
 
 
 def test_another_architecture_is_one_clear_error(tiny_backbone: Path) -> None:
