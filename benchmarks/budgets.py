@@ -8,6 +8,7 @@ budgets differ. Each re-ranks BM25's first candidates of the same dev queries by
 """
 
 import argparse
+import subprocess
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -15,7 +16,7 @@ from pathlib import Path
 import transformers
 
 from benchmarks.performance.report import put
-from benchmarks.systems import ROOT, HeadRanker, cost, run_command
+from benchmarks.systems import ROOT, HeadRanker, cost
 from training.collections.collection import Collection
 from training.evaluation.evaluate import evaluate, evaluate_run, sample
 from training.evaluation.ranking import run_ranker
@@ -75,7 +76,9 @@ def train(model: str, options: argparse.Namespace) -> None:
         return
     shares = [] if model == MIXED else [f"--set=budgets={{{model}: 1.0}}"]
     collections = [f"--collection={options.data / name}" for name in COLLECTIONS]
-    run_command(["keyblock-train", str(RECIPE), *collections, *shares, f"--set=steps={options.steps}", f"--out={run}"])
+    command = [sys.executable, "-m", "training.commands.train", str(RECIPE), *collections, *shares, f"--set=steps={options.steps}"]
+    if code := subprocess.run([*command, f"--out={run}"], check=False).returncode:
+        sys.exit(f"budgets.py: training {run} ended with {code}; mend it and start again: what was done is kept")
     (run / "finished").touch()
 
 
