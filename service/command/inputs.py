@@ -11,14 +11,13 @@ from typing import BinaryIO, NamedTuple
 from pydantic import ValidationError
 
 from keyblock.wire import Document
+from service.command.decoding import NotTextError, decode
 from service.command.report import Report
 
 STDIN = "-"
 AUTO, TEXT, JSONL = "auto", "text", "jsonl"
 FORMATS = (AUTO, TEXT, JSONL)
 LINES_SUFFIXES = (".jsonl", ".ndjson")
-TELLING_BYTES = 8192  # of a file: a NUL among them means that it is no text, as for git and ripgrep
-_UTF16 = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 
 
 class Input(NamedTuple):
@@ -51,6 +50,7 @@ class Files:
         self, names: Iterable[str], report: Report, *, recursive: bool = False, globs: Iterable[str] = (), form: str = AUTO
     ) -> None:
         self._report, self._recursive, self._globs, self._form = report, recursive, tuple(globs), form
+        self._met: set[str] = set()  # files that nobody named: in a directory, what is no text is no failure
         self.names = [name for given in names for name in self._expanded(given)]
 
     @property
@@ -71,7 +71,9 @@ class Files:
         if given == STDIN or not os.path.isdir(given):
             yield given
         elif self._recursive:
-            yield from self._in(given)
+            for name in self._in(given):
+                self._met.add(name)
+                yield name
         else:
             self._report.fail(f"{given}: is a directory; --recursive reads what is in it")
 
@@ -95,21 +97,14 @@ class Files:
         return self._form == JSONL or (self._form == AUTO and Path(name).suffix.lower() in LINES_SUFFIXES)
 
     def _text(self, name: str, file: BinaryIO) -> Iterator[Input]:
-        content = file.read()
-        if not content.startswith(_UTF16) and b"\0" in content[:TELLING_BYTES]:
-            self._report.note(f"{name}: is binary, skipped")
-            return
-        yield Input(name, self._decoded(name, content))
-
-    def _decoded(self, name: str, content: bytes) -> str:
-        encoding = "utf-16" if content.startswith(_UTF16) else "utf-8-sig"
         try:
-            return content.decode(encoding)
-        except UnicodeDecodeError as error:
-            what = "UTF-16" if encoding == "utf-16" else "UTF-8"
-            place = f"byte {error.start + 1}, 0x{content[error.start]:02x}"
-            self._report.note(f"{name}: is not all {what} ({place}); what is not is read as \ufffd")
-            return content.decode(encoding, errors="replace")
+            text, problem = decode(file.read())
+        except NotTextError as error:
+            (self._report.note if name in self._met else self._report.fail)(f"{name}: {error}")
+            return
+        if problem:
+            self._report.note(f"{name}: {problem}")
+        yield Input(name, text)
 
     def _lines(self, name: str, file: BinaryIO) -> Iterator[Input]:
         for number, line in enumerate(file, 1):

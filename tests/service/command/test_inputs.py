@@ -57,7 +57,8 @@ def test_the_format_may_be_said(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("content", "text", "said"),
     [
-        (b"caf\xe9 au lait", "caf\ufffd au lait", "is not all UTF-8 (byte 4, 0xe9)"),
+        (b"caf\xe9 au lait", "café au lait", "is not UTF-8; read as cp1252"),
+        ("Wien 東京 ".encode() * 9 + b"\xe9", "Wien 東京 " * 9 + "\ufffd", "is not all UTF-8 (byte 109, 0xe9)"),
         (b"\xef\xbb\xbfWien", "Wien", ""),
         ("Wien 😀".encode("utf-16"), "Wien 😀", ""),
         (b"\xff\xfeW\x00i\x00", "Wi", ""),
@@ -70,6 +71,19 @@ def test_encodings(tmp_path: Path, capsys: pytest.CaptureFixture[str], content: 
     (tmp_path / "a").write_bytes(content)
     assert [one.text for one in read(tmp_path, "a")] == ([] if text is None else [text])
     assert said in capsys.readouterr().err
+
+
+def test_a_file_that_is_no_text_fails_if_it_was_named_and_is_left_out_of_a_directory(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "report.pdf").write_bytes(b"%PDF-1.7\n%\xe2\xe3\xcf\xd3\n1 0 obj")
+    (tmp_path / "there.txt").write_text("Wien")
+    for names, recursive in ((["report.pdf", "there.txt"], False), ([""], True)):
+        report = Report("keyblock")
+        files = Files([str(tmp_path / name) for name in names], report, recursive=recursive)
+        assert [one.text for one in files.read()] == ["Wien"]
+        assert report.failed is not recursive
+        assert capsys.readouterr().err.endswith("report.pdf: is a PDF, skipped: extract its text (pdftotext) and give that\n")
 
 
 def test_directories(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
