@@ -1,4 +1,6 @@
-// Documents from files: a text is one; JSON and JSON lines hold any number, as strings, as {id, title, text}, or as a whole request.
+// Documents from files: a text is one, with the file's name as its title; JSON and JSON lines hold any number, as strings, as {id, title, text}, or as a whole request.
+
+import { decode, NotTextError } from "./decoding.js";
 
 const LISTS = /\.(jsonl|ndjson)$/i;
 const MOST_TOLD = 3;
@@ -53,10 +55,9 @@ function readJson(name, content) {
 
 /** `{query?, documents, problems}` of a file. */
 export function readContent(name, content) {
-  if (content.includes("\0")) return { documents: [], problems: [`${name}: not a text (it has NUL bytes)`] };
   if (LISTS.test(name)) return readLines(name, content);
   if (/\.json$/i.test(name)) return readJson(name, content);
-  return { documents: [{ id: name, text: content }], problems: [] };
+  return { documents: [{ id: name, title: name, text: content }], problems: [] };
 }
 
 /** The same of several files together, in the order of their names as people count. */
@@ -65,12 +66,13 @@ export async function readFiles(files) {
   const all = { documents: [], problems: [] };
   for (const file of sorted) {
     try {
-      const { query, documents, problems } = readContent(file.name, await file.text());
+      const { text, problem } = decode(new Uint8Array(await file.arrayBuffer()), file.type);
+      const { query, documents, problems } = readContent(file.name, text);
       all.query ??= query;
       all.documents.push(...documents);
-      all.problems.push(...problems);
-    } catch {
-      all.problems.push(`${file.name}: cannot be read`); // a folder, or gone
+      all.problems.push(...(problem ? [`${file.name}: ${problem}`] : []), ...problems);
+    } catch (error) {
+      all.problems.push(`${file.name}: ${error instanceof NotTextError ? error.message : "cannot be read: is it a folder, or gone?"}`);
     }
   }
   return all;

@@ -1,6 +1,7 @@
 // The form: its documents and options, read and filled.
 
 import { byId, count, make, some } from "./dom.js";
+import { FieldError } from "./problems.js";
 import { wordsIn } from "./text.js";
 
 const NUMBERS = ["max_tokens_per_doc", "deadline_ms", "top_n"];
@@ -8,6 +9,7 @@ const OPTIONS = [...NUMBERS, "model"];
 const SHORT = { max_tokens_per_doc: "tokens", deadline_ms: "ms", top_n: "results", model: "" };
 const documents = byId("documents");
 const ids = new WeakMap(); // of the documents that came with one
+let sent = []; // the boxes of the last request, in its order
 
 const field = (item, name) => item.querySelector(`.${name}`);
 
@@ -87,14 +89,34 @@ export function fill({ query, documents: given }) {
 
 const documentIn = (item) => ({ id: ids.get(item), title: field(item, "title").value.trim(), text: field(item, "text").value });
 
-/** What the form holds. Boxes that are empty through and through are no documents. Raises Error for what is no number, or cannot be a key. */
+/** What the form holds, as it is, but for the key; `restore` takes it. */
+export const snapshot = () => ({
+  query: byId("query").value,
+  documents: [...documents.children].map(documentIn),
+  options: Object.fromEntries(OPTIONS.map((name) => [name, byId(name).value])),
+});
+
+/** Fills the form with what `snapshot` gave. */
+export function restore({ options, ...asked }) {
+  fill(asked);
+  for (const [name, value] of Object.entries(options)) byId(name).value = value;
+  tellOptions();
+}
+
+/** The field that a path into the request leads to, as in ["documents", 3, "text"]; undefined where there is none. */
+export function fieldAt([name, place, part]) {
+  if (name === "documents") return sent[place] ? field(sent[place], part === "title" ? part : "text") : (documents.querySelector(".text") ?? byId("add"));
+  return ["query", "key", ...OPTIONS].includes(name) ? byId(name) : undefined;
+}
+
+/** The request in the form. Empty boxes are no documents. Raises FieldError for what is no number, or cannot be a key. */
 export function read() {
   const key = byId("key").value.trim();
-  if (/[^!-~]/.test(key)) throw new Error("API key: it has a character that a header cannot carry");
-  const all = [...documents.children].map(documentIn);
+  if (/[^!-~]/.test(key)) throw new FieldError("API key: it has a character that a header cannot carry", ["key"]);
+  sent = [...documents.children].filter((item) => field(item, "title").value.trim() || field(item, "text").value);
   return {
     query: byId("query").value,
-    documents: all.filter(({ title, text }) => title || text),
+    documents: sent.map(documentIn),
     options: Object.fromEntries(OPTIONS.map((name) => [name, optionIn(name)])),
     key,
   };
@@ -102,11 +124,7 @@ export function read() {
 
 function optionIn(name) {
   const input = byId(name);
-  if (input.validity.badInput) {
-    byId("options").open = true;
-    input.focus();
-    throw new Error(`${name}: not a number`);
-  }
+  if (input.validity.badInput) throw new FieldError(`${name}: not a number`, [name]);
   return NUMBERS.includes(name) && input.value !== "" ? Number(input.value) : input.value.trim();
 }
 

@@ -2,7 +2,9 @@
 
 import { byId } from "./dom.js";
 import { readFiles } from "./files.js";
-import { addDocuments, addEmpty, clearDocuments, fill, read, suit, tellOptions } from "./form.js";
+import { addDocuments, addEmpty, clearDocuments, fieldAt, fill, read, restore, snapshot, suit, tellOptions } from "./form.js";
+import { keep, kept } from "./kept.js";
+import { mark, unmark } from "./problems.js";
 import { show } from "./results.js";
 import { about, rank, requestOf, sample, ServiceError } from "./service.js";
 
@@ -11,6 +13,7 @@ const NARROW = matchMedia("(max-width: 60rem)"); // as in the style sheet: the a
 let running = null; // the request in flight
 
 function complain(message) {
+  unmark();
   byId("problem").textContent = message;
   byId("problem").hidden = !message;
   if (message && NARROW.matches) byId("problem").scrollIntoView({ block: "center" });
@@ -22,10 +25,8 @@ const told = (error) => (error instanceof ServiceError ? `${error.status}: ${err
 function refuse(error) {
   complain(told(error));
   byId("results").classList.add("old");
-  if (error instanceof ServiceError && [401, 403].includes(error.status)) {
-    byId("options").open = true;
-    byId("key").focus();
-  }
+  const field = error.path && fieldAt(error.path);
+  if (field) mark(field, error.message);
 }
 
 async function send() {
@@ -115,5 +116,8 @@ byId("clear").addEventListener("click", clearDocuments);
 byId("options").addEventListener("input", tellOptions);
 byId("key").addEventListener("change", introduce);
 listenToFiles();
-addDocuments([{}, {}]);
+addEventListener("pagehide", () => keep(snapshot()));
+const before = kept();
+if (before) restore(before);
+else addDocuments([{}, {}]);
 introduce();

@@ -1,12 +1,15 @@
 // The service: what is sent to it, what comes back, and the same for a shell. Addresses are relative to the page, which may have a prefix.
 
+const REMEDY = "Is it still running? Start it again (make serve, or keyblock-serve) and press Rank; this page keeps what you have written.";
+
 const address = (path) => new URL(path, document.baseURI).href;
 
-/** What the service answers instead of an order. */
+/** What the service answers instead of an order; `path` leads to the field at fault where there is one. */
 export class ServiceError extends Error {
-  constructor(status, message) {
+  constructor(status, { message, path }) {
     super(message);
     this.status = status;
+    this.path = [401, 403].includes(status) ? ["key"] : path;
   }
 }
 
@@ -21,9 +24,10 @@ async function problemOf(response) {
   const text = await response.text();
   try {
     const { message, detail, error } = JSON.parse(text);
-    return [message, detail, error?.message].find((told) => typeof told === "string") ?? text;
+    const path = Array.isArray(detail?.[0]?.loc) ? detail[0].loc.slice(1) : undefined; // its first part is "body"
+    return { message: [message, detail, error?.message].find((told) => typeof told === "string") ?? text, path };
   } catch {
-    return text.slice(0, 500) || response.statusText || "no answer"; // a proxy's page, perhaps
+    return { message: text.slice(0, 500) || response.statusText || "no answer" }; // a proxy's page, perhaps
   }
 }
 
@@ -32,7 +36,7 @@ async function reach(path, options) {
     return await fetch(address(path), { ...options, credentials: "same-origin" });
   } catch (error) {
     if (error.name === "AbortError") throw error; // by a newer request
-    throw new Error(`The service cannot be reached: ${error.message}`);
+    throw new Error(`The service at ${location.origin} cannot be reached (${error.message}). ${REMEDY}`);
   }
 }
 

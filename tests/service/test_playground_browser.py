@@ -141,6 +141,7 @@ def test_what_a_document_says_stays_text(page: Page, url: str) -> None:
 FOCUSED = """const at = document.activeElement;
     const name = at.id || at.className.split(" ")[0] || `${at.tagName} ${at.textContent.trim()}`;
     return [name, getComputedStyle(at).outlineStyle];"""
+TITLES = "return [...document.querySelectorAll('#documents .title')].map((input) => input.value)"
 TYPED = "return [...document.querySelectorAll('#documents .text')].map((area) => area.value)"
 
 
@@ -320,6 +321,62 @@ def test_errors_are_told_in_the_words_of_the_service(page: Page, url: str) -> No
     assert len(page.all(".card")) == 1
 
 
+def marked(page: Page) -> tuple[str, str]:
+    """The field that has the problem and the focus, and what stands under it."""
+    (problem,) = page.texts(".field-problem")
+    under = page.run("return document.querySelector('.field-problem').previousElementSibling === document.activeElement")
+    assert under, problem
+    assert page.run("return document.activeElement.getAttribute('aria-invalid')") == "true"
+    return str(page.run("return document.activeElement.id || document.activeElement.getAttribute('aria-label')")), problem
+
+
+def test_a_problem_stands_at_its_field(page: Page) -> None:
+    page.ask("", ["a river"])
+    field, problem = marked(page)
+    assert (field, page.texts("#problem")) == ("query", [f"422: {problem}"])
+    page.fill("#query", "river")
+    page.fill("#top_n", "-1")
+    page.rank()
+    field, problem = marked(page)
+    assert (field, problem.split(":")[0], page.one("#top_n").is_displayed()) == ("top_n", "top_n", True)
+    page.fill("#top_n", "")
+    page.run("document.getElementById('add').click(); document.getElementById('add').click()")
+    page.run("document.querySelector('#documents li:nth-child(3) .text').value = 'x'.repeat(4000001)")
+    page.rank()
+    field, problem = marked(page)
+    assert (field, problem.split(":")[0]) == ("Text of document 3", "documents[1].text"), "the empty box before it was not sent"
+    page.run("document.querySelector('#documents li:nth-child(3) .remove').click()")
+    page.rank()
+    assert page.all(".field-problem, [aria-invalid]") == []
+
+
+def test_the_form_survives_a_reload(page: Page) -> None:
+    page.fill("#query", "river")
+    page.fill("#documents li:nth-child(1) .title", "Bridges")
+    page.fill("#documents li:nth-child(1) .text", ODD[0])
+    page.fill("#top_n", "5")
+    page.fill("#key", "secret-0815")
+    page.driver.refresh()
+    page.wait(lambda: page.run(TITLES) == ["Bridges", ""])
+    assert page.run(TYPED) == [ODD[0], ""]
+    assert [page.one(name).get_property("value") for name in ("#query", "#top_n", "#key")] == ["river", "5", ""]
+    assert page.texts("#chosen") == ["5 results"]
+    page.open()
+    assert page.run(TYPED) == ["", ""], "a new visit begins anew"
+
+
+def test_a_service_that_is_away_is_told_with_what_to_try(driver: Chrome) -> None:
+    with served() as url:
+        page = Page(driver, url)
+        page.open()
+    page.ask("river", ["a river"])
+    (problem,) = page.texts("#problem")
+    assert problem.startswith(f"The service at {url.rstrip('/')} cannot be reached (")
+    assert "make serve" in problem
+    assert page.run(TYPED) == ["a river"]
+    driver.get_log("browser")  # it has complained of that
+
+
 def test_what_cannot_be_sent_is_told(page: Page) -> None:
     page.fill("#query", "river")
     page.rank()
@@ -372,7 +429,51 @@ def test_documents_come_from_files(page: Page, tmp_path: Path) -> None:
     page.rank()
     (sent,) = (json.loads(request["postData"]) for request in page.fetched() if request["url"].endswith("/rerank"))
     assert sent["query"] == "river"
-    assert sent["documents"] == [{"id": "a.txt", "text": ODD[1]}, lines[0], {"text": "a river"}, {"text": "stone"}]
+    first = {"id": "a.txt", "title": "a.txt", "text": ODD[1]}
+    assert sent["documents"] == [first, lines[0], {"text": "a river"}, {"text": "stone"}]
+
+
+def test_files_are_decoded_or_refused_by_name(page: Page, tmp_path: Path) -> None:
+    cat = "吾輩は猫である。名前はまだ無い。"
+    files = {
+        "a.txt": "Der Mieter kündigt; es kostet 5 €.".encode("cp1252"),
+        "b.txt": cat.encode("shift_jis"),
+        "c.txt": f"\ufeff{cat}".encode("utf-16-le"),
+        "d.txt": b"\xef\xbb\xbfWien",
+        "e.md": b"<p align=center>A readme</p>",
+        "f.txt": ("Wien 東京 " * 9).encode() + b"\xe9",
+        "g.txt": "Москва является столицей России".encode("cp1251"),
+        "h.docx": b"PK\x03\x04" + b"\0" * 26 + b"[Content_Types].xml" + b"PK\x03\x04" + b"\0" * 26 + b"word/document.xml",
+        "i.html": b"<!doctype html><script>alert('river')</script>",
+        "j.pdf": b"%PDF-1.7\n%\xe2\xe3\xcf\xd3 river",
+        "k.bin": b"\x7fELF\0\0",
+        "l.png": b"\x89PNG\r\n\x1a\n\0",
+    }
+    for name, content in files.items():
+        (tmp_path / name).write_bytes(content)
+    page.one("#files").send_keys("\n".join(str(path) for path in sorted(tmp_path.iterdir())))
+    page.wait(lambda: page.one("#file-problems").is_displayed())
+    assert page.run(TYPED) == [
+        "Der Mieter kündigt; es kostet 5 €.",
+        cat,
+        cat,
+        "Wien",
+        "<p align=center>A readme</p>",
+        "Wien 東京 " * 9 + "\ufffd",
+    ]
+    assert page.run(TITLES) == ["a.txt", "b.txt", "c.txt", "d.txt", "e.md", "f.txt"]
+    problems = page.texts("#file-problems")[0].splitlines()
+    assert [line.split(",")[0].split(";")[0] for line in problems] == [
+        "a.txt: is not UTF-8",
+        "b.txt: is not UTF-8",
+        "f.txt: is not all UTF-8",
+        "g.txt: is in an encoding that this page does not know: save it as UTF-8",
+        "h.docx: is a Word document (DOCX)",
+        "i.html: is an HTML page",
+        "j.pdf: is a PDF",
+        "k.bin: is binary",
+        "l.png: is an image",
+    ]
 
 
 def test_files_can_be_dropped(page: Page) -> None:
