@@ -22,7 +22,7 @@ def test_training_and_serving_agree(name: str, counts: list[int], seed: int) -> 
     logits = np.random.default_rng(seed).normal(-2, 3, sum(counts)).astype(np.float32)
     mask = torch.arange(max(counts)) < torch.tensor(counts)[:, None]
     trained = reduce_scores(name, padded(torch.from_numpy(logits), mask), mask)
-    served = aggregate(AGGREGATORS.create(name), logits, np.asarray(counts))
+    served = aggregate(AGGREGATORS.create(name), logits, np.asarray(counts)).logits
     np.testing.assert_allclose(trained.numpy(), served, rtol=1e-5, atol=1e-5)
 
 
