@@ -5,7 +5,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from pydantic import ValidationError
+from pydantic import SecretStr, ValidationError
 
 try:
     from service.options import PROGRAM, flag, parse, variable
@@ -35,7 +35,9 @@ def _one_line(error: ValidationError, given: Mapping[str, Any]) -> str:
     for problem in error.errors():
         name = str(problem["loc"][0])
         source = f" ({variable(name)})" if name not in given and variable(name) in os.environ else ""
-        problems.append(f"{flag(name)}: {problem['msg']}, and it is {problem['input']!r}{source}")
+        secret = isinstance(Settings.model_fields[name].default, SecretStr)
+        shown = "" if secret else f", and it is {problem['input']!r}"
+        problems.append(f"{flag(name)}: {problem['msg'].removeprefix('Value error, ')}{shown}{source}")
     return "; ".join(problems)
 
 

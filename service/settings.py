@@ -14,6 +14,7 @@ from keyblock.runtime.providers import Precision, Provider
 
 DEFAULT_BUNDLE = Path(__file__).parent.parent / "models" / "default"
 MIB = 2**20
+SHORTEST_STORE_KEY = 32  # characters
 
 
 def _paths(given: object) -> object:
@@ -91,6 +92,11 @@ class Settings(Limits, BaseSettings):
         False, description="a full directory forgets the documents used longest ago; otherwise it refuses new ones"
     )
     store_ttl_seconds: int = Field(0, ge=0, description="seconds until a stored document expires that names none; 0 for never")
+    store_key: SecretStr = Field(
+        SecretStr(""),
+        description="key that stored values are sealed with, so that nobody else who reaches the store can forge one: the same for "
+        "all replicas, 32 characters or more; empty for none",
+    )
     default_deadline_ms: int = Field(0, ge=0, description="deadline_ms of requests that name none; 0 for none")
     body_seconds: int = Field(60, ge=1, description="seconds a request's body may take to arrive, or, of a PUT, its next piece")
     shutdown_seconds: int = Field(30, ge=0, description="seconds that requests in flight are given after SIGTERM")
@@ -115,6 +121,13 @@ class Settings(Limits, BaseSettings):
     log_format: LogFormat = Field(LogFormat.TEXT, description="text for people, or json: an object a line")
     log_texts: bool = Field(False, description="put the query and the openings of ten documents into the lines of access_log")
     log_level: str = Field("info", pattern="^(debug|info|warning|error)$", description="debug, info, warning or error")
+
+    @field_validator("store_key")
+    @classmethod
+    def _can_seal(cls, key: SecretStr) -> SecretStr:
+        if 0 < (length := len(key.get_secret_value())) < SHORTEST_STORE_KEY:
+            raise ValueError(f"has {length} characters and needs {SHORTEST_STORE_KEY}: make one with `openssl rand -hex 32`")
+        return key
 
     @field_validator("otlp_endpoint")
     @classmethod

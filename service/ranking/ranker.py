@@ -19,6 +19,7 @@ from service.settings import Settings
 from service.store.base import DocumentStore
 from service.store.library import Library
 from service.store.opening import open_store
+from service.store.seal import Seal
 from service.telemetry.gpus import Gpus
 from service.telemetry.metrics import Metrics
 
@@ -50,7 +51,8 @@ class Ranker:
         self._edge = ThreadPoolExecutor(EDGE_THREADS, "edge")
         self._edge_of_large = ThreadPoolExecutor(EDGE_THREADS, "edge-large")
         self._threads = Threads(max(settings.n_threads, SLICES_IN_HAND))
-        self.library = None if store is None else Library(store, b"", settings.store_ttl_seconds, self.metrics)
+        seal = Seal(settings.store_key.get_secret_value())
+        self.library = None if store is None else Library(store, b"", settings.store_ttl_seconds, self.metrics, seal)
         cache = DocumentCache(settings.cache_bytes)
         self._shared = Shared(settings, self.metrics, self.engine, cache, self._threads, self.library)
         self.models = Models([])

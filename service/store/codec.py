@@ -81,7 +81,7 @@ def fingerprint_of(content: bytes) -> bytes:
     return content[_START.size + 4 : _START.size + 20]
 
 
-def decoded_bytes(content: bytes, *, text: bool) -> int:
+def decoded_bytes(content: bytes | memoryview, *, text: bool) -> int:
     """Bytes that the document takes once it is decoded, as its head says; 0 for what `decode` refuses.
 
     Args:
@@ -112,7 +112,7 @@ def decode(content: bytes) -> StoredDocument:
     return StoredDocument(identity, title, bytes(parts[2]), prepared, fingerprint, expires, content[:HEAD])
 
 
-def _parts(content: bytes) -> list[memoryview]:
+def _parts(content: bytes | memoryview) -> list[memoryview]:
     """The parts of a document; nothing is copied. Raises DamagedError where they are not as long as the head says."""
     if len(content) < HEAD + _LENGTHS.size:
         raise DamagedError(f"a stored document is damaged: it has {len(content)} bytes")

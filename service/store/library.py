@@ -17,6 +17,7 @@ from keyblock.prepared import PreparedDocument
 from service.errors import RequestError
 from service.store.base import DocumentStore, Item, Renewal, Size, StoreError, StoreFullError, StoreUnavailableError
 from service.store.codec import DamagedError, StoredDocument, decode, decoded_bytes, encode, fingerprint_of
+from service.store.seal import Seal
 from service.telemetry.metrics import Metrics
 
 log = logging.getLogger(__name__)
@@ -55,18 +56,22 @@ class Library:
         fingerprint: see below.
         ttl_seconds: until a document expires that does not say when; 0 for never.
         metrics: counts lookups and errors.
+        seal: of values; none: they are stored as they are.
 
     Attributes:
         fingerprint: of the preparation that is kept, 16 bytes: the default model's. Another model's is made anew from the text.
         preparing: one request's documents are prepared for the store at a time, so that reranking goes on beside.
     """
 
-    def __init__(self, store: DocumentStore, fingerprint: bytes, ttl_seconds: int, metrics: Metrics) -> None:
+    def __init__(
+        self, store: DocumentStore, fingerprint: bytes, ttl_seconds: int, metrics: Metrics, seal: Seal | None = None
+    ) -> None:
         self.fingerprint = fingerprint
         self.preparing = asyncio.Lock()
         self._store = store
         self._ttl_seconds = ttl_seconds
         self._metrics = metrics
+        self._seal = seal or Seal()
         self._readers = ThreadPoolExecutor(READERS, "store-read")
         self._writer = ThreadPoolExecutor(1, "store-write")
         self._renewing: set[Future[None]] = set()
@@ -74,7 +79,7 @@ class Library:
     @property
     def largest(self) -> int:
         """Bytes that one document may take."""
-        return self._store.largest
+        return self._store.largest - self._seal.extra_bytes
 
     def expiry(self, seconds: float | None) -> int:
         """When a document expires that is stored now for so many seconds, as an item says it."""
@@ -122,8 +127,11 @@ class Library:
 
     async def put(self, namespace: str, items: Sequence[Item]) -> None:
         """Store them all, or none. Raises RequestError 507 or 503."""
-        await self._in(self._writer, lambda: self._store.put_many(namespace, items))
+        await self._in(self._writer, lambda: self._store.put_many(namespace, [self._sealed(namespace, item) for item in items]))
         self._metrics.add("stored", len(items))
+
+    def _sealed(self, namespace: str, item: Item) -> Item:
+        return item._replace(content=self._seal.sealed(namespace, item.id, item.content))
 
     async def delete(self, namespace: str, identity: str) -> bool:
         """Forget a document; whether it was there. Raises RequestError 507 (a full disk) or 503."""
@@ -200,7 +208,8 @@ class Library:
         """Bytes that a document is going to take; see `_decoded`."""
         if content is None:
             return 0
-        return decoded_bytes(content, text=texts or fingerprint_of(content) != fingerprint)
+        value = memoryview(content)[: len(content) - self._seal.extra_bytes]
+        return decoded_bytes(value, text=texts or fingerprint_of(content) != fingerprint)
 
     def _decoded(
         self, namespace: str, ids: Sequence[str], contents: Sequence[bytes | None], fingerprint: bytes, *, texts: bool
@@ -217,7 +226,7 @@ class Library:
             return None
         found = None
         try:
-            stored = decode(content)
+            stored = decode(self._seal.opened(namespace, identity, content))
             if stored.id != identity:
                 raise DamagedError("a stored document lies under the id of another")
             stale = stored.fingerprint != fingerprint
@@ -230,9 +239,8 @@ class Library:
 
     def _renew(self, namespace: str, new: Sequence[tuple[bytes, StoredDocument]]) -> None:
         try:
-            self._store.renew_many(
-                namespace, [Renewal(head, Item(document.id, encode(document), document.expires)) for head, document in new]
-            )
+            items = [(head, Item(document.id, encode(document), document.expires)) for head, document in new]
+            self._store.renew_many(namespace, [Renewal(head, self._sealed(namespace, item)) for head, item in items])
         except StoreError as error:
             self._metrics.add("store_errors", why="full" if isinstance(error, StoreFullError) else "unavailable")
             log.warning("documents that were prepared again are not written back: %s", error)

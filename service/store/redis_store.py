@@ -16,11 +16,14 @@ from redis.exceptions import AuthenticationError, ConnectionError, OutOfMemoryEr
 from redis.retry import Retry
 
 from service.store.base import HEAD, DocumentStore, Item, Renewal, Size, StoreFullError, StoreUnavailableError
+from service.store.bounded import bounded
 
 log = logging.getLogger(__name__)
 PREFIX = b"keyblock:"
 CONNECT_SECONDS, ANSWER_SECONDS = 0.5, 2.0
 REST_SECONDS = 1.0  # after a server did not answer it is not asked again for so long: each try may cost the above
+NONSENSE = (ArithmeticError, AssertionError, AttributeError, LookupError, RecursionError, TypeError, ValueError)
+"""What the client stumbles over where an answer is none that Redis gives."""
 _RENEW = f"""
 if redis.call('GETRANGE', KEYS[1], 0, {HEAD - 1}) == ARGV[1] then
   redis.call('SET', KEYS[1], ARGV[2], 'KEEPTTL')
@@ -38,7 +41,7 @@ class RedisStore(DocumentStore):
     """
 
     kind = "redis"
-    largest = 500 << 20  # Redis takes 512 MiB at most
+    largest = 100 << 20  # an answer that has more is not read, see `bounded`
 
     def __init__(self, url: str) -> None:
         try:
@@ -52,6 +55,8 @@ class RedisStore(DocumentStore):
             raise StoreUnavailableError(
                 "the store's URL is none for Redis: write redis://[user:password@]host[:port][/database], odd characters as %XX"
             ) from None
+        pool = self._redis.connection_pool
+        pool.connection_class = bounded(pool.connection_class)
         self._resting_until = 0.0
         self._renew = self._redis.register_script(_RENEW)
         self._check()
@@ -111,7 +116,7 @@ class RedisStore(DocumentStore):
             self._redis.ping()
         except AuthenticationError as error:
             raise StoreUnavailableError(f"Redis refuses the store's user and password: {_line(error)}") from None
-        except RedisError as error:
+        except (RedisError, *NONSENSE) as error:
             log.warning("Redis does not answer (%s): requests by id are refused until it does", _line(error))
 
     @contextmanager
@@ -130,7 +135,7 @@ class RedisStore(DocumentStore):
             raise StoreUnavailableError(f"the store does not answer: {_line(error)}") from None
         except RedisError as error:
             raise StoreUnavailableError(f"the store refuses: {_line(error)}") from None
-        except (ValueError, TypeError, LookupError, AttributeError) as error:
+        except NONSENSE as error:
             raise StoreUnavailableError(f"the store's answer is none that Redis gives: {_line(error)}") from None
 
 

@@ -270,6 +270,15 @@ def test_an_unknown_variable_is_reported_with_the_nearest_known_one(bundle_path:
     assert "no/such/bundle" in error
 
 
+def test_a_secret_that_is_wrong_is_not_repeated() -> None:
+    ours = os.environ | {"KEYBLOCK_STORE_KEY": "hush"}
+    finished = subprocess.run(command(), env=ours, capture_output=True, text=True, timeout=PATIENCE, check=False)
+    assert (
+        "--store-key: has 4 characters and needs 32: make one with `openssl rand -hex 32` (KEYBLOCK_STORE_KEY)" in finished.stderr
+    )
+    assert "hush" not in finished.stderr
+
+
 def test_a_wrong_variable_is_named(bundle_path: Path) -> None:
     ours = os.environ | {"KEYBLOCK_PORT": "many"}
     finished = subprocess.run(command(), env=ours, capture_output=True, text=True, timeout=PATIENCE, check=False)

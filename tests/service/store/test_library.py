@@ -15,6 +15,7 @@ from service.store.base import Item, Renewal, StoreFullError, StoreUnavailableEr
 from service.store.codec import StoredDocument, decode, encode, pack_text
 from service.store.library import AT_ONCE, AT_ONCE_BYTES, Found, Library, _batches
 from service.store.lmdb_store import LmdbStore
+from service.store.seal import Seal
 from service.telemetry.metrics import TABLE, Metrics
 from tests.service.faults import PATIENCE, wait_for
 
@@ -123,6 +124,26 @@ def test_what_keyblock_did_not_write_is_as_if_it_were_not_there(
     assert "a stored document is" in line
     assert "treated as if it were not there" in line
     assert metrics.registry.get_sample_value(TABLE["store_lookups"].name, {"outcome": "damaged"}) == 1
+
+
+def test_with_a_key_only_sealed_values_are_documents(store: Slow, metrics: Metrics, pipeline: Pipeline) -> None:
+    """Also what was prepared again and written back; and who has no key cannot read what is sealed."""
+    sealing, plain = Library(store, NEW, 0, metrics, Seal("k" * 32)), Library(store, NEW, 0, metrics)
+    asyncio.run(sealing.put("default", [item(pipeline, "a"), item(pipeline, "b", OLD)]))
+    asyncio.run(plain.put("default", [item(pipeline, "c")]))
+    found = look_up(sealing, ["a", "b", "c"])
+    assert [one and one.stored.id for one in found.values()] == ["a", "b", None]
+    assert look_up(plain, ["a", "c"])["a"] is None
+    assert (stale := found["b"]) is not None
+    sealing.renew("default", [(stale.stored, pipeline.prepare_document("the river b", "T"))], NEW)
+    wait_for(lambda: not sealing._renewing)
+    renewed = look_up(sealing, ["b"])["b"]
+    assert renewed is not None
+    assert not renewed.stale
+    for library in (sealing, plain):
+        library._readers.shutdown()
+        library._writer.shutdown()
+    store.close()
 
 
 def test_a_document_under_the_id_of_another_is_not_taken_for_it(library: Library, store: Slow, pipeline: Pipeline) -> None:
