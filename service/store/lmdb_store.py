@@ -272,6 +272,7 @@ def _key(namespace: str, identity: str) -> bytes:
 def _opened(directory: Path, capacity: int) -> lmdb.Environment:
     size = capacity + capacity // 4 + SLACK
     environment = lmdb.open(str(directory), map_size=size, max_dbs=len(TABLES), max_readers=MOST_READERS)
+    _lengthen(directory / "data.mdb", (environment.info()["last_pgno"] + 1) * environment.stat()["psize"])
     environment.reader_check()  # those of a process that was killed would hold old pages for ever
     entry = os.open(directory, os.O_RDONLY)
     try:
@@ -279,6 +280,13 @@ def _opened(directory: Path, capacity: int) -> lmdb.Environment:
     finally:
         os.close(entry)
     return environment
+
+
+def _lengthen(file: Path, size: int) -> None:
+    """Give a file that was cut its length again: a missing page would end the process, and one of zeros is an error."""
+    if (found := file.stat().st_size) < size:
+        log.warning("%s has %d bytes where %d are in use: documents that stood in the rest are damaged", file, found, size)
+        os.truncate(file, size)
 
 
 def _locked(directory: Path) -> int:

@@ -134,7 +134,8 @@ def test_with_a_key_only_sealed_values_are_documents(store: Slow, metrics: Metri
     found = look_up(sealing, ["a", "b", "c"])
     assert [one and one.stored.id for one in found.values()] == ["a", "b", None]
     assert look_up(plain, ["a", "c"])["a"] is None
-    assert (stale := found["b"]) is not None
+    stale = found["b"]
+    assert stale is not None
     sealing.renew("default", [(stale.stored, pipeline.prepare_document("the river b", "T"))], NEW)
     wait_for(lambda: not sealing._renewing)
     renewed = look_up(sealing, ["b"])["b"]

@@ -153,6 +153,38 @@ def test_what_is_no_store_is_one_line(directory: Path) -> None:
         LmdbStore(directory / "data.mdb", CAPACITY)
 
 
+WHOLE = 50  # documents of a store that is then damaged
+USE = f"""
+import sys
+from pathlib import Path
+from service.store.base import Item, StoreError
+from service.store.lmdb_store import LmdbStore
+try:
+    store = LmdbStore(Path(sys.argv[1]), 16 << 20)
+    names = [str(n) for n in range({WHOLE})]
+    store.sizes("n", names), store.get_many("n", names), store.size()
+    store.put_many("n", [Item("new", bytes(5000))])
+    print("used")
+except StoreError as error:
+    print(error)
+"""
+
+
+@pytest.mark.parametrize("kept", [0.1, 0.3, 0.5, 0.8, 0.99])
+def test_a_file_that_was_cut_is_one_line_and_no_crash(directory: Path, kept: float) -> None:
+    """LMDB maps the file: a page beyond its end would be a SIGBUS."""
+    store = LmdbStore(directory, 16 << 20)
+    for n in range(WHOLE):
+        store.put_many("n", [Item(str(n), os.urandom(5000))])
+    store.close()
+    file = directory / "data.mdb"
+    os.truncate(file, int(file.stat().st_size * kept))
+    done = subprocess.run([sys.executable, "-c", USE, str(directory)], capture_output=True, text=True, timeout=60, check=False)
+    assert (done.returncode, done.stdout.count("\n")) == (0, 1)
+    assert "cannot be used as a store" in done.stdout or done.stdout == "used\n"
+    assert "documents that stood in the rest are damaged" in done.stderr
+
+
 def test_another_format_is_told(directory: Path) -> None:
     store = LmdbStore(directory, CAPACITY)
     with store._environment.begin(write=True) as txn:
