@@ -1,44 +1,33 @@
 """The embedded store: LMDB in a directory, for one process. What is acknowledged is on the disk.
 
-Four tables: the documents by key; beside each an entry with its age and its expiry; and two indexes, by age and by expiry. All
-change in one transaction, and LMDB never overwrites what the last one left, so a process may be killed at any time.
-
-A document that is read grows young again. That is noted in memory and written with the next change, since every read would cost
-a disk's turn otherwise; a kill makes documents look older than they are, and loses none.
+A change is one transaction, and LMDB never overwrites what the last one left, so a process may be killed at any time.
 """
 
 import errno
 import fcntl
 import logging
 import os
-import struct
-import threading
-import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from hashlib import blake2b
 from pathlib import Path
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, TypeVar
 
 import lmdb
 
 from service.store.base import DocumentStore, Item, Renewal, Size, StoreError, StoreFullError, StoreUnavailableError
+from service.store.lmdb_tables import TABLES, Change, Tables
 
 log = logging.getLogger(__name__)
 FORMAT = b"1"
-TABLES = (b"documents", b"entries", b"ages", b"expiries", b"about")
 SLACK = 64 << 20  # bytes of the file beyond the cap and a quarter of it: pages that readers and a change in hand still need
 LARGEST_SHARE = 4  # a document larger than a quarter of the store would push out too much
-MOST_TOUCHED = 50_000  # documents whose reading is remembered until the next change
-SWEPT_AT_ONCE = 1000  # expired documents that a change clears away at most
 MOST_TRIES = 4  # of a change that finds no room although others were forgotten for it
 MOST_READERS = 64  # threads that read at once
-_ENTRY = struct.Struct(">QQ")  # age, expiry; an index's keys begin with one of them, so that the smallest comes first
 _KEY_BYTES = 20
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)  # the last is what LMDB says of a write that was cut short
 
 T = TypeVar("T")
-Change: TypeAlias = "lmdb.Transaction[bytes]"
 
 
 class LmdbStore(DocumentStore):
@@ -59,17 +48,13 @@ class LmdbStore(DocumentStore):
         self._capacity = capacity
         self.largest = capacity // LARGEST_SHARE
         self._evict = evict
-        self._evicted = 0
-        self._touched: dict[bytes, None] = {}
-        self._touching = threading.Lock()
-        self._last_age = 0
         with _clear(directory):
             directory.mkdir(parents=True, exist_ok=True)
             self._lock = _locked(directory)
         try:
             with _clear(directory):
                 self._environment = _opened(directory, capacity)
-                self._documents, self._entries, self._ages, self._expiries, self._about = map(self._environment.open_db, TABLES)
+                self._tables = Tables(self._environment)
                 self._check_format()
         except StoreError:
             os.close(self._lock)
@@ -77,18 +62,18 @@ class LmdbStore(DocumentStore):
 
     def sizes(self, namespace: str, ids: Sequence[str]) -> list[int]:
         """See DocumentStore."""
-        with _clear(self._directory), self._environment.begin(db=self._documents, buffers=True) as view:
+        with _clear(self._directory), self._environment.begin(db=self._tables.documents, buffers=True) as view:
             return [len(view.get(_key(namespace, identity), b"")) for identity in ids]
 
     def get_many(self, namespace: str, ids: Sequence[str]) -> list[bytes | None]:
         """See DocumentStore."""
         keys = [_key(namespace, identity) for identity in ids]
-        with _clear(self._directory), self._environment.begin(db=self._documents) as view:
+        with _clear(self._directory), self._environment.begin(db=self._tables.documents) as view:
             found = [view.get(key) for key in keys]
-            expired = [content is not None and self._expired(view, key) for key, content in zip(keys, found, strict=True)]
+            expired = [content is not None and self._tables.expired(view, key) for key, content in zip(keys, found, strict=True)]
         found = [None if gone else content for content, gone in zip(found, expired, strict=True)]
         if self._evict:
-            self._touch([key for key, content in zip(keys, found, strict=True) if content is not None])
+            self._tables.touch([key for key, content in zip(keys, found, strict=True) if content is not None])
         return found
 
     def put_many(self, namespace: str, items: Sequence[Item]) -> None:
@@ -97,7 +82,7 @@ class LmdbStore(DocumentStore):
 
         def change(txn: Change) -> None:
             for item in items:
-                self._put(txn, _key(namespace, item.id), item)
+                self._tables.put(txn, _key(namespace, item.id), item)
 
         self._change(change, sum(len(item.content) for item in items))
 
@@ -108,8 +93,8 @@ class LmdbStore(DocumentStore):
         def change(txn: Change) -> None:
             for head, item in renewals:
                 key = _key(namespace, item.id)
-                if (txn.get(key, db=self._documents) or b"").startswith(head):
-                    self._put(txn, key, item)
+                if (txn.get(key, db=self._tables.documents) or b"").startswith(head):
+                    self._tables.put(txn, key, item)
 
         self._change(change, sum(len(item.content) for _, item in renewals))
 
@@ -118,15 +103,15 @@ class LmdbStore(DocumentStore):
         key = _key(namespace, identity)
 
         def change(txn: Change) -> bool:
-            expired = self._expired(txn, key)
-            return self._remove(txn, key) and not expired
+            expired = self._tables.expired(txn, key)
+            return self._tables.remove(txn, key) and not expired
 
         return self._change(change, 0, bounded=False)
 
     def size(self) -> Size:
         """See DocumentStore."""
         with _clear(self._directory), self._environment.begin() as view:
-            return Size(view.stat(self._entries)["entries"], self._bytes(view), self._evicted)
+            return Size(view.stat(self._tables.entries)["entries"], self._tables.n_bytes(view), self._tables.evicted)
 
     def about(self) -> dict[str, Any]:
         """See DocumentStore."""
@@ -138,7 +123,7 @@ class LmdbStore(DocumentStore):
         os.close(self._lock)
 
     def _check_format(self) -> None:
-        with self._environment.begin(write=True, db=self._about) as txn:
+        with self._environment.begin(write=True, db=self._tables.about) as txn:
             if (found := txn.get(b"format", FORMAT)) != FORMAT:
                 written = found.decode("ascii", "replace")[:20]
                 raise StoreUnavailableError(
@@ -167,18 +152,18 @@ class LmdbStore(DocumentStore):
 
     def _make_room(self, n_bytes: int) -> None:
         with suppress(lmdb.MapFullError):
-            self._transaction(lambda txn: self._shrink(txn, self._bytes(txn) - n_bytes), bounded=False)
+            self._transaction(lambda txn: self._tables.shrink(txn, self._tables.n_bytes(txn) - n_bytes), bounded=False)
 
     def _transaction(self, change: Callable[[Change], T], *, bounded: bool) -> T:
         with _clear(self._directory), self._environment.begin(write=True) as txn:
-            self._sweep(txn)
-            if self._evict and self._bytes(txn) > self._capacity // 2:  # before, they matter to nobody
-                self._apply_touches(txn)
+            self._tables.sweep(txn)
+            if self._evict and self._tables.n_bytes(txn) > self._capacity // 2:  # before, they matter to nobody
+                self._tables.apply_touches(txn)
             done = change(txn)
-            if bounded and self._bytes(txn) > self._capacity:
+            if bounded and self._tables.n_bytes(txn) > self._capacity:
                 if not self._evict:
                     raise self._full()
-                self._shrink(txn, self._capacity)
+                self._tables.shrink(txn, self._capacity)
             return done
 
     def _full(self) -> StoreFullError:
@@ -186,81 +171,6 @@ class LmdbStore(DocumentStore):
             f"the store is full: its documents may take {self._capacity} bytes; delete some, raise KEYBLOCK_STORE_BYTES, "
             "or let KEYBLOCK_STORE_EVICT=true forget those used longest ago"
         )
-
-    def _bytes(self, txn: Change) -> int:
-        """What the tables take, in whole pages, as they stand in this transaction."""
-        stats = [txn.stat(table) for table in (self._documents, self._entries, self._ages, self._expiries)]
-        return sum(stat["psize"] * (stat["branch_pages"] + stat["leaf_pages"] + stat["overflow_pages"]) for stat in stats)
-
-    def _put(self, txn: Change, key: bytes, item: Item) -> None:
-        self._remove(txn, key)
-        entry = _ENTRY.pack(self._age(), item.expires)
-        txn.put(key, item.content, db=self._documents)
-        txn.put(key, entry, db=self._entries)
-        txn.put(entry[:8] + key, b"", db=self._ages)
-        if item.expires:
-            txn.put(entry[8:] + key, b"", db=self._expiries)
-
-    def _remove(self, txn: Change, key: bytes) -> bool:
-        entry = txn.pop(key, db=self._entries)
-        if entry is None:
-            return False
-        txn.delete(key, db=self._documents)
-        txn.delete(entry[:8] + key, db=self._ages)
-        txn.delete(entry[8:] + key, db=self._expiries)
-        return True
-
-    def _expired(self, txn: Change, key: bytes) -> bool:
-        expires: int = _ENTRY.unpack(txn.get(key, bytes(_ENTRY.size), db=self._entries))[1]
-        return 0 < expires <= time.time() * 1000
-
-    def _sweep(self, txn: Change) -> None:
-        """Clear away what has expired."""
-        now = struct.pack(">Q", int(time.time() * 1000))
-        for index in _first(txn, self._expiries, SWEPT_AT_ONCE):
-            if index[:8] > now:
-                return
-            self._remove(txn, index[8:])
-
-    def _shrink(self, txn: Change, most: int) -> None:
-        """Forget the documents used longest ago, until the rest take so many bytes at most."""
-        while self._bytes(txn) > most and (indexes := list(_first(txn, self._ages, 16))):
-            for index in indexes:
-                if self._bytes(txn) <= most:
-                    return
-                self._remove(txn, index[8:])
-                self._evicted += 1
-
-    def _age(self) -> int:
-        """Microseconds since 1970, later at each call even where the clock is set back."""
-        self._last_age = max(int(time.time() * 1e6), self._last_age + 1)
-        return self._last_age
-
-    def _touch(self, keys: Sequence[bytes]) -> None:
-        with self._touching:
-            for key in keys:
-                self._touched.pop(key, None)
-                self._touched[key] = None
-            while len(self._touched) > MOST_TOUCHED:
-                del self._touched[next(iter(self._touched))]
-
-    def _apply_touches(self, txn: Change) -> None:
-        """Documents read since the last change are the youngest, in the order they were read."""
-        with self._touching:
-            touched, self._touched = self._touched, {}
-        for key in touched:
-            if (entry := txn.get(key, db=self._entries)) is not None:
-                young = struct.pack(">Q", self._age()) + entry[8:]
-                txn.put(key, young, db=self._entries)
-                txn.delete(entry[:8] + key, db=self._ages)
-                txn.put(young[:8] + key, b"", db=self._ages)
-
-
-def _first(txn: Change, table: Any, at_most: int) -> Iterator[bytes]:
-    """The first keys of a table, which may be removed on the way."""
-    with txn.cursor(table) as cursor:
-        keys = [key for key, _ in zip(cursor.iternext(values=False), range(at_most), strict=False)]
-    return iter(keys)
 
 
 def _key(namespace: str, identity: str) -> bytes:

@@ -188,7 +188,7 @@ def test_a_file_that_was_cut_is_one_line_and_no_crash(directory: Path, kept: flo
 def test_another_format_is_told(directory: Path) -> None:
     store = LmdbStore(directory, CAPACITY)
     with store._environment.begin(write=True) as txn:
-        txn.put(b"format", b"7", db=store._about)
+        txn.put(b"format", b"7", db=store._tables.about)
     store.close()
     with pytest.raises(StoreUnavailableError, match="written in format 7, and this version reads 1; update KeyBlock"):
         LmdbStore(directory, CAPACITY)
