@@ -5,13 +5,12 @@ import time
 import uuid
 from contextvars import ContextVar
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol
 
 from starlette.requests import HTTPConnection
 from starlette.types import Scope as AsgiScope
 
 from service.call import Call
-from service.keys.keys import Key
 from service.telemetry.stages import Stages
 
 REQUEST_ID = "x-request-id"
@@ -20,6 +19,18 @@ _TAKEN = re.compile(r"[A-Za-z0-9._:/+=@~-]{1,128}")  # nothing that could forge 
 _ENTRY = "keyblock.account"  # of the ASGI scope
 _LONGEST_PATH = 200
 SHOWN_DOCUMENTS, SHOWN_CHARACTERS = 10, 200
+
+
+class Caller(Protocol):
+    """The key that a request came with, as far as others need to know it."""
+
+    @property
+    def name(self) -> str:
+        """What logs call it."""
+
+    @property
+    def owns(self) -> str:
+        """The namespace of its documents."""
 
 
 @dataclass(slots=True)
@@ -38,7 +49,7 @@ class Account:
     """
 
     request_id: str = field(default_factory=lambda: uuid.uuid4().hex)
-    key: Key | None = None
+    key: Caller | None = None
     status: int = 500
     dialect: str | None = None
     documents: int | None = None
