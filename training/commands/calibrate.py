@@ -22,17 +22,22 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--default", type=count, help="the budget served by default; the first of --budgets when left out")
     parser.add_argument("--queries", type=count, default=200, help="dev queries a collection")
     parser.add_argument("--depth", type=count, default=100, help="candidates a query")
+    parser.add_argument(
+        "--least", type=count, default=10, help="refuse to learn from fewer dev queries with a relevant candidate (%(default)s)"
+    )
+    parser.add_argument("--json", action="store_true", help="print JSON in place of tables")
     return run(_calibrate, parser, arguments)
 
 
 def _calibrate(options: argparse.Namespace) -> None:
     from training.collections.collection import Collection
-    from training.evaluation.calibrating import calibrate
+    from training.evaluation.calibrating import calibrate, calibration_tables
 
     quiet_transformers()
     collections = [Collection(path) for path in options.collection]
-    fusion, quality = calibrate(options.run, collections, options.budgets, options.default, options.queries, options.depth)
-    print(json.dumps({"fusion": fusion.model_dump(), **quality}, indent=2))
+    asked = (options.budgets, options.default, options.queries, options.depth, options.least)
+    fusion, quality = calibrate(options.run, collections, *asked)
+    print(json.dumps({"fusion": fusion.model_dump(), **quality}, indent=2) if options.json else calibration_tables(fusion, quality))
 
 
 if __name__ == "__main__":

@@ -9,6 +9,8 @@ from typing import Any
 import pytest
 from safetensors.torch import load_file, save_file
 
+from keyblock.bundle import Bundle
+from keyblock.evidence import Fusion
 from keyblock.pipeline import PipelineConfig
 from tests.training.commands.running import strings
 from training.collections.collection import Collection
@@ -16,18 +18,20 @@ from training.collections.runs import read_run
 from training.commands.calibrate import main as calibrate_main
 from training.commands.evaluate import main as evaluate_main
 from training.evaluation import calibrating
+from training.evaluation.calibrating import starting_fusion
 from training.evaluation.calibration import read_scores
 from training.evaluation.evaluate import read_values
 from training.evaluation.ranking import CHOOSER, load_run_pipeline
 
 BUDGETS = ["--budgets", "80", "96", "--default", "96"]
+FEW = ["--least", "2"]  # the toy has 8 dev queries
 
 
 def calibrate_again(run: Path, toy_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     """Without the model: its scores were kept."""
     with monkeypatch.context() as patch:
         patch.delattr(calibrating, "score_dev")
-        assert calibrate_main(strings("--run", run, "--collection", toy_path, *BUDGETS, "--depth", 4)) == 0
+        assert calibrate_main(strings("--run", run, "--collection", toy_path, *BUDGETS, "--depth", 4, *FEW)) == 0
     return json.loads((run / "quality.json").read_text(encoding="utf-8"))
 
 
@@ -40,7 +44,7 @@ def test_train_calibrate_evaluate(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """`run_copy` is what keyblock-train left."""
-    assert calibrate_main(strings("--run", run_copy, "--collection", toy_path, *BUDGETS, "--depth", 4)) == 0
+    assert calibrate_main(strings("--run", run_copy, "--collection", toy_path, *BUDGETS, "--depth", 4, *FEW, "--json")) == 0
     printed = json.loads(capsys.readouterr().out)
     config = PipelineConfig.model_validate_json((run_copy / "pipeline.json").read_text(encoding="utf-8"))
     assert config.fusion.model_dump() == printed.pop("fusion")
@@ -92,7 +96,7 @@ def test_two_collections_of_one_name_are_not_calibrated_on(refused: Callable[...
 
 
 def test_scores_kept_are_those_of_the_same_weights(run_copy: Path, toy_path: Path, tmp_path: Path) -> None:
-    command = strings("--run", run_copy, "--collection", toy_path, "--budgets", "80", "--queries", 2, "--depth", 4)
+    command = strings("--run", run_copy, "--collection", toy_path, "--budgets", "80", "--queries", 2, "--depth", 4, *FEW)
     assert calibrate_main(command) == 0
     (kept,) = (run_copy / "dev-scores").iterdir()
     head = run_copy / "checkpoint" / "head.safetensors"
@@ -106,7 +110,7 @@ def test_scores_kept_are_those_of_the_same_weights(run_copy: Path, toy_path: Pat
 def test_the_model_that_counts_is_calibrated(run_copy: Path, toy_path: Path) -> None:
     """Scores are kept for each model. A run of BeST has best/ and no checkpoint of its own."""
     (run_copy / "checkpoint").rename(run_copy / "best")
-    command = ["--run", str(run_copy), "--collection", str(toy_path), "--queries", "2", "--depth", "4"]
+    command = ["--run", str(run_copy), "--collection", str(toy_path), "--queries", "2", "--depth", "4", *FEW]
     assert calibrate_main(command) == 0
     head = run_copy / "best" / "head.safetensors"
     save_file({name: tensor * 2 for name, tensor in load_file(head).items()}, head)
@@ -118,6 +122,30 @@ def test_the_model_that_counts_is_calibrated(run_copy: Path, toy_path: Path) -> 
 
 def test_calibration_keeps_the_runs_own_budget(run_copy: Path, toy_path: Path) -> None:
     own = load_run_pipeline(run_copy).config.packing.budget
-    assert calibrate_main(["--run", str(run_copy), "--collection", str(toy_path), "--queries", "2", "--depth", "4"]) == 0
+    assert calibrate_main(["--run", str(run_copy), "--collection", str(toy_path), "--queries", "2", "--depth", "4", *FEW]) == 0
     packing = load_run_pipeline(run_copy).config.packing
     assert (packing.budget, packing.budget_range) == (own, (own, own)) == (80, (80, 80))
+
+
+def test_tables_for_people(run_copy: Path, toy_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert calibrate_main(strings("--run", run_copy, "--collection", toy_path, "--depth", 4, *FEW)) == 0
+    said = capsys.readouterr().out
+    assert "| fusion | " in said
+    assert "| toy | 80 | " in said
+    assert said.splitlines()[-1].startswith("expected calibration error at 80 tokens: 0.")
+
+
+def test_few_queries_are_refused(run_copy: Path, toy_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    before = (run_copy / "pipeline.json").read_bytes()
+    assert calibrate_main(strings("--run", run_copy, "--collection", toy_path, "--depth", 4)) == 2
+    said = capsys.readouterr().err.splitlines()[-1]
+    assert said.startswith("keyblock-calibrate: calibration: 8 dev queries have a relevant document among their candidates")
+    assert said.endswith("or accept it with --least 8. The run keeps its fusion")
+    assert (run_copy / "pipeline.json").read_bytes() == before
+
+
+def test_a_run_begun_from_a_calibrated_one_starts_from_its_fusion(run_copy: Path, toy_bundle: Bundle) -> None:
+    assert starting_fusion(run_copy) is None
+    path = run_copy / "recipe.yaml"
+    path.write_text(path.read_text(encoding="utf-8").replace("init: null", f"init: {toy_bundle.path}"), encoding="utf-8")
+    assert starting_fusion(run_copy) == toy_bundle.pipeline.config.fusion != Fusion()

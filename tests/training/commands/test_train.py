@@ -93,7 +93,7 @@ def test_training_and_measuring_need_no_first_stage_run(
     measured = strings("--run", run, *on_toy, "--depth", 8, "--out", tmp_path / "out")
     assert evaluate_main(measured) == 0
     assert {q: set(d) for q, d in read_run(tmp_path / "out" / "run.trec.gz").items()} == {q: set(d) for q, d in retrieved.items()}
-    assert calibrate_main(strings("--run", run, *on_toy, "--depth", 8)) == 0
+    assert calibrate_main(strings("--run", run, *on_toy, "--depth", 8, "--least", 2)) == 0
     assert "has no first-stage run of split dev" in capsys.readouterr().err
 
 

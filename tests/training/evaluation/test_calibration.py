@@ -182,3 +182,35 @@ def test_kept_scores_that_are_damaged(make: Make, tmp_path: Path, how: str) -> N
     path.write_bytes({"cut short": whole[: len(whole) // 2], "other": b"no scores", "empty": b""}[how])
     with pytest.raises(FileError, match=r"kept\.npz: damaged, remove it to score again"):
         read_scores(path, scores.collection)
+
+
+EMBEDDED = Fusion(bias=-6.0, logit=0.2, best_block=0.3, top_blocks=0.2, coverage=0.6)
+
+
+def separable(scores: DevScores) -> DevScores:
+    """Few queries in which the best block's score alone finds every relevant document: more weight on it is always better."""
+    for query, rows in scores.features.items():
+        rows[:, 1] = 9 + rows[:, 1] + 6 * scores.labels(query)
+    return scores
+
+
+def test_15_queries_move_a_calibrated_fusion_little(make: Make) -> None:
+    """Without a prior the weight of best_block grows without bound on these, and scores reach 0.9999999."""
+    scores = separable(make(n_queries=15))
+    fusion = fit_fusion([scores], start=EMBEDDED, least=15)
+    assert fusion.best_block < 5 * EMBEDDED.best_block
+    p, labels = probabilities(scores, fusion)
+    assert p.max() < 0.9999
+    assert p[labels > 0].mean() > 5 * p[labels == 0].mean()
+
+
+def test_many_queries_are_followed_wherever_it_starts(make: Make) -> None:
+    scores = make(n_queries=400)
+    fusion, alone = fit_fusion([scores], start=EMBEDDED), fit_fusion([scores])
+    assert direction(fusion.weights, TRUE) > 0.98
+    np.testing.assert_allclose(fusion.weights, alone.weights, atol=0.1)
+
+
+def test_too_few_queries_are_counted(make: Make) -> None:
+    with pytest.raises(ValueError, match=r"calibration: 9 dev queries have a relevant document .* fewer than 10 teach chance"):
+        fit_fusion([make(n_queries=9)], least=10)
