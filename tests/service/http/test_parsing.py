@@ -12,7 +12,7 @@ from starlette.types import Message
 
 from service.errors import RequestError
 from service.http import parsing
-from service.http.parsing import check_head, decode, mend_surrogates, parse, read_body
+from service.http.parsing import check_head, decode, mend_surrogates, parse, parse_line, read_body
 from service.settings import Limits
 
 LIMITS = Limits(max_body_bytes=1000)
@@ -143,3 +143,32 @@ def test_another_encoding_is_refused_in_words() -> None:
     error, _ = read(b"\x1f\x8b", content_encoding="br")
     assert (error.status, "'br' is not supported: send gzip, zstd" in error.message) == (415, True)
     assert orjson.loads(read(b"{}", content_encoding="identity")[0]) == {}
+
+
+@pytest.mark.parametrize("text", ["river", "[{" * 50_000])
+def test_a_small_body_of_many_lists_is_refused_undecoded_and_brackets_in_a_text_are_not(text: str) -> None:
+    """Decoded at once, its 600,000 lists held the interpreter lock for 0.3 s."""
+    lists = b"[]," * 600_000 + b"[]"
+    with pytest.raises(RequestError, match="there are too many members, lists and strings") as caught:
+        parse(bytearray(b'{"query": "q", "documents": ["a"], "x": [' + lists + b"]}"), Limits())
+    assert caught.value.status == 422
+    with pytest.raises(RequestError, match="there are too many members, lists and strings"):
+        parse_line(bytearray(b'{"id": "a", "text": [' + lists + b"]}"), Limits())
+    request = {"query": "q", "documents": [{"id": 1, "text": text}, text]}
+    assert parse(bytearray(orjson.dumps(request)), Limits()) == request
+    assert parse_line(bytearray(orjson.dumps({"id": 1, "text": text})), Limits()) == {"id": 1, "text": text}
+
+
+@pytest.mark.parametrize("digits", [4000, 1_000_000])
+@pytest.mark.parametrize("depth", [0, 100_000])
+def test_what_json_parsers_stumble_over_is_one_line(digits: int, depth: int) -> None:
+    """Numbers of a million digits, and lists in lists in lists."""
+    body = b'{"query": "q", "top_n": ' + b"[" * depth + b"9" * digits + b"]" * depth + b"}"
+    with pytest.raises(RequestError, match="not JSON") as caught:
+        parse(bytearray(body), Limits())
+    assert caught.value.status == 400
+    assert len(caught.value.message) < 200
+
+
+def test_the_last_of_two_members_of_one_name_counts() -> None:
+    assert parse(bytearray(b'{"query": "a", "query": "b"}'), Limits()) == {"query": "b"}

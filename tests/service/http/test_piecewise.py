@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from service.errors import RequestError
 from service.http import scanning
 from service.http.parsing import DOCUMENTS, decode
-from service.http.piecewise import Pieces
+from service.http.piecewise import STEPS, Pieces
 
 TEXT = st.text(st.characters(exclude_categories=("Cs",)), max_size=8) | st.sampled_from(
     ['"', "\\", '\\"', "\n", "[{", "]}", "😀", "a,b:c"]
@@ -31,8 +31,8 @@ LAYOUTS: list[dict[str, Any]] = [
 ]
 
 
-def load(body: bytes, *, array: int = 100, string: int = 1000) -> dict[str, Any]:
-    return Pieces(bytearray(body), decode, string).request(DOCUMENTS, array)
+def load(body: bytes, *, array: int = 100, string: int = 1000, steps: int = STEPS) -> dict[str, Any]:
+    return Pieces(bytearray(body), decode, string, steps).request(DOCUMENTS, array)
 
 
 @given(OBJECTS, st.sampled_from(LAYOUTS), st.sampled_from([b"", b" \n"]))
@@ -179,7 +179,7 @@ HOSTILE = {
 @pytest.mark.parametrize(("body", "said"), HOSTILE.values(), ids=HOSTILE)
 def test_what_nobody_reads_is_not_walked(body: bytes, said: str) -> None:
     with pytest.raises(RequestError, match=f"^{said}") as caught:
-        load(body, string=4 * MIB)
+        load(body, string=4 * MIB, steps=STEPS // 16)
     assert caught.value.status == 422
 
 
@@ -191,8 +191,8 @@ def test_a_string_ends_at_the_quote_that_is_not_escaped(parts: list[bytes], wind
         assert load(body) == orjson.loads(body)
 
 
-def line(body: bytes, *, string: int = 1000) -> dict[str, Any]:
-    return Pieces(bytearray(body), decode, string).line()
+def line(body: bytes, *, string: int = 1000, steps: int = STEPS) -> dict[str, Any]:
+    return Pieces(bytearray(body), decode, string, steps).line()
 
 
 @given(OBJECTS, st.sampled_from(LAYOUTS))
@@ -214,4 +214,4 @@ HOSTILE_LINES = {
 @pytest.mark.parametrize(("body", "said"), HOSTILE_LINES.values(), ids=HOSTILE_LINES)
 def test_a_hostile_line_is_not_walked(body: bytes, said: str) -> None:
     with pytest.raises(RequestError, match=said):
-        line(body, string=MIB)
+        line(body, string=MIB, steps=STEPS // 16)
