@@ -50,9 +50,9 @@ class Transformer(StateAggregator):
     """PARADE-Transformer (equations 5 and 6): BERT layers over a learned [CLS] and the passages; the [CLS] is the document.
 
     Implementations differ in what the layers read. By default the [CLS] in front starts at random, like the learnable vector of the
-    evaluation paper (Boytsov et al. 2022, appendix A.2), and no positions are added, as in the code of PARADE's authors; theirs
-    starts from the word embedding of id 102, which in BERT's vocabulary is [SEP]. capreolus starts from the word embedding of [CLS]
-    and adds a learned position to each passage: `start: cls` and `positions`.
+    evaluation paper (Boytsov et al. 2022, appendix A.2), and no positions are added, which is the default of the code of PARADE's
+    authors; theirs starts from a word embedding, by its flag that of [CLS], by its function's default that of id 102, [SEP].
+    capreolus starts from the word embedding of [CLS] and adds a learned position to each passage: `start: cls` and `positions`.
 
     A pretrained one (Transf-PRETR of the evaluation paper) takes over the first layers of an encoder, without its embeddings. Where
     its states have another size than the ranker's, a linear projection stands in front of it, and one behind it that is one linear

@@ -33,6 +33,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("--correction", choices=list(CORRECTIONS), default="holm", help="of the p-values of one measure")
     parser.add_argument("--out", type=Path, help="directory for run.trec.gz, per_query.tsv, summary.json and blocks.png")
+    parser.add_argument(
+        "--records", type=Path, help="directory for COLLECTION/SYSTEM.json: every query's values in one file, as in docs/results"
+    )
     return run(_evaluate, parser, arguments)
 
 
@@ -58,6 +61,7 @@ def _add_system(parser: argparse.ArgumentParser) -> None:
         metavar="YAML",
         help="feed a --run's model the blocks of this selector, unfused: first, last, '{name: learned, keep: 8}' ...",
     )
+    parser.add_argument("--unfused", action="store_true", help="the model's logit without the evidence (--run and --bundle)")
     parser.add_argument("--provider", type=Provider, default=Provider.AUTO, choices=list(Provider), help="for --bundle")
     parser.add_argument("--workers", type=count, default=1, help="requests under way at once (--url)")
     parser.add_argument("--deadline-ms", type=float, help="give each request so much time (--url)")

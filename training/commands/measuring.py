@@ -3,6 +3,7 @@
 import argparse
 import json
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import httpx
@@ -32,12 +33,18 @@ from training.evaluation.measures import parse_measures
 from training.evaluation.pictures import draw_block_places
 from training.evaluation.positions import block_places
 from training.evaluation.ranking import HttpRanker, Ranker, bundle_ranker, run_ranker
+from training.evaluation.records import record_evaluation, write_record
 from training.evaluation.seeds import seed_runs
 from training.evaluation.tables import table
 
 
 def measure(options: argparse.Namespace) -> None:
-    """Measure the system that the options name, print its table, and write its files where --out is given."""
+    """Measure the system that the options name, print its table, and write its files where --out and --records are given.
+
+    Raises ValueError for --unfused of what is not scored here.
+    """
+    if options.unfused and not (options.run or options.bundle):
+        raise ValueError("--unfused is of a --run or --bundle: a service and a TREC run have added the evidence already")
     collection = Collection(options.collection)
     queries = sample(collection.split(options.split), options.queries)
     candidates = _candidates(options, collection)
@@ -56,6 +63,9 @@ def measure(options: argparse.Namespace) -> None:
     if options.out:
         _write(evaluation, seeds, collection, options.out)
         write_json(options.out / "summary.json", figures)
+    if options.records:
+        details = {"depth": options.depth, "gold_share": evaluation.gold_share}
+        write_record(record_evaluation(evaluation, collection.name, options.split, details=details), options.records)
 
 
 def _candidates(options: argparse.Namespace, collection: Collection) -> Run:
@@ -80,10 +90,12 @@ def _evaluations(
 def _rankers(options: argparse.Namespace, collection: Collection) -> Iterator[Ranker]:
     if options.run:
         for run in (run for path in options.run for run in seed_runs(path)):
-            yield run_ranker(run, collection, options.budget, selector=options.selector)
+            ranker = run_ranker(run, collection, options.budget, selector=options.selector)
+            yield replace(ranker, fused=not options.unfused)
     elif options.bundle:
         bundle = load_bundle(options.bundle)
-        yield bundle_ranker(bundle, GraphModel.open(bundle, options.provider), collection, options.budget)
+        ranker = bundle_ranker(bundle, GraphModel.open(bundle, options.provider), collection, options.budget)
+        yield replace(ranker, fused=not options.unfused)
     else:
         deadline = {} if options.deadline_ms is None else {"deadline_ms": options.deadline_ms}
         yield HttpRanker("http", collection, httpx.Client(base_url=options.url, timeout=600), deadline)

@@ -54,12 +54,18 @@ class Ranker(ABC):
 
 @dataclass
 class LocalRanker(Ranker):
-    """Scores in this process, through the pipeline."""
+    """Scores in this process, through the pipeline.
+
+    Attributes:
+        budget: tokens of a sequence; the pipeline's own when left out.
+        fused: whether the selector's evidence is added to the model's logit.
+    """
 
     name: str
     preparation: Preparation
     model: Model
     budget: int | None = None
+    fused: bool = True
 
     def score(self, query_id: str, candidates: Sequence[str], budget: int | None = None) -> Scored:
         """Selections and logits of a query's candidates; -inf for a document without a block, as the service ranks it last."""
@@ -73,9 +79,10 @@ class LocalRanker(Ranker):
         logits, selections = self.score(query_id, candidates)
         if not selections:
             return Reranked({}, {})
-        fused = self.preparation.pipeline.config.fusion.fuse(logits, np.stack([s.evidence for s in selections]))
+        fusion = self.preparation.pipeline.config.fusion
+        scores = fusion.fuse(logits, np.stack([s.evidence for s in selections])) if self.fused else logits
         blocks = {name: self._blocks(name, s) for name, s in zip(candidates, selections, strict=True)}
-        return Reranked(ranked(dict(zip(candidates, fused.tolist(), strict=True))), blocks)
+        return Reranked(ranked(dict(zip(candidates, scores.tolist(), strict=True))), blocks)
 
     def _blocks(self, doc_id: str, selection: Selection) -> list[tuple[int, int]]:
         document, taken = self.preparation.document(doc_id), selection.taken

@@ -8,6 +8,8 @@ from pathlib import Path
 import pytest
 
 from keyblock.bundle import Bundle
+from keyblock.runtime.model import GraphModel
+from keyblock.runtime.providers import Provider
 from tests.training.commands.running import cells, strings
 from training.collections.collection import Collection
 from training.collections.runs import read_run, write_run
@@ -16,6 +18,8 @@ from training.commands.candidates import main as candidates_main
 from training.commands.evaluate import main as evaluate_main
 from training.commands.folds import main as folds_main
 from training.evaluation.evaluate import read_values
+from training.evaluation.ranking import bundle_ranker
+from training.evaluation.records import read_record
 
 
 def reversed_run(run: Run) -> Run:
@@ -48,6 +52,29 @@ def test_evaluate_against_other_systems(
 def test_a_bundle_is_evaluated(toy_bundle: Bundle, toy_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert evaluate_main(strings("--bundle", toy_bundle.path, "--collection", toy_path, "--provider", "cpu", "--queries", 3)) == 0
     assert "| toy-bundle | 1.0000 |" in capsys.readouterr().out
+
+
+def test_the_logit_alone_is_evaluated(toy_bundle: Bundle, toy: Collection, tmp_path: Path) -> None:
+    """The bundle's fusion adds the selector's evidence; without it the scores are the model's logits."""
+    common = strings("--bundle", toy_bundle.path, "--collection", toy.path, "--provider", "cpu", "--queries", 2, "--out")
+    assert evaluate_main([*common, str(tmp_path / "fused")]) == 0
+    assert evaluate_main([*common, str(tmp_path / "alone"), "--unfused"]) == 0
+    fused, alone = (read_run(tmp_path / name / "run.trec.gz") for name in ("fused", "alone"))
+    ranker = bundle_ranker(toy_bundle, GraphModel.open(toy_bundle, Provider.CPU), toy)
+    for query, scores in alone.items():
+        logits = ranker.score(query, list(scores)).logits.tolist()
+        assert list(scores.values()) == pytest.approx(logits, abs=1e-4)
+        assert scores != fused[query]
+
+
+def test_a_record_holds_the_values_of_every_query(toy_run: Path, toy_path: Path, tmp_path: Path) -> None:
+    measured = strings("--run", toy_run, "--collection", toy_path, "--out", tmp_path / "out", "--records", tmp_path / "records")
+    assert evaluate_main([*measured, "--name", "ours, dev", "--queries", "5"]) == 0
+    record = read_record(tmp_path / "records" / "toy" / "ours-dev.json")
+    assert (record.system, record.collection, record.split, len(record.queries)) == ("ours, dev", "toy", "dev", 5)
+    assert record.by_query == read_values(tmp_path / "out" / "per_query.tsv")
+    figures = json.loads((tmp_path / "out" / "summary.json").read_text(encoding="utf-8"))
+    assert record.details == {"depth": 100, "gold_share": figures["gold_in_best_blocks"]}
 
 
 def test_a_single_query_has_a_table_too(toy_run: Path, toy_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -87,6 +114,11 @@ def test_evaluations_that_cannot_be_made(
     (tmp_path / "few.tsv").write_text("teacher?\tRR@10\t1\nteacher!\tRR@10\t1\n", encoding="utf-8")
     given = [argument.replace("DIR", str(tmp_path)) for argument in arguments]
     assert said in refused(evaluate_main, "--run", toy_run, "--collection", toy_path, *given)
+
+
+def test_what_is_fused_already_cannot_be_parted(refused: Callable[..., str], toy_path: Path) -> None:
+    said = refused(evaluate_main, "--url", "http://127.0.0.1:1", "--unfused", "--collection", toy_path)
+    assert "--unfused is of a --run or --bundle" in said
 
 
 def test_systems_that_are_not_there(refused: Callable[..., str], toy_path: Path, toy_bundle: Bundle, tmp_path: Path) -> None:
