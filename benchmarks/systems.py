@@ -54,7 +54,7 @@ from training.recipe import load_recipe
 ROOT = Path(__file__).resolve().parent.parent
 RECIPES = ROOT / "training" / "recipes" / "small"
 FIRST_STAGE, CHANCE, REFERENCE = "BM25", "chance", "keyb-bm25"
-SHUFFLES = 20  # of a candidate list, each turned round once: see `chance`
+SHUFFLES = 5  # of a candidate list, each turned round once: see `chance`
 SEGMENTS, LATENCY = "segments.json", "latency.json"
 GOLD_RANK = "gold_rank"  # of a record's details: by query, see `gold_ranks`
 PAGE, PICTURE = ROOT / "docs" / "systems.md", "images/quality-latency-{}.png"
