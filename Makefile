@@ -15,7 +15,7 @@ CLIENTS := haystack langchain litellm
 TESTS_haystack := cohere haystack rerankers
 TESTS_langchain := cohere infinity langchain llama_index
 TESTS_litellm := litellm
-.PHONY: help serve test check env docs test-clients $(CLIENTS:%=test-clients-%) audit bench bench-parts clean
+.PHONY: help serve test check pytest env docs test-clients $(CLIENTS:%=test-clients-%) audit bench bench-parts clean
 BIN := $(VENV)/bin
 PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11; do \
 	$$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && { echo $$p; break; }; done)
@@ -51,8 +51,12 @@ check: $(VENV)/testing
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-cache
 
-test: check
-	$(BIN)/python -m pytest
+# the static checks beside the tests; each of the tests' processes computes in one thread
+test: $(VENV)/testing
+	@$(MAKE) --no-print-directory --jobs=2 check pytest
+
+pytest: $(VENV)/testing
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses=logical --maxprocesses=8 --dist=worksteal
 
 build/clients/%/made: requirements/clients/%.txt
 	@echo "Installing the clients of $< into $(@D) (a minute) ..."

@@ -1,5 +1,6 @@
 """The model's own tokenizer: token ids with character offsets, and the special tokens around a query and a document."""
 
+import functools
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -60,7 +61,7 @@ class Tokenizer:
         """The tokenizer itself; not to be changed."""
         return self._tokenizer
 
-    @property
+    @functools.cached_property
     def vocabulary_size(self) -> int:
         """One more than the largest id, added tokens included (a vocabulary may have gaps)."""
         return max(self._tokenizer.get_vocab().values()) + 1

@@ -1,9 +1,10 @@
 """A ranker of one bundle whose graphs are in the tests' hands, and other bundles made of one."""
 
+import functools
 from pathlib import Path
 from typing import Any
 
-from keyblock.bundle import Manifest, load_bundle, write_bundle
+from keyblock.bundle import MANIFEST_FILE, Bundle, Manifest, load_bundle, write_bundle
 from keyblock.runtime.providers import Precision, Provider, resolve
 from service.engine.instance import Graphs
 from service.ranking.loading import Opened
@@ -15,7 +16,17 @@ from service.store.base import DocumentStore
 def serving(settings: Settings, graphs: Graphs, store: DocumentStore | None = None) -> Ranker:
     """What serves these graphs with all else that is in the settings' one bundle."""
     (path,) = settings.bundle
-    return Ranker(settings, [Opened(load_bundle(path), graphs, resolve(Provider.CPU, precision=Precision.FP32))], store)
+    return Ranker(
+        settings,
+        [Opened(_read(path, (path / MANIFEST_FILE).stat().st_mtime_ns), graphs, resolve(Provider.CPU, precision=Precision.FP32))],
+        store,
+    )
+
+
+@functools.cache
+def _read(path: Path, written: int) -> Bundle:
+    """A hundred applications are started of a few bundles."""
+    return load_bundle(path)
 
 
 def another(path: Path, place: Path, name: str, **parts: Any) -> Path:

@@ -1,6 +1,7 @@
 """Every kind of bundle, over HTTP: the answer is what `keyblock.scoring` and the fusion give with the bundle's graphs."""
 
 import asyncio
+import functools
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -11,7 +12,7 @@ import numpy as np
 import pytest
 from starlette.testclient import TestClient
 
-from keyblock.bundle import load_bundle
+from keyblock.bundle import Bundle, load_bundle
 from keyblock.evidence import sigmoid
 from keyblock.pipeline import Pipeline, Selection
 from keyblock.prepared import PreparedDocument
@@ -57,16 +58,22 @@ def served(
         yield client, app.state.ranker
 
 
+@functools.cache
+def opened(path: Path) -> tuple[Bundle, GraphModel]:
+    """Each bundle once."""
+    bundle = load_bundle(path)
+    return bundle, GraphModel.open(bundle, Provider.CPU, 1)
+
+
 class Reference:
     """What the answer must be, by the plain composition of the bundle's parts."""
 
     def __init__(self, path: Path, documents: list[dict[str, str]], budget: int | None = None, query: str = QUERY) -> None:
-        bundle = load_bundle(path)
+        bundle, model = opened(path)
         self.pipeline = bundle.pipeline
         self.prepared = [bundle.pipeline.prepare_document(d["text"], d["title"]) for d in documents]
         self.query = bundle.pipeline.prepare_query(query)
         self.budget = budget
-        model = GraphModel.open(bundle, Provider.CPU, 1)
         self.scored = score_documents(bundle.pipeline, self.query, self.prepared, model, budget)
         evidence = np.asarray([selection.evidence for selection in self.scored.selections])
         self.fused = bundle.pipeline.config.fusion.fuse(self.scored.logits, evidence)

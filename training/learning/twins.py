@@ -28,7 +28,7 @@ class Twins(CrossEncoder):
         self.ranker = ranker
         self.selector = selector
         # only its parameters are asked for: the optimizer gives encoders a rate of their own
-        self.encoder = nn.ModuleList([ranker.encoder, selector.encoder])  # type: ignore[assignment]
+        self.encoder = nn.ModuleList([ranker.encoder, selector.encoder])
         self.head, self.aggregator = ranker.head, ranker.aggregator
 
     @property

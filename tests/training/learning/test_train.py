@@ -37,51 +37,48 @@ from training.recipe import Recipe, RecipeError, load_recipe
 
 ROOT = Path(__file__).resolve().parents[3]
 KILLED_AT = 27  # the recipe's checkpoints are of steps 20 and 40
+OFTEN = 2  # steps between the checkpoints of a run that is killed often
 KILLED = f"""
-import os, signal, sys
-from training.commands.train import main as train_main
-from training.learning.loop import Trainer
-
-log = Trainer._log
-
-def last_words(trainer, **what):
-    log(trainer, **what)
-    if trainer.step == {KILLED_AT}:
-        os.kill(os.getpid(), signal.SIGKILL)
-
-Trainer._log = last_words
-sys.exit(train_main(sys.argv[1:]))
-"""
-KILLED_OFTEN = """
 import os, random, signal, sys, time
 from pathlib import Path
 from transformers import BertModel  # imported once, for every fork
 from training.commands.train import main as train_main
+from training.learning.loop import Trainer
 
-log, chance = Path(sys.argv[sys.argv.index("--out") + 1]) / "log.jsonl", random.Random(3)
+recipe, collection, once, often = sys.argv[1:]
+log, chance, write = Path(often) / "log.jsonl", random.Random(3), Trainer._log
 
-def train():
+def last_words(trainer, **what):
+    write(trainer, **what)
+    if trainer.step == {KILLED_AT}:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+def train(run, *settings):
     child = os.fork()
     if not child:
-        os._exit(train_main(sys.argv[1:]))
+        os._exit(train_main([recipe, "--collection", collection, "--out", run, *settings]))
     return child
+
+def status(child):
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
 
 def lines():
     return log.read_bytes().count(b"\\n") if log.exists() else 0
 
+Trainer._log = last_words
+print(status(train(once)), flush=True)
+Trainer._log = write
 for more in (0, 5, 1, 8, 0, 3, 9):
-    child, before, ended = train(), lines(), 0
+    child, before, ended = train(often, "--set", "checkpoint_every={OFTEN}"), lines(), 0
     while lines() < before + more and not ended:
         time.sleep(0.002)
-        ended, status = os.waitpid(child, os.WNOHANG)
+        ended, how = os.waitpid(child, os.WNOHANG)
     if ended:
-        sys.exit(f"ended by itself with status {status}")
+        sys.exit(f"ended by itself with status {{how}}")
     time.sleep(chance.uniform(0, 0.02 if more else 0.5))
     os.kill(child, signal.SIGKILL)
     os.waitpid(child, 0)
-    print(lines(), flush=True)
-
-sys.exit(os.waitstatus_to_exitcode(os.waitpid(train(), 0)[1]))
+print(status(train(often, "--set", "checkpoint_every={OFTEN}")), flush=True)
 """
 Make = Callable[..., Recipe]
 
@@ -94,37 +91,41 @@ def losses(run: Path) -> list[float]:
     return [r["loss"] for r in read_log(run) if "loss" in r]
 
 
-@pytest.mark.timeout(400)  # a second process imports PyTorch; on a busy machine that takes its time
-def test_a_killed_run_ends_in_the_same_weights(toy_run: Path, toy_path: Path, recipe_file: Path, tmp_path: Path) -> None:
+@pytest.fixture(scope="module")
+def killed(toy_path: Path, recipe_file: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run that was killed `once`, and one that was killed `often` and then left to end."""
+    folder = tmp_path_factory.mktemp("killed")
+    arguments = [str(recipe_file), str(toy_path), str(folder / "once"), str(folder / "often")]
+    environment = os.environ | {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", "KEYBLOCK_CACHE": str(folder / "cache")}
+    done = subprocess.run([sys.executable, "-c", KILLED, *arguments], env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert done.stdout.split() == [str(-signal.SIGKILL), "0"]
+    return folder
+
+
+@pytest.mark.timeout(400)  # the first of both waits for a process that imports PyTorch; on a busy machine that takes its time
+def test_a_killed_run_ends_in_the_same_weights(toy_run: Path, toy_path: Path, recipe_file: Path, killed: Path) -> None:
     """SIGKILL to a real process between two checkpoints, then the same command again."""
-    arguments = [str(recipe_file), "--collection", str(toy_path), "--out", str(tmp_path / "run")]
-    environment = os.environ | {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
-    killed = subprocess.run([sys.executable, "-c", KILLED, *arguments], env=environment, capture_output=True, check=False)
-    assert killed.returncode == -signal.SIGKILL, killed.stderr.decode()[-2000:]
-    assert len(losses(tmp_path / "run")) == KILLED_AT
-    with (tmp_path / "run" / "log.jsonl").open("a", encoding="utf-8") as log:
+    run = killed / "once"
+    assert len(losses(run)) == KILLED_AT
+    with (run / "log.jsonl").open("a", encoding="utf-8") as log:
         log.write('{"step": 28, "ti')  # as a kill within a write leaves it
-    assert train_main(arguments) == 0
-    assert losses(tmp_path / "run") == losses(toy_run)
-    resumed, whole = weights(tmp_path / "run"), weights(toy_run)
+    assert train_main([str(recipe_file), "--collection", str(toy_path), "--out", str(run)]) == 0
+    assert losses(run) == losses(toy_run)
+    resumed, whole = weights(run), weights(toy_run)
     assert resumed.keys() == whole.keys()
     assert [name for name in whole if not torch.equal(resumed[name], whole[name])] == []
 
 
 @pytest.mark.timeout(400)
-def test_killed_at_any_moment_again_and_again(toy_run: Path, toy_path: Path, recipe_file: Path, tmp_path: Path) -> None:
+def test_killed_at_any_moment_again_and_again(toy_run: Path, killed: Path) -> None:
     """SIGKILL whenever it falls: while it prepares, steps, measures or saves; it still ends in the weights of a run left alone."""
-    run, every = tmp_path / "run", 2
-    arguments = [str(recipe_file), "--collection", str(toy_path), "--out", str(run), "--set", f"checkpoint_every={every}"]
-    environment = os.environ | {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", "KEYBLOCK_CACHE": str(tmp_path / "cache")}
-    done = subprocess.run([sys.executable, "-c", KILLED_OFTEN, *arguments], env=environment, capture_output=True, check=False)
-    assert done.returncode == 0, done.stderr.decode()[-2000:]
-    assert len(done.stdout.split()) == 7
+    run = killed / "often"
     lines = (run / "log.jsonl").read_text(encoding="utf-8").splitlines()
     steps = [record["step"] for record in map(json.loads, lines) if "loss" in record]
     again = [before - step + 1 for before, step in pairwise(steps) if step <= before]
     assert again
-    assert max(again) <= every  # steps that a kill costs
+    assert max(again) <= OFTEN  # steps that a kill costs
     resumed, whole = weights(run), weights(toy_run)
     assert [name for name in whole if not torch.equal(resumed[name], whole[name])] == []
     assert losses(run) == losses(toy_run)
