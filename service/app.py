@@ -3,7 +3,6 @@
 import logging
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from http import HTTPStatus
 from typing import Any
 
 from fastapi import FastAPI, Request
@@ -89,6 +88,7 @@ DOCUMENT_ERRORS: dict[int | str, dict[str, Any]] = {
     }.items()
 }
 _UNHEALTHY: dict[str, Any] = {"responses": {503: {"description": "not in a state to serve; `status` says why"}}}
+LONGEST_PATH = 100  # characters of an unknown path that are repeated
 _REF = "#/components/schemas/{model}"
 
 
@@ -196,11 +196,17 @@ async def rerank(request: Request) -> Response:
     return await Exchange(info.ranker_of(request), request, tracing_of(request).begin(request)).respond()
 
 
-async def http_error(_: Request, error: Exception) -> Response:
+async def http_error(request: Request, error: Exception) -> Response:
     """Unknown paths and methods, in the shape of all errors."""
     if not isinstance(error, HTTPException):
         raise error
-    response = error_response(RequestError(error.status_code, error.detail or HTTPStatus(error.status_code).phrase))
+    asked = f"{request.method} {request.url.path[:LONGEST_PATH]!r}"
+    allowed = (error.headers or {}).get("Allow")
+    problem = {
+        404: f"there is no {asked} here: POST /rerank ranks, and GET /docs shows all paths",
+        405: f"{asked} is not served: this path takes {allowed}",
+    }.get(error.status_code, error.detail)
+    response = error_response(RequestError(error.status_code, problem))
     response.headers.update(error.headers or {})
     return response
 

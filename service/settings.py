@@ -42,6 +42,15 @@ class LogFormat(StrEnum):
     JSON = "json"
 
 
+class LogLevel(StrEnum):
+    """The least that is logged."""
+
+    DEBUG = "debug"
+    INFO = "info"
+    WARNING = "warning"
+    ERROR = "error"
+
+
 class Limits(BaseModel):
     """What a request may hold, and what all in flight may; more is refused before work is done."""
 
@@ -120,7 +129,7 @@ class Settings(Limits, BaseSettings):
     access_log: bool = Field(False, description="log a line for each request: what became of it, and not what it says")
     log_format: LogFormat = Field(LogFormat.TEXT, description="text for people, or json: an object a line")
     log_texts: bool = Field(False, description="put the query and the openings of ten documents into the lines of access_log")
-    log_level: str = Field("info", pattern="^(debug|info|warning|error)$", description="debug, info, warning or error")
+    log_level: LogLevel = Field(LogLevel.INFO, description="the least that is logged")
 
     @field_validator("store_key")
     @classmethod

@@ -34,6 +34,8 @@ def limits(connections: int) -> httpx.Limits:
 def failure(error: httpx.RequestError) -> Failure:
     """In words; a request that could never be sent is not tried again."""
     problem = str(error) or type(error).__name__
+    if isinstance(error, httpx.ConnectError):
+        problem += " (is a service running there?)"
     hopeless = isinstance(error, httpx.LocalProtocolError | httpx.UnsupportedProtocol | httpx.DecodingError)
     late = isinstance(error, httpx.ReadTimeout | httpx.WriteTimeout | httpx.PoolTimeout)  # these have all the time there is
     return Failure(problem, again=not hopeless, late=late)

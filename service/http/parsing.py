@@ -123,6 +123,8 @@ def parse(body: bytearray, limits: Limits) -> dict[str, Any]:
 
     Raises RequestError: 400 with the place where it is not JSON, 422 where it is not an object.
     """
+    if not body:
+        raise RequestError(400, "the body is not JSON: it is empty (byte 0); send an object with query and documents")
     if body.startswith(_BOM):
         del body[: len(_BOM)]
     if _read_piecewise(body):

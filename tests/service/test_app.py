@@ -241,6 +241,13 @@ def test_concurrent_requests_get_what_each_would_get_alone(client: TestClient) -
         assert one == pytest.approx(other, abs=1e-4)
 
 
+def test_what_is_not_served_is_answered_with_what_is(client: TestClient) -> None:
+    said = "there is no POST '/rank' here: POST /rerank ranks, and GET /docs shows all paths"
+    assert client.post("/rank", json=GOOD).json()["message"] == said
+    assert client.get("/rerank").json()["message"] == "GET '/rerank' is not served: this path takes POST"
+    assert len(client.get("/" + "x" * 5000).json()["message"]) < 250
+
+
 def test_unknown_paths_and_methods_in_the_shape_of_all_errors(client: TestClient) -> None:
     for response, status in ((client.get("/nothing"), 404), (client.get("/rerank"), 405)):
         assert response.status_code == status

@@ -50,6 +50,11 @@ def test_threads_follow_the_quota_unless_asked_for() -> None:
     assert Settings(threads=3).n_threads == 3
 
 
+def test_a_wrong_level_of_the_log_is_answered_with_those_there_are() -> None:
+    with pytest.raises(ValidationError, match="Input should be 'debug', 'info', 'warning' or 'error'"):
+        Settings(log_level="loud")  # type: ignore[arg-type]
+
+
 def test_limits_alone_read_no_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MAX_DOCUMENTS", "5")
     assert Limits().max_documents == 2048

@@ -45,7 +45,7 @@ def test_nothing_to_mend() -> None:
 @pytest.mark.parametrize(
     ("body", "status", "problem"),
     [
-        (b"", 400, r"\(byte 0\)"),
+        (b"", 400, r"it is empty \(byte 0\); send an object with query and documents"),
         ('{"é": tru}'.encode(), 400, r"\(byte 7\)"),
         (b'{"query": "\xff"}', 400, r"UTF-8 \(byte 11\)"),
         (b"[]", 422, "not a list"),
