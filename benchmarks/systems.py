@@ -48,7 +48,8 @@ from training.examples.sampling import Preparation
 from training.learning.best import TABLE, judged_pairs, precision, train_best
 from training.learning.train import train
 from training.models.checkpoints import chosen
-from training.models.cross_encoder import CrossEncoder, fastest_device
+from training.models.devices import fastest_device
+from training.models.families import load_ranker
 from training.recipe import load_recipe
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -403,7 +404,7 @@ def segment_precision(run: Path, options: argparse.Namespace) -> dict[str, dict[
     pipeline = load_run_pipeline(run)
     preparations = {name: Preparation(Collection(options.data / name), pipeline) for name in DEPTH}
     judged = judged_pairs(preparations, {"train": "train", "dev": "dev"}, options.judged)
-    return precision(CrossEncoder.load(chosen(run)).to(fastest_device()), preparations, judged)
+    return precision(load_ranker(chosen(run)).to(fastest_device()), preparations, judged)
 
 
 def segment_table(rows: Sequence[dict[str, Any]]) -> str:

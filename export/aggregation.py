@@ -8,22 +8,22 @@ from torch import Tensor, nn
 
 from export.graph import LOGITS, check_shapes, trace
 from keyblock.runtime.aggregator import INPUTS
-from training.models.cross_encoder import CrossEncoder
+from training.models.ranker_module import RankerModule
 
 
 class TraceableAggregator(nn.Module):
     """What of the model makes a document's logit of its passages' states."""
 
-    def __init__(self, model: CrossEncoder) -> None:
+    def __init__(self, model: RankerModule) -> None:
         super().__init__()
         self.model = model
 
     def forward(self, states: Tensor, mask: Tensor) -> Tensor:
-        """See CrossEncoder.combine."""
+        """See RankerModule.combine."""
         return self.model.combine(states, mask)
 
 
-def export_aggregator(model: CrossEncoder, path: Path) -> None:
+def export_aggregator(model: RankerModule, path: Path) -> None:
     """Write the fp32 graph: states (docs, passages, hidden) and mask (docs, passages) to logits (docs,).
 
     Args:
@@ -33,7 +33,7 @@ def export_aggregator(model: CrossEncoder, path: Path) -> None:
     Raises:
         ExportError: a dimension of the graph is frozen.
     """
-    hidden = model.encoder.config.hidden_size
+    hidden = model.hidden_size
     mask = torch.tensor([[True, True, True], [True, True, False]])
     states = torch.linspace(-1, 1, mask.numel() * hidden).view(*mask.shape, hidden)
     free = {name: {0: "docs", 1: "passages"} for name in INPUTS}

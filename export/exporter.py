@@ -28,9 +28,8 @@ from keyblock.bundle import (
 )
 from keyblock.runtime.model import GraphModel
 from keyblock.runtime.providers import Provider, ProviderError
-from keyblock.runtime.session import INPUTS
 from training.collections.collection import Collection
-from training.models.cross_encoder import CrossEncoder
+from training.models.ranker_module import RankerModule
 
 SAMPLE = Path(__file__).parent / "sample"
 VERSIONS = ("torch", "transformers", "onnx")
@@ -158,7 +157,7 @@ def _entries(trained: Trained, precision: str, graphs: Graphs) -> dict[str, Any]
     """The manifest's entries of the graphs."""
     entries: dict[str, Any] = {**_encoders(trained, precision, graphs)}
     if (aggregator := trained.model.aggregator) is not None:
-        hidden = trained.model.encoder.config.hidden_size
+        hidden = trained.model.hidden_size
         entries["aggregator"] = AggregatorEntry(precision=precision, opset=OPSET, hidden=hidden, kind=aggregator.description)
     return entries
 
@@ -170,16 +169,15 @@ def _encoders(trained: Trained, precision: str, graphs: Graphs) -> dict[str, Gra
     return entries
 
 
-def _entry(model: CrossEncoder, precision: str, file: str, graphs: Graphs) -> GraphEntry:
-    config = model.encoder.config
+def _entry(model: RankerModule, precision: str, file: str, graphs: Graphs) -> GraphEntry:
     return GraphEntry(
         file=file,
         precision=precision,
         opset=OPSET,
-        inputs=dict.fromkeys(INPUTS, "int64"),
+        inputs=dict.fromkeys(model.INPUTS, "int64"),
         output=output_name(model),
-        max_length=config.max_position_embeddings,
-        vocabulary_size=config.vocab_size,
+        max_length=model.max_length,
+        vocabulary_size=model.vocabulary_size,
         fused=graphs.fused[file],
     )
 

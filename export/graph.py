@@ -20,6 +20,7 @@ from transformers import PretrainedConfig
 from export import ExportError
 from keyblock.runtime.session import INPUTS
 from training.models.cross_encoder import CrossEncoder
+from training.models.ranker_module import RankerModule
 
 OPSET = 17
 LOGITS, OUTPUTS = "logits", "outputs"
@@ -40,7 +41,7 @@ class Traceable(nn.Module):
         return self.model.outputs(input_ids, token_type_ids, mask)
 
 
-def output_name(model: CrossEncoder) -> str:
+def output_name(model: RankerModule) -> str:
     """What a model's graph calls its output: a logit alone, or with the state behind it that an aggregator reads."""
     return LOGITS if model.aggregator is None else OUTPUTS
 

@@ -9,7 +9,7 @@ import onnx
 from onnx import ModelProto
 
 from export.aggregation import export_aggregator
-from export.graph import export_graph
+from export.families import export_ranker
 from export.last_attention import ask_for_cls_alone
 from export.precision import WeightPrecision, halve_weights
 from export.trained import Trained
@@ -85,9 +85,9 @@ def _in_turn(*changes: Change) -> Change:
 def export_graphs(trained: Trained, folder: Path) -> Graphs:
     """Write the fp32 graphs of a run into a new folder. Raises ExportError when one does not come out as it must."""
     folder.mkdir()
-    fused = {GRAPH_FILE: export_graph(trained.model, folder / GRAPH_FILE)}
+    fused = {GRAPH_FILE: export_ranker(trained.model, folder / GRAPH_FILE)}
     if trained.chooser is not None:
-        fused[SELECTOR_FILE] = export_graph(trained.chooser, folder / SELECTOR_FILE)
+        fused[SELECTOR_FILE] = export_ranker(trained.chooser, folder / SELECTOR_FILE)
     if trained.model.aggregator is not None:
         export_aggregator(trained.model, folder / AGGREGATOR_FILE)
     return Graphs(folder, fused)

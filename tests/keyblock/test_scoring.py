@@ -18,8 +18,8 @@ from keyblock.text.frequencies import DocumentFrequencies
 from keyblock.text.tokenizer import Tokenizer
 from training.declarations import AGGREGATORS
 from training.evaluation.scoring import TorchModel
-from training.examples.batching import pad
 from training.models.aggregators import build_aggregation
+from training.models.batching import pad
 from training.models.cross_encoder import CrossEncoder
 
 SENTENCES = ("The river flooded the bridge.", "A quiet city of stone.", "Years went by.", "The old bridge of the city stands.")

@@ -74,7 +74,7 @@ def test_token_ids_equal_the_trainers(
 
 def trained_on(preparation: "Preparation", query_id: str, doc_ids: list[str], budget: int) -> set[Row]:
     """The trainer's rows, padding taken off."""
-    from training.examples.batching import pad
+    from training.models.batching import pad
 
     inputs = pad([preparation.pack(query_id, doc_id, budget) for doc_id in doc_ids], preparation.pipeline.tokenizer.pad_id)
     rows = zip(*(tensor.numpy() for tensor in inputs), strict=True)

@@ -24,7 +24,9 @@ from training.evaluation.scoring import TorchModel, empty_last
 from training.examples.sampling import Preparation
 from training.models import arithmetic
 from training.models.checkpoints import chosen
-from training.models.cross_encoder import CrossEncoder, fastest_device
+from training.models.devices import fastest_device
+from training.models.families import load_ranker
+from training.models.ranker_module import RankerModule
 from training.recipe import load_recipe, problems
 
 CHOOSER = "chooser"  # of a run: the directory of the model that selects for it
@@ -157,7 +159,7 @@ def run_ranker(
     Raises ValueError or OSError when the directory holds no run, a damaged one, or one of fewer positions than `budget`.
     """
     pipeline = load_run_pipeline(run, selector)
-    model, chooser, device = CrossEncoder.load(chosen(run)), load_chooser(run), fastest_device()
+    model, chooser, device = load_ranker(chosen(run)), load_chooser(run), fastest_device()
     if budget and budget > model.max_length:
         raise ValueError(f"{run}: a budget of {budget} tokens exceeds the {model.max_length} that its model reads")
     precision = run_precision(run) if bf16 is None else "bf16" if bf16 else "fp32"
@@ -178,9 +180,9 @@ def run_precision(run: Path) -> str:
     return load_recipe(path).precision if path.exists() else "auto"
 
 
-def load_chooser(run: Path) -> CrossEncoder | None:
+def load_chooser(run: Path) -> RankerModule | None:
     """The model that selects in place of the run's own (BinB2), where the run keeps one."""
-    return CrossEncoder.load(run / CHOOSER) if (run / CHOOSER).is_dir() else None
+    return load_ranker(run / CHOOSER) if (run / CHOOSER).is_dir() else None
 
 
 def bundle_ranker(bundle: Bundle, model: Model, collection: Collection, budget: int | None = None) -> LocalRanker:

@@ -11,14 +11,13 @@ from torch import Tensor
 from keyblock.packing import Packed
 from keyblock.pipeline import Selection
 from keyblock.text.tokenizer import Tokenizer
-from training.examples.batching import pad
-from training.models.cross_encoder import CrossEncoder
+from training.models.ranker_module import RankerModule
 
 BATCH_TOKENS = 8192
 
 
 def score(
-    model: CrossEncoder,
+    model: RankerModule,
     sequences: Sequence[Packed],
     pad_id: int,
     bf16: bool = True,
@@ -30,7 +29,7 @@ def score(
 
 
 def _batched(
-    model: CrossEncoder,
+    model: RankerModule,
     forward: Callable[..., Tensor],
     sequences: Sequence[Packed],
     pad_id: int,
@@ -45,7 +44,7 @@ def _batched(
     rows_of_batches, parts = [], []
     with torch.inference_mode(), torch.autocast(device.type, torch.bfloat16, enabled=bf16):
         for rows in length_batches([len(packed.ids) for packed in sequences], batch_tokens):
-            inputs = pad([sequences[row] for row in rows], pad_id, document_type).to(device)
+            inputs = model.inputs([sequences[row] for row in rows], pad_id, document_type)
             rows_of_batches.append(rows)
             parts.append(forward(*inputs).float().cpu().numpy())
     model.train(was_training)
@@ -68,10 +67,10 @@ class TorchModel:
         chooser: scores single blocks for a learned selector in the model's place (BinB2, BeST); none: the model itself (BinB).
     """
 
-    model: CrossEncoder
+    model: RankerModule
     tokenizer: Tokenizer
     bf16: bool = False
-    chooser: CrossEncoder | None = None
+    chooser: RankerModule | None = None
 
     def outputs(self, sequences: Sequence[Packed]) -> NDArray[np.float32]:
         """See `keyblock.scoring.Model`."""
@@ -89,7 +88,7 @@ class TorchModel:
             logits = self.model.combine(torch.from_numpy(states).to(device), torch.from_numpy(mask).to(device))
         return np.asarray(logits.float().cpu().numpy())
 
-    def _run(self, model: CrossEncoder, forward: Callable[..., Tensor], sequences: Sequence[Packed]) -> NDArray[np.float32]:
+    def _run(self, model: RankerModule, forward: Callable[..., Tensor], sequences: Sequence[Packed]) -> NDArray[np.float32]:
         document_type = self.tokenizer.template.document_type
         return _batched(model, forward, sequences, self.tokenizer.pad_id, self.bf16, BATCH_TOKENS, document_type)
 

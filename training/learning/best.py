@@ -34,7 +34,8 @@ from training.learning.train import begin, check_mixture, make_model, prepared_d
 from training.learning.twins import TwinObjective, Twins
 from training.models.arithmetic import in_bf16
 from training.models.checkpoints import chosen, save_best
-from training.models.cross_encoder import CrossEncoder
+from training.models.families import load_ranker
+from training.models.ranker_module import RankerModule
 from training.recipe import Best, Recipe, RecipeError
 
 PARTS = ("pipeline.json", "tokenizer.json", "frequencies.tsv")
@@ -83,7 +84,7 @@ class Iterations:
             if self.accelerator.is_main_process:
                 print(f"{self.recipe.name}: {_in_words(rows[-1])}", file=sys.stderr)
                 if better:
-                    save_best(self.run, CrossEncoder.load(chosen(self._directory(number))))
+                    save_best(self.run, load_ranker(chosen(self._directory(number))))
                 write_json(self.run / TABLE, rows)
             if stopping.exhausted:
                 return
@@ -123,17 +124,17 @@ class Iterations:
         model, objective = self._model(number, recipe, data)
         Trainer(recipe, model, objective, data.draw, data.dev, directory, self.tensorboard, self.accelerator).train()
 
-    def _model(self, number: int, recipe: Recipe, data: Data) -> tuple[CrossEncoder, Objective]:
+    def _model(self, number: int, recipe: Recipe, data: Data) -> tuple[RankerModule, Objective]:
         device = self.accelerator.device
         model, _ = make_model(recipe, device)
         if number == 1:
             return Twins(model, make_model(recipe, device)[0]), TwinObjective(recipe, data.pipeline, self.best.segments)
-        before = CrossEncoder.load(chosen(self._directory(number - 1))).to(device)
+        before = load_ranker(chosen(self._directory(number - 1))).to(device)
         return model, RankingObjective(recipe, data.pipeline, data.examples, before)
 
     def _measure(self, directory: Path, judged: Judged) -> dict[str, Any]:
         """Segment P@1 by collection and split, and the dev measures of the model that counts."""
-        model = CrossEncoder.load(chosen(directory)).to(self.accelerator.device)
+        model = load_ranker(chosen(directory)).to(self.accelerator.device)
         bf16 = in_bf16(self.recipe.precision, self.accelerator.device)
         return {"P@1": precision(model, self._served(), judged, bf16), "dev": self.data.dev.measure(model)}
 
@@ -171,7 +172,7 @@ def _with_gold(collection: Collection, split: str, count: int) -> list[str]:
 
 
 def precision(
-    model: CrossEncoder, preparations: Mapping[str, Preparation], judged: Judged, bf16: bool = False
+    model: RankerModule, preparations: Mapping[str, Preparation], judged: Judged, bf16: bool = False
 ) -> dict[str, dict[str, float]]:
     """Segment P@1 of a ranker by collection and split; what has no judged pair is left out."""
     return {

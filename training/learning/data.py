@@ -11,7 +11,7 @@ from training.examples.examples import EXAMPLES, Examples
 from training.examples.prepared_cache import PreparedCache
 from training.examples.sampling import Draws, Preparation, Source, StepBatch
 from training.learning.dev import DevSet
-from training.models.cross_encoder import CrossEncoder
+from training.models.ranker_module import RankerModule
 from training.recipe import Recipe
 
 FILL_AT_MOST = 100_000  # documents that are prepared before the first step; of a larger pool each is when it is drawn
@@ -48,7 +48,7 @@ class Data:
         served: Pipeline,
         tokenizer_file: Path,
         cache: Path | None = None,
-        chooser: CrossEncoder | None = None,
+        chooser: RankerModule | None = None,
     ) -> "Data":
         """Look up all that the recipe needs of the collections.
 

@@ -13,7 +13,7 @@ from training.evaluation.measures import means, per_query
 from training.evaluation.scoring import TorchModel, empty_last
 from training.examples.sampling import Preparation
 from training.models.arithmetic import in_bf16
-from training.models.cross_encoder import CrossEncoder
+from training.models.ranker_module import RankerModule
 from training.recipe import Recipe
 
 
@@ -31,13 +31,13 @@ class DevSet:
     preparations: Mapping[str, Preparation]
     candidates: Mapping[str, Mapping[str, list[str]]]
     precision: str
-    chooser: CrossEncoder | None = None
+    chooser: RankerModule | None = None
 
     def __post_init__(self) -> None:
         self._selections: dict[tuple[str, str], list[Selection]] = {}
 
     @classmethod
-    def build(cls, preparations: Mapping[str, Preparation], recipe: Recipe, chooser: CrossEncoder | None = None) -> "DevSet":
+    def build(cls, preparations: Mapping[str, Preparation], recipe: Recipe, chooser: RankerModule | None = None) -> "DevSet":
         """Take `dev_queries` queries a collection and the top `dev_depth` of their first-stage lists.
 
         Raises CollectionError for one that has no text.
@@ -45,11 +45,11 @@ class DevSet:
         candidates = {name: _candidates(preparation, recipe) for name, preparation in preparations.items()}
         return cls(preparations, candidates, recipe.precision, chooser)
 
-    def measure(self, model: CrossEncoder) -> dict[str, dict[str, float]]:
+    def measure(self, model: RankerModule) -> dict[str, dict[str, float]]:
         """RR@10 and nDCG@10 of the model alone, by collection."""
         return {name: self._measure(name, model) for name in self.candidates}
 
-    def _measure(self, name: str, model: CrossEncoder) -> dict[str, float]:
+    def _measure(self, name: str, model: RankerModule) -> dict[str, float]:
         preparation, candidates = self.preparations[name], self.candidates[name]
         pipeline = preparation.pipeline
         scorer = TorchModel(model, pipeline.tokenizer, in_bf16(self.precision, next(model.parameters()).device), self.chooser)

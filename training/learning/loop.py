@@ -29,7 +29,8 @@ from training.learning.throughput import Throughput, duration, in_words
 from training.learning.tracking import Tracker
 from training.models import arithmetic
 from training.models.checkpoints import Stateful, load_state, save_best, save_state
-from training.models.cross_encoder import CrossEncoder, fastest_device
+from training.models.devices import fastest_device
+from training.models.ranker_module import RankerModule
 from training.recipe import Optimizer, Recipe
 
 TIMED = (1, 10)  # steps of this process after which the time left is told
@@ -48,10 +49,9 @@ def learning_rate_factor(step: int, steps: int, warmup: float, decay: str = "lin
     return (steps - step) / max(1, steps - rise) if decay == "linear" else 1.0
 
 
-def make_optimizer(model: CrossEncoder, how: Optimizer) -> torch.optim.AdamW:
+def make_optimizer(model: RankerModule, how: Optimizer) -> torch.optim.AdamW:
     """AdamW with a learning rate of its own for what starts at random: head and aggregator; norms and biases are not decayed."""
-    layers = [] if model.aggregator is None else model.aggregator.pretrained
-    encoder = [p for p in (*model.encoder.parameters(), *layers) if p.requires_grad]
+    encoder = [p for p in model.pretrained() if p.requires_grad]
     inside = {id(p) for p in encoder}
     fresh = [p for p in model.parameters() if p.requires_grad and id(p) not in inside]
     groups = [
@@ -96,7 +96,7 @@ class Trainer:
     """
 
     recipe: Recipe
-    model: CrossEncoder
+    model: RankerModule
     objective: Objective
     draw: Callable[[int], StepBatch]
     dev: DevSet

@@ -10,12 +10,11 @@ from keyblock.packing import Packed
 from keyblock.pipeline import Pipeline
 from keyblock.scoring import Score
 from training.evaluation.scoring import TorchModel, length_batches
-from training.examples.batching import pad
 from training.examples.examples import Examples, Row
 from training.examples.sampling import Group
 from training.learning.losses import LOSSES
 from training.models.arithmetic import in_bf16
-from training.models.cross_encoder import CrossEncoder
+from training.models.ranker_module import RankerModule
 from training.recipe import Recipe
 
 AT_ONCE = {"cpu": 2048, "cuda": 32768}  # tokens: where more would be no faster, a batch has less padding
@@ -24,7 +23,7 @@ AT_ONCE = {"cpu": 2048, "cuda": 32768}  # tokens: where more would be no faster,
 class Objective(Protocol):
     """What the loop minimises."""
 
-    def __call__(self, model: CrossEncoder, groups: Sequence[Group]) -> Tensor:
+    def __call__(self, model: RankerModule, groups: Sequence[Group]) -> Tensor:
         """The mean loss of the groups, a scalar."""
 
     def cost(self, group: Group) -> int:
@@ -41,14 +40,14 @@ class RankingObjective:
         chooser: scores single blocks for a learned selector; none: the model being trained.
     """
 
-    def __init__(self, recipe: Recipe, pipeline: Pipeline, examples: Examples, chooser: CrossEncoder | None = None) -> None:
+    def __init__(self, recipe: Recipe, pipeline: Pipeline, examples: Examples, chooser: RankerModule | None = None) -> None:
         self.loss = LOSSES[recipe.loss]
         self.precision = recipe.precision
         self.pipeline = pipeline
         self.examples = examples
         self.chooser = chooser
 
-    def __call__(self, model: CrossEncoder, groups: Sequence[Group]) -> Tensor:
+    def __call__(self, model: RankerModule, groups: Sequence[Group]) -> Tensor:
         """See Objective."""
         choose = self._choose(model)
         rows = [self.examples.rows(group.prepared, choose) for group in groups]
@@ -59,11 +58,11 @@ class RankingObjective:
         """See Objective."""
         return group.tokens
 
-    def _choose(self, model: CrossEncoder) -> Score:
+    def _choose(self, model: RankerModule) -> Score:
         bf16 = in_bf16(self.precision, next(model.parameters()).device)
         return TorchModel(model, self.pipeline.tokenizer, bf16, self.chooser).choose
 
-    def _scores(self, model: CrossEncoder, rows: list[Row]) -> Tensor:
+    def _scores(self, model: RankerModule, rows: list[Row]) -> Tensor:
         """Document scores of shape (rows, documents of a row)."""
         documents = [document for row in rows for document in row]
         device = next(model.parameters()).device
@@ -73,11 +72,11 @@ class RankingObjective:
             scores = model.documents(states, counts, self.pipeline.aggregator.name)
         return scores.float().view(len(rows), -1)
 
-    def _states(self, model: CrossEncoder, sequences: list[Packed], device: torch.device) -> Tensor:
-        """[CLS] states (sequences, hidden), computed among sequences of like length: padding costs as much as tokens."""
+    def _states(self, model: RankerModule, sequences: list[Packed], device: torch.device) -> Tensor:
+        """States (sequences, hidden), computed among sequences of like length: padding costs as much as tokens."""
         tokenizer, order, parts = self.pipeline.tokenizer, [], []
+        how = tokenizer.pad_id, tokenizer.template.document_type
         for rows in length_batches([len(packed.ids) for packed in sequences], AT_ONCE[device.type]):
-            inputs = pad([sequences[row] for row in rows], tokenizer.pad_id, tokenizer.template.document_type)
-            parts.append(model.states(*inputs.to(device)))
+            parts.append(model.states(*model.inputs([sequences[row] for row in rows], *how)))
             order += rows
         return torch.cat(parts)[torch.tensor(order, device=device).argsort()]

@@ -32,7 +32,8 @@ from training.learning.loop import Trainer, make_accelerator
 from training.learning.objectives import RankingObjective
 from training.models import attention
 from training.models.checkpoints import has_checkpoint
-from training.models.cross_encoder import CrossEncoder
+from training.models.families import new_ranker
+from training.models.ranker_module import RankerModule
 from training.models.starting import TOKENIZER_FILE, backbone_tokenizer, check_tokenizer, read_ranker, start_at_cls, start_from
 from training.recipe import Recipe, RecipeError, backbone_path, load_recipe
 
@@ -75,7 +76,7 @@ def prepared_data(
     run: Path,
     accelerator: Accelerator,
     cache: Path | None,
-    chooser: CrossEncoder | None = None,
+    chooser: RankerModule | None = None,
 ) -> Data:
     """What the run trains on, prepared, with its provenance written; see `train` for the arguments."""
     data = Data.build(recipe, collections, load_run_pipeline(run), run / TOKENIZER_FILE, cache, chooser)
@@ -102,20 +103,20 @@ def begin(recipe: Recipe, collections: Sequence[Collection], backbone: str, run:
         os.replace(partial, run / CHOOSER)
 
 
-def make_model(recipe: Recipe, device: torch.device, resumed: bool = False) -> tuple[CrossEncoder, str]:
+def make_model(recipe: Recipe, device: torch.device, resumed: bool = False) -> tuple[RankerModule, str]:
     """The recipe's model as training begins, and where its backbone is; a resumed run no longer needs what it started from.
 
     Raises RecipeError when it reads too few tokens, ValueError when it cannot start from what `init` names.
     """
     backbone = backbone_path(recipe.backbone)
-    model = CrossEncoder.from_backbone(backbone, recipe.dropout, fastest_attention(device), recipe.aggregator)
+    model = new_ranker(recipe.model, backbone, recipe.dropout, fastest_attention(device), recipe.aggregator)
     start_at_cls(model, backbone)
     if recipe.init and not resumed:
         check_tokenizer("init", Path(recipe.init), backbone)
         start_from(model, Path(recipe.init))
     model.to(device)
     if recipe.gradient_checkpointing:
-        model.encoder.activation_checkpointing_enable({"use_reentrant": False})
+        model.checkpoint_activations()
     if recipe.longest > model.max_length:
         raise RecipeError(f"budgets or budget_range reach {recipe.longest} tokens, {backbone} reads {model.max_length} at most")
     return model, backbone

@@ -1,21 +1,22 @@
 """BeST's first iteration: theta 0 learns from every segment while theta 1 learns from those that theta 0 finds best (section 3)."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from torch import Tensor, nn
 
+from keyblock.packing import Packed
 from keyblock.pipeline import Pipeline
 from training.examples.examples import Segments, Selected
 from training.examples.sampling import Group
 from training.learning.objectives import RankingObjective
-from training.models.cross_encoder import CrossEncoder
+from training.models.ranker_module import RankerModule
 from training.recipe import Recipe
 
 SELECTOR = "selector"  # of a checkpoint: theta 0's directory
 
 
-class Twins(CrossEncoder):
+class Twins(RankerModule):
     """Two rankers trained at once: to whoever scores with it, it is theta 1.
 
     Args:
@@ -23,33 +24,68 @@ class Twins(CrossEncoder):
         selector: theta 0.
     """
 
-    def __init__(self, ranker: CrossEncoder, selector: CrossEncoder) -> None:
-        nn.Module.__init__(self)  # not CrossEncoder's: it would make a third head
-        self.ranker = ranker
-        self.selector = selector
-        # only its parameters are asked for: the optimizer gives encoders a rate of their own
-        self.encoder = nn.ModuleList([ranker.encoder, selector.encoder])
-        self.head, self.aggregator = ranker.head, ranker.aggregator
+    def __init__(self, ranker: RankerModule, selector: RankerModule) -> None:
+        super().__init__()
+        self.ranker, self.selector = ranker, selector
+        self.family, self.aggregator = ranker.family, ranker.aggregator
 
     @property
-    def rankers(self) -> list[CrossEncoder]:
-        """See CrossEncoder: they share neither weight nor loss, so that one's loud gradient must not quieten the other's."""
+    def rankers(self) -> list[RankerModule]:
+        """Both: they share neither weight nor loss, so that one's loud gradient must not quieten the other's."""
         return [self.ranker, self.selector]
 
-    def states(self, input_ids: Tensor, token_type_ids: Tensor, attention_mask: Tensor) -> Tensor:
-        """Theta 1's: see CrossEncoder."""
-        return self.ranker.states(input_ids, token_type_ids, attention_mask)
+    def states(self, *inputs: Tensor) -> Tensor:
+        """Theta 1's."""
+        return self.ranker.states(*inputs)
 
-    def save(self, directory: str | Path) -> None:
-        """Write theta 1 as CrossEncoder does, and theta 0 into a directory of its own beside it."""
-        self.ranker.save(directory)
+    def scores(self, states: Tensor) -> Tensor:
+        """Theta 1's."""
+        return self.ranker.scores(states)
+
+    def inputs(self, sequences: Sequence[Packed], pad_id: int, document_type: int = 1) -> tuple[Tensor, ...]:
+        """Theta 1's."""
+        return self.ranker.inputs(sequences, pad_id, document_type)
+
+    def save_weights(self, directory: str | Path) -> None:
+        """Write theta 1 as if it were alone, and theta 0 into a directory of its own beside it."""
+        self.ranker.save_weights(directory)
         (Path(directory) / SELECTOR).mkdir(exist_ok=True)
         self.selector.save(Path(directory) / SELECTOR)
 
-    def load_weights(self, directory: str | Path, encoder: bool = True) -> None:
-        """Load what `save` wrote."""
-        self.ranker.load_weights(directory, encoder)
-        self.selector.load_weights(Path(directory) / SELECTOR, encoder)
+    def load_weights(self, directory: str | Path) -> None:
+        """See RankerModule."""
+        self.ranker.load_weights(directory)
+        self.selector.load_weights(Path(directory) / SELECTOR)
+
+    def start_from(self, directory: str | Path) -> None:
+        """See RankerModule; both start there."""
+        self.ranker.start_from(directory)
+        self.selector.start_from(directory)
+
+    def pretrained(self) -> Iterator[nn.Parameter]:
+        """Of both."""
+        yield from self.ranker.pretrained()
+        yield from self.selector.pretrained()
+
+    def checkpoint_activations(self) -> None:
+        """Of both."""
+        self.ranker.checkpoint_activations()
+        self.selector.checkpoint_activations()
+
+    @property
+    def max_length(self) -> int:
+        """Theta 1's."""
+        return self.ranker.max_length
+
+    @property
+    def hidden_size(self) -> int:
+        """Theta 1's."""
+        return self.ranker.hidden_size
+
+    @property
+    def vocabulary_size(self) -> int:
+        """Theta 1's."""
+        return self.ranker.vocabulary_size
 
 
 class TwinObjective:
@@ -67,7 +103,7 @@ class TwinObjective:
         self.every = RankingObjective(recipe, pipeline, Segments(pipeline, drawn))
         self.pipeline, self.recipe = pipeline, recipe
 
-    def __call__(self, model: CrossEncoder, groups: Sequence[Group]) -> Tensor:
+    def __call__(self, model: RankerModule, groups: Sequence[Group]) -> Tensor:
         """See Objective; of Twins. Raises TypeError for another model."""
         if not isinstance(model, Twins):
             raise TypeError(f"BeST's first iteration trains Twins, not {type(model).__name__}")

@@ -10,7 +10,7 @@ from typing import Any, Protocol
 import torch
 from safetensors import SafetensorError
 
-from training.models.cross_encoder import CrossEncoder
+from training.models.ranker_module import RankerModule
 
 STATE_FILE = "state.pt"
 LAST, BEST = "checkpoint", "best"
@@ -52,7 +52,7 @@ def chosen(run: Path) -> Path:
     return _whole(run / BEST) or latest(run)
 
 
-def save_state(run: Path, model: CrossEncoder, parts: Mapping[str, Stateful], step: int) -> None:
+def save_state(run: Path, model: RankerModule, parts: Mapping[str, Stateful], step: int) -> None:
     """Replace RUN/checkpoint; a crash at any moment leaves the old or the new one whole.
 
     Raises CheckpointError when it cannot be written: the one before stays.
@@ -65,12 +65,12 @@ def save_state(run: Path, model: CrossEncoder, parts: Mapping[str, Stateful], st
     _replace(run / LAST, write)
 
 
-def save_best(run: Path, model: CrossEncoder) -> None:
+def save_best(run: Path, model: RankerModule) -> None:
     """Replace RUN/best, the model alone, as `save_state` replaces the checkpoint. Raises CheckpointError likewise."""
     _replace(run / BEST, lambda fresh: _write_model(run, model, fresh))
 
 
-def load_state(run: Path, model: CrossEncoder, parts: Mapping[str, Stateful]) -> int:
+def load_state(run: Path, model: RankerModule, parts: Mapping[str, Stateful]) -> int:
     """Load the last checkpoint into its arguments and give its step; 0 when there is none. Raises CheckpointError for damage."""
     checkpoint = _whole(run / LAST)
     if checkpoint is None:
@@ -106,6 +106,6 @@ def _replace(directory: Path, write: Callable[[Path], None]) -> None:
     shutil.rmtree(old, ignore_errors=True)
 
 
-def _write_model(run: Path, model: CrossEncoder, directory: Path) -> None:
+def _write_model(run: Path, model: RankerModule, directory: Path) -> None:
     model.save(directory)
     shutil.copy(run / "tokenizer.json", directory / "tokenizer.json")

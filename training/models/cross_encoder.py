@@ -17,20 +17,22 @@ from transformers import AutoConfig, AutoModel
 from transformers.modeling_utils import PreTrainedModel
 
 from training.models.aggregators import Aggregation, build_aggregation
-from training.models.reductions import padded, reduce_scores
+from training.models.ranker_module import RankerModule
 
 HEAD_FILE = "head.safetensors"
 AGGREGATOR_FILE, AGGREGATOR_WEIGHTS = "aggregator.json", "aggregator.safetensors"
 RELATIVE = 1 << 20  # an encoder without a table of positions sets no limit
 
 
-class CrossEncoder(nn.Module):
+class CrossEncoder(RankerModule):
     """Scores packed (query, blocks) sequences.
 
     Args:
         encoder: any encoder whose output has `last_hidden_state` with [CLS] first.
         aggregator: makes one state of a document's passages, for a pipeline whose aggregator is ``states``.
     """
+
+    family: Mapping[str, Any] = {"name": "cross_encoder"}
 
     def __init__(self, encoder: PreTrainedModel, aggregator: Aggregation | None = None) -> None:
         super().__init__()
@@ -46,13 +48,13 @@ class CrossEncoder(nn.Module):
 
     @classmethod
     def from_backbone(
-        cls, name_or_path: str, dropout: float = 0.0, attention: str = "sdpa", aggregator: Mapping[str, Any] | None = None
+        cls,
+        name_or_path: str,
+        dropout: float = 0.0,
+        attention: str = "sdpa",
+        aggregator: Mapping[str, Any] | None = None,
     ) -> Self:
-        """A fresh head, and a fresh aggregator where one is described, on a pretrained encoder (hub name or local path).
-
-        Dropout costs a third of a CPU step's speed and these runs stop long before they overfit: 0 by default.
-        Raises ValueError when there is no encoder, or the aggregator does not fit it.
-        """
+        """See RankerFamily. Dropout costs a third of a CPU step's speed, and these runs stop long before they overfit."""
         with _one_clear_error(name_or_path):
             config = AutoConfig.from_pretrained(name_or_path)
             for name, value in config.to_dict().items():  # BERT's hidden_dropout_prob, DistilBERT's attention_dropout ...
@@ -63,7 +65,7 @@ class CrossEncoder(nn.Module):
 
     @classmethod
     def load(cls, directory: str | Path, attention: str = "sdpa") -> Self:
-        """Read what `save` wrote; in eval mode. Raises ValueError when it is damaged."""
+        """See RankerFamily."""
         with _one_clear_error(directory):
             encoder = _encoder(str(directory), attention)
             described = Path(directory) / AGGREGATOR_FILE
@@ -75,7 +77,7 @@ class CrossEncoder(nn.Module):
             model.load_weights(directory, encoder=False)
             return model.eval()
 
-    def save(self, directory: str | Path) -> None:
+    def save_weights(self, directory: str | Path) -> None:
         """Write config.json, model.safetensors (the encoder) and head.safetensors; of an aggregator its JSON and weights."""
         directory = Path(directory)
         self.encoder.save_pretrained(directory)
@@ -85,7 +87,7 @@ class CrossEncoder(nn.Module):
             save_file(self.aggregator.state_dict(), directory / AGGREGATOR_WEIGHTS)
 
     def load_weights(self, directory: str | Path, encoder: bool = True) -> None:
-        """Load what `save` wrote into this model, whose architecture must be the same."""
+        """See RankerModule; without the encoder where that is loaded already."""
         directory = Path(directory)
         if encoder:
             self.encoder.load_state_dict(load_file(directory / "model.safetensors"))
@@ -107,10 +109,25 @@ class CrossEncoder(nn.Module):
             if self.aggregator is not None and description == self.aggregator.description:
                 self.aggregator.load_state_dict(load_file(directory / AGGREGATOR_WEIGHTS))
 
+    def pretrained(self) -> Iterator[nn.Parameter]:
+        """The encoder's, and an aggregator's that come from one."""
+        yield from self.encoder.parameters()
+        if self.aggregator is not None:
+            yield from self.aggregator.pretrained
+
+    def checkpoint_activations(self) -> None:
+        """See RankerModule."""
+        self.encoder.activation_checkpointing_enable({"use_reentrant": False})
+
     @property
-    def rankers(self) -> "list[CrossEncoder]":
-        """The rankers that learn independently of each other: this one, unless the module holds several."""
-        return [self]
+    def hidden_size(self) -> int:
+        """See RankerModule."""
+        return int(self.encoder.config.hidden_size)
+
+    @property
+    def vocabulary_size(self) -> int:
+        """See RankerModule."""
+        return int(self.encoder.config.vocab_size)
 
     @property
     def max_length(self) -> int:
@@ -121,8 +138,9 @@ class CrossEncoder(nn.Module):
         longest = getattr(self.encoder.config, "max_position_embeddings", None)
         return longest if longest and longest > 0 else RELATIVE
 
-    def states(self, input_ids: Tensor, token_type_ids: Tensor, attention_mask: Tensor) -> Tensor:
+    def states(self, *inputs: Tensor) -> Tensor:
         """[CLS] states of shape (batch, hidden), in fp32, from three (batch, length) integer tensors."""
+        input_ids, token_type_ids, attention_mask = inputs
         types = {"token_type_ids": token_type_ids} if self.typed else {}
         states: Tensor = self.encoder(input_ids=input_ids, attention_mask=attention_mask, **types).last_hidden_state[:, 0]
         return states.float()
@@ -131,49 +149,6 @@ class CrossEncoder(nn.Module):
         """Logits of shape (...,) from states (..., hidden): in fp32, since eight bits of a logit leave ties that nobody meant."""
         with torch.autocast(states.device.type, enabled=False):
             return self.head(states.float()).squeeze(-1)
-
-    def outputs(self, input_ids: Tensor, token_type_ids: Tensor, attention_mask: Tensor) -> Tensor:
-        """What a served graph gives: logits of shape (batch,); with an aggregator (batch, 1 + hidden), the logit first."""
-        states = self.states(input_ids, token_type_ids, attention_mask)
-        logits = self.scores(states)
-        return logits if self.aggregator is None else torch.cat([logits.unsqueeze(-1), states], dim=1)
-
-    def combine(self, states: Tensor, mask: Tensor) -> Tensor:
-        """Document logits of shape (docs,) from states (docs, passages, hidden) and the mask (docs, passages) of the real ones."""
-        if self.aggregator is None:
-            raise ValueError("this model has no aggregator: it scores sequences, not their states")
-        with torch.autocast(states.device.type, enabled=False):
-            return self.scores(self.aggregator(states.float(), mask))
-
-    def forward(
-        self,
-        input_ids: Tensor,
-        token_type_ids: Tensor,
-        attention_mask: Tensor,
-        counts: Tensor | None = None,
-        reduction: str = "joint",
-    ) -> Tensor:
-        """Logits of shape (batch,), each sequence alone; with `counts` those of documents, shape (docs,).
-
-        Args:
-            input_ids, token_type_ids, attention_mask: (batch, length) integers.
-            counts: (docs,), how many of the sequences, in order, are each document's; at least 1.
-            reduction: the pipeline's aggregator, where the model has no learned one.
-        """
-        states = self.states(input_ids, token_type_ids, attention_mask)
-        return self.scores(states) if counts is None else self.documents(states, counts, reduction)
-
-    def documents(self, states: Tensor, counts: Tensor, reduction: str) -> Tensor:
-        """Document logits of shape (docs,) from the states (sequences, hidden) of their sequences; for the rest see `forward`."""
-        mask = torch.arange(int(counts.max()), device=counts.device) < counts[:, None]
-        if self.aggregator is not None:
-            return self.combine(padded(states, mask), mask)
-        return reduce_scores(reduction, padded(self.scores(states), mask), mask)
-
-
-def fastest_device() -> torch.device:
-    """The GPU where PyTorch sees one, else the CPU."""
-    return torch.device("cuda" if torch.cuda.is_available() else "cpu")
 
 
 @contextmanager

@@ -19,6 +19,8 @@ from keyblock.bundle import MANIFEST_FILE, load_bundle
 from training.models.aggregators import TransformerAggregation
 from training.models.checkpoints import chosen
 from training.models.cross_encoder import CrossEncoder
+from training.models.families import load_ranker, new_ranker
+from training.models.ranker_module import RankerModule
 
 Weight = Callable[[str], Tensor]
 """An initializer by name, in fp32; of one stored in fp16, by the name of what it is cast to."""
@@ -30,6 +32,7 @@ READING = (
     "model",
     "post_processor",
 )  # parts of a tokenizer that decide ids; cutting and padding do not
+BUNDLED = {"name": "cross_encoder"}  # the family of a bundle's graph
 BESIDE = Path(__file__).parents[2]
 NORM = ("LayerNorm.weight", "LayerNorm.bias")
 CLS_ATTENTION, CLS_HEADS = (
@@ -38,7 +41,7 @@ CLS_ATTENTION, CLS_HEADS = (
 )  # names in a graph whose last attention asks for [CLS] alone: export.last_attention
 
 
-def start_from(model: CrossEncoder, path: Path) -> None:
+def start_from(model: RankerModule, path: Path) -> None:
     """Take over the weights of a run's chosen model, or of a bundle's ranker.
 
     A learned aggregator stays fresh unless the run's is the same. Raises ValueError when there is no model there, or one of another
@@ -48,6 +51,10 @@ def start_from(model: CrossEncoder, path: Path) -> None:
     if not (path / MANIFEST_FILE).exists():
         model.start_from(chosen(path))
         return
+    if not isinstance(model, CrossEncoder):
+        raise ValueError(
+            f"{path}: is a bundle, whose graph is a cross-encoder's; a {model.family['name']} starts from a run of its own"
+        )
     graph = onnx.load(str(load_bundle(path).graph_path))
     weights = graph_weights(graph)
     head = {name.removeprefix("head."): weights.pop(name) for name in ("head.weight", "head.bias")}
@@ -71,14 +78,16 @@ def backbone_tokenizer(backbone: str) -> tokenizers.Tokenizer:
     return tokenizer
 
 
-def start_at_cls(model: CrossEncoder, backbone: str) -> None:
+def start_at_cls(model: RankerModule, backbone: str) -> None:
     """Let the transformer over passages begin with the ranker's word embedding of [CLS], where its description says so.
 
-    Raises ValueError for a backbone whose tokenizer puts no special token in front.
+    Raises ValueError for a backbone whose tokenizer puts no special token in front, and for a family without word embeddings.
     """
     aggregator = model.aggregator
     if not isinstance(aggregator, TransformerAggregation) or aggregator.description["start"] != "cls":
         return
+    if not isinstance(model, CrossEncoder):
+        raise ValueError(f"aggregator: start cls takes a cross-encoder's word embedding, and a {model.family['name']} has none")
     ids = backbone_tokenizer(backbone).encode("").ids
     if not ids:
         raise ValueError(
@@ -139,12 +148,12 @@ def _heads(graph: ModelProto) -> set[int]:
     return found | {int(numpy_helper.to_array(shape)[1]) for shape in shapes}
 
 
-def read_ranker(path: Path, backbone: str) -> CrossEncoder:
+def read_ranker(path: Path, backbone: str, attention: str = "sdpa") -> RankerModule:
     """A run's chosen model, or a bundle's ranker, built like `backbone`. Raises ValueError as `start_from` does."""
     path = find_start(path)
     if not (path / MANIFEST_FILE).exists():
-        return CrossEncoder.load(chosen(path))
-    model = CrossEncoder.from_backbone(backbone)
+        return load_ranker(chosen(path), attention)
+    model = new_ranker(BUNDLED, backbone, attention=attention)
     start_from(model, path)
     return model.eval()
 

@@ -25,8 +25,8 @@ from training.collections.collection import Collection
 from training.collections.types import CollectionError, Document
 from training.evaluation.ranking import CHOOSER, HttpRanker, LocalRanker, bundle_ranker, load_chooser, load_run_pipeline, run_ranker
 from training.evaluation.scoring import TorchModel
-from training.examples.batching import pad
 from training.examples.sampling import Preparation
+from training.models.batching import pad
 from training.models.checkpoints import latest
 from training.models.cross_encoder import CrossEncoder
 

@@ -15,11 +15,11 @@ from keyblock.pipeline import Pipeline
 from keyblock.scoring import select_documents
 from training.collections.collection import Collection
 from training.evaluation.scoring import TorchModel
-from training.examples.batching import pad
 from training.examples.examples import EXAMPLES, Row, Segments, Selected, Waiting
 from training.examples.sampling import Group, Preparation
 from training.learning.losses import LOSSES
 from training.learning.objectives import RankingObjective
+from training.models.batching import pad
 from training.models.cross_encoder import CrossEncoder
 from training.recipe import Recipe
 

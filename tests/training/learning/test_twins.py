@@ -11,12 +11,12 @@ from torch import Tensor
 from keyblock.pipeline import Pipeline
 from training.collections.collection import Collection
 from training.evaluation.scoring import score
-from training.examples.batching import pad
 from training.examples.examples import Row, Segments, Selected, Waiting
 from training.examples.sampling import Group, Preparation
 from training.learning.loop import make_optimizer
 from training.learning.losses import LOSSES
 from training.learning.twins import SELECTOR, TwinObjective, Twins
+from training.models.batching import pad
 from training.models.cross_encoder import CrossEncoder
 from training.recipe import Recipe
 

@@ -21,6 +21,9 @@ from training.models.checkpoints import (
     save_state,
 )
 from training.models.cross_encoder import HEAD_FILE, CrossEncoder
+from training.models.ranker_module import FAMILY_FILE
+
+MODEL_FILES = {"config.json", "model.safetensors", HEAD_FILE, FAMILY_FILE, "tokenizer.json"}
 
 Parts = tuple[CrossEncoder, torch.optim.Optimizer, torch.optim.lr_scheduler.LRScheduler]
 
@@ -79,7 +82,7 @@ def test_training_goes_on_as_if_it_had_not_stopped(run: Path) -> None:
 def test_what_a_checkpoint_holds(run: Path) -> None:
     save(run, parts(0), 3)
     assert latest(run) == run / "checkpoint"
-    assert {p.name for p in latest(run).iterdir()} == {"config.json", "model.safetensors", HEAD_FILE, "tokenizer.json", STATE_FILE}
+    assert {p.name for p in latest(run).iterdir()} == {*MODEL_FILES, STATE_FILE}
     assert CrossEncoder.load(latest(run)).max_length == 512
     assert [p.name for p in run.iterdir() if p.name.startswith("checkpoint")] == ["checkpoint"]
 
@@ -97,7 +100,7 @@ def test_the_best_model_is_what_a_run_gives(run: Path) -> None:
     assert chosen(run) == latest(run) == run / "checkpoint"
     save_best(run, best[0])
     assert (latest(run), chosen(run)) == (run / "checkpoint", run / "best")
-    assert {p.name for p in chosen(run).iterdir()} == {"config.json", "model.safetensors", HEAD_FILE, "tokenizer.json"}
+    assert {p.name for p in chosen(run).iterdir()} == MODEL_FILES
     assert torch.equal(weights(CrossEncoder.load(chosen(run))), weights(best[0]))
     (run / "best").rename(run / "best.old")  # as a crash between the two replacements leaves it
     assert chosen(run) == run / "best.old"

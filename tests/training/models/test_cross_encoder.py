@@ -168,6 +168,11 @@ def passage_ranker(backbones: dict[str, Path], aggregator: dict[str, Any] | None
     return CrossEncoder.from_backbone(str(backbones["bert"]), aggregator=aggregator)
 
 
+def documents(model: CrossEncoder, counts: list[int], reduction: str = "joint") -> torch.Tensor:
+    """The logits of documents that have so many of the sequences each."""
+    return model.documents(model.states(*sequences()), torch.tensor(counts), reduction)
+
+
 @pytest.mark.parametrize("aggregator", LEARNED, ids=names)
 def test_a_learned_aggregator_is_saved_and_loaded(backbones: dict[str, Path], tmp_path: Path, aggregator: dict[str, Any]) -> None:
     model = passage_ranker(backbones, aggregator).eval()
@@ -175,9 +180,9 @@ def test_a_learned_aggregator_is_saved_and_loaded(backbones: dict[str, Path], tm
     loaded, other = CrossEncoder.load(tmp_path), passage_ranker(backbones, aggregator, seed=1).eval()
     other.load_weights(tmp_path)
     with torch.inference_mode():
-        logits = model(*sequences(), counts=torch.tensor(COUNTS))
+        logits = documents(model, COUNTS)
         for again in (loaded, other):
-            torch.testing.assert_close(again(*sequences(), counts=torch.tensor(COUNTS)), logits)
+            torch.testing.assert_close(documents(again, COUNTS), logits)
             torch.testing.assert_close(again.outputs(*sequences()), model.outputs(*sequences()))
     assert not loaded.training
     assert loaded.aggregator is not None
@@ -239,7 +244,7 @@ def test_documents_of_scores_equal_a_loop(backbones: dict[str, Path], reduction:
     of = {"joint": lambda scores: scores[0], "max": torch.max, "mean": torch.mean, "sum": torch.sum}[reduction]
     counts = [1] * DOCUMENTS if reduction == "joint" else COUNTS
     with torch.inference_mode():
-        together = model(*sequences(), counts=torch.tensor(counts), reduction=reduction)
+        together = documents(model, counts, reduction)
         slow = [of(scores) for scores in model(*sequences()).split(counts)]
     torch.testing.assert_close(together, torch.stack(slow))
 
@@ -249,7 +254,7 @@ def test_documents_of_states_equal_a_loop(backbones: dict[str, Path], aggregator
     """One document after the other, so that none is padded."""
     model = passage_ranker(backbones, aggregator).eval()
     with torch.inference_mode():
-        together = model(*sequences(), counts=torch.tensor(COUNTS), reduction="states")
+        together = documents(model, COUNTS, "states")
         states = model.states(*sequences()).split(COUNTS)
         slow = [model.combine(of.unsqueeze(0), torch.ones(1, len(of), dtype=torch.bool)) for of in states]
     torch.testing.assert_close(together, torch.cat(slow), rtol=1e-4, atol=1e-5)
@@ -263,5 +268,5 @@ def test_states_of_a_model_without_an_aggregator(backbones: dict[str, Path]) -> 
 @pytest.mark.parametrize("aggregator", [None, *LEARNED], ids=lambda of: of["name"] if of else "mean of scores")
 def test_gradients_reach_every_weight(backbones: dict[str, Path], aggregator: dict[str, Any] | None) -> None:
     model = passage_ranker(backbones, aggregator).train()
-    model(*sequences(), counts=torch.tensor(COUNTS), reduction="mean").pow(2).sum().backward()
+    documents(model, COUNTS, "mean").pow(2).sum().backward()
     assert [name for name, weight in model.named_parameters() if weight.grad is None or not weight.grad.any()] == []

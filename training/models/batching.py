@@ -11,7 +11,7 @@ from keyblock.packing import Packed
 
 
 class Inputs(NamedTuple):
-    """Three (batch, length) tensors, in the order of `CrossEncoder.forward`."""
+    """Three (batch, length) tensors, in the order of `RankerModule.INPUTS`."""
 
     input_ids: Tensor
     token_type_ids: Tensor

@@ -1,0 +1,20 @@
+"""How each ranker family becomes a graph. A family whose graph is like no other's adds a module to this package and a line here."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from export import ExportError
+from export.graph import export_graph
+from training.models.ranker_module import RankerModule
+
+EXPORTS: dict[str, Callable[[Any, Path], dict[str, int]]] = {"cross_encoder": export_graph}
+"""By the family's name: writes the fp32 graph of a model's `outputs`, and gives its fused nodes by operator."""
+
+
+def export_ranker(model: RankerModule, path: Path) -> dict[str, int]:
+    """Write the graph of what the model says of sequences. Raises ExportError for a family without one, and as its export does."""
+    family = model.family["name"]
+    if family not in EXPORTS:
+        raise ExportError(f"models of the family {family} cannot be exported; those of {', '.join(EXPORTS)} can")
+    return EXPORTS[family](model, path)

@@ -1,0 +1,110 @@
+"""Families beside the cross-encoder, through the commands that train and measure."""
+
+import json
+import math
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import yaml
+
+from tests.training.models.families import Bag, bag
+from training.collections.collection import Collection
+from training.commands.train import main as train_main
+from training.evaluation.curves import read_log
+from training.evaluation.ranking import run_ranker
+from training.models.cross_encoder import CrossEncoder
+from training.models.families import load_ranker, new_ranker
+from training.models.ranker_module import FAMILY_FILE
+from training.recipe import Recipe, load_recipe
+
+__all__ = ["bag"]
+BUNDLE = Path(__file__).parents[3] / "models" / "default"
+
+
+@pytest.fixture
+def bag_recipe(bag: str, recipe_file: Path, tmp_path: Path) -> Path:
+    tree = yaml.safe_load(recipe_file.read_text(encoding="utf-8"))
+    tree |= {"model": {"name": bag, "width": 6}, "steps": 2, "evaluate_every": 2, "checkpoint_every": 1}
+    path = tmp_path / "bag.yaml"
+    path.write_text(yaml.safe_dump(tree), encoding="utf-8")
+    return path
+
+
+def test_another_family_is_trained_measured_and_read_back(
+    bag_recipe: Path, toy_path: Path, toy: Collection, tmp_path: Path
+) -> None:
+    run = tmp_path / "run"
+    assert train_main([str(bag_recipe), "--collection", str(toy_path), "--out", str(run)]) == 0
+    losses = [record["loss"] for record in read_log(run) if "loss" in record]
+    assert len(losses) == 2
+    assert all(map(math.isfinite, losses))
+    model = load_ranker(run / "checkpoint")
+    assert isinstance(model, Bag)
+    assert model.hidden_size == 6
+    assert load_recipe(run / "recipe.yaml").model == {"name": "bag", "width": 6}
+    query = toy.split("dev")[0]
+    candidates = list(toy.documents)[:5]
+    ranked = run_ranker(run, toy, bf16=False).rerank(query, candidates)
+    assert sorted(ranked.scores) == sorted(candidates)
+    assert len(set(ranked.scores.values())) == 5
+
+
+def test_a_state_of_the_second_family_is_what_its_vectors_say(bag: str, tiny_backbone: Path) -> None:
+    model = new_ranker({"name": bag, "width": 2}, str(tiny_backbone))
+    with torch.no_grad():
+        model.get_parameter("vectors.weight")[:4] = torch.tensor([[0.0, 0.0], [1.0, 2.0], [3.0, 5.0], [7.0, 11.0]])
+    states = model.states(torch.tensor([[1, 2, 3, 0]]), torch.tensor([[0, 1, 1, 0]]), torch.tensor([[1, 1, 1, 0]]))
+    assert states.tolist() == [[1 * (3 + 7), 2 * (5 + 11)]]
+
+
+def test_a_run_of_one_family_is_not_gone_on_with_as_another(bag_recipe: Path, toy_path: Path, tmp_path: Path) -> None:
+    arguments = ["--collection", str(toy_path), "--out", str(tmp_path / "run")]
+    assert train_main([str(bag_recipe), *arguments]) == 0
+    assert train_main([str(bag_recipe), *arguments, "--set", "model={name: cross_encoder}"]) == 2
+
+
+def test_a_checkpoint_without_a_family_is_a_cross_encoders(tiny_backbone: Path, tmp_path: Path) -> None:
+    """As they were written before there were families."""
+    CrossEncoder.from_backbone(str(tiny_backbone)).save(tmp_path)
+    assert json.loads((tmp_path / FAMILY_FILE).read_text(encoding="utf-8")) == {"name": "cross_encoder"}
+    (tmp_path / FAMILY_FILE).unlink()
+    assert isinstance(load_ranker(tmp_path), CrossEncoder)
+
+
+def test_a_recipe_without_a_family_is_a_cross_encoders(make_recipe: Callable[..., Recipe]) -> None:
+    assert make_recipe().model == {"name": "cross_encoder"}
+
+
+@pytest.mark.parametrize(
+    ("family", "problem"),
+    [
+        ({"name": "bert"}, "unknown ranker family 'bert'; known: bag, cross_encoder"),
+        ({"name": "bag", "depth": 3}, "bag: depth: Extra inputs are not permitted"),
+    ],
+)
+def test_what_is_no_family_is_refused(
+    bag: str, make_recipe: Callable[..., Recipe], tmp_path: Path, family: dict[str, Any], problem: str
+) -> None:
+    with pytest.raises(ValueError, match=problem):
+        make_recipe(model=family)
+    (tmp_path / FAMILY_FILE).write_text(json.dumps(family), encoding="utf-8")
+    with pytest.raises(ValueError, match=f"^{tmp_path / FAMILY_FILE}: {problem}"):
+        load_ranker(tmp_path)
+
+
+@pytest.mark.parametrize("content", ["", "[1, 2]", "null"])
+def test_a_damaged_family_file_is_named(tmp_path: Path, content: str) -> None:
+    (tmp_path / FAMILY_FILE).write_text(content, encoding="utf-8")
+    with pytest.raises(ValueError, match=f"^{tmp_path / FAMILY_FILE}: "):
+        load_ranker(tmp_path)
+
+
+def test_another_family_does_not_start_from_a_bundle(
+    bag_recipe: Path, toy_path: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = tmp_path / "run"
+    assert train_main([str(bag_recipe), "--collection", str(toy_path), "--out", str(run), "--set", f"init={BUNDLE}"]) == 2
+    assert "is a bundle, whose graph is a cross-encoder's; a bag starts from a run of its own" in capsys.readouterr().err

@@ -1,0 +1,57 @@
+"""The ranker families: which module a recipe's `model` and a checkpoint name. A family is one module here and one line below."""
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Protocol
+
+from training.declarations import FAMILIES
+from training.models.cross_encoder import CrossEncoder
+from training.models.ranker_module import FAMILY_FILE, RankerModule
+
+
+class RankerFamily(Protocol):
+    """What a family's module class does."""
+
+    def from_backbone(self, *arguments: Any, **parameters: Any) -> RankerModule:
+        """A model with fresh weights on a pretrained encoder. Raises ValueError when there is none, or a part does not fit it.
+
+        Args:
+            arguments: the encoder's hub name or local path; its dropout; its attention implementation; the description of a
+                learned aggregator, or None.
+            parameters: the family's own.
+        """
+
+    def load(self, *arguments: Any, **named: Any) -> RankerModule:
+        """Read the directory that `save` wrote, with this `attention`; in eval mode. Raises ValueError when it is damaged."""
+
+
+MODULES: dict[str, RankerFamily] = {"cross_encoder": CrossEncoder}
+"""By the name that the family is declared under in training.declarations."""
+
+BEFORE_FAMILIES = {"name": "cross_encoder"}  # what checkpoints without a family.json are
+
+
+def new_ranker(
+    family: Mapping[str, Any],
+    backbone: str,
+    dropout: float = 0.0,
+    attention: str = "sdpa",
+    aggregator: Mapping[str, Any] | None = None,
+) -> RankerModule:
+    """A model of this family with fresh weights on a backbone; see `RankerFamily.from_backbone`."""
+    settings = FAMILIES.create(family)
+    model = MODULES[settings.name].from_backbone(backbone, dropout, attention, aggregator, **settings.model_dump())
+    model.family = settings.describe()
+    return model
+
+
+def load_ranker(directory: Path, attention: str = "sdpa") -> RankerModule:
+    """The model of a checkpoint, whatever its family; in eval mode. Raises ValueError when it is damaged or of no known family."""
+    path = directory / FAMILY_FILE
+    try:
+        family = json.loads(path.read_text(encoding="utf-8")) if path.exists() else BEFORE_FAMILIES
+        settings = FAMILIES.create(family)
+    except (ValueError, TypeError) as error:
+        raise ValueError(f"{path}: {error}") from None
+    return MODULES[settings.name].load(directory, attention)

@@ -1,0 +1,118 @@
+"""What a ranker family is to those who train, measure and export it: a PyTorch module that scores packed sequences."""
+
+import json
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor, nn
+
+from keyblock.packing import Packed
+from training.models.aggregators import Aggregation
+from training.models.batching import pad
+from training.models.reductions import padded, reduce_scores
+
+FAMILY_FILE = "family.json"
+
+
+class RankerModule(nn.Module, ABC):
+    """One family's model. A sequence becomes a state, a state a logit, and the states of a document's passages its logit.
+
+    Attributes:
+        INPUTS: names of the integer tensors that `states` reads, each (batch, length); a served graph has the same.
+        family: what the recipe's `model` says; a checkpoint keeps it in family.json.
+        aggregator: makes one state of a document's passages, for a pipeline whose aggregator is ``states``.
+    """
+
+    INPUTS: ClassVar[tuple[str, ...]] = ("input_ids", "token_type_ids", "attention_mask")
+    family: Mapping[str, Any]
+    aggregator: Aggregation | None
+
+    def save(self, directory: str | Path) -> None:
+        """Write the family's name and settings, and the weights with all that rebuilds the model."""
+        Path(directory, FAMILY_FILE).write_text(json.dumps(dict(self.family)), encoding="utf-8")
+        self.save_weights(directory)
+
+    @abstractmethod
+    def save_weights(self, directory: str | Path) -> None:
+        """Write what the family's `load` and `load_weights` read."""
+
+    @abstractmethod
+    def load_weights(self, directory: str | Path) -> None:
+        """Load what `save` wrote into this model, whose architecture must be the same."""
+
+    @abstractmethod
+    def start_from(self, directory: str | Path) -> None:
+        """Take over what another checkpoint of the family has in common with this model. Raises ValueError for another encoder."""
+
+    @abstractmethod
+    def pretrained(self) -> Iterator[nn.Parameter]:
+        """The parameters that do not start at random: they learn at the encoder's rate."""
+
+    @abstractmethod
+    def checkpoint_activations(self) -> None:
+        """From now on compute activations twice rather than keep them."""
+
+    @property
+    def rankers(self) -> "list[RankerModule]":
+        """The rankers that learn independently of each other: this one, unless the module holds several."""
+        return [self]
+
+    @property
+    @abstractmethod
+    def max_length(self) -> int:
+        """Tokens of the longest sequence that the model reads."""
+
+    @property
+    @abstractmethod
+    def hidden_size(self) -> int:
+        """Of a state."""
+
+    @property
+    @abstractmethod
+    def vocabulary_size(self) -> int:
+        """Token ids that the model knows."""
+
+    def inputs(self, sequences: Sequence[Packed], pad_id: int, document_type: int = 1) -> tuple[Tensor, ...]:
+        """What `states` reads of packed sequences: a tensor for each of INPUTS, on the model's device; see `pad`."""
+        return pad(sequences, pad_id, document_type).to(next(self.parameters()).device)
+
+    @abstractmethod
+    def states(self, *inputs: Tensor) -> Tensor:
+        """States of shape (batch, hidden), in fp32, from the INPUTS."""
+
+    @abstractmethod
+    def scores(self, states: Tensor) -> Tensor:
+        """Logits of shape (...,) from states (..., hidden), in fp32."""
+
+    def outputs(self, *inputs: Tensor) -> Tensor:
+        """What a served graph gives: logits of shape (batch,); with an aggregator (batch, 1 + hidden), the logit first."""
+        states = self.states(*inputs)
+        logits = self.scores(states)
+        return logits if self.aggregator is None else torch.cat([logits.unsqueeze(-1), states], dim=1)
+
+    def combine(self, states: Tensor, mask: Tensor) -> Tensor:
+        """Document logits of shape (docs,) from states (docs, passages, hidden) and the mask (docs, passages) of the real ones."""
+        if self.aggregator is None:
+            raise ValueError("this model has no aggregator: it scores sequences, not their states")
+        with torch.autocast(states.device.type, enabled=False):
+            return self.scores(self.aggregator(states.float(), mask))
+
+    def forward(self, *inputs: Tensor) -> Tensor:
+        """Logits of shape (batch,), each sequence alone."""
+        return self.scores(self.states(*inputs))
+
+    def documents(self, states: Tensor, counts: Tensor, reduction: str) -> Tensor:
+        """Document logits of shape (docs,) from the states (sequences, hidden) of their sequences.
+
+        Args:
+            states: document by document.
+            counts: (docs,), how many of the sequences, in order, are each document's; at least 1.
+            reduction: the pipeline's aggregator, where the model has no learned one.
+        """
+        mask = torch.arange(int(counts.max()), device=counts.device) < counts[:, None]
+        if self.aggregator is not None:
+            return self.combine(padded(states, mask), mask)
+        return reduce_scores(reduction, padded(self.scores(states), mask), mask)
