@@ -43,7 +43,7 @@ class Files:
         recursive: whether directories are read.
         globs: names of files that are read in directories; none for all.
         form: one of FORMATS; auto goes by the name.
-        report: is told what is left out.
+        report: receives what is left out, and why.
     """
 
     def __init__(
@@ -55,7 +55,7 @@ class Files:
 
     @property
     def total(self) -> int | None:
-        """How many documents there are at most; None where only reading can tell."""
+        """The most documents there can be; None where that takes reading them."""
         return None if any(map(self._has_lines, self.names)) else len(self.names)
 
     def read(self) -> Iterator[Input]:

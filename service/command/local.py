@@ -21,9 +21,9 @@ class LocalRanker:
     """A bundle in this process: prepared, selected, scored and fused by the same functions as in the service.
 
     Args:
-        settings: name the bundles, and what runs them.
-        asked: the query, the budget, and which bundle.
-        report: is told what is not done as it was asked for.
+        settings: the bundles, the provider, the threads.
+        asked: the query and the options.
+        report: receives a note where an option cannot be followed.
 
     Raises CommandError where there is no such bundle, or it cannot be run.
     """

@@ -1,4 +1,4 @@
-"""What ranks the documents of a command, and a running service as such; `service.command.local` has a bundle in this process."""
+"""Rankers of the command: the protocol, and a running service. A bundle in this process is `service.command.local`."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
@@ -14,10 +14,10 @@ from service.ranking.order import GROUPS, Block, ScoredBy
 
 
 class Found(NamedTuple):
-    """What is found of a document; of two the one that is less ranks before the other.
+    """What a ranker says of a document. Documents rank by (group, worth), ascending.
 
     Attributes:
-        group: of GROUPS: what its place comes from.
+        group: what its place comes from, as an index into GROUPS.
         worth: the negative of its logit.
         blocks: best first.
     """
@@ -28,7 +28,7 @@ class Found(NamedTuple):
 
     @property
     def score(self) -> float:
-        """From 0 to 1."""
+        """The relevance score, 0 to 1."""
         return 0.0 if GROUPS[self.group] is ScoredBy.ORDER else float(sigmoid(np.asarray(-self.worth)))
 
     @property
@@ -38,12 +38,12 @@ class Found(NamedTuple):
 
 
 class Asked(NamedTuple):
-    """What is asked of a ranker.
+    """The query and the options of a ranking.
 
     Attributes:
         query: not blank.
-        budget: tokens a document may have; none for the bundle's own.
-        model: the name of one; none for the default.
+        budget: tokens that the model reads of a document; None for the bundle's default.
+        model: a model's name; None for the default model.
     """
 
     query: str
@@ -52,16 +52,16 @@ class Asked(NamedTuple):
 
 
 class CommandError(Exception):
-    """What keeps a command from its work, in a line."""
+    """The command cannot do its work; the message is one line."""
 
 
 class Ranker(Protocol):
     """Ranks documents for one query.
 
     Attributes:
-        analyzer: says what words the selector takes for the same.
-        documents: how many it is given at once, at most.
-        chars: how many characters.
+        analyzer: reduces words to the terms that the selector compares.
+        documents: most documents to give at once.
+        chars: most characters to give at once.
     """
 
     analyzer: Analyzer
@@ -69,7 +69,7 @@ class Ranker(Protocol):
     chars: int
 
     def rank(self, inputs: Sequence[Input]) -> list[Found | None]:
-        """What is found of each; None for one that is refused, which is reported."""
+        """The result of each document; None for one that is refused, which is reported."""
 
 
 class RemoteRanker:
