@@ -21,6 +21,7 @@ HUGE_CHARS = 3_900_000  # just below the limit of a document
 ASKED = 60  # times that one stored document is asked for
 PACKED = 16  # requests at once with words of 100 letters
 PATIENCE = 20.0  # seconds until their clients go
+MOST_LIVE_SECONDS = 5.0  # that /health/live may take
 MOST_MEBIBYTES = 500  # that a service may grow by
 
 
@@ -81,6 +82,7 @@ def words_of_100_letters(folder: Path) -> str:
             for thread in threads:
                 thread.join()
         late = _seconds(it)
+        must(max(seen.live) < MOST_LIVE_SECONDS, str(seen))
         told = ", ".join(f"{number} x {what}" for what, number in sorted(statuses.items()))
         beside, after = 1000 * statistics.median(others), 1000 * late
         small = f"a small request beside takes {beside:.0f} ms, and one after they have gone {after:.0f} ms"
