@@ -446,6 +446,28 @@ def test_an_upload_has_a_place_among_the_requests_in_flight(serve: Serve, tmp_pa
         assert service.put(DOCUMENTS)["stored"] == 20
 
 
+def test_work_ends_with_a_client_that_has_sent_everything(serve: Serve, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What it sent is small and unpacks to more than is read after it has gone."""
+    monkeypatch.setattr(lines, "STEP", 1)
+    body = zstandard.compress(jsonl([{"id": "x", "text": "the river. " * 50}]) * 2000)
+    with serve(store=str(tmp_path / "store")) as service:
+        connection = Connection(body, "PUT", "/documents")
+        connection.scope = lambda: Connection.scope(connection) | {"headers": [(b"content-encoding", b"zstd")]}  # type: ignore[method-assign]
+        app: Any = service.client.app
+
+        async def work() -> None:
+            task = asyncio.create_task(app(connection.scope(), connection.receive, connection.send))
+            async for _ in until(lambda: connection.taken):
+                pass
+            connection.gone.set()
+            await task
+
+        assert service.client.portal is not None
+        service.client.portal.call(work)
+        assert connection.sent[0]["status"] == 499
+        assert service.sample("store_requests", method="PUT", outcome="cancelled") == 1
+
+
 def test_a_client_that_sends_nothing_more_is_not_waited_for(serve: Serve, tmp_path: Path) -> None:
     with serve(store=str(tmp_path / "store"), body_seconds=1) as service:
         connection = Connection(jsonl(DOCUMENTS).ljust(PIECE), "PUT", "/documents", more=True)

@@ -3,6 +3,7 @@
 import asyncio
 import gzip
 import logging
+import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -17,7 +18,8 @@ from starlette.types import Message
 
 from service.app import create_app
 from service.engine.instance import Graphs
-from service.ranking.ranker import Ranker
+from service.http import endpoint
+from service.ranking.ranker import EDGE_THREADS, Ranker
 from service.settings import Settings
 from service.store.opening import open_store
 from service.telemetry.metrics import TABLE
@@ -222,6 +224,34 @@ def test_compressed_bodies(client: TestClient, encoding: str) -> None:
     assert answer["results"] == client.post("/rerank", json=GOOD).json()["results"]
     response = client.post("/rerank", content=body, headers={"content-encoding": encoding})
     assert (response.status_code, f"not {encoding}" in response.json()["message"]) == (400, True)
+
+
+def test_small_bodies_that_unpack_to_much_keep_no_small_request_waiting(
+    client: TestClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Every thread for large requests is busy with them; plain and packed small requests are answered."""
+    go_on, begun = threading.Event(), threading.Semaphore(0)
+    unpack = endpoint.unpack
+
+    def slowly(*arguments: Any) -> bytearray:
+        begun.release()
+        assert go_on.wait(PATIENCE)
+        return unpack(*arguments)
+
+    monkeypatch.setattr(endpoint, "unpack", slowly)
+    bomb = zstandard.compress(b'{"query": "q", "documents": ["a"' + b" " * (3 << 20) + b"]}")
+    assert len(bomb) < 1000
+    with ThreadPoolExecutor(3) as pool:
+        headers = {"content-encoding": "zstd"}
+        bombs = [pool.submit(client.post, "/rerank", content=bomb, headers=headers) for _ in range(3)]
+        assert all(begun.acquire(timeout=PATIENCE) for _ in range(EDGE_THREADS))
+        small = client.post("/rerank", json=GOOD)
+        packed = client.post("/rerank", content=zstandard.compress(orjson.dumps(GOOD)), headers=headers)
+        assert not any(one.done() for one in bombs)
+        go_on.set()
+        assert [one.result().status_code for one in bombs] == [200] * 3
+    assert (small.status_code, packed.status_code) == (200, 200)
+    assert small.json()["results"] == packed.json()["results"]
 
 
 def test_a_model_that_hangs_turns_health_red_until_it_answers(settings: Settings, graphs: Graphs, faulty: Faulty) -> None:
