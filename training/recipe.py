@@ -2,7 +2,8 @@
 
 import functools
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
@@ -216,7 +217,7 @@ def load_recipe(path: Path | Sequence[Path], overrides: Sequence[str] | None = N
     try:
         return Recipe.model_validate(tree)
     except ValidationError as error:
-        raise RecipeError(f"{' + '.join(map(str, files))}: {problems(error)}") from None
+        raise RecipeError(f"{' + '.join(map(str, files))}: {problems(error)}{suggestion(error)}") from None
 
 
 def _read(path: Path, read_by: tuple[Path, ...] = ()) -> dict[str, Any]:
@@ -254,6 +255,26 @@ def problems(error: ValidationError) -> str:
     return "; ".join(
         f"{'.'.join(map(str, e['loc']))}: {e['msg']} ({e['input']!r})" if e["loc"] else e["msg"] for e in error.errors()
     )
+
+
+def suggestion(error: ValidationError) -> str:
+    """The keys of a recipe that come nearest to those it does not know, as `; did you mean optimizer.encoder_lr?`."""
+    known = list(_keys(Recipe))
+    near: list[str] = []
+    for wrong in (".".join(map(str, e["loc"])) for e in error.errors() if e["type"] == "extra_forbidden"):
+        leaves = {key.rpartition(".")[2]: key for key in reversed(known)}
+        found = get_close_matches(wrong, known, 1) or get_close_matches(wrong.rpartition(".")[2], leaves, 1)
+        near += [leaves.get(key, key) if key not in known else key for key in found]
+    return f"; did you mean {' and '.join(near)}?" if near else ""
+
+
+def _keys(model: type[BaseModel], above: str = "") -> Iterator[str]:
+    """The dotted names of a model's keys, and of those of the models inside."""
+    for name, field in model.model_fields.items():
+        yield f"{above}{name}"
+        for kind in (field.annotation, *getattr(field.annotation, "__args__", ())):
+            if isinstance(kind, type) and issubclass(kind, BaseModel):
+                yield from _keys(kind, f"{above}{name}.")
 
 
 def _override(tree: dict[str, Any], override: str) -> None:

@@ -1,5 +1,6 @@
 """Recipes: what is read, what is refused, and in which words."""
 
+import re
 import subprocess
 import sys
 from collections.abc import Callable
@@ -293,3 +294,23 @@ def test_what_is_set_lies_over_a_base_too(write: Callable[..., Path]) -> None:
 def test_recipes_are_read_without_pytorch() -> None:
     code = "import sys, training.recipe; print({'torch', 'transformers'} & set(sys.modules))"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "set()\n"
+
+
+@pytest.mark.parametrize(
+    ("wrong", "right"),
+    [
+        ("step=5", "steps"),
+        ("encoder_lr=1", "optimizer.encoder_lr"),
+        ("optimizer.encoder_rl=1", "optimizer.encoder_lr"),
+        ("negatives.perquery=1", "negatives.per_query"),
+        ("pipeline.packing.bugdet=1", "pipeline.packing.budget"),
+    ],
+)
+def test_a_wrong_key_suggests_the_right_one(recipe_file: Path, wrong: str, right: str) -> None:
+    with pytest.raises(RecipeError, match=rf"; did you mean {re.escape(right)}\?$"):
+        load_recipe(recipe_file, [wrong])
+
+
+def test_a_key_like_no_other_suggests_none(recipe_file: Path) -> None:
+    with pytest.raises(RecipeError, match=r"zzz: Extra inputs are not permitted \(1\)$"):
+        load_recipe(recipe_file, ["zzz=1"])

@@ -91,12 +91,28 @@ class Directory(Parts):
         return run
 
     def plan(self, splits: Sequence[str]) -> Plan:
-        """See Parts."""
-        judged = [
-            f"split {split}: {len(self.split(split)):,} queries, {len(self.run(split)):,} of them in its BM25 run"
-            for split in splits
-        ]
-        return Plan([f"documents: {sum(1 for _ in numbered_lines(self._find('corpus.jsonl'))):,} in {self.path}", *judged], [])
+        """See Parts; a directory is read whole. Raises FileError for what is damaged, or names what is not there."""
+        described = [f"split {split}: {self._plan_split(split)}" for split in splits]
+        reads = [f"documents: {len(self.documents):,} in {self.path}", *described]
+        judged = [document for grades in self.qrels.values() for document in grades]
+        if unknown := sum(document not in self.documents for document in judged):
+            reads.append(f"judgements: {unknown:,} of {len(judged):,} name a document that {self.corpus} lacks; they are left out")
+        _ = self.spans
+        return Plan(reads, [])
+
+    def _plan_split(self, split: str) -> str:
+        """What a split holds."""
+        queries = self.split(split)
+        if unknown := [query for query in queries if query not in self.queries]:
+            raise FileError(f"{self.path}: split {split} names query {unknown[0]!r}, which {self.topics} lacks")
+        if not self.has_run(split):
+            return f"{len(queries):,} queries, candidates from all documents by BM25 (it has no {_run_file(split)})"
+        run = self.run(split)
+        for query, documents in run.items():
+            if unknown := [document for document in documents if document not in self.documents]:
+                named = f"{_run_file(split)} names document {unknown[0]!r} for query {query!r}"
+                raise FileError(f"{self.path}: {named}, which {self.corpus} lacks")
+        return f"{len(queries):,} queries, {len(run):,} of them in its BM25 run"
 
     def _find(self, name: str) -> Path:
         for candidate in (self.path / f"{name}.gz", self.path / name):

@@ -102,7 +102,7 @@ class Parts(ABC):
 
     @abstractmethod
     def plan(self, splits: Sequence[str]) -> Plan:
-        """What would be read for these splits, without reading documents or downloading anything.
+        """What would be read for these splits, without downloading anything; what is here is read, but for a store's documents.
 
         Raises CollectionError for a split, a field or candidates that cannot be had.
         """

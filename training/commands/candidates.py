@@ -1,6 +1,7 @@
 """keyblock-candidates."""
 
 import argparse
+import json
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -19,6 +20,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("--depth", type=count, default=100, help="documents a query")
     parser.add_argument("--out", type=Path, required=True, help="a TREC run; gzipped when the name ends in .gz")
+    parser.add_argument("--json", action="store_true", help="print what was written as JSON")
     return run(_candidates, parser, arguments)
 
 
@@ -28,7 +30,10 @@ def _candidates(options: argparse.Namespace) -> None:
     from training.collections.runs import write_run
 
     options.out.parent.mkdir(parents=True, exist_ok=True)
-    write_run(complete_run(Collection(options.collection), options.split, options.depth), options.out, "bm25")
+    run = complete_run(Collection(options.collection), options.split, options.depth)
+    write_run(run, options.out, "bm25")
+    written = {"queries": len(run), "candidates": sum(map(len, run.values())), "out": str(options.out)}
+    print(json.dumps(written) if options.json else "{out}: {candidates:,} candidates of {queries:,} queries".format(**written))
 
 
 if __name__ == "__main__":

@@ -4,15 +4,19 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import torch
+
 from keyblock.aggregation import AGGREGATORS
 from training.collections.collection import Collection
-from training.collections.types import Plan
+from training.collections.types import CollectionError, Plan
 from training.examples.examples import MANY
 from training.learning.train import check_gold, check_mixture
+from training.models.arithmetic import in_words
 from training.models.starting import find_start
 from training.recipe import Recipe, RecipeError, backbone_path
 
 TESTED = "test"
+EXPORTED = ("bert",)  # architectures whose graphs keyblock-export can fuse
 
 
 class Backbone(NamedTuple):
@@ -21,10 +25,12 @@ class Backbone(NamedTuple):
     Attributes:
         positions: tokens of a sequence that it reads at most.
         hidden: the size of a [CLS] state.
+        kind: its architecture, as transformers names it.
     """
 
     positions: int
     hidden: int
+    kind: str
 
 
 def dry_run(recipe: Recipe, collections: Sequence[Collection]) -> list[str]:
@@ -37,6 +43,7 @@ def dry_run(recipe: Recipe, collections: Sequence[Collection]) -> list[str]:
     check_sizes(recipe, backbone)
     check_gold(recipe, collections)
     plans = [(collection.name, plan_collection(collection, recipe.split)) for collection in collections]
+    exported = backbone is None or backbone.kind in EXPORTED
     missing = [*_runs(recipe), *(path for _, plan in plans for path in plan.brings)]
     return [
         f"{recipe.name}: {system(recipe)}",
@@ -44,7 +51,7 @@ def dry_run(recipe: Recipe, collections: Sequence[Collection]) -> list[str]:
         *(f"{name}, {line}" for name, plan in plans for line in plan.reads),
         *_work(recipe),
         *(f"to bring before it can start: {path}" for path in dict.fromkeys(missing)),
-        "everything else resolves" if missing else "everything resolves",
+        "everything else resolves" if missing or not exported else "everything resolves",
     ]
 
 
@@ -62,7 +69,7 @@ def local_backbone(name: str) -> Backbone | None:
         if Path(path).is_absolute() or Path(path).exists():
             raise RecipeError(f"backbone {name}: holds no encoder ({' '.join(str(error).split())})") from None
         return None
-    return Backbone(config.max_position_embeddings, config.hidden_size)
+    return Backbone(config.max_position_embeddings, config.hidden_size, config.model_type)
 
 
 def check_sizes(recipe: Recipe, backbone: Backbone | None) -> None:
@@ -83,7 +90,7 @@ def plan_collection(collection: Collection, trained_on: str) -> Plan:
     plan = collection.parts.plan([trained_on, "dev"])
     try:
         tested = collection.parts.plan([TESTED])
-    except ValueError:
+    except CollectionError:  # it has no such split
         return plan
     return Plan([*plan.reads, *(line for line in tested.reads if line not in plan.reads)], [*plan.brings, *tested.brings])
 
@@ -117,6 +124,8 @@ def _backbone_lines(recipe: Recipe, backbone: Backbone | None) -> Iterator[str]:
         else "to be downloaded; its positions are not checked"
     )
     yield f"backbone {recipe.backbone}: {sizes}"
+    if backbone and backbone.kind not in EXPORTED:
+        yield f"keyblock-export writes no bundle of a {backbone.kind}, only of {', '.join(EXPORTED)}: train and measure it"
     if recipe.aggregator:
         yield f"learned aggregator: {_component(recipe.aggregator)}"
 
@@ -142,16 +151,18 @@ def _work(recipe: Recipe) -> Iterator[str]:
         f"{recipe.micro_tokens:,} at once"
     )
     total = recipe.steps * sequences * (recipe.best.iterations if recipe.best else 1)
-    yield f"in all about {total:,} sequences, {_in_words(total * budget)} tokens"
+    yield f"in all about {total:,} sequences, {_tokens(total * budget)} tokens"
     learned = recipe.training_pipeline.selector
     if learned["name"] == "learned":
         kept = f"up to {learned['keep']} blocks" if learned["keep"] else "all blocks"
         yield f"on top: the model scores {kept} of each of {queries * per_query} documents a step, without gradients"
+    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    yield f"computes in {in_words(recipe.precision, device)}; the first steps tell the time left"
     sample = f"{recipe.dev_queries} queries a collection, {recipe.dev_depth} candidates each"
     yield f"dev: {sample}, every {recipe.evaluate_every:,} steps"
 
 
-def _in_words(tokens: float) -> str:
+def _tokens(tokens: float) -> str:
     return f"{tokens / 1e6:,.0f} million" if tokens >= 1e6 else f"{tokens / 1e3:,.0f} thousand"
 
 

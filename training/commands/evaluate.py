@@ -36,6 +36,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument(
         "--records", type=Path, help="directory for COLLECTION/SYSTEM.json: every query's values in one file, as in docs/results"
     )
+    parser.add_argument("--json", action="store_true", help="print JSON in place of a table: the figures, and each system's means")
     return run(_evaluate, parser, arguments)
 
 

@@ -1,6 +1,7 @@
 """keyblock-folds."""
 
 import argparse
+import json
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -21,6 +22,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         "--given", type=Path, nargs="+", help="folds of others: a file of query ids each, or one JSON list of lists"
     )
     parser.add_argument("--out", type=Path, required=True, help="directory for the collections NAME-fold-1 ... and NAME-joined")
+    parser.add_argument("--json", action="store_true", help="print the directories as JSON")
     return run(_folds, parser, arguments)
 
 
@@ -36,8 +38,8 @@ def _folds(options: argparse.Namespace) -> None:
     else:
         listed = [line.strip() for _, line in numbered_lines(options.queries)] if options.queries else judged_queries(collection)
         folds = make_folds(listed, options.folds, options.seed)
-    for path in write_folds(collection, folds, options.out):
-        print(path)
+    paths = [str(path) for path in write_folds(collection, folds, options.out)]
+    print(json.dumps(paths) if options.json else "\n".join(paths))
 
 
 if __name__ == "__main__":

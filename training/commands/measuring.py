@@ -2,9 +2,10 @@
 
 import argparse
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import httpx
 from ir_measures import Measure
@@ -29,7 +30,7 @@ from training.evaluation.evaluate import (
     system_name,
     write_evaluation,
 )
-from training.evaluation.measures import parse_measures
+from training.evaluation.measures import means, parse_measures
 from training.evaluation.pictures import draw_block_places
 from training.evaluation.positions import block_places
 from training.evaluation.ranking import HttpRanker, Ranker, bundle_ranker, run_ranker
@@ -58,14 +59,24 @@ def measure(options: argparse.Namespace) -> None:
         name = system_name(path)
         others[str(path) if name in {evaluation.name, *others} else name] = values
     figures = summary(evaluation, collection, options.split)
-    print(table({evaluation.name: evaluation.values, **others}, evaluation.name, options.correction))
-    print(json.dumps(figures))
+    systems = {evaluation.name: evaluation.values, **others}
+    if options.json:
+        print(json.dumps(figures | {"systems": {name: means(values) for name, values in systems.items()}}))
+    else:
+        print(table(systems, evaluation.name, options.correction), "", *_lines(figures), sep="\n")
     if options.out:
         _write(evaluation, seeds, collection, options.out)
         write_json(options.out / "summary.json", figures)
     if options.records:
         details = {"depth": options.depth, "gold_share": evaluation.gold_share}
         write_record(record_evaluation(evaluation, collection.name, options.split, details=details), options.records)
+
+
+def _lines(figures: Mapping[str, Any]) -> Iterator[str]:
+    """The figures that were measured and are not in the table."""
+    for name, value in figures.items():
+        if value is not None and name not in ("system", "measures"):
+            yield f"{name.replace('_', ' ')}: {round(value, 4) if isinstance(value, float) else value}"
 
 
 def _candidates(options: argparse.Namespace, collection: Collection) -> Run:

@@ -1,6 +1,7 @@
 """keyblock-train."""
 
 import argparse
+import json
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -21,6 +22,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         help="a directory, a YAML file or ir_datasets:NAME; may be repeated; the recipe's own when left out",
     )
     parser.add_argument("--dry-run", action="store_true", help="say what would be done, without training or downloading")
+    parser.add_argument("--json", action="store_true", help="print what --dry-run says as JSON")
     parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="change a key of the recipe")
     parser.add_argument("--out", type=Path, help="the run directory")
     parser.add_argument("--tensorboard", action="store_true", help="write RUN/tensorboard too")
@@ -46,7 +48,8 @@ def _train(options: argparse.Namespace) -> None:
     if not collections:
         raise RecipeError(f"{options.recipe[0]}: names no collections of its own; give --collection")
     if options.dry_run:
-        print(*dry_run(recipe, collections), sep="\n")
+        lines = dry_run(recipe, collections)
+        print(json.dumps({"recipe": recipe.name, "plan": lines}, indent=2) if options.json else "\n".join(lines))
         return
     if not options.out:
         raise ValueError("--out is needed: the run directory")

@@ -60,10 +60,12 @@ def test_train_calibrate_evaluate(
     out = tmp_path / "out"
     capsys.readouterr()
     assert evaluate_main(strings("--run", run_copy, "--collection", toy_path, "--split", "dev", "--out", out)) == 0
-    *table, figures = capsys.readouterr().out.splitlines()
+    table = [line for line in capsys.readouterr().out.splitlines() if line.startswith("|")]
     assert [line.split("|")[1].strip() for line in table] == ["system", "---", "toy-run", "first stage", "shuffled"]
-    summary = json.loads(figures)
-    assert summary == json.loads((out / "summary.json").read_text(encoding="utf-8"))
+    summary = json.loads((out / "summary.json").read_text(encoding="utf-8"))
+    assert evaluate_main(strings("--run", run_copy, "--collection", toy_path, "--json")) == 0
+    printed = json.loads(capsys.readouterr().out)
+    assert printed["measures"] == summary["measures"] == printed["systems"]["toy-run"]
     assert (summary["system"], summary["collection"], summary["queries"]) == ("toy-run", "toy", 8)
     assert summary["measures"]["RR@10"] >= 0.9
     assert summary["gold_in_best_blocks"] == 1.0

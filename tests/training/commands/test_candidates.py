@@ -1,6 +1,9 @@
 """keyblock-candidates on the toy."""
 
+import json
 from pathlib import Path
+
+import pytest
 
 from tests.training.commands.running import strings
 from training.collections.collection import Collection
@@ -15,3 +18,11 @@ def test_candidates_for_every_query(toy_path: Path, toy: Collection, tmp_path: P
     assert sorted(run) == sorted(toy.split("train"))
     assert run["river?"] == toy.run("train")["river?"]  # the collection's own list stays as it is
     assert len(run["river!"]) == 3
+
+
+def test_what_was_written_is_told(toy_path: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    asked = strings("--collection", toy_path, "--split", "dev", "--out", tmp_path / "dev.trec")
+    assert candidates_main(asked) == 0
+    assert capsys.readouterr().out == f"{tmp_path / 'dev.trec'}: 32 candidates of 8 queries\n"
+    assert candidates_main([*asked, "--json"]) == 0
+    assert json.loads(capsys.readouterr().out) == {"queries": 8, "candidates": 32, "out": str(tmp_path / "dev.trec")}

@@ -1,15 +1,20 @@
 """Dry runs: every recipe that comes along resolves, and what does not resolve is said in one line."""
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
+from transformers import RobertaConfig
 
 from training.collections.collection import Collection
-from training.collections.types import CollectionError
+from training.collections.lines import open_text
+from training.collections.types import CollectionError, FileError
 from training.commands.dry_run import dry_run, local_backbone
 from training.commands.train import main as train_main
+from training.models.arithmetic import in_words
 from training.recipe import Recipe, RecipeError, load_recipe
 
 RECIPES = Path(__file__).resolve().parents[3] / "training" / "recipes"
@@ -81,6 +86,7 @@ def test_what_is_said_of_a_run(make_recipe: Callable[..., Recipe], toy: Collecti
         f"40 steps: {work}",
         "in all about 1,600 sequences, 141 thousand tokens",
         "on top: the model scores all blocks of each of 40 documents a step, without gradients",
+        f"computes in {in_words('fp32', torch.device('cpu'))}; the first steps tell the time left",
         "dev: 8 queries a collection, 4 candidates each, every 20 steps",
         "everything resolves",
     ]
@@ -178,3 +184,57 @@ def test_the_command_refuses_in_one_line(recipe_file: Path, toy_path: Path, caps
         line = capsys.readouterr().err
         assert said in line
         assert line.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("part", "line", "said"),
+    [
+        ("qrels.tsv.gz", "river? 0 river-3\n", "qrels.tsv.gz: line 49 must be 'query 0 document grade', not 'river"),
+        ("corpus.jsonl.gz", '{"_id": "sea-0", "text": \n', "corpus.jsonl.gz: line 49 is not JSON"),
+        ("corpus.jsonl.gz", '{"id": "sea-0", "text": "sea"}\n', "corpus.jsonl.gz: line 49 has no '_id'"),
+        ("queries.jsonl", '{"id": "sea?", "text": "sea"}\n', "queries.jsonl: line 25 has no '_id'"),
+        ("splits/train.txt", "sea?\n", "split train names query 'sea\\?', which queries.jsonl lacks"),
+        ("splits/dev.txt", "sea?\n", "split dev names query 'sea\\?', which queries.jsonl lacks"),
+        (
+            "run.dev.bm25.trec.gz",
+            "river? Q0 sea-0 1 1 x\n",
+            "names document 'sea-0' for query 'river\\?', which corpus",
+        ),
+        ("spans.jsonl.gz", '{"qid": "river?"}\n', "spans.jsonl.gz: line 13 has no 'docid'"),
+    ],
+)
+def test_what_is_damaged_is_read_and_said(
+    make_recipe: Callable[..., Recipe], toy_copy: Path, part: str, line: str, said: str
+) -> None:
+    with open_text(toy_copy / part, "a") as out:
+        out.write(line)
+    with pytest.raises(FileError, match=said):
+        dry_run(make_recipe(), [Collection(toy_copy)])
+
+
+def test_judgements_of_unknown_documents_are_counted(make_recipe: Callable[..., Recipe], toy_copy: Path) -> None:
+    with open_text(toy_copy / "qrels.tsv.gz", "a") as out:
+        out.write("river? 0 sea-0 1\nriver? 0 sea-1 0\n")
+    said = dry_run(make_recipe(), [Collection(toy_copy)])
+    assert "toy, judgements: 2 of 50 name a document that corpus.jsonl lacks; they are left out" in said
+    assert said[-1] == "everything resolves"
+
+
+def test_a_collection_without_runs_resolves(make_recipe: Callable[..., Recipe], toy_copy: Path) -> None:
+    for run in toy_copy.glob("run.*"):
+        run.unlink()
+    said = dry_run(make_recipe(), [Collection(toy_copy)])
+    assert "toy, split dev: 8 queries, candidates from all documents by BM25 (it has no run.dev.bm25.trec)" in said
+
+
+def test_a_backbone_that_cannot_be_exported_is_said(make_recipe: Callable[..., Recipe], toy: Collection, tmp_path: Path) -> None:
+    RobertaConfig(hidden_size=32, max_position_embeddings=130).save_pretrained(tmp_path)
+    said = dry_run(make_recipe(backbone=str(tmp_path)), [toy])
+    assert "keyblock-export writes no bundle of a roberta, only of bert: train and measure it" in said
+    assert said[-1] == "everything else resolves"
+
+
+def test_the_plan_as_json(recipe_file: Path, toy_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert train_main([str(recipe_file), "--collection", str(toy_path), "--dry-run", "--json"]) == 0
+    printed = json.loads(capsys.readouterr().out)
+    assert (printed["recipe"], printed["plan"][-1]) == ("toy", "everything resolves")

@@ -38,14 +38,15 @@ def test_evaluate_against_other_systems(
     against = strings("--against", whole / "per_query.tsv", "--against", whole / "run.trec.gz")
     fed_first = strings("--selector", "first", "--out", first, "--measures", "P@1", "--queries", 5)
     assert evaluate_main([*common, *fed_first, *against]) == 0
-    *lines, figures = capsys.readouterr().out.splitlines()
+    lines = capsys.readouterr().out.splitlines()
     rows = {cells[0]: cells[1:] for line in lines if (cells := [cell.strip() for cell in line.split("|")[1:-1]])}
     systems = ["toy-run fed first blocks", "first stage", "shuffled", "toy-run", str(whole / "run.trec.gz")]
     assert list(rows) == ["system", "---", *systems]
     assert rows["toy-run"] == rows[str(whole / "run.trec.gz")]
     assert rows["toy-run"][0] == "1.0000"
     assert rows["toy-run fed first blocks"][1] == ""
-    assert json.loads(figures)["gold_in_best_blocks"] < 1
+    assert json.loads((first / "summary.json").read_text(encoding="utf-8"))["gold_in_best_blocks"] < 1
+    assert any(line.startswith("gold in best blocks: 0.") for line in lines)
     assert len(read_values(first / "per_query.tsv")["P@1"]) == 5
 
 
