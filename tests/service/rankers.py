@@ -31,7 +31,7 @@ def _read(path: Path, written: int) -> Bundle:
 
 def another(path: Path, place: Path, name: str, **parts: Any) -> Path:
     """A bundle like the one at `path`, written to `place`, with another name and other parts of the pipeline."""
-    bundle = load_bundle(path)
+    bundle = _read(path, (path / MANIFEST_FILE).stat().st_mtime_ns)
     changes = {"name": name, "pipeline": bundle.manifest.pipeline.model_dump() | parts}
     manifest = Manifest.model_validate(bundle.manifest.model_dump() | changes)
     return write_bundle(place, manifest, {name: path / name for name in bundle.manifest.files}, overwrite=True).path

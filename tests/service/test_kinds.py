@@ -301,7 +301,7 @@ def test_a_batch_that_fails_one_request_spares_the_others_of_its_round(settings:
         parts.selector_graph.fault = RuntimeError("zebra")
         parts.selector_graph.open.clear()
         answers = [pool.submit(client.post, "/rerank", json=request) for request in (hit, spared)]
-        wait_for(lambda: len(parts.ranker.engine._jobs) == 2)
+        wait_for(lambda: len(parts.ranker.engine._jobs()) == 2)
         parts.selector_graph.open.set()
         assert [answer.result(PATIENCE).status_code for answer in answers] == [500, 200]
 
@@ -322,13 +322,13 @@ def test_a_client_that_goes_in_the_first_round_has_no_second(settings: Settings,
             parts.ranker_graph.shapes.clear()
             parts.selector_graph.open.clear()
             task = asyncio.create_task(app(connection.scope(), connection.receive, connection.send))
-            async for _ in until(lambda: ranker.engine._jobs):
+            async for _ in until(lambda: bool(ranker.engine._jobs())):
                 pass
             connection.gone.set()
             async with asyncio.timeout(PATIENCE):
                 await task
             parts.selector_graph.open.set()
-            async for _ in until(lambda: not ranker.engine._jobs):
+            async for _ in until(lambda: not ranker.engine._jobs()):
                 pass
 
     asyncio.run(work())
@@ -387,7 +387,7 @@ def test_rounds_of_many_requests_do_not_wait_for_each_other(
         ranker = client.app.state.ranker  # type: ignore[attr-defined]
         wait_for(lambda: bool(ranker.engine.ready))
         slow = pool.submit(client.post, "/rerank", json=large)
-        wait_for(lambda: bool(ranker.engine._jobs))
+        wait_for(lambda: bool(ranker.engine._jobs()))
         quick = client.post("/rerank", json=small)
         assert quick.status_code == 200
         assert not slow.done()

@@ -112,13 +112,13 @@ def test_the_sequences_of_a_client_that_has_gone_are_dropped(settings: Settings,
             faulty.shapes.clear()
             faulty.open.clear()
             task = asyncio.create_task(app(connection.scope(), connection.receive, connection.send))
-            async for _ in until(lambda: ranker.engine._jobs and ranker.engine._jobs[0].n_waiting < 64):
+            async for _ in until(lambda: ranker.engine._jobs() and ranker.engine._jobs()[0].n_waiting < 64):
                 pass
             connection.gone.set()
             async with asyncio.timeout(PATIENCE):
                 await task
             faulty.open.set()
-            async for _ in until(lambda: not ranker.engine._jobs):
+            async for _ in until(lambda: not ranker.engine._jobs()):
                 pass
 
     asyncio.run(work())

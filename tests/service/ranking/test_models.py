@@ -19,7 +19,7 @@ from tests.service.faults import wait_for
 from tests.service.rankers import another
 
 QUERY = "which river flooded the old bridge"
-TEXTS = [f"Number {n}. " + "The river flooded the stone bridge. " * (n % 9) + "A city. " * n for n in range(30)]
+TEXTS = [f"Number {n}. " + "The river flooded the stone bridge. " * (n % 9) + "A city. " * n for n in range(15)]
 DEFAULT = Path(__file__).parents[3] / "models" / "default"
 
 
@@ -78,7 +78,7 @@ def test_each_answers_as_if_it_were_alone_whatever_comes_at_once(client: TestCli
     """All of them at once, the same texts again and again, so that one cache and one thread serve them all."""
     expected = {name: alone(path, TEXTS, [""] * len(TEXTS)) for name, path in paths.items()}
     assert len({tuple(np.round(scores, 2)) for scores in expected.values()}) == len(paths), "they say different things"
-    names = list(paths) * 4
+    names = list(paths) * 2
     with ThreadPoolExecutor(8) as pool:
         answers = list(pool.map(lambda name: ask(client, name), names))
     for name, answer in zip(names, answers, strict=True):

@@ -158,9 +158,13 @@ import sys
 from pathlib import Path
 from training.collections.collection import Collection
 from training.examples.prepared_cache import PreparedCache
-from training.evaluation.ranking import load_run_pipeline
+from keyblock.pipeline import Pipeline, PipelineConfig
+from keyblock.text.frequencies import DocumentFrequencies
+from keyblock.text.tokenizer import Tokenizer
 run, collection, cache = map(Path, sys.argv[1:])
-PreparedCache(cache, load_run_pipeline(run), run / "tokenizer.json").fill(list(Collection(collection).documents.values()))
+config = PipelineConfig.model_validate_json((run / "pipeline.json").read_text(encoding="utf-8"))
+pipeline = Pipeline(config, Tokenizer(run / "tokenizer.json"), DocumentFrequencies.read(run / "frequencies.tsv"))
+PreparedCache(cache, pipeline, run / "tokenizer.json").fill(list(Collection(collection).documents.values()))
 """
 
 
