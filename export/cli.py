@@ -12,6 +12,7 @@ import transformers
 from export.exporter import Options, export_run
 from export.precision import WeightPrecision
 from export.variants import VariantKind
+from keyblock import __version__
 from keyblock.bundle import Bundle
 from keyblock.runtime.model import GraphModel
 from keyblock.runtime.providers import Provider
@@ -21,6 +22,7 @@ from training.collections.collection import Collection
 def parser() -> argparse.ArgumentParser:
     """The command line."""
     made = argparse.ArgumentParser("keyblock-export", description="Write a training run as a bundle, and verify it.")
+    made.add_argument("--version", action="version", version=f"keyblock-export {__version__}")
     made.add_argument(
         "run", type=Path, help="a run directory of keyblock-train; or a bundle of one graph, to write it with variants"
     )

@@ -4,6 +4,7 @@ import pytest
 
 from export.cli import main
 from export.exporter import SAMPLE
+from keyblock import __version__
 from keyblock.bundle import load_bundle
 
 
@@ -47,3 +48,10 @@ def test_an_unknown_precision_names_the_known(tmp_path: Path, capsys: pytest.Cap
         export(tmp_path, "--out", tmp_path, "--precision", "int4")
     assert stopped.value.code == 2
     assert "fp16-weights" in capsys.readouterr().err
+
+
+def test_its_version(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(["--version"])
+    assert ended.value.code == 0
+    assert capsys.readouterr().out == f"keyblock-export {__version__}\n"
