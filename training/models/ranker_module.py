@@ -31,7 +31,8 @@ class RankerModule(nn.Module, ABC):
     aggregator: Aggregation | None
 
     def save(self, directory: str | Path) -> None:
-        """Write the family's name and settings, and the weights with all that rebuilds the model."""
+        """Write the family's name and settings, and the weights with all that rebuilds the model; the directory is made."""
+        Path(directory).mkdir(parents=True, exist_ok=True)
         Path(directory, FAMILY_FILE).write_text(json.dumps(dict(self.family)), encoding="utf-8")
         self.save_weights(directory)
 
