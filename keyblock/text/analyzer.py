@@ -11,9 +11,7 @@ from functools import cache
 from hashlib import blake2b
 from typing import Any
 
-import numpy as np
 import Stemmer
-from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field
 
 # The Snowball project's English stop words, without those that mean something as a term of their own.
@@ -96,10 +94,6 @@ class Analyzer:
         if len(word) <= _LONGEST_WORD:
             self._memo[word] = key
         return key
-
-    def key_array(self, text: str) -> NDArray[np.int64]:
-        """`keys(text)` as an array of shape (n_terms,)."""
-        return np.asarray(self.keys(text), dtype=np.int64)
 
 
 def unique_in_order(keys: Iterable[int]) -> list[int]:

@@ -15,12 +15,11 @@ _WORD_START_MARKS = ("", "Ġ", "▁")  # WordPiece, byte-level BPE, SentencePiec
 
 @dataclass(frozen=True, slots=True)
 class PairTemplate:
-    """Special tokens of a pair: ``before + query + between + document + after`` and the two segments' type ids."""
+    """Special tokens of a pair, ``before + query + between + document + after``, and the type id of the second segment."""
 
     before: tuple[int, ...]
     between: tuple[int, ...]
     after: tuple[int, ...]
-    query_type: int
     document_type: int
 
     @property
@@ -51,10 +50,8 @@ class Tokenizer:
         if len(words) != 2 or words[0] + 1 == words[1]:
             raise ValueError(f"the tokenizer does not mark a pair of texts: it makes {pair.tokens} of 'a' and 'a'")
         first, second = words
-        ids, types = pair.ids, pair.type_ids
-        return PairTemplate(
-            tuple(ids[:first]), tuple(ids[first + 1 : second]), tuple(ids[second + 1 :]), types[first], types[second]
-        )
+        ids = pair.ids
+        return PairTemplate(tuple(ids[:first]), tuple(ids[first + 1 : second]), tuple(ids[second + 1 :]), pair.type_ids[second])
 
     @property
     def backend(self) -> _Tokenizer:

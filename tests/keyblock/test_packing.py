@@ -14,8 +14,8 @@ from keyblock.segmenters import between
 from keyblock.text.tokenizer import PairTemplate
 
 CLS, SEP = 101, 102
-TEMPLATE = PairTemplate((CLS,), (SEP,), (SEP,), 0, 1)
-ROBERTA = PairTemplate((0,), (2, 2), (2,), 0, 0)
+TEMPLATE = PairTemplate((CLS,), (SEP,), (SEP,), 1)
+ROBERTA = PairTemplate((0,), (2, 2), (2,), 0)
 NO_TERMS = np.zeros(0, dtype=np.int64)
 
 

@@ -182,12 +182,12 @@ def _platt(scored: Sequence[DevScores], weights: NDArray[np.float64], prior: flo
     return scale, bias
 
 
-def calibration_error(scored: Sequence[DevScores], fusion: Fusion, bins: int = 10) -> float:
-    """Expected calibration error: the mean gap between relevance_score and the share of relevant, over equal-width bins."""
+def calibration_error(scored: Sequence[DevScores], fusion: Fusion) -> float:
+    """Expected calibration error: the mean gap between relevance_score and the share of relevant, over ten equal bins."""
     p = np.concatenate([sigmoid(fusion.fuse(f[:, 0], f[:, 1:])) for s in scored for f in s.features.values()])
     y = np.concatenate([s.labels(q) for s in scored for q in s.features])
-    which = np.minimum((p * bins).astype(int), bins - 1)
-    gaps = [abs(p[which == b].mean() - y[which == b].mean()) * (which == b).mean() for b in range(bins) if (which == b).any()]
+    which = np.minimum((p * 10).astype(int), 9)
+    gaps = [abs(p[which == b].mean() - y[which == b].mean()) * (which == b).mean() for b in range(10) if (which == b).any()]
     return float(np.sum(gaps))
 
 

@@ -32,12 +32,12 @@ class BlockPlace(NamedTuple):
     relevant: bool
 
 
-def position(end: int, length: int, positions: int = POSITIONS) -> int:
-    """Which of `positions` equal parts of a document a block belongs to, from 1.
+def position(end: int, length: int) -> int:
+    """Which of ten equal parts of a document a block belongs to, from 1.
 
     KeyB's pos(i) = ceil(10 i / b) for block i of b, with characters for blocks: ends for i, the document's length for b.
     """
-    return min(positions, max(1, math.ceil(positions * end / length)))
+    return min(POSITIONS, max(1, math.ceil(POSITIONS * end / length)))
 
 
 def block_places(blocks: Blocks, lengths: Mapping[str, int], grades: Grades, shortest: int = SHORTEST) -> list[BlockPlace]:

@@ -24,7 +24,7 @@ def table(systems: Mapping[str, Values], reference: str, correction: str = "holm
     return markdown([["system", *(cell for m in measures for cell in (m, "p"))], *rows])
 
 
-def systems_table(records: Sequence[Record], reference: str, measures: Sequence[str], correction: str = "holm") -> str:
+def systems_table(records: Sequence[Record], reference: str, measures: Sequence[str]) -> str:
     """A row a system and collection, collections together: means, p-values against `reference`, and what each row cost.
 
     Systems and collections stand in the order in which `records` first name them. The p-values of one measure on one collection
@@ -37,7 +37,7 @@ def systems_table(records: Sequence[Record], reference: str, measures: Sequence[
     for collection in dict.fromkeys(record.collection for record in records):
         here = [record for record in records if record.collection == collection]
         values = _comparable(here, reference, measures)
-        p_values = {measure: _p_values(values, reference, measure, correction) for measure in measures}
+        p_values = {measure: _p_values(values, reference, measure) for measure in measures}
         for record in here:
             quality = [cell for m in measures for cell in (f"{record.means[m]:.4f}", p_values[m].get(record.system, ""))]
             system = f"**{record.system}**" if record.system == reference else record.system
@@ -58,7 +58,7 @@ def _costs(record: Record) -> list[str]:
     ]
 
 
-def _p_values(systems: Mapping[str, Values], reference: str, measure: str, correction: str) -> dict[str, str]:
+def _p_values(systems: Mapping[str, Values], reference: str, measure: str, correction: str = "holm") -> dict[str, str]:
     others = {name: values[measure] for name, values in systems.items() if name != reference}
     return {name: p_text(p) for name, p in corrected_tests(others, systems[reference][measure], correction).items()}
 

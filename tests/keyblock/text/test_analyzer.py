@@ -88,7 +88,6 @@ def test_keys_are_those_of_the_terms(text: str) -> None:
     expected = [term_key(term) for term in analyzer.terms(text)]
     assert analyzer.keys(text) == expected
     assert analyzer.keys(text) == expected  # from the memo
-    np.testing.assert_array_equal(analyzer.key_array(text), np.asarray(expected, dtype=np.int64))
 
 
 def test_the_memo_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:

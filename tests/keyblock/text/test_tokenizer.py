@@ -41,14 +41,14 @@ def word_level(path: Path, vocabulary: dict[str, int], pair: str = "[CLS] $A [SE
 
 
 def test_a_bert_pair(tokenizer: Tokenizer) -> None:
-    assert tokenizer.template == PairTemplate(before=(101,), between=(102,), after=(102,), query_type=0, document_type=1)
+    assert tokenizer.template == PairTemplate(before=(101,), between=(102,), after=(102,), document_type=1)
     assert tokenizer.template.overhead == 3
     assert tokenizer.pad_id == 0
     assert tokenizer.vocabulary_size == 30522
 
 
 def test_a_roberta_pair(byte_level: Tokenizer) -> None:
-    assert byte_level.template == PairTemplate(before=(0,), between=(2, 2), after=(2,), query_type=0, document_type=0)
+    assert byte_level.template == PairTemplate(before=(0,), between=(2, 2), after=(2,), document_type=0)
     assert byte_level.pad_id == 1
 
 
