@@ -87,11 +87,11 @@ def _load_run(run: Path) -> Trained:
     try:
         pipeline = load_run_pipeline(run)
         model = load_ranker(checkpoint, attention="eager")
-        selects = pipeline.learned is not None and (run / CHOOSER).is_dir()  # one that selected in training alone is not served
+        selects = pipeline.asks_model and (run / CHOOSER).is_dir()  # one that selected in training alone is not served
         chooser = load_ranker(run / CHOOSER, attention="eager") if selects else None
     except (ValueError, OSError, RuntimeError) as error:
         raise ExportError(f"{run}: cannot be read ({_line(error)}); train it again, or copy it again") from None
-    if pipeline.learned is not None and chooser is None and (due := _selector_run(run)):
+    if pipeline.asks_model and chooser is None and (due := _selector_run(run)):
         raise ExportError(f"{run}: has no {CHOOSER}, the model that selects its blocks ({due}); copy the run again")
     provenance, quality = (_read_json(run / f"{name}.json") for name in ("provenance", "quality"))
     return Trained(run.resolve().name, pipeline, model, chooser, provenance, quality)

@@ -22,11 +22,10 @@ from pydantic_core import from_json
 
 from keyblock.aggregation import AGGREGATORS
 from keyblock.pipeline import Pipeline, PipelineConfig
-from keyblock.selectors import SELECTORS, Learned
 from keyblock.text.frequencies import DocumentFrequencies
 from keyblock.text.tokenizer import Tokenizer
 
-FORMAT_VERSION = 3  # 2 added aggregator and selector_graph, 3 added variants; older ones are read unchanged
+FORMAT_VERSION = 4  # 2 added aggregator and selector_graph, 3 variants, 4 pipeline.evidence; older ones are read too
 MANIFEST_FILE, TOKENIZER_FILE, GRAPH_FILE, FREQUENCIES_FILE = "bundle.json", "tokenizer.json", "model.onnx", "frequencies.tsv"
 AGGREGATOR_FILE, SELECTOR_FILE = "aggregator.onnx", "selector.onnx"
 _PLAIN_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")  # no folder, no "..", nothing hidden
@@ -128,7 +127,7 @@ class Manifest(BaseModel):
             raise ValueError(f"pipeline.aggregator {aggregator.name!r} combines states, but there is no entry 'aggregator'")
         if self.aggregator is not None and not aggregator.learned:
             raise ValueError(f"there is an entry 'aggregator', but pipeline.aggregator {aggregator.name!r} combines no states")
-        if self.selector_graph is not None and not isinstance(SELECTORS.create(self.pipeline.selector), Learned):
+        if self.selector_graph is not None and not self.pipeline.asks_model:
             raise ValueError(
                 f"there is an entry 'selector_graph', but pipeline.selector {self.pipeline.selector['name']!r} asks none"
             )

@@ -1,4 +1,4 @@
-"""From the model's logit to a relevance score: a linear fusion with the selector's evidence, calibrated on held-out queries.
+"""From the model's logit to a relevance score: a linear fusion with lexical evidence, calibrated on held-out queries.
 
 The best block's lexical score ranks far better than a document's BM25 and adds to the model. Features depend on one query
 and one document only, never on the other candidates, so a score does not change with what else is sent. It grows with the
@@ -20,8 +20,8 @@ class Fusion(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
     bias: float = Field(0.0, description="added once; set so that the sigmoid averages to the share of relevant candidates on dev")
     logit: float = Field(1.0, description="weight of the model's logit")
-    best_block: float = Field(0.0, description="weight of the best block's selector score")
-    top_blocks: float = Field(0.0, description="weight of the mean selector score of the three best blocks")
+    best_block: float = Field(0.0, description="weight of the best block's lexical score: see PipelineConfig.evidence")
+    top_blocks: float = Field(0.0, description="weight of the mean lexical score of the three best blocks")
     coverage: float = Field(0.0, description="weight of the share of the query's idf mass that occurs in the document")
 
     @classmethod
@@ -51,7 +51,7 @@ def lexical_evidence(scores: NDArray[np.float64], term_found: NDArray[np.bool_],
     """The features that need no model.
 
     Args:
-        scores: shape (n_blocks,), the selector's.
+        scores: shape (n_blocks,), of a lexical selector.
         term_found: shape (n_query_terms,), whether the document has the term.
         idf: shape (n_query_terms,).
 

@@ -1,6 +1,6 @@
 """The pipeline of a ranker, described once and built from the description by training, evaluation and the service alike."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Self
 
@@ -13,7 +13,7 @@ from keyblock.evidence import Fusion, lexical_evidence
 from keyblock.packing import Packed, pack
 from keyblock.prepared import PreparedDocument, PreparedQuery
 from keyblock.segmenters import SEGMENTERS, cut_costs
-from keyblock.selectors import SELECTORS, Learned, idf_weights, rank_blocks, term_found
+from keyblock.selectors import SELECTORS, Need, idf_weights, rank_blocks, term_found
 from keyblock.text.analyzer import Analyzer, AnalyzerConfig, unique_in_order
 from keyblock.text.frequencies import DocumentFrequencies
 from keyblock.text.reader import Pause, Reader
@@ -52,7 +52,31 @@ class PipelineConfig(BaseModel):
     selector: dict[str, Any] = {"name": "bm25"}
     packing: PackingConfig = PackingConfig()
     aggregator: dict[str, Any] = {"name": "joint"}
+    evidence: dict[str, Any] = Field(
+        {"name": "bm25"},
+        description="the lexical selector whose scores fusion adds and deadlines order by; left out, it is the selector itself "
+        "where that is lexical (of one that asks the model, the cheap one in front), else BM25, and the fusion's weights of "
+        "block scores are dropped: they were learned on places in the document",
+    )
     fusion: Fusion = Fusion()
+
+    @model_validator(mode="before")
+    @classmethod
+    def _evidence_left_out(cls, description: Any) -> Any:
+        """What descriptions from before evidence was declared mean: see `evidence`."""
+        if not isinstance(description, Mapping) or "evidence" in description:
+            return description
+        try:
+            selector = SELECTORS.create(description.get("selector", {"name": "bm25"})).cheap
+        except ValueError:
+            return description  # the selector's own validator says why
+        if selector.lexical:
+            return {**description, "evidence": selector.describe()}
+        fusion = description.get("fusion", {})
+        if isinstance(fusion, Fusion):
+            fusion = fusion.model_dump()
+        without = {"best_block": 0.0, "top_blocks": 0.0}
+        return {**description, "fusion": {**fusion, **without}} if isinstance(fusion, Mapping) else description
 
     @field_validator("segmenter")
     @classmethod
@@ -68,6 +92,20 @@ class PipelineConfig(BaseModel):
     @classmethod
     def _aggregator(cls, description: dict[str, Any]) -> dict[str, Any]:
         return AGGREGATORS.create(description).describe()
+
+    @field_validator("evidence")
+    @classmethod
+    def _evidence(cls, description: dict[str, Any]) -> dict[str, Any]:
+        selector = SELECTORS.create(description)
+        if not selector.lexical:
+            lexical = ", ".join(name for name in SELECTORS.names() if SELECTORS.create(name).lexical)
+            raise ValueError(f"selector {selector.name!r} is no evidence, since it does not go by terms; take one of: {lexical}")
+        return selector.describe()
+
+    @property
+    def asks_model(self) -> bool:
+        """Whether the model is asked about single blocks before the selection."""
+        return Need.LOGITS in SELECTORS.create(self.selector).needs
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -132,6 +170,9 @@ class Pipeline:
         self.analyzer = Analyzer(config.analyzer)
         self.segmenter = SEGMENTERS.create(config.segmenter)
         self.selector = SELECTORS.create(config.selector)
+        self.asks_model = config.asks_model  # `shortlist` then comes before `select`
+        self.evidence = SELECTORS.create(config.evidence)
+        self._cheap = self.selector.cheap
         self.aggregator = AGGREGATORS.create(config.aggregator)
         self._costs = cut_costs(tokenizer)
         self.reader = Reader(tokenizer, self.analyzer)
@@ -174,20 +215,15 @@ class Pipeline:
         title = title[: TITLE_TOKEN_CHARS * cap]
         return self.tokenizer.ids(title)[:cap] if title and cap else np.zeros(0, np.int32)
 
-    @property
-    def learned(self) -> Learned | None:
-        """The selector, where it needs the model; `shortlist` then comes before `select`."""
-        return self.selector if isinstance(self.selector, Learned) else None
-
     def shortlist(self, query: PreparedQuery, document: PreparedDocument, budget: int | None = None) -> Shortlist:
-        """The blocks that a learned selector scores, each packed with the query.
+        """The blocks that the model is asked about, each packed with the query.
 
         Raises ValueError where the pipeline's selector needs no model, or for a budget without room beside the query.
         """
-        if self.learned is None:
+        if not self.asks_model:
             raise ValueError(f"selector {self.selector.name!r} needs no model, so it has no shortlist")
-        scores = self.learned.cheap.scores(query, document, self.frequencies)
-        blocks = self.learned.shortlist(scores)
+        scores = self._cheap.scores(query, document, self.frequencies)
+        blocks = self.selector.shortlist(scores)
         return Shortlist(scores, blocks, self.block_sequences(query, document, blocks, budget))
 
     def select(
@@ -195,7 +231,7 @@ class Pipeline:
         query: PreparedQuery,
         document: PreparedDocument,
         budget: int | None = None,
-        learned: tuple[Shortlist, NDArray[np.floating]] | None = None,
+        asked: tuple[Shortlist, NDArray[np.floating]] | None = None,
     ) -> Selection:
         """Rank the document's blocks for the query and pack the best.
 
@@ -203,20 +239,21 @@ class Pipeline:
             query: the query.
             document: the document.
             budget: tokens a sequence may have; the pipeline's own by default.
-            learned: a learned selector's shortlist and the model's logits of its sequences, shape (n_shortlisted,).
+            asked: the shortlist and the model's logits of its sequences, shape (n_shortlisted,), where the selector asks for them.
 
-        Raises ValueError for a budget without room beside the query, and where a learned selector is not given its logits.
+        Raises ValueError for a budget without room beside the query, and where the logits are missing that the selector needs.
         """
-        if self.learned is None:
+        if not self.asks_model:
             cheap = scores = self.selector.scores(query, document, self.frequencies)
-        elif learned is None:
-            raise ValueError("a learned selector needs the model's logits of its shortlist")
+        elif asked is None:
+            raise ValueError(f"selector {self.selector.name!r} needs the model's logits of its shortlist")
         else:
-            cheap, scores = learned[0].scores, np.full(document.n_blocks, -np.inf)
-            scores[learned[0].blocks] = learned[1]
+            cheap, scores = asked[0].scores, np.full(document.n_blocks, -np.inf)
+            scores[asked[0].blocks] = asked[1]
         order = np.lexsort((-cheap, -scores))  # blocks that the model was not asked about follow by their cheap score
         sequences, taken = self._pack(query, document, order, budget)
-        evidence = lexical_evidence(cheap, term_found(query, document), idf_weights(query, self.frequencies))
+        lexical = cheap if self.evidence == self._cheap else self.evidence.scores(query, document, self.frequencies)
+        evidence = lexical_evidence(lexical, term_found(query, document), idf_weights(query, self.frequencies))
         return Selection(sequences, taken, scores, evidence)
 
     def _pack(

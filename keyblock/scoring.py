@@ -44,7 +44,7 @@ def select_documents(
     pipeline: Pipeline, query: PreparedQuery, documents: Sequence[PreparedDocument], choose: Score, budget: int | None = None
 ) -> list[Selection]:
     """Each document's selection; where the model selects, the shortlists of all documents are scored together."""
-    if pipeline.learned is None or not documents:
+    if not pipeline.asks_model or not documents:
         return [pipeline.select(query, document, budget) for document in documents]
     shortlists = [pipeline.shortlist(query, document, budget) for document in documents]
     sequences = [packed for shortlist in shortlists for packed in shortlist.sequences]

@@ -6,7 +6,8 @@ the constant (k1 + 1); avg_len is the mean block length of that document. N and 
 """
 
 import zlib
-from typing import Any
+from enum import StrEnum
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,8 +18,34 @@ from keyblock.registry import Component, Registry
 from keyblock.text.frequencies import DocumentFrequencies
 
 
+class Need(StrEnum):
+    """What a selector scores by, beside the query and the document."""
+
+    FREQUENCIES = "frequencies"  # of terms in documents
+    LOGITS = "logits"  # the model's, of single blocks: it is asked in a round before the selection
+
+
 class Selector(Component):
-    """Scores the blocks of one document for one query; higher is better."""
+    """Scores the blocks of one document for one query; higher is better.
+
+    One that needs LOGITS has no scores of its own: it says by `cheap` and `shortlist` which blocks the model is asked about.
+    """
+
+    needs: ClassVar[frozenset[Need]] = frozenset()
+
+    @property
+    def lexical(self) -> bool:
+        """Whether its scores are evidence: they come from the terms that a block shares with the query, and nothing else."""
+        return self.needs == {Need.FREQUENCIES}
+
+    @property
+    def cheap(self) -> "Selector":
+        """The selector that needs no model: itself, or the one in front of the model."""
+        return self
+
+    def shortlist(self, cheap_scores: NDArray[np.float64]) -> NDArray[np.intp]:
+        """The blocks that the model is asked about, in document order, from the cheap selector's scores of shape (n_blocks,)."""
+        raise TypeError(f"{type(self).__name__} does not say what the model is asked")
 
     def scores(self, query: PreparedQuery, document: PreparedDocument, frequencies: DocumentFrequencies) -> NDArray[np.float64]:
         """Block scores of shape (n_blocks,)."""
@@ -108,6 +135,8 @@ class Spread(Selector):
 class TfIdf(Selector):
     """TF-IDF of the block for the query."""
 
+    needs: ClassVar[frozenset[Need]] = frozenset({Need.FREQUENCIES})
+
     def scores(self, query: PreparedQuery, document: PreparedDocument, frequencies: DocumentFrequencies) -> NDArray[np.float64]:
         """TF-IDF, shape (n_blocks,)."""
         idf = np.log((frequencies.n_documents + 1) / (frequencies.of(query.terms) + 1))
@@ -121,6 +150,7 @@ class TfIdf(Selector):
 class Bm25(Selector):
     """BM25 of the block for the query."""
 
+    needs: ClassVar[frozenset[Need]] = frozenset({Need.FREQUENCIES})
     k1: float = Field(0.9, ge=0, description="how slowly repeated terms stop to count")
     b: float = Field(0.4, ge=0, le=1, description="how much a long block is discounted")
 
@@ -141,6 +171,7 @@ class Bm25(Selector):
 class Learned(Selector):
     """The model itself scores (query, block) pairs: BinB (KeyB section 5.1); behind a cheap one that keeps few, the cascade."""
 
+    needs: ClassVar[frozenset[Need]] = frozenset({Need.LOGITS})
     keep: int = Field(0, ge=0, description="blocks that the cheap selector leaves to the model; 0 for all of them (BinB)")
     by: dict[str, Any] = Field({"name": "bm25"}, description="the cheap selector", validate_default=True)
 
@@ -148,8 +179,8 @@ class Learned(Selector):
     @classmethod
     def _cheap(cls, description: dict[str, Any]) -> dict[str, Any]:
         selector = SELECTORS.create(description)
-        if isinstance(selector, Learned):
-            raise ValueError("the cheap selector cannot be learned itself")
+        if Need.LOGITS in selector.needs:
+            raise ValueError(f"the cheap selector cannot be {selector.name!r}: that needs the model itself")
         return selector.describe()
 
     @property
@@ -158,7 +189,7 @@ class Learned(Selector):
         return SELECTORS.create(self.by)
 
     def shortlist(self, cheap_scores: NDArray[np.float64]) -> NDArray[np.intp]:
-        """The blocks that the model is to score, in document order, from the cheap selector's scores of shape (n_blocks,)."""
+        """The best `keep` of them."""
         return np.sort(rank_blocks(cheap_scores)[: self.keep or None])
 
 

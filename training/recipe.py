@@ -148,9 +148,11 @@ class Recipe(BaseModel):
 
     @model_validator(mode="after")
     def _selector_for_what_it_chooses(self) -> Self:
-        trained, served = (of.selector["name"] == "learned" for of in (self.training_pipeline, self.pipeline))
+        trained, served = (of.asks_model for of in (self.training_pipeline, self.pipeline))
         if self.examples == "segments" and not trained:
-            raise ValueError("examples 'segments' are those of a learned selector's shortlist: training.selector must be learned")
+            raise ValueError(
+                "examples 'segments' are those that a selector asks the model about: training.selector must be learned"
+            )
         if self.selector_run and not (trained or served):
             raise ValueError(f"selector_run {self.selector_run!r} has nothing to select: no selector is learned")
         return self
@@ -158,7 +160,7 @@ class Recipe(BaseModel):
     @model_validator(mode="after")
     def _one_chosen_segment(self) -> Self:
         chosen = self.training_pipeline
-        if self.best and not (chosen.selector["name"] == "learned" and chosen.aggregator == {"name": "max", "passages": 1}):
+        if self.best and not (chosen.asks_model and chosen.aggregator == {"name": "max", "passages": 1}):
             raise ValueError("best trains on the segment a ranker chooses: training.selector learned, training.aggregator max of 1")
         if self.best and self.examples != "selected":
             raise ValueError(f"best chooses what is trained on itself: leave examples {self.examples!r} out")

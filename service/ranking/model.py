@@ -148,7 +148,7 @@ class Model:
 
         It asks the model about all their shortlists at once.
         """
-        if self.bundle.pipeline.learned is None:
+        if not self.bundle.pipeline.asks_model:
             candidates = await self.preparer.candidates(query, call.documents, plan.budget, plan.prepared_by)
             stages.end("prepare")
             return candidates, 0

@@ -355,7 +355,7 @@ def scores_of(shortlist: Shortlist) -> NDArray[np.float32]:
 def select(pipeline: Pipeline, query: PreparedQuery, document: PreparedDocument) -> Selection:
     """In two rounds, as a learned selector needs."""
     shortlist = pipeline.shortlist(query, document)
-    return pipeline.select(query, document, learned=(shortlist, scores_of(shortlist)))
+    return pipeline.select(query, document, asked=(shortlist, scores_of(shortlist)))
 
 
 SMALL = {"name": "cogltx", "block_tokens": 12}
@@ -409,11 +409,11 @@ def test_a_block_is_asked_about_as_if_the_document_were_that_block(pipeline: Pip
 def test_learned_selectors_are_asked_in_two_rounds(pipeline: Pipeline) -> None:
     binb = make(pipeline.tokenizer, pipeline.frequencies, selector={"name": "learned"})
     query, document = pipeline.prepare_query("river"), pipeline.prepare_document("A river.")
-    assert pipeline.learned is None
-    assert binb.learned is not None
+    assert not pipeline.asks_model
+    assert binb.asks_model
     with pytest.raises(ValueError, match="selector 'bm25' needs no model, so it has no shortlist"):
         pipeline.shortlist(query, document)
-    with pytest.raises(ValueError, match="a learned selector needs the model's logits of its shortlist"):
+    with pytest.raises(ValueError, match="selector 'learned' needs the model's logits of its shortlist"):
         binb.select(query, document)
     with pytest.raises(ValueError, match="a budget of 4 tokens has no room"):
         binb.shortlist(query, document, budget=4)
@@ -453,3 +453,58 @@ def test_learned_selection_and_passages_on_any_text(others: list[Pipeline], quer
         assert np.isfinite(selection.evidence).all()
         assert np.isfinite(selection.scores).sum() == min(3, document.n_blocks)
         assert all(packed.ids[-1] == 102 and packed.ids.tolist().count(102) == 2 for packed in selection.sequences)
+
+
+@pytest.mark.parametrize("selector", ["first", "last", "random", "spread"])
+def test_evidence_is_lexical_whatever_selects(fine: Pipeline, selector: str) -> None:
+    """By hand: of two blocks, of three terms and of two, the first holds the only term that the query shares, once."""
+    text = "winter garden. river. stone garden."
+    pipeline = make(fine.tokenizer, fine.frequencies, segmenter={"name": "cogltx", "block_tokens": 5}, selector={"name": selector})
+    query, document = pipeline.prepare_query("river"), pipeline.prepare_document(text)
+    assert np.diff(document.term_bounds).tolist() == [3, 2]
+    idf = np.log((1000 + 1) / (20 + 0.5))  # "river" is in 20 of the table's 1000 documents
+    bm25 = idf * 1 / (0.9 * (1 - 0.4 + 0.4 * 3 / 2.5) + 1)
+    assert pipeline.select(query, document).evidence.tolist() == pytest.approx([bm25, bm25 / 3, 1.0])
+    nothing = pipeline.select(pipeline.prepare_query("teacher"), document)
+    assert nothing.evidence.tolist() == [0, 0, 0], "a longer document has no more evidence"
+
+
+@pytest.mark.parametrize(
+    ("selector", "evidence"),
+    [
+        ({"name": "bm25", "k1": 2.0}, {"name": "bm25", "k1": 2.0, "b": 0.4}),
+        ({"name": "tfidf"}, {"name": "tfidf"}),
+        ({"name": "learned", "by": {"name": "tfidf"}}, {"name": "tfidf"}),
+        ({"name": "learned", "by": {"name": "first"}}, {"name": "bm25", "k1": 0.9, "b": 0.4}),
+        ({"name": "last"}, {"name": "bm25", "k1": 0.9, "b": 0.4}),
+    ],
+    ids=str,
+)
+def test_a_description_from_before_evidence_was_declared(selector: dict[str, Any], evidence: dict[str, Any]) -> None:
+    """A lexical selector goes on to be its own evidence; weights that were learned on places in the document are dropped."""
+    fusion = {"bias": -1.0, "logit": 0.5, "best_block": 0.3, "top_blocks": 0.2, "coverage": 2.0}
+    config = PipelineConfig.model_validate({"selector": selector, "fusion": fusion})
+    assert config.evidence == evidence
+    of_places = selector["name"] == "last" or selector.get("by") == {"name": "first"}
+    assert config.fusion.model_dump() == fusion | ({"best_block": 0.0, "top_blocks": 0.0} if of_places else {})
+    assert PipelineConfig.model_validate(config.model_dump()) == config
+
+
+def test_declared_evidence_keeps_its_weights() -> None:
+    parts = {"selector": {"name": "last"}, "evidence": {"name": "tfidf"}, "fusion": {"best_block": 0.3}}
+    config = PipelineConfig.model_validate(parts)
+    assert (config.evidence, config.fusion.best_block) == ({"name": "tfidf"}, 0.3)
+
+
+@pytest.mark.parametrize("name", ["first", "last", "random", "spread", "learned"])
+def test_what_does_not_go_by_terms_is_no_evidence(name: str) -> None:
+    with pytest.raises(ValueError, match=f"selector '{name}' is no evidence, .* take one of: bm25, tfidf"):
+        PipelineConfig.model_validate({"evidence": {"name": name}})
+
+
+def test_scores_of_bm25_bundles_are_what_they_were(pipeline: Pipeline) -> None:
+    """The selector's scores, which were the evidence before it had a name of its own."""
+    query, document = pipeline.prepare_query("Which river flooded the city?"), pipeline.prepare_document("A river. A city. " * 60)
+    selection = pipeline.select(query, document)
+    top = np.sort(selection.scores)[-3:]
+    assert selection.evidence[:2].tolist() == [top[-1], top.sum() / 3]

@@ -62,10 +62,10 @@ def slow_score(
     pipeline: Pipeline, query: PreparedQuery, document: PreparedDocument, model: CrossEncoder, chooser: CrossEncoder
 ) -> float:
     """One document, one sequence at a time: shortlist, choose, pack, score, combine."""
-    cheap = (pipeline.learned.cheap if pipeline.learned else pipeline.selector).scores(query, document, pipeline.frequencies)
+    cheap = pipeline.selector.cheap.scores(query, document, pipeline.frequencies)
     order = rank_blocks(cheap).tolist()
-    if pipeline.learned:
-        asked = order[: pipeline.learned.keep or None]
+    if pipeline.asks_model:
+        asked = order[: pipeline.config.selector["keep"] or None]
         logits = {block: logit(chooser, packed_of(pipeline, query, document, [block])) for block in asked}
         order = sorted(asked, key=lambda block: -logits[block]) + order[len(asked) :]
     if pipeline.config.aggregator["name"] == "joint":

@@ -195,7 +195,7 @@ def test_a_learned_selector_has_a_cheap_one() -> None:
     cascade = Learned(keep=3, by={"name": "bm25", "k1": 2})
     assert cascade.cheap == Bm25(k1=2.0)
     assert SELECTORS.create(cascade.describe()) == cascade
-    with pytest.raises(ValueError, match=r"by: .*the cheap selector cannot be learned itself"):
+    with pytest.raises(ValueError, match=r"by: .*the cheap selector cannot be 'learned': that needs the model itself"):
         SELECTORS.create({"name": "learned", "by": {"name": "learned"}})
     with pytest.raises(ValueError, match="unknown selector 'best'"):
         SELECTORS.create({"name": "learned", "by": {"name": "best"}})
@@ -213,6 +213,15 @@ def test_a_long_query_counts_every_term() -> None:
     assert np.flatnonzero(counts[:, 0]).tolist() == list(range(10, 20))
     assert np.flatnonzero(counts[:, 1]).tolist() == list(range(4990, 5000))
     assert counts[10, 0] == 2
+
+
+def test_selectors_declare_what_they_need() -> None:
+    needs = {name: set(SELECTORS.create(name).needs) for name in SELECTORS.names()}
+    assert needs.pop("bm25") == needs.pop("tfidf") == {"frequencies"}
+    assert needs.pop("learned") == {"logits"}
+    assert set().union(*needs.values()) == set()
+    with pytest.raises(TypeError, match="Bm25 does not say what the model is asked"):
+        Bm25().shortlist(np.zeros(3))
 
 
 def test_an_unfinished_selector_says_so(frequencies: DocumentFrequencies) -> None:

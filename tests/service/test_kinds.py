@@ -93,7 +93,7 @@ class Reference:
     def n_tokens(self) -> int:
         """Of both rounds, over the documents that have blocks."""
         sequences = [packed for number in self.some for packed in self.scored.selections[number].sequences]
-        if self.pipeline.learned is not None:
+        if self.pipeline.asks_model:
             asked = (self.pipeline.shortlist(self.query, self.prepared[number], self.budget) for number in self.some)
             sequences += [packed for shortlist in asked for packed in shortlist.sequences]
         return sum(len(packed.ids) for packed in sequences)
@@ -127,7 +127,7 @@ def test_kinds_differ_in_what_they_say(served: tuple[TestClient, Ranker]) -> Non
     client, ranker = served
     scores = Reference(ranker.models.default.bundle.path, DOCUMENTS).scored.logits
     assert np.std(scores[np.isfinite(scores)]) > 300 * CLOSE
-    rounds = {"select"} if ranker.models.default.bundle.pipeline.learned else set()
+    rounds = {"select"} if ranker.models.default.bundle.pipeline.asks_model else set()
     answer = client.post("/rerank", json={"query": QUERY, "documents": DOCUMENTS}).json()
     assert set(answer["meta"]["timings_ms"]) == {"parse", "prepare", "queue", "model", "aggregate", "total"} | rounds
 

@@ -152,9 +152,9 @@ def _work(recipe: Recipe) -> Iterator[str]:
     )
     total = recipe.steps * sequences * (recipe.best.iterations if recipe.best else 1)
     yield f"in all about {total:,} sequences, {_tokens(total * budget)} tokens"
-    learned = recipe.training_pipeline.selector
-    if learned["name"] == "learned":
-        kept = f"up to {learned['keep']} blocks" if learned["keep"] else "all blocks"
+    if recipe.training_pipeline.asks_model:
+        keep = recipe.training_pipeline.selector.get("keep")
+        kept = f"up to {keep} blocks" if keep else "all blocks"
         yield f"on top: the model scores {kept} of each of {queries * per_query} documents a step, without gradients"
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     yield f"computes in {in_words(recipe.precision, device)}; the first steps tell the time left"

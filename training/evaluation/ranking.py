@@ -132,7 +132,7 @@ class HttpRanker(Ranker):
 def load_run_pipeline(run: Path, selector: Mapping[str, Any] | str | None = None) -> Pipeline:
     """The pipeline that a run directory describes; with another selector, and the model's logit alone, when one is described.
 
-    The fusion's weights were learned on the scores of the run's own selector and mean nothing for another's.
+    The fusion's weights were learned beside logits of the blocks that the run's own selector chose.
     Raises ValueError or OSError when the directory holds no run, or a damaged one.
     """
     path = run / "pipeline.json"

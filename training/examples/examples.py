@@ -74,7 +74,7 @@ class Selected:
     def prepare(self, query: PreparedQuery, pairs: Sequence[Pair], budget: int, rng: np.random.Generator) -> Prepared:
         """See Examples."""
         documents = [pair.document for pair in pairs]
-        if self.pipeline.learned is not None:
+        if self.pipeline.asks_model:
             return Waiting(query, documents, budget, int(rng.integers(SEEDS)))
         return [[_some(self.pipeline.select(query, d, budget).sequences, query, d, self.pipeline, budget) for d in documents]]
 
@@ -130,7 +130,7 @@ class Segments:
     @property
     def sequences(self) -> int:
         """See Examples."""
-        return self.drawn or (self.pipeline.learned.keep if self.pipeline.learned else 0) or MANY
+        return self.drawn or getattr(self.pipeline.selector, "keep", 0) or MANY
 
     def prepare(self, query: PreparedQuery, pairs: Sequence[Pair], budget: int, rng: np.random.Generator) -> Prepared:
         """See Examples."""

@@ -65,7 +65,7 @@ class DevSet:
             return self._selections[name, query]
         documents = [preparation.document(d) for d in self.candidates[name][query]]
         selections = select_documents(pipeline, preparation.query(query), documents, scorer.choose)
-        if pipeline.learned is None:
+        if not pipeline.asks_model:
             self._selections[name, query] = selections
         return selections
 

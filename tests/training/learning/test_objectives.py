@@ -85,9 +85,9 @@ def slow_rows(pipeline: Pipeline, group: Group, chooser: CrossEncoder) -> list[R
     query, documents, budget, _ = group.prepared
     row = []
     for document in documents:
-        cheap = pipeline.learned.cheap.scores(query, document, pipeline.frequencies)  # type: ignore[union-attr]
+        cheap = pipeline.selector.cheap.scores(query, document, pipeline.frequencies)
         order = np.argsort(-cheap, kind="stable").tolist()
-        asked = order[: pipeline.learned.keep or None]  # type: ignore[union-attr]
+        asked = order[: pipeline.config.selector["keep"] or None]
         with torch.no_grad():
             logits = {b: chooser(*pad(packed_alone(pipeline, group, document, b), 0)).item() for b in asked}
         order = sorted(asked, key=lambda block: -logits[block]) + order[len(asked) :]
@@ -247,7 +247,7 @@ def test_a_group_of_nothing_but_empty_documents(
         pipeline, model = change_pipeline(**parts), make_model(tiny_backbone)
         preparation = Preparation(collection, pipeline)
         pairs = [preparation.pair("river?", "void")] * 3
-        kinds: Sequence[Any] = [Selected(pipeline), *([Segments(pipeline)] if pipeline.learned else [])]
+        kinds: Sequence[Any] = [Selected(pipeline), *([Segments(pipeline)] if pipeline.asks_model else [])]
         for examples in kinds:
             prepared = examples.prepare(preparation.query("river?"), pairs, BUDGET, np.random.default_rng(0))
             loss = RankingObjective(make_recipe(), pipeline, examples)(model, [Group("river?", ("void",) * 3, prepared, 0)])
