@@ -78,7 +78,7 @@ DOCUMENT_ERRORS: dict[int | str, dict[str, Any]] = {
     for status, meaning in {
         400: "not what the content-encoding says",
         **NEEDED,
-        408: "nothing more of the body arrived",
+        408: "the next 64 KiB of the body took longer to arrive than the limit",
         415: "a body compressed by something else than gzip or zstd",
         422: "there is no store, or the body has nothing that can be stored",
         429: "too much is in flight; `Retry-After` says when to try again",

@@ -19,6 +19,7 @@ KINDS = {
     415: "unsupported_encoding",
     422: "invalid_request",
     429: "overloaded",
+    431: "too_large",
     500: "internal",
     503: "unavailable",
     507: "store_full",

@@ -107,7 +107,14 @@ class Settings(Limits, BaseSettings):
         "all replicas, 32 characters or more; empty for none",
     )
     default_deadline_ms: int = Field(0, ge=0, description="deadline_ms of requests that name none; 0 for none")
-    body_seconds: int = Field(60, ge=1, description="seconds a request's body may take to arrive, or, of a PUT, its next piece")
+    head_seconds: int = Field(10, ge=1, description="seconds a request's head may take to arrive; then 408 and the connection ends")
+    body_seconds: int = Field(60, ge=1, description="seconds a request's body may take to arrive, or, of a PUT, its next 64 KiB")
+    answer_seconds: int = Field(60, ge=1, description="seconds a client may take to read an answer; then the connection ends")
+    max_connections: int = Field(
+        4096,
+        ge=1,
+        description="connections that may be open; one more ends the one idle longest. Needs twice as many open files (ulimit -n)",
+    )
     shutdown_seconds: int = Field(30, ge=0, description="seconds that requests in flight are given after SIGTERM")
     playground: bool = Field(True, description="a page at / to try it on: paste a query and documents, see the blocks")
     otlp_endpoint: str = Field(

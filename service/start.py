@@ -31,8 +31,9 @@ def start(settings: Settings) -> int:
         configure(settings)
         load_keys(settings)  # a wrong key is reported before a model is loaded
         operators = None if settings.admin_port is None else bind(settings.admin_host or settings.host, settings.admin_port)
-        app = create_app(settings, Ranker.load(settings))
-        started = serve(settings, app, None if operators is None else (create_admin_app(app), operators))
+        ranker = Ranker.load(settings)
+        app = create_app(settings, ranker)
+        started = serve(settings, app, ranker.metrics, None if operators is None else (create_admin_app(app), operators))
     except BAD as error:
         print(f"{PROGRAM}: {' '.join(str(error).split())}", file=sys.stderr)
         return BAD_START

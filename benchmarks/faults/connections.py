@@ -1,30 +1,100 @@
 """Faults of clients and their connections."""
 
-import resource
+import json
+import re
 import socket
 import statistics
+import threading
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from benchmarks.faults.drill import Drill, SkipError, drill, must, request
+import zstandard
 
-IDLE = 1000
-BODY_SECONDS = 2
+from benchmarks.faults.drill import Drill, drill, must, request, until
+from benchmarks.performance.service import COMMAND
+
+IDLE = 1100
+FILES = 1024  # the usual limit of open files
+BODY_SECONDS = ANSWER_SECONDS = 2
 TURNS = 15
+MIB = 2**20
+ENDLESS = 100 * MIB
+UNREAD = 20  # answers
+UNREAD_TEXT = "a " * 1_000_000
+SHOWN = {"return_documents": True, "deadline_ms": 1}
+CHUNKED = b"POST /rerank HTTP/1.1\r\nHost: here\r\nTransfer-Encoding: chunked\r\n\r\n"
+LIMITED = ("bash", "-c", f'ulimit -n {FILES} && exec "$0"', str(COMMAND))
 
 
 def idle_connections(folder: Path) -> str:
-    """1,000 connections on which nothing is sent."""
-    allow_files(2 * IDLE)
-    with drill(folder) as it:
+    """1,100 connections on which nothing is sent, where 1,024 files may be open."""
+    with drill(folder, LIMITED) as it:
         before = median_ms(it)
-        with connections(it.service.port, IDLE) as held:
+        with connections(it.service.port, IDLE):
             during = median_ms(it)
             must(it.health() == (200, 200), f"health is {it.health()}")
-            number = len(held)
-        return f"{number:,} held open: none fails; a request takes {during / before:.2f} times its {before:.0f} ms of before"
+            ended = metric(it, 'keyblock_closed_connections_total{why="crowded"}')
+        return (
+            f"{IDLE:,} are opened, and the {ended:.0f} idle longest are closed to make room; a request takes "
+            f"{during / before:.2f} times its {before:.0f} ms of before"
+        )
+
+
+def endless_head(folder: Path) -> str:
+    """100 MiB of header lines on one connection."""
+    line = b"".join(b"name-%d: value\r\n" % n for n in range(10_000))
+    with drill(folder) as it, it.asking() as asked:
+        before = memory(it)
+        with connections(it.service.port, 1) as (one,):
+            sent = flood(one, b"GET / HTTP/1.1\r\n", line, ENDLESS)
+            status = answered(one)
+        grown = memory(it) - before
+        must(status == 431, f"it was answered {status}")
+        must(grown < 20 * MIB, f"memory has grown by {grown / MIB:.0f} MiB")
+    return f"431, and the connection is closed after {sent / MIB:.1f} MiB; memory grows by {grown / MIB:.0f} MiB; {asked.check()}"
+
+
+def url_in_pieces(folder: Path) -> str:
+    """A URL without end in small pieces, on four connections."""
+    return beside_floods(folder, b"GET /", b"a" * 16_000, 4, {431, 0})
+
+
+def tiny_chunks(folder: Path) -> str:
+    """Bodies in chunks of one byte, on four connections."""
+    return beside_floods(folder, CHUNKED, b"1\r\nx\r\n" * 40_000, 4, {400, 0})
+
+
+def endless_trailers(folder: Path) -> str:
+    """Trailers without end after a body, on four connections."""
+    return beside_floods(folder, CHUNKED + b"1\r\nx\r\n0\r\n", b"name: value\r\n" * 20_000, 4, {431, 0})
+
+
+def requests_at_once(folder: Path) -> str:
+    """Requests without end on four connections, whose answers nobody reads."""
+    return beside_floods(folder, b"", b"GET /openapi.json HTTP/1.1\r\n\r\n" * 5_000, 4, {200, 0})
+
+
+def unread_answers(folder: Path) -> str:
+    """20 requests of 2 KB whose answers of 30 MB nobody reads."""
+    body = zstandard.compress(json.dumps(request("newt") | {"documents": [UNREAD_TEXT] * 15, **SHOWN}).encode())
+    head = b"POST /rerank HTTP/1.1\r\nHost: here\r\nContent-Encoding: zstd\r\nContent-Length: %d\r\n\r\n" % len(body)
+    room = 4 * 15 * len(UNREAD_TEXT)
+    with drill(folder, answer_seconds=ANSWER_SECONDS, max_bytes_in_flight=room) as it:
+        with connections(it.service.port, UNREAD, receive_bytes=4096) as unread:
+            for one in unread:
+                one.sendall(head + body)
+            statuses = [answered(one) for one in unread]
+            held = metric(it, "keyblock_in_flight_requests")
+            took = until(lambda: metric(it, "keyblock_in_flight_requests") == 0, "the answers are given up")
+        must(set(statuses) <= {200, 429}, f"they were answered {statuses}")
+        must(statuses.count(200) >= 1 <= held, f"{held} are in flight, and they were answered {statuses}")
+        one_ms(it)
+        return (
+            f"with room for {room / MIB:.0f} MiB in flight: {statuses.count(200)} x 200, {statuses.count(429)} x 429; with "
+            f"answer_seconds={ANSWER_SECONDS} those unread are given up, and none is in flight {took:.1f} s later"
+        )
 
 
 def slow_clients(folder: Path) -> str:
@@ -48,23 +118,96 @@ def slow_clients(folder: Path) -> str:
         )
 
 
-def allow_files(number: int) -> None:
-    """Let this process and its children open so many files. Raises SkipError where the system does not."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if soft >= number or soft == resource.RLIM_INFINITY:
-        return
-    if hard not in (resource.RLIM_INFINITY,) and hard < number:
-        raise SkipError(f"no more than {hard} files may be open here (ulimit -n); {number} are needed")
-    resource.setrlimit(resource.RLIMIT_NOFILE, (number, hard))
+def slow_uploads(folder: Path) -> str:
+    """20 clients that send documents to be stored a byte at a time."""
+    head = b"PUT /documents HTTP/1.1\r\nHost: here\r\nContent-Length: 100000\r\n\r\n"
+    with drill(folder, store=folder / "store", body_seconds=BODY_SECONDS) as it:
+        with connections(it.service.port, 20) as slow:
+            for one in slow:
+                one.sendall(head)
+            stop = time.monotonic() + BODY_SECONDS - 0.5
+            while time.monotonic() < stop:
+                for one in slow:
+                    one.sendall(b" ")
+                one_ms(it)
+            answers = {answered(one) for one in slow}
+        must(answers == {408}, f"they were answered {answers}")
+        must(metric(it, "keyblock_in_flight_requests") == 0, "they are in flight still")
+        return f"with body_seconds={BODY_SECONDS} each is told 408, and none keeps its place"
+
+
+def beside_floods(folder: Path, start: bytes, more: bytes, number: int, allowed: set[int]) -> str:
+    """What clients and /health/live see while so many connections send without end, each opened again when it is closed."""
+    with drill(folder) as it, it.asking() as asked:
+        before, stop, statuses, sent = memory(it), threading.Event(), set[int](), [0]
+
+        def attack() -> None:
+            while not stop.is_set():
+                with connections(it.service.port, 1) as (one,):
+                    sent[0] += flood(one, start, more, ENDLESS)
+                    statuses.add(answered(one))
+
+        threads = [threading.Thread(target=attack) for _ in range(number)]
+        for thread in threads:
+            thread.start()
+        took = [timed(lambda: must(it.client.get("/health/live").status_code == 200, "it is not live")) for _ in range(50)]
+        stop.set()
+        for thread in threads:
+            thread.join()
+        grown = memory(it) - before
+        must(grown < 50 * MIB, f"memory has grown by {grown / MIB:.0f} MiB")
+        must(statuses <= allowed, f"they were answered {statuses}")
+        must(max(took) < 1, f"/health/live took {max(took):.1f} s")
+    told = " or ".join(map(str, sorted(statuses - {0}))) or "no answer"
+    return (
+        f"{told}, and each connection is closed; {sent[0] / MIB:.0f} MiB were sent, memory grows by {grown / MIB:.0f} MiB; "
+        f"/health/live: median {1000 * statistics.median(took):.0f} ms, worst {1000 * max(took):.0f} ms; {asked.check()}"
+    )
+
+
+def flood(one: socket.socket, start: bytes, more: bytes, most: int) -> int:
+    """Send `start` and `more` of it again and again until the service closes, or it is enough; the bytes that were taken."""
+    sent = 0
+    with suppress(OSError):
+        one.settimeout(10)
+        one.sendall(start)
+        while sent < most:
+            sent += one.send(more)
+    return sent
+
+
+def answered(one: socket.socket) -> int:
+    """The status of the answer; 0 where the connection was closed without one."""
+    one.settimeout(60)
+    with suppress(OSError):
+        if found := re.match(rb"HTTP/1.1 (\d+) ", one.recv(100)):
+            return int(found[1])
+    return 0
+
+
+def memory(it: Drill) -> float:
+    """Bytes of the service's process."""
+    return metric(it, "process_resident_memory_bytes")
+
+
+def metric(it: Drill, name: str) -> float:
+    """What the service measures."""
+    shown = it.client.get("/metrics").text
+    return float(next(line for line in shown.splitlines() if line.startswith(f"{name} ")).rsplit(" ", 1)[1])
 
 
 @contextmanager
-def connections(port: int, number: int) -> Iterator[list[socket.socket]]:
-    """So many connections to it, closed in the end."""
+def connections(port: int, number: int, receive_bytes: int = 0) -> Iterator[list[socket.socket]]:
+    """So many connections to it, closed in the end; with a small buffer for what is received, where one is given."""
     held: list[socket.socket] = []
     try:
         while len(held) < number:
-            held.append(socket.create_connection(("127.0.0.1", port), timeout=30))
+            one = socket.socket()
+            held.append(one)
+            if receive_bytes:
+                one.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_bytes)
+            one.settimeout(30)
+            one.connect(("127.0.0.1", port))
         yield held
     finally:
         for one in held:
@@ -73,11 +216,17 @@ def connections(port: int, number: int) -> Iterator[list[socket.socket]]:
 
 def one_ms(it: Drill) -> float:
     """What a request takes, in milliseconds; its answer must be right."""
-    started = time.perf_counter()
-    scores = it.scores(request("otter"))
-    took = 1000 * (time.perf_counter() - started)
+    scores: list[float] = []
+    took = timed(lambda: scores.extend(it.scores(request("otter"))))
     must(max(abs(a - b) for a, b in zip(scores, it.known["otter"], strict=True)) < 1e-4, "its scores have changed")
-    return took
+    return 1000 * took
+
+
+def timed(work: Callable[[], object]) -> float:
+    """The seconds it takes."""
+    started = time.perf_counter()
+    work()
+    return time.perf_counter() - started
 
 
 def median_ms(it: Drill) -> float:

@@ -180,7 +180,7 @@ SATURATION = Row(
         ),
         Panel(
             "Requests in flight, and waiting",
-            "In flight: let in and not answered. Waiting: with sequences that the model has not taken yet.",
+            "In flight: let in, and the answer not yet written. Waiting: with sequences that the model has not taken yet.",
             Kind.LINES,
             Unit.NUMBER,
             [
@@ -232,6 +232,28 @@ LESS = Row(
             Kind.STACKED,
             Unit.REQUESTS,
             [Query(rate("deadlines", ["outcome"]), "{{outcome}}")],
+        ),
+    ],
+)
+CONNECTIONS = Row(
+    "Connections",
+    [
+        Panel(
+            "Open connections",
+            "At `max_connections` (4,096) a new one ends the one that has been idle longest.",
+            Kind.LINES,
+            Unit.NUMBER,
+            [Query(over("sum", shown("connections"), ["pod", "port"]), "{{pod}}, {{port}}")],
+            12,
+        ),
+        Panel(
+            "Connections that the service ended",
+            "large_head, late_head, malformed: what no well-behaved client sends. unread: an answer that was not read within "
+            "`answer_seconds`. crowded: to make room for others.",
+            Kind.STACKED,
+            Unit.CONNECTIONS_A_SECOND,
+            [Query(rate("closed", ["why"]), "{{why}}")],
+            12,
         ),
     ],
 )
@@ -303,7 +325,7 @@ OVERVIEW = Board(
     "keyblock-overview",
     "KeyBlock / Service",
     "How the rerank service does: traffic, errors, latency, saturation, and what it gives up to be in time.",
-    [GLANCE, GOLDEN, TIME, SATURATION, LESS, DOCUMENTS],
+    [GLANCE, GOLDEN, TIME, SATURATION, LESS, CONNECTIONS, DOCUMENTS],
 )
 
 SERVED = Row(

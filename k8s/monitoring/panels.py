@@ -24,6 +24,7 @@ class Unit(StrEnum):
     DOCUMENTS_A_SECOND = "suffix: documents/s"
     TOKENS_A_SECOND = "suffix: tokens/s"
     BATCHES_A_SECOND = "suffix: batches/s"
+    CONNECTIONS_A_SECOND = "suffix: connections/s"
 
 
 MEANT = {  # what is good is green wherever it stands, and what is bad red

@@ -39,6 +39,7 @@ class Accounting:
         try:
             await self._app(scope, receive, answer)
         finally:
+            account.held.close()
             if self._access_log:
                 _tell(account, scope)
             CURRENT_ID.reset(before)

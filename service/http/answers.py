@@ -42,17 +42,21 @@ def json_list(items: Iterable[Mapping[str, object]]) -> Iterator[bytes]:
 
 
 class PiecesResponse(Response):
-    """A JSON response whose body is sent piece by piece, its length known beforehand."""
+    """A JSON response whose body is sent piece by piece, its length known beforehand.
+
+    Attributes:
+        n_bytes: of the body.
+    """
 
     media_type = "application/json"
 
     def __init__(self, pieces: Iterable[bytes], status: int = 200, headers: Mapping[str, str] | None = None) -> None:
         self.pieces = list(pieces)
-        length = {"content-length": str(sum(map(len, self.pieces)))}
-        super().__init__(None, status, {**(headers or {}), **length})
+        self.n_bytes = sum(map(len, self.pieces))
+        super().__init__(None, status, {**(headers or {}), "content-length": str(self.n_bytes)})
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Send it; each piece waits until the client has room for it."""
+        """Send it; each piece, and the end, waits until the client has read almost all before it."""
         await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
         for piece in self.pieces:
             await send({"type": "http.response.body", "body": piece, "more_body": True})

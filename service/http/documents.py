@@ -10,11 +10,11 @@ import orjson
 from starlette.convertors import StringConvertor, register_url_convertor
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
-from starlette.types import Message
 
 from keyblock.prepared import PreparedDocument
 from keyblock.wire import NOTHING_STORED, Deletion, StoredAnswer, StoredText, WrongLine
 from service.errors import RequestError, ending, some, unexpected
+from service.http.answers import PiecesResponse
 from service.http.endpoint import GONE, unless_gone
 from service.http.info import ranker_of
 from service.http.lines import Given, LineReader, Report
@@ -58,11 +58,13 @@ async def get_document(request: Request) -> Response:
     async def find() -> Response:
         identity = request.path_params["id"]
         ranker = ranker_of(request)
-        with ranker.admission.enter(0) as place:
-            found = await _library(ranker).find(namespace_of(request), identity, place.takes)
-            if found is None:
-                raise RequestError(404, f"no document is stored under the id {identity[:40]!r}")
-            return await ranker.beside(partial(_shown, found), large=True)
+        place = account_of(request).held.enter_context(ranker.admission.enter(0))
+        found = await _library(ranker).find(namespace_of(request), identity, place.takes)
+        if found is None:
+            raise RequestError(404, f"no document is stored under the id {identity[:40]!r}")
+        response = await ranker.beside(partial(_shown, found), large=True)
+        place.answers(response.n_bytes)
+        return response
 
     return await _answered(request, find)
 
@@ -79,7 +81,7 @@ async def delete_document(request: Request) -> Response:
     return await _answered(request, delete)
 
 
-def _shown(found: Found) -> Response:
+def _shown(found: Found) -> PiecesResponse:
     stored, prepared = found.stored, found.stored.prepared
     answer: StoredText = {
         "id": stored.id,
@@ -91,7 +93,7 @@ def _shown(found: Found) -> Response:
         answer["title"] = stored.title
     if stored.expires:
         answer["expires"] = stored.expires / 1000
-    return Response(orjson.dumps(answer), media_type=JSON)
+    return PiecesResponse([orjson.dumps(answer)])
 
 
 def _library(ranker: Ranker) -> Library:
@@ -180,24 +182,24 @@ class Upload:
             await self._keep(library, batch)
 
     async def _gathered(self) -> bytes:
-        """The next PIECE bytes of the body or more, whatever the client's pieces are. Raises ClientDisconnect."""
+        """The next PIECE bytes of the body or more, less at its end. Raises ClientDisconnect, and RequestError 408 when late."""
+        seconds = self._ranker.settings.body_seconds
+        try:
+            async with asyncio.timeout(seconds):
+                return await self._gather()
+        except TimeoutError:
+            problem = f"less than {PIECE} more bytes of the body arrived in {seconds} s: send it faster, or in parts"
+            raise RequestError(408, problem) from None
+
+    async def _gather(self) -> bytes:
         gathered = bytearray()
         while not self.read and len(gathered) < PIECE:
-            message = await self._next()
+            message = await self._request.receive()
             if message["type"] == "http.disconnect":
                 raise ClientDisconnect
             gathered += message.get("body", b"")
             self.read = not message.get("more_body", False)
         return bytes(gathered)
-
-    async def _next(self) -> Message:
-        """What arrives next. Raises RequestError 408 when nothing does."""
-        seconds = self._ranker.settings.body_seconds
-        try:
-            async with asyncio.timeout(seconds):
-                return await self._request.receive()
-        except TimeoutError:
-            raise RequestError(408, f"nothing more of the body arrived for {seconds} s: send it again") from None
 
     async def _keep(self, library: Library, batch: list[Given]) -> None:
         """Prepare a batch, and store it in one transaction."""

@@ -10,7 +10,7 @@ from starlette.responses import Response
 from service.call import Call
 from service.engine.errors import EngineDeadError, EngineError
 from service.errors import RequestError, ending, unexpected
-from service.http.answers import About, disconnected
+from service.http.answers import About, PiecesResponse, disconnected
 from service.http.callers import readable
 from service.http.costs import cost_headers
 from service.http.dialects import NATIVE, TEI, Dialect, spoken
@@ -49,10 +49,10 @@ class Exchange:
         """The answer or the error, whatever happens; counted."""
         try:
             await check_head(self._request, self._ranker.settings)
-            with await self._enter() as place:
-                body = await self._body(place)
-                self._stages = Stages(self._ranker.metrics, self._trace.id)
-                response = await unless_gone(self._request, self._answer(body, place))
+            place = self._account.held.enter_context(await self._enter())
+            body = await self._body(place)
+            self._stages = Stages(self._ranker.metrics, self._trace.id)
+            response = await unless_gone(self._request, self._answer(body, place))
             self._stages.metrics.observe("latency", self._stages.total, self._trace.id, dialect=self._dialect.NAME)
             outcome = "ok"
         except ClientDisconnect:
@@ -95,6 +95,7 @@ class Exchange:
         self._stages.end("parse")
         outcome = await model.score(call, self._stages, place)
         response = await self._ranker.beside(lambda: self._write(model, call, outcome), large=large)
+        place.answers(response.n_bytes)
         self._stages.end("respond")
         model.answered(call, self._stages.total, degraded=self._degraded)
         return response
@@ -124,7 +125,7 @@ class Exchange:
             return call
         return readable(call, self._request.headers.get("user-agent", ""), self._request.url.path)
 
-    def _write(self, model: Model, call: Call, outcome: Outcome) -> Response:
+    def _write(self, model: Model, call: Call, outcome: Outcome) -> PiecesResponse:
         ranking = model.rank(call, outcome)
         self._stages.end("aggregate")
         self._degraded = ranking.degraded

@@ -1,15 +1,22 @@
 """The ports: the one that clients ask, and beside it, where it is asked for, one for operators."""
 
 import asyncio
+import logging
+import resource
 import socket
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
 import uvicorn
 from fastapi import FastAPI
-from starlette.types import ASGIApp
 
+from service.http.connection import Port
 from service.settings import Settings
+from service.telemetry.metrics import Metrics
+
+log = logging.getLogger(__name__)
+ADMIN_CONNECTIONS = 128  # at the admin port
+MOST_BACKLOG = 2048  # connections that wait to be accepted; all of them may be accepted before one is closed to make room
 
 
 class ListenError(Exception):
@@ -55,19 +62,41 @@ class Main(uvicorn.Server):
             await self._task
 
 
-def serve(settings: Settings, app: FastAPI, operators: tuple[FastAPI, socket.socket] | None = None) -> bool:
+def serve(settings: Settings, app: FastAPI, metrics: Metrics, operators: tuple[FastAPI, socket.socket] | None = None) -> bool:
     """Serve until SIGTERM or SIGINT; whether it could be started.
 
     Args:
-        settings: addresses and ports.
+        settings: addresses, ports and limits.
         app: what clients ask; has a lifespan.
+        metrics: counts connections.
         operators: what is asked at the admin port, without a lifespan of its own, and its socket.
     """
-    beside = None if operators is None else (_config(operators[0], settings, lifespan="off"), operators[1])
-    server = Main(_config(app, settings, host=settings.host, port=settings.port), beside)
+    files = allow_files(2 * settings.max_connections)
+    most = min(settings.max_connections, files // 2)
+    if most < settings.max_connections:
+        told = "max_connections is %d instead of %d, since %d files may be open: raise their hard limit (ulimit -Hn) to %d"
+        log.warning(told, most, settings.max_connections, files, 2 * settings.max_connections)
+    backlog = min(MOST_BACKLOG, files // 4)
+    beside = None
+    if operators is not None:
+        port = Port(operators[0], settings, metrics, "admin", min(ADMIN_CONNECTIONS, most), lifespan="off", backlog=backlog)
+        beside = port, operators[1]
+    server = Main(Port(app, settings, metrics, "main", most, host=settings.host, port=settings.port, backlog=backlog), beside)
     with suppress(KeyboardInterrupt):  # raised again once it has stopped
         server.run()
     return server.started
+
+
+def allow_files(wanted: int) -> int:
+    """Raise the limit of open files to as many, as far as the system allows it; the limit then."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    most = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+    if soft == resource.RLIM_INFINITY or soft >= most:
+        return wanted if soft == resource.RLIM_INFINITY else soft
+    with suppress(ValueError, OSError):  # macOS has a limit beside the hard one
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
+        return most
+    return soft
 
 
 def bind(host: str, port: int) -> socket.socket:
@@ -82,8 +111,3 @@ def bind(host: str, port: int) -> socket.socket:
             f"cannot listen on {host}, port {port} ({error.strerror}): give another --admin-host or --admin-port"
         ) from None
     return bound
-
-
-def _config(app: ASGIApp, settings: Settings, **more: object) -> uvicorn.Config:
-    wait = settings.shutdown_seconds
-    return uvicorn.Config(app, log_config=None, access_log=False, timeout_graceful_shutdown=wait, **more)  # type: ignore[arg-type]

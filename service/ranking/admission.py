@@ -187,3 +187,11 @@ class Place:
     def queued(self) -> None:
         """The model has its work now, and counts it itself."""
         self._admission.queued(self)
+
+    def answers(self, n_bytes: int) -> None:
+        """Its work is done: all that it holds from now on are the bytes of its answer, until they are written."""
+        load, held = self._admission.load, self._held
+        load.documents -= held.documents
+        load.bytes += n_bytes - held.bytes
+        held.documents, held.bytes = 0, n_bytes
+        self._admission.queued(self)

@@ -3,6 +3,7 @@
 import re
 import time
 import uuid
+from contextlib import ExitStack
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import Any, Protocol
@@ -46,6 +47,7 @@ class Account:
         stages: its times.
         call: what it asked for, where texts are to be logged.
         began: when its head was there, as `time.perf_counter` counts.
+        held: what is given back once its answer is written.
     """
 
     request_id: str = field(default_factory=lambda: uuid.uuid4().hex)
@@ -56,6 +58,7 @@ class Account:
     stages: Stages | None = None
     call: Call | None = None
     began: float = field(default_factory=time.perf_counter)
+    held: ExitStack = field(default_factory=ExitStack)
 
     def fields(self, scope: AsgiScope) -> dict[str, Any]:
         """What a log is told; nothing that was sent in a body, unless there is a call in it."""

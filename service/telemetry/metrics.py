@@ -30,6 +30,8 @@ RELOADS = ("ok", "unchanged", "failed")
 DENIED = ("key", "scope")
 STORE_METHODS = ("PUT", "GET", "DELETE")
 REFUSED = ("unready", "wait", "requests", "bytes", "documents")
+CLOSED = ("large_head", "late_head", "malformed", "unread", "crowded")
+PORTS = ("main", "admin")
 DIALECTS = ("native", "tei")
 MODEL = "model"  # the label that tells bundles apart
 
@@ -66,7 +68,15 @@ TABLE = {
         "counter", "keyblock_refused_total", f"Requests refused for want of room, by what: {_list(REFUSED)}", {"why": REFUSED}
     ),
     "denied": Metric("counter", "keyblock_denied_total", f"Requests denied for want of what: {_list(DENIED)}", {"why": DENIED}),
-    "in_flight": Metric("gauge", "keyblock_in_flight_requests", "Requests in flight"),
+    "in_flight": Metric("gauge", "keyblock_in_flight_requests", "Requests in flight, until their answers are written"),
+    "connections": Metric("gauge", "keyblock_open_connections", "Connections that are open", {"port": PORTS}),
+    "closed": Metric(
+        "counter",
+        "keyblock_closed_connections_total",
+        "Connections that the service ended: for a head that is too large or too late, malformed HTTP, an answer that the client "
+        "did not read, or to make room for others",
+        {"why": CLOSED},
+    ),
     "wait": Metric("gauge", "keyblock_wait_seconds", "Waiting work at the measured pace of the model"),
     "latency": Metric(
         "histogram",

@@ -5,7 +5,7 @@ import gzip
 import json
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -14,6 +14,7 @@ import pytest
 import zstandard
 from pydantic import TypeAdapter
 from starlette.testclient import TestClient
+from starlette.types import Message
 
 from keyblock.wire import StoredAnswer
 from service.app import create_app
@@ -468,13 +469,23 @@ def test_work_ends_with_a_client_that_has_sent_everything(serve: Serve, tmp_path
         assert service.sample("store_requests", method="PUT", outcome="cancelled") == 1
 
 
-def test_a_client_that_sends_nothing_more_is_not_waited_for(serve: Serve, tmp_path: Path) -> None:
+@pytest.mark.parametrize("pause", [None, 0.1], ids=["nothing more", "a byte at a time"])
+def test_a_client_that_sends_too_slowly_is_not_waited_for(serve: Serve, tmp_path: Path, pause: float | None) -> None:
     with serve(store=str(tmp_path / "store"), body_seconds=1) as service:
         connection = Connection(jsonl(DOCUMENTS).ljust(PIECE), "PUT", "/documents", more=True)
         app: Any = service.client.app
 
+        async def receive() -> Message:
+            if not connection.taken:
+                return await connection.receive()
+            with suppress(TimeoutError):
+                async with asyncio.timeout(pause):
+                    await connection.gone.wait()
+                    return {"type": "http.disconnect"}
+            return {"type": "http.request", "body": b" ", "more_body": True}
+
         async def work() -> None:
-            task = asyncio.create_task(app(connection.scope(), connection.receive, connection.send))
+            task = asyncio.create_task(app(connection.scope(), receive, connection.send))
             async for _ in until(lambda: service.sample("store_requests", method="PUT", outcome="invalid") == 1):
                 pass
             connection.gone.set()
@@ -483,4 +494,28 @@ def test_a_client_that_sends_nothing_more_is_not_waited_for(serve: Serve, tmp_pa
         assert service.client.portal is not None
         service.client.portal.call(work)
         assert connection.sent[0]["status"] == 408
-        assert "nothing more of the body arrived for 1 s" in json.loads(connection.sent[1]["body"])["message"]
+        told = json.loads(connection.sent[1]["body"])["message"]
+        assert "less than 65536 more bytes of the body arrived in 1 s" in told
+
+
+def test_a_document_that_is_shown_has_a_place_among_the_requests_in_flight(embedded: Service) -> None:
+    embedded.put([{"id": "long", "text": "a river " * 100_000}])
+    connection, read = Connection(b"", "GET", "/documents/long"), asyncio.Event()
+    app: Any = embedded.client.app
+    load = embedded.ranker.admission.load
+
+    async def send(message: Message) -> None:
+        connection.sent.append(message)
+        await read.wait()
+
+    async def work() -> None:
+        task = asyncio.create_task(app(connection.scope(), connection.receive, send))
+        async for _ in until(lambda: connection.sent):
+            pass
+        assert (load.requests, load.bytes // 100_000) == (1, 8)
+        read.set()
+        await task
+        assert (load.requests, load.bytes) == (0, 0)
+
+    assert embedded.client.portal is not None
+    embedded.client.portal.call(work)

@@ -326,6 +326,35 @@ def test_a_client_that_sends_too_slowly_loses_its_place(settings: Settings, grap
     assert ranker.admission.load.requests == 0
 
 
+def test_an_answer_has_its_place_until_the_client_has_read_it(settings: Settings, graphs: Graphs) -> None:
+    ranker = serving(settings, graphs)
+    app = create_app(settings, ranker)
+    text = "the river flooded the bridge " * 1000
+    connection, read = Connection({**GOOD, "documents": [text], "return_documents": True}), asyncio.Event()
+
+    async def send(message: Message) -> None:
+        connection.sent.append(message)
+        await read.wait()
+
+    async def work() -> None:
+        async with app.router.lifespan_context(app):
+            async for _ in until(lambda: ranker.engine.ready):
+                pass
+            task = asyncio.create_task(app(connection.scope(), connection.receive, send))
+            async for _ in until(lambda: connection.sent):
+                pass
+            load = ranker.admission.load
+            length = int(dict(connection.sent[0]["headers"])[b"content-length"])
+            assert len(text) < length < len(text) + 2000
+            assert (load.requests, load.documents, load.bytes) == (1, 0, length)
+            read.set()
+            async with asyncio.timeout(PATIENCE):
+                await task
+            assert (load.requests, load.documents, load.bytes) == (0, 0, 0)
+
+    asyncio.run(work())
+
+
 def test_a_declared_length_beyond_the_limit_holds_nobody_up(client: TestClient, ranker: Ranker, settings: Settings) -> None:
     """It is refused before it has a place."""
     seen: list[int] = []

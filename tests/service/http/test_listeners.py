@@ -3,6 +3,8 @@
 import http.client
 import json
 import os
+import re
+import resource
 import signal
 import socket
 import subprocess
@@ -13,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks.event_loop import free_port, wait_ready
-from service.http.listeners import ListenError, bind
+from service.http.listeners import ListenError, allow_files, bind
 from tests.service.faults import PATIENCE
 from tests.service.keyed import ALL, bearing
 
@@ -111,3 +113,42 @@ def test_a_port_that_is_taken_is_told_in_a_line() -> None:
         port = taken.getsockname()[1]
         with pytest.raises(ListenError, match=rf"cannot listen on 127\.0\.0\.1, port {port} \(.*in use\)"):
             bind("127.0.0.1", port)
+
+
+@pytest.mark.parametrize(
+    ("limits", "allowed"),
+    [
+        ((1024, 100_000), (8192, 100_000)),
+        ((1024, 4096), (4096, 4096)),
+        ((50_000, 100_000), (50_000, 100_000)),
+        ((1024, resource.RLIM_INFINITY), (8192, resource.RLIM_INFINITY)),
+    ],
+)
+def test_as_many_files_may_be_open_as_are_needed_and_allowed(
+    limits: tuple[int, int], allowed: tuple[int, int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    set_to = [limits]
+    monkeypatch.setattr(resource, "getrlimit", lambda _: set_to[-1])
+    monkeypatch.setattr(resource, "setrlimit", lambda _, both: set_to.append(both))
+    assert (allow_files(8192), set_to[-1]) == (allowed[0], allowed)
+
+
+def test_a_process_with_few_files_serves_more_connections_than_it_has_files(bundle_path: Path) -> None:
+    """300 of them are idle; without a bound, the 64th would take the last file."""
+    port = free_port()
+    command = ["bash", "-c", 'ulimit -n 128 && exec "$@"', "limited", sys.executable, "-m", "service.cli"]
+    command += ["--port", str(port), "--bundle", str(bundle_path), "--provider", "cpu"]
+    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+    held: list[socket.socket] = []
+    try:
+        wait_ready(port)
+        held += [socket.create_connection(("127.0.0.1", port), PATIENCE) for _ in range(300)]
+        assert ask(port, "POST", "/rerank", GOOD)[0] == 200
+        metrics = ask(port, "GET", "/metrics")[1]
+        assert float(re.findall(r'^keyblock_closed_connections_total{why="crowded"} (.*)', metrics, re.MULTILINE)[0]) >= 300 - 64
+    finally:
+        for one in held:
+            one.close()
+        process.send_signal(signal.SIGTERM)
+        _, log = process.communicate(timeout=PATIENCE)
+    assert "max_connections is 64 instead of 4096, since 128 files may be open" in log

@@ -1,0 +1,286 @@
+"""A connection to a client: what it may send before its request is admitted, how long it may take, and how many there may be.
+
+Only here can a head be bounded: the application is called once a head is complete. uvicorn's protocol on httptools has no bounds.
+"""
+
+import asyncio
+from collections import OrderedDict
+from collections.abc import Callable
+from typing import Any
+
+import httptools
+import orjson
+import uvicorn
+from starlette.types import ASGIApp
+from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
+from uvicorn.server import ServerState
+
+from service.errors import RequestError
+from service.http.dialects import NATIVE
+from service.settings import Settings
+from service.telemetry.metrics import Metrics
+
+HEAD_BYTES = 32 * 2**10  # of a request line with its headers; also of what surrounds a body: sizes of chunks, trailers
+MOST_HEADERS = 128
+MOST_PIPELINED = 8  # requests that wait on a connection behind the one that is being answered
+SMALL_CHUNK, MOST_SMALL_CHUNKS = 16, 1000  # bytes; each chunk costs the event loop as much as a kilobyte of a larger one
+BODY_HEADERS = (b"content-length", b"transfer-encoding")
+LINGER_SECONDS, LINGER_BYTES = 2.0, 2**20  # taken in after a refusal: closed with bytes unread, a connection is reset and loses it
+
+
+class Port(uvicorn.Config):
+    """Where clients connect: uvicorn's configuration, and the bounds of its connections.
+
+    Args:
+        app: what answers.
+        settings: seconds that heads and answers may take.
+        metrics: counts connections.
+        name: of the port in the metrics.
+        most: connections that may be open.
+        more: arguments of uvicorn.Config.
+
+    Attributes:
+        idle: connections without a request, the one idle longest first.
+    """
+
+    def __init__(self, app: ASGIApp, settings: Settings, metrics: Metrics, name: str, most: int, **more: Any) -> None:
+        wait = settings.shutdown_seconds
+        quiet: dict[str, Any] = {"log_config": None, "access_log": False}
+        super().__init__(app, http=Connection, ws="none", timeout_graceful_shutdown=wait, **quiet, **more)
+        self.head_seconds, self.answer_seconds, self.most = settings.head_seconds, settings.answer_seconds, most
+        self.idle: OrderedDict[Connection, None] = OrderedDict()
+        self._metrics, self._name = metrics, name
+
+    def make_room(self) -> None:
+        """Close the connection that has been idle longest, to let the newest one in; when all others are busy, refuse that one."""
+        first, _ = self.idle.popitem(last=False)
+        if self.idle:
+            first.drop("crowded")
+        else:
+            problem = f"{self.most} connections are open and busy, which is the limit: try again later, or another replica"
+            first.refuse(RequestError(503, problem, retry_after=1), "crowded")
+
+    def count(self, n_open: int) -> None:
+        """So many connections are open."""
+        self._metrics.set("connections", n_open, port=self._name)
+
+    def closed(self, why: str) -> None:
+        """A connection is closed by the service."""
+        self._metrics.add("closed", why=why)
+
+
+class Timer:
+    """Calls something later, unless it is stopped before."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        self._handle: asyncio.TimerHandle | None = None
+
+    def start(self, seconds: float, call: Callable[[], None]) -> None:
+        """Start it, unless it runs."""
+        if self._handle is None:
+            self._handle = self._loop.call_later(seconds, call)
+
+    def stop(self) -> None:
+        """Stop it, where it runs."""
+        if self._handle is not None:
+            self._handle.cancel()
+            self._handle = None
+
+
+class Connection(HttpToolsProtocol):
+    """uvicorn's protocol on httptools, with bounds.
+
+    A head has at most HEAD_BYTES and MOST_HEADERS and is complete within `head_seconds`. Between two pieces of a body there are at
+    most HEAD_BYTES (sizes of chunks and their extensions, trailers). An answer is read within `answer_seconds`.
+    """
+
+    def __init__(
+        self, config: Port, server_state: ServerState, app_state: dict[str, Any], _loop: asyncio.AbstractEventLoop | None = None
+    ) -> None:
+        super().__init__(config, server_state, app_state, _loop)
+        self._port = config
+        self._in_head = True
+        self._head_bytes = 0  # of the head, as far as it is parsed
+        self._overhead = 0  # bytes received since the last head or piece of a body was complete
+        self._body_bytes = self._chunks = 0
+        self._refused = False
+        self._head_timer, self._answer_timer = Timer(self.loop), Timer(self.loop)
+
+    @property
+    def _resting(self) -> bool:
+        """Whether no request is being answered."""
+        return self.cycle is None or self.cycle.response_complete
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # uvicorn's is of this type too
+        """Wait for a head, and make room where there is none."""
+        super().connection_made(transport)
+        self._port.idle[self] = None
+        self._await_head()
+        self._port.count(len(self.connections))
+        if len(self.connections) > self._port.most:
+            self._port.make_room()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Forget it."""
+        super().connection_lost(exc)
+        self._unset_keepalive_if_required()
+        self._head_timer.stop()
+        self._answer_timer.stop()
+        self._port.idle.pop(self, None)
+        self._port.count(len(self.connections))
+
+    def data_received(self, data: bytes) -> None:
+        """Parse, and refuse what is malformed or too much."""
+        if self._refused:
+            self._linger(len(data))
+            return
+        self._unset_keepalive_if_required()
+        if self._resting:
+            self._await_head()
+        self._overhead += len(data)
+        try:
+            self.parser.feed_data(data)
+            if self._overhead > HEAD_BYTES:
+                raise _too_large() if self._in_head else _malformed(f"more than {HEAD_BYTES} bytes of a body are sizes of chunks")
+        except httptools.HttpParserUpgrade as upgrade:  # to no other protocol: what follows is HTTP/1.1 too
+            self.data_received(data[upgrade.args[0] :])
+        except (httptools.HttpParserError, RequestError) as error:
+            problem = error if isinstance(error, RequestError) else error.__context__ or error  # raised by one of the methods below
+            if not isinstance(problem, RequestError):
+                problem = _malformed(f"this is no HTTP request: {str(problem)[:100]}")
+            self.refuse(problem, "large_head" if problem.status == 431 else "malformed")
+
+    def on_message_begin(self) -> None:
+        """A head begins."""
+        super().on_message_begin()
+        self._in_head = True
+        self._head_bytes = self._body_bytes = self._chunks = 0
+
+    def on_url(self, url: bytes) -> None:
+        """A piece of the URL."""
+        self._take(len(url))
+        super().on_url(url)
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        """A header; after a body it is a trailer, which nobody reads."""
+        self._take(len(name) + len(value))
+        if len(self.headers) >= MOST_HEADERS:
+            raise _too_large(f"{MOST_HEADERS} headers")
+        if self._in_head:
+            super().on_header(name, value)
+
+    def on_headers_complete(self) -> None:
+        """Hand the request to the application."""
+        self._in_head, self._overhead = False, 0
+        if len(self.pipeline) >= MOST_PIPELINED:
+            raise _malformed(f"more than {MOST_PIPELINED} requests wait on this connection: read their answers first")
+        if self.parser.should_upgrade() and any(name in BODY_HEADERS and value != b"0" for name, value in self.headers):
+            raise _malformed("a request with a body asks for another protocol: leave out the header Upgrade")  # the parser skips it
+        if self._resting and not self.transport.get_write_buffer_size():
+            self._answer_timer.stop()
+        super().on_headers_complete()
+        self._head_timer.stop()
+        self._port.idle.pop(self, None)
+
+    def on_chunk_header(self) -> None:
+        """A chunk begins."""
+        self._chunks += 1
+        if self._chunks > MOST_SMALL_CHUNKS + self._body_bytes // SMALL_CHUNK:
+            raise _malformed(f"the body comes in {self._chunks} chunks of {self._body_bytes} bytes together: send larger ones")
+
+    def on_body(self, body: bytes) -> None:
+        """A piece of the body."""
+        self._overhead = 0
+        self._body_bytes += len(body)
+        super().on_body(body)
+
+    def on_message_complete(self) -> None:
+        """The body is complete."""
+        self._overhead = 0
+        super().on_message_complete()
+
+    def on_response_complete(self) -> None:
+        """All of the answer is handed to the transport; next comes a request that waits, or none for a while."""
+        self._answer_timer.stop()
+        if self.transport.is_closing():
+            self._await_reader()  # which closes it, once it has read
+        super().on_response_complete()
+        if self._resting:
+            self._port.idle[self] = None
+
+    def timeout_keep_alive_handler(self) -> None:
+        """Close an idle connection, once the client has read what it was sent."""
+        if self.transport.get_write_buffer_size():
+            self._await_reader()
+        else:
+            super().timeout_keep_alive_handler()
+
+    def pause_writing(self) -> None:
+        """The client does not read as fast as it is sent."""
+        super().pause_writing()
+        self._await_reader()
+
+    def drop(self, why: str) -> None:
+        """Close it now, whatever there is to send."""
+        if not self._refused:
+            self._port.closed(why)
+        self.transport.abort()
+
+    def refuse(self, problem: RequestError, why: str) -> None:
+        """Answer with an error and close; during another answer close at once."""
+        if self.pipeline or (not self._resting and self.cycle.response_started):
+            self.drop(why)
+            return
+        self._refused = True
+        if not self._resting:
+            self.cycle.disconnected = True
+            self.cycle.message_event.set()
+        self._port.closed(why)
+        self._port.idle[self] = None
+        body = orjson.dumps(NATIVE.error(problem))
+        headers = [*self.server_state.default_headers, (b"content-type", b"application/json"), (b"connection", b"close")]
+        headers += [(b"content-length", b"%d" % len(body)), *([(b"retry-after", b"1")] if problem.retry_after else [])]
+        lines = b"".join(b"%b: %b\r\n" % header for header in headers)
+        self.transport.write(STATUS_LINE[problem.status] + lines + b"\r\n" + body)
+        self.transport.write_eof()
+        self._overhead = 0
+        self._head_timer.stop()
+        self._head_timer.start(LINGER_SECONDS, self.transport.abort)
+
+    def _linger(self, n_bytes: int) -> None:
+        self._overhead += n_bytes
+        if self._overhead > LINGER_BYTES:
+            self.transport.abort()
+
+    def _take(self, n_bytes: int) -> None:
+        self._head_bytes += n_bytes
+        if self._head_bytes > HEAD_BYTES:
+            raise _too_large()
+
+    def _await_head(self) -> None:
+        self._head_timer.start(self._port.head_seconds, self._head_is_late)
+
+    def _head_is_late(self) -> None:
+        if not self._overhead:  # nothing was sent, or the rest of a body whose request is answered
+            self.drop("late_head")
+        else:
+            problem = f"the request's head was not complete after {self._port.head_seconds} s: send it faster"
+            self.refuse(RequestError(408, problem), "late_head")
+
+    def _await_reader(self) -> None:
+        self._answer_timer.start(self._port.answer_seconds, self._answer_is_unread)
+
+    def _answer_is_unread(self) -> None:
+        if self._resting and not self.transport.get_write_buffer_size():
+            self.transport.close()
+        else:
+            self.drop("unread")
+
+
+def _too_large(most: str = f"{HEAD_BYTES} bytes") -> RequestError:
+    return RequestError(431, f"the head of the request has more than {most}: send less in its URL and headers")
+
+
+def _malformed(problem: str) -> RequestError:
+    return RequestError(400, problem, kind="invalid_http")

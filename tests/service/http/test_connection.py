@@ -1,0 +1,372 @@
+"""Connections to a real server on a port of its own: what they may send, how long they may take, and how many there may be."""
+
+import asyncio
+import json
+import re
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+import uvicorn
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import PlainTextResponse, Response
+from starlette.routing import Route
+
+from service.http import connection
+from service.http.answers import PiecesResponse
+from service.http.connection import HEAD_BYTES, MOST_HEADERS, MOST_PIPELINED, MOST_SMALL_CHUNKS, Port
+from service.settings import Settings
+from service.telemetry.metrics import TABLE, Metrics
+from tests.service.faults import PATIENCE, wait_for
+
+SETTINGS = Settings(shutdown_seconds=5)
+SECONDS = 0.4  # that a head or an answer may take
+LARGE = 24 * 2**20  # bytes of an answer: more than the kernel keeps for a client that does not read
+GET = b"GET /echo HTTP/1.1\r\nHost: here\r\n"
+CHUNKED = b"POST /echo HTTP/1.1\r\nHost: here\r\nTransfer-Encoding: chunked\r\n\r\n"
+
+
+class Server:
+    """A small application behind a port with bounds."""
+
+    def __init__(self, settings: Settings, most: int) -> None:
+        self.metrics = Metrics()
+        self.released = threading.Event()
+        routes = [Route("/echo", self.echo, methods=["GET", "POST"]), Route("/large", self.large), Route("/slow", self.slow)]
+        port = Port(Starlette(routes=routes), settings, self.metrics, "main", most, port=0, lifespan="off")
+        self.server = uvicorn.Server(port)
+        self.thread = threading.Thread(target=self.server.run)
+        self.thread.start()
+        wait_for(lambda: self.server.started)
+        self.address = self.server.servers[0].sockets[0].getsockname()
+
+    async def echo(self, request: Request) -> Response:
+        return PlainTextResponse(await request.body() + f"{sorted(request.headers)}".encode())
+
+    async def large(self, _: Request) -> Response:
+        return PiecesResponse([bytes([65 + n]) * 2**20 for n in range(LARGE // 2**20)])
+
+    async def slow(self, _: Request) -> Response:
+        while not self.released.is_set():
+            await asyncio.sleep(0.01)
+        return PlainTextResponse("done")
+
+    def connect(self, receive_bytes: int = 0) -> socket.socket:
+        """A client; one that is going to read slowly with a small buffer."""
+        client = socket.socket()
+        client.settimeout(PATIENCE)
+        if receive_bytes:
+            client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_bytes)
+        client.connect(self.address)
+        return client
+
+    def ask(self, sent: bytes) -> bytes:
+        """All that is answered until the service closes."""
+        with self.connect() as client:
+            send(client, sent)
+            return read(client)
+
+    def closed(self, why: str) -> float:
+        return self.metrics.registry.get_sample_value(TABLE["closed"].name, {"why": why}) or 0.0
+
+    @property
+    def open(self) -> float:
+        return self.metrics.registry.get_sample_value(TABLE["connections"].name, {"port": "main"}) or 0.0
+
+
+def send(client: socket.socket, data: bytes) -> None:
+    """As much as is taken."""
+    try:
+        client.sendall(data)
+    except ConnectionError:
+        return
+
+
+def read(client: socket.socket) -> bytes:
+    """All until it is closed."""
+    received = bytearray()
+    try:
+        while piece := client.recv(1 << 16):
+            received += piece
+    except ConnectionError:
+        pass
+    return bytes(received)
+
+
+def trickle(client: socket.socket) -> None:
+    """A byte now and then; raises ConnectionError when it is closed."""
+    until = time.monotonic() + PATIENCE
+    while time.monotonic() < until:
+        client.sendall(b"x")
+        time.sleep(SECONDS / 10)
+
+
+def status(answer: bytes) -> int:
+    return int(answer.split(b" ", 2)[1])
+
+
+def message(answer: bytes) -> str:
+    told: str = json.loads(answer.partition(b"\r\n\r\n")[2])["message"]
+    return told
+
+
+@contextmanager
+def serving(most: int = 100, **seconds: float) -> Iterator[Server]:
+    server = Server(SETTINGS.model_copy(update={"head_seconds": SECONDS, "answer_seconds": SECONDS, **seconds}), most)
+    try:
+        yield server
+    finally:
+        server.released.set()
+        server.server.should_exit = True
+        server.thread.join(PATIENCE)
+        assert not server.thread.is_alive()
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[Server]:
+    with serving(head_seconds=PATIENCE) as server:
+        yield server
+
+
+@pytest.fixture(scope="module")
+def hasty() -> Iterator[Server]:
+    with serving() as server:
+        yield server
+
+
+def test_a_head_within_its_bounds_is_read_whole(server: Server) -> None:
+    value = b"x" * (HEAD_BYTES - 200)
+    answer = server.ask(GET + b"Long: " + value + b"\r\nConnection: close\r\n\r\n")
+    assert (status(answer), answer[-27:]) == (200, b"['connection', 'host', 'long']"[-27:])
+    many = b"".join(b"a%d: b\r\n" % n for n in range(MOST_HEADERS - 2))
+    assert status(server.ask(GET + many + b"Connection: close\r\n\r\n")) == 200
+
+
+@pytest.mark.parametrize(
+    "head",
+    [
+        GET + b"".join(b"a%d: b\r\n" % n for n in range(MOST_HEADERS)) + b"\r\n",
+        GET + b"a: b\r\n" * 200_000,
+        GET + b"Long: " + b"x" * 2 * HEAD_BYTES,
+        GET + b"x" * 2 * HEAD_BYTES,
+        b"GET /" + b"x" * 2 * HEAD_BYTES,
+        b"GET /" + b"x" * 2 * HEAD_BYTES + b" HTTP/1.1\r\n\r\n",
+        b"\r\n" * HEAD_BYTES,
+    ],
+    ids=["many headers", "endless headers", "a value", "a name", "a URL without end", "a URL", "line breaks"],
+)
+def test_a_larger_head_is_refused(server: Server, head: bytes) -> None:
+    before = server.closed("large_head")
+    answer = server.ask(head)
+    assert status(answer) == 431
+    assert re.search("more than (32768 bytes|128 headers): send less", message(answer))
+    assert server.closed("large_head") == before + 1
+
+
+@pytest.mark.parametrize("start", [b"GET /", GET + b"Long: ", GET])
+def test_a_head_in_small_pieces_is_refused_at_the_same_size(server: Server, start: bytes) -> None:
+    with server.connect() as client:
+        client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        send(client, start)
+        for _ in range(HEAD_BYTES // 64 + 1):
+            send(client, b"x" * 64)
+        assert status(read(client)) == 431
+
+
+def test_a_head_that_does_not_end_in_time_is_refused(hasty: Server) -> None:
+    started = time.monotonic()
+    with hasty.connect() as client:
+        send(client, GET)
+        while time.monotonic() < started + SECONDS / 2:
+            send(client, b"a: b\r\n")
+            time.sleep(SECONDS / 20)
+        answer = read(client)
+    assert (status(answer), time.monotonic() - started >= SECONDS) == (408, True)
+    assert "not complete after 0.4 s" in message(answer)
+
+
+def test_a_connection_on_which_nothing_is_sent_is_closed(hasty: Server) -> None:
+    before = hasty.closed("late_head")
+    assert hasty.ask(b"") == b""
+    assert hasty.closed("late_head") == before + 1
+
+
+def test_the_rest_of_a_body_whose_request_is_answered_is_not_waited_for(hasty: Server) -> None:
+    with hasty.connect() as client:
+        send(client, b"GET /none HTTP/1.1\r\nContent-Length: 1000000\r\n\r\n")
+        with pytest.raises(ConnectionError):
+            trickle(client)
+
+
+def test_a_connection_is_used_again_within_the_time_of_each_head(hasty: Server) -> None:
+    with hasty.connect() as client:
+        for _ in range(4):
+            client.sendall(GET + b"\r\n")
+            assert client.recv(1 << 16).endswith(b"['host']")
+            time.sleep(SECONDS / 2)
+
+
+def test_chunks_are_put_together_and_trailers_left_out(server: Server) -> None:
+    chunks = b"1\r\nx\r\n" * MOST_SMALL_CHUNKS + b"%x\r\n%b\r\n" % (100_000, b"y" * 100_000) + b"5;why=not\r\nworld\r\n"
+    with server.connect() as client:
+        client.sendall(CHUNKED + chunks + b"0\r\nAuthorization: forged\r\n\r\n")
+        client.sendall(GET + b"Connection: close\r\n\r\n")
+        first, second = read(client).split(b"HTTP/1.1 200 OK")[1:]
+    assert first.partition(b"\r\n\r\n")[2] == b"x" * MOST_SMALL_CHUNKS + b"y" * 100_000 + b"world['host', 'transfer-encoding']"
+    assert second.endswith(b"['connection', 'host']")
+
+
+@pytest.mark.parametrize(
+    ("body", "expected", "told"),
+    [
+        (b"1;" + b"x" * 40 * HEAD_BYTES, 400, "sizes of chunks"),
+        (b"0\r\n" + b"a: b\r\n" * HEAD_BYTES, 431, "more than 32768 bytes"),
+        (b"1\r\nx\r\n" * 2 * MOST_SMALL_CHUNKS, 400, "1067 chunks of 1066 bytes together"),
+        (b"zz\r\n", 400, "Invalid character in chunk size"),
+    ],
+    ids=["an extension", "trailers", "small chunks", "no chunk"],
+)
+def test_a_body_of_nearly_nothing_but_framing_is_refused(server: Server, body: bytes, expected: int, told: str) -> None:
+    answer = server.ask(CHUNKED + body)
+    assert status(answer) == expected
+    assert told in message(answer)
+
+
+@pytest.mark.parametrize(
+    ("sent", "told"),
+    [
+        (b"nonsense\r\n\r\n", "Invalid method"),
+        (CHUNKED.replace(b"\r\n\r\n", b"\r\nContent-Length: 3\r\n\r\n") + b"0\r\n\r\n", "Transfer-Encoding"),
+        (GET + b"Content-Length: 1\r\nContent-Length: 2\r\n\r\nab", "Content-Length"),
+        (GET + b"a: b\0c\r\n\r\n", "Invalid header value"),
+        (b"CONNECT here:80 HTTP/1.1\r\n\r\n", "invalid url"),
+        (b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", "PRI"),
+    ],
+)
+def test_what_is_no_request_is_refused_in_the_shape_of_all_errors(server: Server, sent: bytes, told: str) -> None:
+    answer = server.ask(sent)
+    assert status(answer) == 400
+    assert told.lower() in message(answer).lower()
+
+
+UPGRADE = b"Connection: Upgrade, HTTP2-Settings\r\nUpgrade: %b\r\nHTTP2-Settings: AAMAAABkAAQ\r\n"
+
+
+@pytest.mark.parametrize("protocol", [b"websocket", b"h2c"])
+def test_no_other_protocol_is_spoken(server: Server, protocol: bytes) -> None:
+    upgrade = UPGRADE % protocol
+    answers = server.ask(GET + upgrade + b"\r\n" + GET + b"Connection: close\r\n\r\n")
+    assert answers.count(b"HTTP/1.1 200 OK") == 2
+    assert answers.endswith(b"['connection', 'host']")
+    answer = server.ask(b"POST /echo HTTP/1.1\r\n" + upgrade + b"Content-Length: 4\r\n\r\nbody")
+    assert (status(answer), "leave out the header Upgrade" in message(answer)) == (400, True)
+
+
+def test_a_few_requests_at_once_are_answered_in_their_order(server: Server) -> None:
+    requests = [b"POST /echo HTTP/1.1\r\nContent-Length: 1\r\n\r\n%d" % n for n in range(MOST_PIPELINED)]
+    answers = server.ask(b"".join([*requests, GET, b"Connection: close\r\n\r\n"]))
+    assert re.findall(rb"(\d)\['content-length'\]", answers) == [b"%d" % n for n in range(MOST_PIPELINED)]
+
+
+def test_many_requests_at_once_close_the_connection(server: Server) -> None:
+    before = server.closed("malformed")
+    assert server.ask((GET + b"\r\n") * 10_000).count(b"200 OK") <= 1
+    assert server.closed("malformed") == before + 1
+
+
+def test_an_answer_that_nobody_reads_is_given_up(hasty: Server) -> None:
+    before = hasty.closed("unread")
+    with hasty.connect(receive_bytes=4096) as client:
+        client.sendall(b"GET /large HTTP/1.1\r\n\r\n")
+        wait_for(lambda: hasty.closed("unread") == before + 1)
+        wait_for(lambda: not hasty.server.server_state.tasks)
+        assert len(read(client)) < LARGE
+
+
+def test_a_trickle_of_reading_is_not_enough(hasty: Server) -> None:
+    before = hasty.closed("unread")
+    with hasty.connect(receive_bytes=4096) as client:
+        client.sendall(b"GET /large HTTP/1.1\r\n\r\n")
+        until = time.monotonic() + PATIENCE
+        while hasty.closed("unread") == before and time.monotonic() < until:
+            client.recv(4096)
+            time.sleep(SECONDS / 50)
+    assert hasty.closed("unread") == before + 1
+
+
+def test_a_slow_reader_gets_every_byte_and_the_next_answer_has_a_time_of_its_own() -> None:
+    with serving(answer_seconds=3.0, head_seconds=PATIENCE) as server, server.connect(receive_bytes=1 << 18) as client:
+        answers = client.makefile("rb")
+        for _ in range(2):
+            client.sendall(b"GET /large HTTP/1.1\r\n\r\n")
+            time.sleep(1.8)  # twice is more than an answer may take
+            while answers.readline() != b"\r\n":
+                continue
+            assert answers.read(LARGE)[:: 2**20] == bytes(range(65, 65 + LARGE // 2**20))
+        assert server.closed("unread") == 0
+
+
+@pytest.fixture
+def crowded() -> Iterator[Server]:
+    with serving(most=3, head_seconds=PATIENCE) as server:
+        yield server
+
+
+def test_one_connection_too_many_closes_the_one_idle_longest(crowded: Server) -> None:
+    with crowded.connect() as busy, crowded.connect() as first, crowded.connect() as second:
+        busy.sendall(b"GET /slow HTTP/1.1\r\n\r\n")
+        first.sendall(GET + b"\r\n")
+        assert status(first.recv(1 << 16)) == 200  # so that the second is idle for longer
+        assert status(crowded.ask(GET + b"Connection: close\r\n\r\n")) == 200
+        assert read(second) == b""
+        first.sendall(GET + b"\r\n")
+        assert status(first.recv(1 << 16)) == 200
+        crowded.released.set()
+        assert busy.recv(1 << 16).endswith(b"done")
+    assert crowded.closed("crowded") == 1
+    wait_for(lambda: crowded.open == 0)
+
+
+def test_where_all_are_busy_a_new_connection_is_refused(crowded: Server) -> None:
+    busy = [crowded.connect() for _ in range(3)]
+    for one in busy:
+        one.sendall(b"GET /slow HTTP/1.1\r\n\r\n")
+    wait_for(lambda: len(crowded.server.server_state.tasks) == 3)
+    answer = crowded.ask(b"")
+    assert (status(answer), b"retry-after: 1" in answer) == (503, True)
+    assert "3 connections are open and busy" in message(answer)
+    crowded.released.set()
+    for one in busy:
+        assert one.recv(1 << 16).endswith(b"done")
+        one.close()
+
+
+def test_many_come_and_go_and_requests_are_answered(crowded: Server) -> None:
+    for _ in range(20):
+        waiting = [crowded.connect() for _ in range(10)]
+        assert status(crowded.ask(GET + b"Connection: close\r\n\r\n")) == 200
+        for one in waiting:
+            one.close()
+    wait_for(lambda: crowded.open == 0)
+
+
+def test_a_refused_client_may_finish_what_it_sends(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else its system resets the connection, and the answer with it."""
+    monkeypatch.setattr(connection, "LINGER_BYTES", 4 * 2**20)
+    assert status(server.ask(CHUNKED + b"zz\r\n" + b"x" * 3 * 2**20)) == 400
+    with server.connect() as client, pytest.raises(ConnectionError):
+        client.sendall(CHUNKED + b"zz\r\n" + b"x" * 2**28)
+
+
+def test_an_idle_connection_does_not_hold_up_the_end() -> None:
+    with serving(head_seconds=PATIENCE) as server, server.connect(), server.connect() as used:
+        used.sendall(GET + b"\r\n")
+        assert status(used.recv(1 << 16)) == 200
+        started = time.monotonic()
+        server.server.should_exit = True
+        server.thread.join(PATIENCE)
+        assert time.monotonic() - started < PATIENCE / 3
