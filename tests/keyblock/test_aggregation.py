@@ -1,5 +1,7 @@
 """From sequences to documents, against slow loops; padding never changes a score."""
 
+from collections.abc import Iterator
+
 import numpy as np
 import pytest
 import torch
@@ -21,6 +23,15 @@ SCORES = {
     "mean": lambda logits: sum(logits) / len(logits),
     "sum": sum,
 }
+
+
+@pytest.fixture(scope="module", autouse=True)
+def one_thread() -> Iterator[None]:
+    """So small a module gains nothing from threads, and loses much where they wait for each other on a busy machine."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
 
 
 def outputs_of(counts: NDArray[np.intp], seed: int, width: int = 0) -> NDArray[np.float32]:
