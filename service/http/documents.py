@@ -15,10 +15,10 @@ from keyblock.prepared import PreparedDocument
 from keyblock.wire import NOTHING_STORED, Deletion, StoredAnswer, StoredText, WrongLine
 from service.errors import RequestError, ending, some, unexpected
 from service.http.answers import PiecesResponse
+from service.http.bodies.lines import Given, LineReader, Report
+from service.http.bodies.parsing import check_encoding, declared_bytes, discard
 from service.http.endpoint import GONE, unless_gone
 from service.http.info import ranker_of
-from service.http.lines import Given, LineReader, Report
-from service.http.parsing import check_encoding, declared_bytes, discard
 from service.http.responses import JSON, error_response
 from service.keys.namespaces import namespace_of
 from service.ranking.admission import Place

@@ -11,12 +11,21 @@ from service.call import Call
 from service.engine.errors import EngineDeadError, EngineError
 from service.errors import RequestError, ending, unexpected
 from service.http.answers import About, PiecesResponse, disconnected
+from service.http.bodies.parsing import (
+    PIECEWISE_FROM,
+    asked_first,
+    check_head,
+    declared_bytes,
+    discard,
+    encoding_of,
+    parse,
+    read_body,
+)
+from service.http.bodies.unpacking import unpack, unpack_small
 from service.http.callers import readable
 from service.http.costs import cost_headers
 from service.http.dialects import NATIVE, TEI, Dialect, spoken
-from service.http.parsing import PIECEWISE_FROM, asked_first, check_head, declared_bytes, discard, encoding_of, parse, read_body
 from service.http.responses import error_response
-from service.http.unpacking import unpack, unpack_small
 from service.keys.namespaces import namespace_of
 from service.ranking.admission import Place
 from service.ranking.model import Model

@@ -10,8 +10,8 @@ from starlette.responses import Response
 
 from keyblock.wire import ErrorBody
 from service.errors import RequestError
+from service.http.bodies.parsing import discard
 from service.http.info import ranker_of
-from service.http.parsing import discard
 from service.http.responses import error_response
 from service.keys.keys import Keyring, Scope
 from service.telemetry.account import account_of

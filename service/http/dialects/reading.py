@@ -10,7 +10,7 @@ from pydantic import BaseModel, ValidationError
 from keyblock.wire import Document
 from service.call import Documents
 from service.errors import Path, RequestError, some
-from service.http.parsing import json_type
+from service.http.bodies.parsing import json_type
 from service.settings import Limits
 
 M = TypeVar("M", bound=BaseModel)

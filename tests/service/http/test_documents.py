@@ -20,7 +20,7 @@ from keyblock.wire import StoredAnswer
 from service.app import create_app
 from service.call import DEFAULT_NAMESPACE
 from service.engine.instance import Graphs
-from service.http import lines
+from service.http.bodies import lines
 from service.http.documents import PIECE
 from service.ranking.ranker import Ranker
 from service.settings import Settings

@@ -11,8 +11,8 @@ from pydantic import TypeAdapter, ValidationError
 
 from keyblock.wire import DocumentLine
 from service.errors import RequestError
-from service.http import lines
-from service.http.lines import Given, LineReader, Report, read_line
+from service.http.bodies import lines
+from service.http.bodies.lines import Given, LineReader, Report, read_line
 from service.settings import Limits
 
 LIMITS = Limits(max_document_chars=50, max_body_bytes=300)

@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from service.errors import RequestError
-from service.http import scanning
-from service.http.parsing import DOCUMENTS, decode
-from service.http.piecewise import STEPS, Pieces
+from service.http.bodies import scanning
+from service.http.bodies.parsing import DOCUMENTS, decode
+from service.http.bodies.piecewise import STEPS, Pieces
 
 TEXT = st.text(st.characters(exclude_categories=("Cs",)), max_size=8) | st.sampled_from(
     ['"', "\\", '\\"', "\n", "[{", "]}", "😀", "a,b:c"]

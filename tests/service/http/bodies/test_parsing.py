@@ -11,8 +11,8 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.types import Message
 
 from service.errors import RequestError
-from service.http import parsing
-from service.http.parsing import check_head, decode, mend_surrogates, parse, parse_line, read_body
+from service.http.bodies import parsing
+from service.http.bodies.parsing import check_head, decode, mend_surrogates, parse, parse_line, read_body
 from service.settings import Limits
 
 LIMITS = Limits(max_body_bytes=1000)

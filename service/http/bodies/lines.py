@@ -6,9 +6,9 @@ from typing import Any, NamedTuple
 
 from keyblock.wire import LONGEST_ID, MOST_EXPIRES_IN, DocumentLine
 from service.errors import RequestError
+from service.http.bodies.parsing import json_type, parse_line
+from service.http.bodies.unpacking import Unpacking
 from service.http.dialects.reading import read_text
-from service.http.parsing import json_type, parse_line
-from service.http.unpacking import Unpacking
 from service.settings import Limits
 
 BATCH_DOCUMENTS = 512

@@ -1,16 +1,16 @@
 """Reading a large JSON object piece by piece, so that no step holds the interpreter lock for long and no value grows without bound.
 
-orjson holds the lock for the whole of a body: 220 ms for 120 MB. Here a scan in short steps (`service.http.scanning`) finds the
-members of an object and the elements of its arrays, and orjson decodes one at a time; equal to decoding at once, which the tests
-compare. What nobody reads is refused undecoded: 63 MiB of empty lists would take 2.5 GB.
+orjson holds the lock for the whole of a body: 220 ms for 120 MB. Here a scan in short steps (`service.http.bodies.scanning`)
+finds the members of an object and the elements of its arrays, and orjson decodes one at a time. The tests compare the result with
+decoding at once. What nobody reads is refused undecoded: 63 MiB of empty lists would take 2.5 GB.
 """
 
 from collections.abc import Callable, Collection
 from typing import Any
 
 from service.errors import Path, RequestError
-from service.http import scanning
-from service.http.scanning import CLOSE, CLOSE_LIST, OPEN, OPEN_LIST, Scanner, not_json
+from service.http.bodies import scanning
+from service.http.bodies.scanning import CLOSE, CLOSE_LIST, OPEN, OPEN_LIST, Scanner, not_json
 
 STEPS = 1 << 18  # members, brackets and strings there may be in an object
 STEPS_A_DOCUMENT = 128  # where that is more

@@ -9,8 +9,8 @@ import orjson
 from starlette.requests import ClientDisconnect, Request
 
 from service.errors import RequestError
-from service.http import unpacking
-from service.http.piecewise import STEPS, STEPS_A_DOCUMENT, Pieces
+from service.http.bodies import unpacking
+from service.http.bodies.piecewise import STEPS, STEPS_A_DOCUMENT, Pieces
 from service.settings import Limits
 
 DOCUMENTS = ("documents", "texts")

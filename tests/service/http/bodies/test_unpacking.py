@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from service.errors import RequestError
-from service.http.unpacking import LARGEST_WINDOW, MOST_MEMBERS, Unpacking, known, unpack, unpack_small
+from service.http.bodies.unpacking import LARGEST_WINDOW, MOST_MEMBERS, Unpacking, known, unpack, unpack_small
 
 LIMIT = 1000
 ENCODINGS = ["gzip", "x-gzip", "zstd"]

@@ -1,0 +1,1 @@
+"""Bodies of requests: received, unpacked and read as JSON, all within limits."""
