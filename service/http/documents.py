@@ -25,7 +25,8 @@ from service.ranking.admission import Place
 from service.ranking.ranker import Ranker
 from service.store.base import Item
 from service.store.codec import StoredDocument, encode, pack_text
-from service.store.library import OFF, Found, Library
+from service.store.library import OFF, Library
+from service.store.values import Found
 from service.telemetry.account import account_of
 from service.telemetry.tracing import tracing_of
 

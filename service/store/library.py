@@ -11,13 +11,14 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import partial
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 from keyblock.prepared import PreparedDocument
 from service.errors import RequestError
 from service.store.base import DocumentStore, Item, Renewal, Size, StoreError, StoreFullError, StoreUnavailableError
-from service.store.codec import DamagedError, StoredDocument, decode, decoded_bytes, encode, fingerprint_of
+from service.store.codec import StoredDocument, encode
 from service.store.seal import Seal
+from service.store.values import Found, Values
 from service.telemetry.metrics import Metrics
 
 log = logging.getLogger(__name__)
@@ -33,19 +34,6 @@ T = TypeVar("T")
 
 def _unbounded(_n_bytes: int) -> None:
     """There is room for anything."""
-
-
-class Found(NamedTuple):
-    """A document of the store.
-
-    Attributes:
-        text: where it is needed, or was prepared by another pipeline.
-        stale: whether it was.
-    """
-
-    stored: StoredDocument
-    text: str | None
-    stale: bool
 
 
 class Library:
@@ -71,7 +59,7 @@ class Library:
         self._store = store
         self._ttl_seconds = ttl_seconds
         self._metrics = metrics
-        self._seal = seal or Seal()
+        self._values = Values(seal or Seal(), metrics)
         self._readers = ThreadPoolExecutor(READERS, "store-read")
         self._writer = ThreadPoolExecutor(1, "store-write")
         self._renewing: set[Future[None]] = set()
@@ -79,7 +67,7 @@ class Library:
     @property
     def largest(self) -> int:
         """Bytes that one document may take."""
-        return self._store.largest - self._seal.extra_bytes
+        return self._store.largest - self._values.extra_bytes
 
     def expiry(self, seconds: float | None) -> int:
         """When a document expires that is stored now for so many seconds, as an item says it."""
@@ -116,8 +104,8 @@ class Library:
                     batch = [ids[number] for number in part]
                     room(sum(sizes[number] for number in part))
                     contents = await self._in(self._readers, partial(self._store.get_many, namespace, batch))
-                    room(sum(self._decoded_bytes(content, fingerprint, texts=texts) for content in contents))
-                    read = partial(self._decoded, namespace, batch, contents, fingerprint, texts=texts)
+                    room(sum(self._values.decoded_bytes(content, fingerprint, texts=texts) for content in contents))
+                    read = partial(self._values.decoded, namespace, batch, contents, fingerprint, texts=texts)
                     found |= zip(batch, await self._in(self._readers, read), strict=True)
         return found
 
@@ -127,11 +115,10 @@ class Library:
 
     async def put(self, namespace: str, items: Sequence[Item]) -> None:
         """Store them all, or none. Raises RequestError 507 or 503."""
-        await self._in(self._writer, lambda: self._store.put_many(namespace, [self._sealed(namespace, item) for item in items]))
+        await self._in(
+            self._writer, lambda: self._store.put_many(namespace, [self._values.sealed(namespace, item) for item in items])
+        )
         self._metrics.add("stored", len(items))
-
-    def _sealed(self, namespace: str, item: Item) -> Item:
-        return item._replace(content=self._seal.sealed(namespace, item.id, item.content))
 
     async def delete(self, namespace: str, identity: str) -> bool:
         """Forget a document; whether it was there. Raises RequestError 507 (a full disk) or 503."""
@@ -204,43 +191,10 @@ class Library:
             log.warning("%s", error)
             raise RequestError(503, "the store of documents does not answer: try again", retry_after=AWAY_SECONDS) from None
 
-    def _decoded_bytes(self, content: bytes | None, fingerprint: bytes, *, texts: bool) -> int:
-        """Bytes that a document is going to take; see `_decoded`."""
-        if content is None:
-            return 0
-        value = memoryview(content)[: len(content) - self._seal.extra_bytes]
-        return decoded_bytes(value, text=texts or fingerprint_of(content) != fingerprint)
-
-    def _decoded(
-        self, namespace: str, ids: Sequence[str], contents: Sequence[bytes | None], fingerprint: bytes, *, texts: bool
-    ) -> list[Found | None]:
-        """Documents with those texts that are needed; None for what is not there, and for what is not what was stored."""
-        return [
-            self._opened(namespace, identity, content, fingerprint, texts=texts)
-            for identity, content in zip(ids, contents, strict=True)
-        ]
-
-    def _opened(self, namespace: str, identity: str, content: bytes | None, fingerprint: bytes, *, texts: bool) -> Found | None:
-        if content is None:
-            self._metrics.add("store_lookups", outcome="miss")
-            return None
-        found = None
-        try:
-            stored = decode(self._seal.opened(namespace, identity, content))
-            if stored.id != identity:
-                raise DamagedError("a stored document lies under the id of another")
-            stale = stored.fingerprint != fingerprint
-            found = Found(stored, stored.text if texts or stale else None, stale)
-        except DamagedError as error:
-            log.error("%s; it is treated as if it were not there (namespace %s)", error, namespace)
-        outcome = "damaged" if found is None else "stale" if found.stale else "hit"
-        self._metrics.add("store_lookups", outcome=outcome)
-        return found
-
     def _renew(self, namespace: str, new: Sequence[tuple[bytes, StoredDocument]]) -> None:
         try:
             items = [(head, Item(document.id, encode(document), document.expires)) for head, document in new]
-            self._store.renew_many(namespace, [Renewal(head, self._sealed(namespace, item)) for head, item in items])
+            self._store.renew_many(namespace, [Renewal(head, self._values.sealed(namespace, item)) for head, item in items])
         except StoreError as error:
             self._metrics.add("store_errors", why="full" if isinstance(error, StoreFullError) else "unavailable")
             log.warning("documents that were prepared again are not written back: %s", error)

@@ -13,9 +13,10 @@ from service.call import DEFAULT_NAMESPACE
 from service.errors import RequestError
 from service.store.base import Item, Renewal, StoreFullError, StoreUnavailableError
 from service.store.codec import StoredDocument, decode, encode, pack_text
-from service.store.library import AT_ONCE, AT_ONCE_BYTES, Found, Library, _batches
+from service.store.library import AT_ONCE, AT_ONCE_BYTES, Library, _batches
 from service.store.lmdb_store import LmdbStore
 from service.store.seal import Seal
+from service.store.values import Found
 from service.telemetry.metrics import TABLE, Metrics
 from tests.service.faults import PATIENCE, wait_for
 
