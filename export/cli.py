@@ -2,27 +2,20 @@
 
 import argparse
 import json
-import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
 
-import transformers
-
-from export.exporter import Options, export_run
-from export.precision import WeightPrecision
-from export.variants import VariantKind
-from keyblock import __version__
+from export.options import Options, VariantKind, WeightPrecision
 from keyblock.bundle import Bundle
-from keyblock.runtime.model import GraphModel
 from keyblock.runtime.providers import Provider
 from training.collections.collection import Collection
+from training.commands.command import count, make_parser, quiet_transformers, run
 
 
 def parser() -> argparse.ArgumentParser:
     """The command line."""
-    made = argparse.ArgumentParser("keyblock-export", description="Write a training run as a bundle, and verify it.")
-    made.add_argument("--version", action="version", version=f"keyblock-export {__version__}")
+    made = make_parser("keyblock-export", "Write a training run as a bundle, and verify it.")
     made.add_argument(
         "run", type=Path, help="a run directory of keyblock-train; or a bundle of one graph, to write it with variants"
     )
@@ -31,8 +24,8 @@ def parser() -> argparse.ArgumentParser:
         "--precision", type=WeightPrecision, choices=list(WeightPrecision), default=WeightPrecision.FP16, help="weights"
     )
     made.add_argument("--collection", type=Path, action="append", default=[], help="check the ranking on its dev split; repeatable")
-    made.add_argument("--queries", type=int, default=200, help="dev queries a collection")
-    made.add_argument("--depth", type=int, default=100, help="candidates a query")
+    made.add_argument("--queries", type=count, default=200, help="dev queries a collection")
+    made.add_argument("--depth", type=count, default=100, help="candidates a query")
     made.add_argument("--provider", type=Provider, choices=list(Provider), default=Provider.AUTO, help="where it will be served")
     made.add_argument(
         "--variant",
@@ -40,38 +33,42 @@ def parser() -> argparse.ArgumentParser:
         choices=list(VariantKind),
         action="append",
         default=[],
-        help="graphs beside the bundle's own: int8 for CPUs without bf16, fp16 for CUDA; repeatable; others of a bundle go",
+        help="graphs beside the bundle's own: int8 for CPUs without bf16, fp16 for CUDA; repeatable; replaces a bundle's variants",
     )
     made.add_argument("--name", default="", help="the model's name; its run's or bundle's when left out")
-    made.add_argument("--overwrite", action="store_true", help="replace the bundle that stands at --out")
+    made.add_argument("--overwrite", action="store_true", help="replace the bundle at --out")
     return made
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Export; what a person can mend ends in one line and exit code 2."""
-    transformers.logging.set_verbosity_error()
-    transformers.logging.disable_progress_bar()
-    given = parser().parse_args(arguments)
+    """Export a run."""
+    return run(_export, parser(), arguments)
+
+
+def _export(given: argparse.Namespace) -> None:
+    from export.exporter import export_run  # imports PyTorch, which takes seconds
+
+    quiet_transformers()
+    options = Options(
+        precision=given.precision,
+        provider=given.provider,
+        variants=sorted(set(given.variant)),
+        collections=[Collection(path) for path in given.collection],
+        queries=given.queries,
+        depth=given.depth,
+        name=given.name,
+        overwrite=given.overwrite,
+    )
     try:
-        options = Options(
-            precision=given.precision,
-            provider=given.provider,
-            variants=sorted(set(given.variant)),
-            collections=[Collection(path) for path in given.collection],
-            queries=given.queries,
-            depth=given.depth,
-            name=given.name,
-            overwrite=given.overwrite,
-        )
         print(summary(export_run(given.run, given.out, options), given.provider))
-    except (ValueError, RuntimeError, OSError) as error:
-        print(f"keyblock-export: {' '.join(str(error).split())}", file=sys.stderr)
-        return 2
-    return 0
+    except RuntimeError as error:  # ExportError, SessionError, and PyTorch's own
+        raise ValueError(str(error)) from error
 
 
 def summary(bundle: Bundle, provider: Provider) -> str:
     """What was written, what was measured, and how long its sessions take to load."""
+    from keyblock.runtime.model import GraphModel
+
     started = time.perf_counter()
     choice = GraphModel.open(bundle, provider).session.choice
     seconds = time.perf_counter() - started

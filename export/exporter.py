@@ -1,17 +1,16 @@
 """A training run to a bundle, step by step."""
 
 import tempfile
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 from export.graph import OPSET, output_name
 from export.graphs import Graphs, export_graphs
-from export.precision import WeightPrecision
+from export.options import Options, VariantKind, WeightPrecision
 from export.trained import Trained, load_trained
-from export.variants import VariantKind, variant_name
+from export.variants import variant_name
 from export.verification import Dev, check_parity, check_ranking, compare
 from keyblock import __version__
 from keyblock.bundle import (
@@ -33,31 +32,6 @@ from training.models.ranker_module import RankerModule
 
 SAMPLE = Path(__file__).parent / "sample"
 VERSIONS = ("torch", "transformers", "onnx")
-
-
-@dataclass(frozen=True)
-class Options:
-    """How to export.
-
-    Attributes:
-        precision: of the stored weights.
-        provider: what the bundle will be served on; the ranking is checked there.
-        collections: dev measurements are taken on these; none: the small sample in this package, without a ranking check.
-        queries: of each collection's dev split.
-        depth: candidates a query.
-        variants: graphs for another arithmetic that the bundle gets as well.
-        name: the model's; its run's or bundle's when empty.
-        overwrite: replace a bundle that stands at the target.
-    """
-
-    precision: WeightPrecision = WeightPrecision.FP16
-    provider: Provider = Provider.AUTO
-    collections: Sequence[Collection] = ()
-    queries: int = 200
-    depth: int = 100
-    variants: Sequence[VariantKind] = ()
-    name: str = ""
-    overwrite: bool = False
 
 
 def export_run(source: Path, out: Path, options: Options) -> Bundle:

@@ -3,6 +3,7 @@
 import shutil
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 
 import onnx
@@ -11,9 +12,10 @@ from onnx import ModelProto
 from export.aggregation import export_aggregator
 from export.families import export_ranker
 from export.last_attention import ask_for_cls_alone
-from export.precision import WeightPrecision, halve_weights
+from export.options import VariantKind, WeightPrecision
+from export.precision import halve_weights
 from export.trained import Trained
-from export.variants import VariantKind, fused_nodes
+from export.variants import convert, fused_nodes
 from keyblock.bundle import AGGREGATOR_FILE, GRAPH_FILE, SELECTOR_FILE
 from keyblock.runtime.model import GraphModel
 from keyblock.runtime.providers import Precision, Provider, resolve
@@ -59,7 +61,7 @@ class Graphs:
 
     def variant(self, kind: VariantKind, folder: Path) -> "Graphs":
         """The encoders of these fp32 graphs, made for another arithmetic. Raises ExportError."""
-        return self._copied(folder, dict.fromkeys(self.fused, kind.convert)).counted()
+        return self._copied(folder, dict.fromkeys(self.fused, partial(convert, kind))).counted()
 
     def counted(self) -> "Graphs":
         """The same, their fused nodes counted anew."""

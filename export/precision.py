@@ -5,20 +5,11 @@ bf16 through OpenVINO and in fp32 on a plain CPU, and ONNX Runtime folds the cas
 norms) are small and stay float32.
 """
 
-from enum import StrEnum
-
 import numpy as np
 import onnx
 from onnx import ModelProto, TensorProto, numpy_helper
 
 from export import ExportError
-
-
-class WeightPrecision(StrEnum):
-    """How a bundle's graph stores its weights."""
-
-    FP16 = "fp16-weights"
-    FP32 = "fp32"
 
 
 def halve_weights(model: ModelProto) -> int:

@@ -1,31 +1,19 @@
 """The kinds of graphs that a bundle may hold beside its own, each for one arithmetic on one provider."""
 
 from collections import Counter
-from enum import StrEnum
 
 from onnx import ModelProto
 
+from export.options import VariantKind
 from export.quantization import quantize
 from export.unpadded import unpad
-from keyblock.runtime.providers import Provider
 
 FUSED_DOMAIN = "com.microsoft"
 
 
-class VariantKind(StrEnum):
-    """A variant, by its precision."""
-
-    INT8 = "int8"
-    FP16 = "fp16"
-
-    @property
-    def provider(self) -> Provider:
-        """Where it runs."""
-        return {VariantKind.INT8: Provider.CPU, VariantKind.FP16: Provider.CUDA}[self]
-
-    def convert(self, model: ModelProto) -> None:
-        """Make it of an encoder's fused fp32 graph, in place. Raises ExportError."""
-        {VariantKind.INT8: quantize, VariantKind.FP16: unpad}[self](model)
+def convert(kind: VariantKind, model: ModelProto) -> None:
+    """Make a variant of an encoder's fused fp32 graph, in place. Raises ExportError."""
+    {VariantKind.INT8: quantize, VariantKind.FP16: unpad}[kind](model)
 
 
 def fused_nodes(model: ModelProto) -> dict[str, int]:

@@ -1,3 +1,5 @@
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -25,22 +27,22 @@ def test_a_run_is_exported_and_summed_up(run: Path, tmp_path: Path, capsys: pyte
 
 
 @pytest.mark.parametrize(
-    ("arguments", "told"),
+    ("arguments", "expected"),
     [
         (["{tmp}/none", "--out", "{tmp}/bundle"], "none: has no pipeline.json"),
         (["{run}", "--out", "{run}"], "is not empty"),
         (["{run}", "--out", "{tmp}/bundle", "--collection", "{tmp}/none"], "no such collection directory"),
-        (["{run}", "--out", "{tmp}/bundle", "--collection", "{tmp}"], "has no run.dev.bm25.trec"),
+        (["{run}", "--out", "{tmp}/bundle", "--collection", "{tmp}"], "has no splits/dev.txt"),
     ],
 )
 def test_what_a_person_can_mend_is_one_line(
-    run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], arguments: list[str], told: str
+    run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], arguments: list[str], expected: str
 ) -> None:
     assert export(*(argument.format(tmp=tmp_path, run=run) for argument in arguments)) == 2
     said = capsys.readouterr().err.splitlines()
     assert len(said) == 1
     assert said[0].startswith("keyblock-export: ")
-    assert told in said[0]
+    assert expected in said[0]
 
 
 def test_an_unknown_precision_names_the_known(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -55,3 +57,20 @@ def test_its_version(capsys: pytest.CaptureFixture[str]) -> None:
         main(["--version"])
     assert ended.value.code == 0
     assert capsys.readouterr().out == f"keyblock-export {__version__}\n"
+
+
+def test_help_does_not_wait_for_pytorch() -> None:
+    """Importing what exports takes seconds."""
+    code = """
+import sys
+from export.cli import main
+try:
+    main(["--help"])
+except SystemExit as ended:
+    assert ended.code == 0
+print({"torch", "transformers", "onnx", "onnxruntime", "scipy"} & set(sys.modules))
+"""
+    said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.splitlines()
+    assert said[0].startswith("usage: keyblock-export ")
+    assert any("--variant" in line for line in said)
+    assert said[-1] == "set()"

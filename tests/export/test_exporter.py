@@ -10,9 +10,9 @@ import pytest
 from onnx import numpy_helper
 
 from export import ExportError
-from export.exporter import SAMPLE, Options, export_run
+from export.exporter import SAMPLE, export_run
 from export.last_attention import CLS_ATTENTION, ask_for_cls_alone
-from export.precision import WeightPrecision
+from export.options import Options, WeightPrecision
 from keyblock.bundle import AggregatorEntry, Bundle, BundleError, load_bundle
 from keyblock.runtime.batching import score_all
 from keyblock.runtime.model import GraphModel

@@ -6,9 +6,8 @@ import onnx
 from onnx import TensorProto
 
 from export.graphs import export_graphs
-from export.precision import WeightPrecision
+from export.options import VariantKind, WeightPrecision
 from export.trained import load_trained
-from export.variants import VariantKind
 from keyblock.runtime.providers import Provider
 from keyblock.text.tokenizer import Tokenizer
 from training.models.cross_encoder import CrossEncoder

@@ -10,7 +10,8 @@ import pytest
 
 from export import ExportError
 from export.cli import main
-from export.exporter import Options, export_run
+from export.exporter import export_run
+from export.options import Options
 from export.trained import load_trained
 from keyblock.bundle import load_bundle
 from keyblock.runtime.providers import Provider

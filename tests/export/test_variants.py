@@ -6,8 +6,9 @@ import pytest
 
 from export import ExportError
 from export import exporter as exporter_module
-from export.exporter import SAMPLE, Options, export_run
-from export.variants import VariantKind, variant_name
+from export.exporter import SAMPLE, export_run
+from export.options import Options, VariantKind
+from export.variants import variant_name
 from keyblock.runtime.model import GraphModel
 from keyblock.runtime.providers import Provider, ProviderError, cuda_devices
 from training.collections.collection import Collection
