@@ -99,8 +99,15 @@ class Model:
         plan = Plan(budget) if hurry is None else make_plan(budget, packing, stages.began, hurry, work)
         query = await self._query(call)
         if library is not None:
-            until = plan.prepared_by
-            stale = await look_up(library, call.documents, self.fingerprint, place, texts=call.return_documents, until=until)
+            stale = await look_up(
+                library,
+                call.documents,
+                self.fingerprint,
+                place,
+                texts=call.return_documents,
+                vocabulary=self.bundle.pipeline.tokenizer.vocabulary_size,
+                until=plan.prepared_by,
+            )
             _check_strict(call)
         candidates, unasked = await self._candidates(query, call, plan, stages, place)
         if library is not None:

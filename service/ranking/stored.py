@@ -7,7 +7,14 @@ from service.store.library import Library
 
 
 async def look_up(
-    library: Library, documents: Documents, fingerprint: bytes, place: Place, *, texts: bool, until: float | None
+    library: Library,
+    documents: Documents,
+    fingerprint: bytes,
+    place: Place,
+    *,
+    texts: bool,
+    vocabulary: int,
+    until: float | None,
 ) -> dict[str, StoredDocument]:
     """Enter what the store has of a call's ids, as far as there is time.
 
@@ -17,6 +24,7 @@ async def look_up(
         fingerprint: of the preparation that is wanted.
         place: counts what the documents take, before they are decoded.
         texts: whether texts and titles are wanted too.
+        vocabulary: tokens that the model knows.
         until: when time is up, as `time.perf_counter` counts.
 
     Returns:
@@ -26,7 +34,9 @@ async def look_up(
     """
     by_id = documents.by_id
     ids = list(dict.fromkeys(by_id.ids.values()))
-    found = await library.look_up(by_id.namespace, ids, fingerprint, texts=texts, until=until, room=place.takes)
+    found = await library.look_up(
+        by_id.namespace, ids, fingerprint, texts=texts, vocabulary=vocabulary, until=until, room=place.takes
+    )
     stale: dict[str, StoredDocument] = {}
     for identity, one in found.items():
         by_id.chars[identity] = 0 if one is None else int(one.stored.prepared.ends.max(initial=0))

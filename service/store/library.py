@@ -18,7 +18,7 @@ from service.errors import RequestError
 from service.store.base import DocumentStore, Item, Renewal, Size, StoreError, StoreFullError, StoreUnavailableError
 from service.store.codec import StoredDocument, encode
 from service.store.seal import Seal
-from service.store.values import Found, Values
+from service.store.values import ANY_TOKEN, Found, Values
 from service.telemetry.metrics import Metrics
 
 log = logging.getLogger(__name__)
@@ -81,6 +81,7 @@ class Library:
         fingerprint: bytes,
         *,
         texts: bool,
+        vocabulary: int = ANY_TOKEN,
         until: float | None = None,
         room: Callable[[int], None] = _unbounded,
     ) -> dict[str, Found | None]:
@@ -91,6 +92,7 @@ class Library:
             ids: of the documents.
             fingerprint: of the preparation that is wanted.
             texts: whether texts are wanted too.
+            vocabulary: token ids must be below it: a graph fails on another, and with it the whole batch.
             until: when time is up, as `time.perf_counter` counts.
             room: is told how many bytes more are going to be in memory, before they are; it may raise.
 
@@ -105,7 +107,9 @@ class Library:
                     room(sum(sizes[number] for number in part))
                     contents = await self._in(self._readers, partial(self._store.get_many, namespace, batch))
                     room(sum(self._values.decoded_bytes(content, fingerprint, texts=texts) for content in contents))
-                    read = partial(self._values.decoded, namespace, batch, contents, fingerprint, texts=texts)
+                    read = partial(
+                        self._values.decoded, namespace, batch, contents, fingerprint, texts=texts, vocabulary=vocabulary
+                    )
                     found |= zip(batch, await self._in(self._readers, read), strict=True)
         return found
 

@@ -2,14 +2,17 @@
 
 import logging
 from collections.abc import Sequence
+from functools import partial
 from typing import NamedTuple
 
+from keyblock.prepared import PreparedDocument
 from service.store.base import Item
 from service.store.codec import DamagedError, StoredDocument, decode, decoded_bytes, fingerprint_of
 from service.store.seal import Seal
 from service.telemetry.metrics import Metrics
 
 log = logging.getLogger(__name__)
+ANY_TOKEN = 1 << 31  # above every token id
 
 
 class Found(NamedTuple):
@@ -54,13 +57,23 @@ class Values:
         return decoded_bytes(value, text=texts or fingerprint_of(content) != fingerprint)
 
     def decoded(
-        self, namespace: str, ids: Sequence[str], contents: Sequence[bytes | None], fingerprint: bytes, *, texts: bool
+        self,
+        namespace: str,
+        ids: Sequence[str],
+        contents: Sequence[bytes | None],
+        fingerprint: bytes,
+        *,
+        texts: bool,
+        vocabulary: int,
     ) -> list[Found | None]:
         """Documents with the texts that are needed; None for one that is not there, and for a value that KeyBlock did not store."""
         pairs = zip(ids, contents, strict=True)
-        return [self._opened(namespace, identity, content, fingerprint, texts=texts) for identity, content in pairs]
+        opened = partial(self._opened, namespace, fingerprint=fingerprint, texts=texts, vocabulary=vocabulary)
+        return [opened(identity, content) for identity, content in pairs]
 
-    def _opened(self, namespace: str, identity: str, content: bytes | None, fingerprint: bytes, *, texts: bool) -> Found | None:
+    def _opened(
+        self, namespace: str, identity: str, content: bytes | None, *, fingerprint: bytes, texts: bool, vocabulary: int
+    ) -> Found | None:
         if content is None:
             self._metrics.add("store_lookups", outcome="miss")
             return None
@@ -70,9 +83,15 @@ class Values:
             if stored.id != identity:
                 raise DamagedError("a stored document lies under the id of another")
             stale = stored.fingerprint != fingerprint
+            if not stale and (largest := _largest_token(stored.prepared)) >= vocabulary:
+                raise DamagedError(f"a stored document has the token {largest}, and the model knows {vocabulary}")
             found = Found(stored, stored.text if texts or stale else None, stale)
         except DamagedError as error:
             log.error("%s; it is treated as if it were not there (namespace %s)", error, namespace)
         outcome = "damaged" if found is None else "stale" if found.stale else "hit"
         self._metrics.add("store_lookups", outcome=outcome)
         return found
+
+
+def _largest_token(prepared: PreparedDocument) -> int:
+    return int(max(prepared.token_ids.max(initial=0), prepared.title_ids.max(initial=0)))

@@ -4,8 +4,10 @@ import asyncio
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from keyblock.pipeline import Pipeline
@@ -146,6 +148,22 @@ def test_with_a_key_only_sealed_values_are_documents(store: Slow, metrics: Metri
         library._readers.shutdown()
         library._writer.shutdown()
     store.close()
+
+
+@pytest.mark.parametrize("forged", ["token_ids", "title_ids"])
+def test_a_token_that_the_model_does_not_know_is_as_if_it_were_not_there(
+    library: Library, pipeline: Pipeline, caplog: pytest.LogCaptureFixture, forged: str
+) -> None:
+    """A graph fails on one, and with it every request of the batch."""
+    vocabulary = pipeline.tokenizer.vocabulary_size
+    good, whole = pipeline.prepare_document("the river", "T"), pack_text("the river")
+    bad = replace(good, **{forged: np.full_like(getattr(good, forged), vocabulary)})
+    items = [Item(name, encode(StoredDocument(name, "T", whole, one, NEW))) for name, one in (("good", good), ("bad", bad))]
+    asyncio.run(library.put("default", items))
+    found = asyncio.run(library.look_up("default", ["good", "bad"], NEW, texts=False, vocabulary=vocabulary))
+    assert [one and one.stored.id for one in found.values()] == ["good", None]
+    (line,) = caplog.messages
+    assert f"has the token {vocabulary}, and the model knows {vocabulary}; it is treated as if it were not there" in line
 
 
 def test_a_document_under_the_id_of_another_is_not_taken_for_it(library: Library, store: Slow, pipeline: Pipeline) -> None:
