@@ -16,10 +16,10 @@ const SIGNATURES = [
   [/^\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1/, "an old Office document (DOC, XLS or PPT)", SAVE],
   [/^\{\\rtf/, "rich text (RTF)", SAVE],
   [/^(\x1f\x8b|BZh[1-9]1AY|\xfd7zXZ|\x28\xb5\x2f\xfd|7z\xbc\xaf|Rar!\x1a)/, "compressed", UNPACK],
-  [/^(\x89PNG|\xff\xd8\xff|GIF8[79]a|RIFF.{4}WEBP|II\*\0|MM\0\*)/s, "an image", NO_TEXT],
-  [/^(ID3|OggS|fLaC|RIFF.{4}WAVE|.{4}ftyp)/s, "sound or video", NO_TEXT],
-  [/^\s*(<\?xml[^>]*>\s*)?(<!--.*?-->\s*)*<(!doctype\s+html|html|head|body|script)\b/is, "an HTML page", SAVE],
-  [/^\s*(<\?xml[^>]*>\s*)?(<!--.*?-->\s*)*<svg\b/is, "an image", NO_TEXT],
+  [/^(\x89PNG|\xff\xd8\xff|GIF8[79]a.{0,6}\0|RIFF.{4}WEBPVP8|II\*\0|MM\0\*)/s, "an image", NO_TEXT],
+  [/^(ID3[\x02-\x04]|OggS\0|fLaC\0|RIFF.{4}WAVEfmt |\0\0\0.ftyp)/s, "sound or video", NO_TEXT],
+  [/^\s*(<\?xml[^>]*>\s*)?(<!--(?:(?!-->).)*-->\s*)*<(!doctype\s+html|html|head|body|script)\b/is, "an HTML page", SAVE],
+  [/^\s*(<\?xml[^>]*>\s*)?(<!--(?:(?!-->).)*-->\s*)*<svg\b/is, "an image", NO_TEXT],
   [/\0/, "binary", "take a text"],
 ];
 const MARKS = [

@@ -1,6 +1,7 @@
 """What people have as files: texts in their encodings, and what is no text."""
 
 import io
+import time
 import zipfile
 
 import pytest
@@ -41,6 +42,31 @@ def test_unicode_is_no_guess(text: str, encoding: str) -> None:
     assert decode(text.encode(encoding)) == Decoded(text)
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "ID3 is an algorithm that learns decision trees.",
+        "FLAC is a codec without loss.",
+        "GIF89a is a format of images.",
+        "RIFF over WAVE and WEBP",
+        "Lieftype",
+        "bzh1 is a name",
+    ],
+)
+def test_a_text_about_a_format_is_a_text(text: str) -> None:
+    assert decode(text.encode()) == Decoded(text)
+
+
+def test_many_comments_before_a_text_take_no_time() -> None:
+    """Each comment more doubled it: forty would take days."""
+    comments = "<!-- generated -->\n" * 400
+    started = time.process_time()
+    assert decode(f"{comments}# Title".encode()) == Decoded(f"{comments}# Title")
+    assert time.process_time() - started < 1
+    with pytest.raises(NotTextError, match="is an HTML page"):
+        decode(f"{comments}<html>".encode())
+
+
 @pytest.mark.parametrize("order", ["le", "be"])
 @pytest.mark.parametrize("width", [16, 32])
 def test_either_order_of_bytes(width: int, order: str) -> None:
@@ -67,6 +93,13 @@ def archive(*names: str) -> bytes:
         (b"\x1f\x8b\x08\0", "compressed"),
         (b"\x89PNG\r\n\x1a\n", "an image"),
         (b"\xff\xd8\xff\xe0\0\x10JFIF", "an image"),
+        (b"GIF89a\x01\0\x01\0\x80\0\0", "an image"),
+        (b"RIFF\x24\0\0\0WEBPVP8 ", "an image"),
+        (b"RIFF\x24\0\0\0WAVEfmt \x10\0", "sound or video"),
+        (b"ID3\x04\0\0\0\0\x0f\x76", "sound or video"),
+        (b"OggS\0\x02", "sound or video"),
+        (b"fLaC\0\0\0\x22", "sound or video"),
+        (b"\0\0\0\x20ftypisom", "sound or video"),
         (b"<!DOCTYPE html>\n<html><script>alert(1)</script>", "an HTML page"),
         (b"\xef\xbb\xbf\n<!-- saved --><HTML lang=en>", "an HTML page"),
         (b'<?xml version="1.0"?>\n<!DOCTYPE html PUBLIC "x">', "an HTML page"),
