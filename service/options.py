@@ -1,4 +1,4 @@
-"""The command line of keyblock-serve, built from `Settings`: a flag for each setting, with its environment variable."""
+"""The command line of keyblock-serve: a flag for each of the `Settings`, with its environment variable."""
 
 import argparse
 from collections.abc import Iterable, Mapping, Sequence
@@ -15,7 +15,7 @@ from service.settings import DEFAULT_BUNDLE, Limits, Settings
 
 PROGRAM = "keyblock-serve"
 PREFIX = "KEYBLOCK_"
-OTHERS = ("KEYBLOCK_API_KEY", "KEYBLOCK_CACHE", "KEYBLOCK_CI")  # of the client, of training, and of the tests
+OTHERS = ("KEYBLOCK_API_KEY", "KEYBLOCK_BACKBONE", "KEYBLOCK_CACHE", "KEYBLOCK_CI")  # of the client, of training, and of the tests
 ABOUT = f"""Serve bundles over HTTP. Each option is also an environment variable, named in brackets: {PREFIX}PORT=9000 is
 --port 9000. A flag wins over its variable."""
 USAGE = f"{PROGRAM} [--bundle PATH] [--port NUMBER] [OPTION ...]; {PROGRAM} --help lists the options"
@@ -48,7 +48,7 @@ def variable(setting: str) -> str:
 
 
 def unknown_variables(environment: Iterable[str]) -> Mapping[str, str]:
-    """Variables that begin as ours do and name nothing, each with the nearest one that does, or an empty text."""
+    """Variables with our prefix that are no settings, each with the setting of the nearest name, or an empty text."""
     known = {name.removeprefix(PREFIX): name for name in (*map(variable, Settings.model_fields), *OTHERS)}
     ours = {name: name.upper().removeprefix(PREFIX) for name in sorted(environment) if name.upper().startswith(PREFIX)}
     near = {name: get_close_matches(rest, known, 1) for name, rest in ours.items() if rest not in known}
@@ -66,7 +66,7 @@ def _add(group: argparse._ActionsContainer, name: str, field: FieldInfo) -> None
 
 
 def _kind(annotation: Any) -> str:
-    """What to write behind the flag: the choices, or a plain word."""
+    """What the help shows as a flag's value: the choices, or a plain word for the type."""
     if isinstance(annotation, type) and issubclass(annotation, Enum):
         return f"{{{','.join(member.value for member in annotation)}}}"
     kinds = [annotation, *getattr(annotation, "__args__", ())]

@@ -1,6 +1,7 @@
 import re
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -51,6 +52,14 @@ def test_an_unknown_flag_is_reported_in_two_lines(capsys: pytest.CaptureFixture[
     usage, error = capsys.readouterr().err.splitlines()
     assert "keyblock-serve --help lists the options" in usage
     assert error == "keyblock-serve: error: unrecognized arguments: --prot 1"
+
+
+def test_variables_of_the_other_commands_are_known() -> None:
+    root = Path(__file__).parents[2]
+    code = [file.read_text() for package in ("service/command", "training", "export") for file in (root / package).rglob("*.py")]
+    names = {name for text in code for name in re.findall(r'"(KEYBLOCK_[A-Z_]+)"', text)}
+    assert {"KEYBLOCK_API_KEY", "KEYBLOCK_BACKBONE"} < names
+    assert unknown_variables(names) == {}
 
 
 def test_unknown_variables() -> None:
