@@ -5,7 +5,7 @@
 """
 
 from collections.abc import Callable
-from typing import ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -35,10 +35,10 @@ class Aggregator(Component):
     joint: ClassVar[bool] = False
     learned: ClassVar[bool] = False
 
-    def combine(self, logits: NDArray[np.float32], mask: NDArray[np.bool_]) -> NDArray[np.float32]:
+    def combine(self, logits: Any, mask: Any, of: Any = np) -> Any:
         """Document logits of shape (documents,) from those of its sequences and a mask of the real ones, (documents, passages).
 
-        Every document has a sequence.
+        Every document has a sequence. The arrays are those of the module `of`: NumPy's in serving, torch's in training.
         """
         raise TypeError(f"{type(self).__name__} does not combine scores")
 
@@ -52,7 +52,7 @@ class Joint(Aggregator):
 
     joint: ClassVar[bool] = True
 
-    def combine(self, logits: NDArray[np.float32], mask: NDArray[np.bool_]) -> NDArray[np.float32]:
+    def combine(self, logits: Any, mask: Any, of: Any = np) -> Any:
         """The one sequence's logit."""
         return logits[:, 0]
 
@@ -67,27 +67,27 @@ class PassageAggregator(Aggregator):
 class Max(PassageAggregator):
     """The best sequence's score (MaxP, Dai and Callan 2019)."""
 
-    def combine(self, logits: NDArray[np.float32], mask: NDArray[np.bool_]) -> NDArray[np.float32]:
+    def combine(self, logits: Any, mask: Any, of: Any = np) -> Any:
         """See Aggregator."""
-        return np.asarray(np.where(mask, logits, -np.inf).max(axis=1), dtype=np.float32)
+        return of.amax(of.where(mask, logits, -np.inf), 1)
 
 
 @AGGREGATORS.register("mean")
 class Mean(PassageAggregator):
     """The mean of the sequences' scores (AvgP)."""
 
-    def combine(self, logits: NDArray[np.float32], mask: NDArray[np.bool_]) -> NDArray[np.float32]:
+    def combine(self, logits: Any, mask: Any, of: Any = np) -> Any:
         """See Aggregator."""
-        return np.asarray(np.where(mask, logits, 0).sum(axis=1) / mask.sum(axis=1), dtype=np.float32)
+        return of.where(mask, logits, 0.0).sum(1) / mask.sum(1)
 
 
 @AGGREGATORS.register("sum")
 class Sum(PassageAggregator):
     """The sum of the sequences' scores (SumP): long documents gain or lose by their length."""
 
-    def combine(self, logits: NDArray[np.float32], mask: NDArray[np.bool_]) -> NDArray[np.float32]:
+    def combine(self, logits: Any, mask: Any, of: Any = np) -> Any:
         """See Aggregator."""
-        return np.asarray(np.where(mask, logits, 0).sum(axis=1), dtype=np.float32)
+        return of.where(mask, logits, 0.0).sum(1)
 
 
 @AGGREGATORS.register("states")

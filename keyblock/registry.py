@@ -40,15 +40,18 @@ class Registry(Generic[C]):
     def __init__(self, kind: str) -> None:
         self.kind = kind
         self._members: dict[str, type[C]] = {}
+        self._former: dict[str, str] = {}
 
-    def register(self, name: str) -> Callable[[type[C]], type[C]]:
-        """Class decorator: add a member. Raises ValueError when the name is taken."""
+    def register(self, name: str, former: str | None = None) -> Callable[[type[C]], type[C]]:
+        """Class decorator: add a member, which `create` also knows by its `former` name. Raises ValueError when a name is taken."""
 
         def add(member: type[C]) -> type[C]:
-            if name in self._members:
-                raise ValueError(f"{self.kind} {name!r} is registered already")
+            for taken in {name, former or name} & {*self._members, *self._former}:
+                raise ValueError(f"{self.kind} {taken!r} is registered already")
             member.name = name
             self._members[name] = member
+            if former is not None:
+                self._former[former] = name
             return member
 
         return add
@@ -61,6 +64,7 @@ class Registry(Generic[C]):
         """Build the component that `description` names. Raises ValueError for an unknown name or parameter."""
         parameters = {"name": description} if isinstance(description, str) else dict(description)
         name = parameters.pop("name", None)
+        name = self._former.get(name, name) if isinstance(name, str) else name
         if not isinstance(name, str) or name not in self._members:
             raise ValueError(f"unknown {self.kind} {name!r}; known: {', '.join(self.names())}")
         return self._members[name].read(parameters)

@@ -25,28 +25,28 @@ class CrossEncoderFamily(Family):
 
 
 class StateAggregator(Component):
-    """A learned aggregator's settings."""
+    """What a recipe says of the module that an aggregator ``states`` combines [CLS] states by."""
 
 
-AGGREGATORS: Registry[StateAggregator] = Registry("learned aggregator")
+STATE_AGGREGATORS: Registry[StateAggregator] = Registry("learned aggregator")
 
 
-@AGGREGATORS.register("max")
+@STATE_AGGREGATORS.register("max")
 class Max(StateAggregator):
     """PARADE-Max (equation 2): the largest value of each feature."""
 
 
-@AGGREGATORS.register("average")
-class Average(StateAggregator):
+@STATE_AGGREGATORS.register("mean", former="average")
+class Mean(StateAggregator):
     """PARADE-Avg: the mean over the real passages."""
 
 
-@AGGREGATORS.register("attention")
+@STATE_AGGREGATORS.register("attention")
 class Attention(StateAggregator):
     """PARADE-Attn (equations 3 and 4): a mean weighted by the softmax of the passages' products with one learned vector."""
 
 
-@AGGREGATORS.register("cnn")
+@STATE_AGGREGATORS.register("cnn")
 class Cnn(StateAggregator):
     """PARADE-CNN: layers over pairs of neighbours, each halving their number.
 
@@ -57,7 +57,7 @@ class Cnn(StateAggregator):
     layers: int = Field(4, ge=1, le=10, description="each halves the number of passages; 4 reach from 16 passages to one")
 
 
-@AGGREGATORS.register("transformer")
+@STATE_AGGREGATORS.register("transformer")
 class Transformer(StateAggregator):
     """PARADE-Transformer (equations 5 and 6): BERT layers over a learned [CLS] and the passages; the [CLS] is the document.
 

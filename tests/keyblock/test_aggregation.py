@@ -10,8 +10,9 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from keyblock.aggregation import AGGREGATORS, Aggregator, Combine, aggregate
-from training.declarations import AGGREGATORS as MODULES
+from training.declarations import STATE_AGGREGATORS
 from training.models.aggregators import build_aggregation
+from training.models.ranker_module import padded
 
 HIDDEN = 6
 NAMES = ["joint", "max", "mean", "sum"]
@@ -78,8 +79,8 @@ def test_padding_never_changes_a_score(name: str, passages: int, padding: int, s
     alone = AGGREGATORS.create(name).combine(logits, np.ones_like(logits, dtype=np.bool_))
     filling = rng.choice(np.asarray([0, 1e9, -1e9, np.nan, np.inf], dtype=np.float32), (3, padding))
     mask = np.arange(passages + padding) < np.full((3, 1), passages)
-    padded = AGGREGATORS.create(name).combine(np.hstack([logits, filling]), mask)
-    np.testing.assert_allclose(padded, alone, rtol=1e-5)
+    behind = AGGREGATORS.create(name).combine(np.hstack([logits, filling]), mask)
+    np.testing.assert_allclose(behind, alone, rtol=1e-5)
 
 
 def module_of(name: str) -> Combine:
@@ -95,7 +96,7 @@ def module_of(name: str) -> Combine:
     return combine
 
 
-@pytest.mark.parametrize("name", MODULES.names())
+@pytest.mark.parametrize("name", STATE_AGGREGATORS.names())
 def test_documents_never_change_each_others_scores(name: str) -> None:
     """Together each is padded to the longest; alone none is."""
     combine, aggregator = module_of(name), AGGREGATORS.create("states")
@@ -161,3 +162,31 @@ def test_what_each_is() -> None:
         "sum": (False, False),
         "states": (False, True),
     }
+
+
+@pytest.mark.parametrize("name", NAMES)
+@given(counts=st.lists(st.integers(1, 6), min_size=1, max_size=8), seed=SEED)
+def test_training_and_serving_agree(name: str, counts: list[int], seed: int) -> None:
+    logits = np.random.default_rng(seed).normal(-2, 3, sum(counts)).astype(np.float32)
+    mask = torch.arange(max(counts)) < torch.tensor(counts)[:, None]
+    trained = AGGREGATORS.create(name).combine(padded(torch.from_numpy(logits), mask), mask, torch)
+    served = aggregate(AGGREGATORS.create(name), logits, np.asarray(counts)).logits
+    np.testing.assert_allclose(trained.numpy(), served, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("name", "gradients"),
+    [
+        ("joint", [1.0, 0.0, 0.0, 1.0]),
+        ("max", [0.0, 1.0, 0.0, 1.0]),
+        ("mean", [1 / 3, 1 / 3, 1 / 3, 1.0]),
+        ("sum", [1.0, 1.0, 1.0, 1.0]),
+    ],
+)
+def test_gradients_by_hand(name: str, gradients: list[float]) -> None:
+    """Of logits -3, -1, -2 and, of another document, -4: each learns by its part in its document's score."""
+    logits = torch.tensor([-3.0, -1.0, -2.0, -4.0], requires_grad=True)
+    mask = torch.tensor([[True, True, True], [True, False, False]])
+    AGGREGATORS.create(name).combine(padded(logits, mask), mask, torch).sum().backward()
+    assert logits.grad is not None
+    np.testing.assert_allclose(logits.grad.tolist(), gradients, rtol=1e-6)

@@ -11,7 +11,7 @@ from keyblock.pipeline import Pipeline, PipelineConfig
 from keyblock.runtime.model import GraphModel
 from keyblock.runtime.providers import Provider
 from keyblock.scoring import Model, score_documents
-from training.declarations import AGGREGATORS
+from training.declarations import STATE_AGGREGATORS
 from training.evaluation.scoring import TorchModel
 from training.models.aggregators import build_aggregation
 from training.models.cross_encoder import CrossEncoder
@@ -71,7 +71,7 @@ def test_blocks_of_one_sequence_keep_the_selectors_order(bundle: Bundle, graphs:
 def parade(bundle: Bundle, backbone: Path) -> dict[str, TorchModel]:
     """The embedded ranker's encoder and head under each learned aggregator, untrained."""
     ranker, made = read_ranker(bundle.path, str(backbone)), {}
-    for name in AGGREGATORS.names():
+    for name in STATE_AGGREGATORS.names():
         torch.manual_seed(0)
         model = CrossEncoder(ranker.encoder, build_aggregation({"name": name}, ranker.head.in_features))
         model.head = ranker.head
@@ -79,14 +79,14 @@ def parade(bundle: Bundle, backbone: Path) -> dict[str, TorchModel]:
     return made
 
 
-@pytest.mark.parametrize("name", ["max", "average", "attention"])
+@pytest.mark.parametrize("name", ["max", "mean", "attention"])
 def test_under_a_learned_aggregator_too(bundle: Bundle, parade: dict[str, TorchModel], name: str) -> None:
     """These leave a passage's state as it is, so that the embedded head knows what it says."""
     found = returned(bundle, parade[name], selector={"name": "first"}, aggregator={"name": "states"})
     assert found[0][0].strip() == ANSWER
 
 
-@pytest.mark.parametrize("name", AGGREGATORS.names())
+@pytest.mark.parametrize("name", STATE_AGGREGATORS.names())
 def test_a_passage_speaks_as_a_document_of_its_own(bundle: Bundle, parade: dict[str, TorchModel], name: str) -> None:
     parts = {"selector": {"name": "first"}, "aggregator": {"name": "states"}}
     text, score = returned(bundle, parade[name], **parts)[1]

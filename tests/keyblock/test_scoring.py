@@ -16,7 +16,7 @@ from keyblock.scoring import score_documents, score_selections, select_documents
 from keyblock.selectors import rank_blocks
 from keyblock.text.frequencies import DocumentFrequencies
 from keyblock.text.tokenizer import Tokenizer
-from training.declarations import AGGREGATORS
+from training.declarations import STATE_AGGREGATORS
 from training.evaluation.scoring import TorchModel
 from training.models.aggregators import build_aggregation
 from training.models.batching import pad
@@ -41,7 +41,7 @@ def ranker(seed: int, aggregator: str | None = None) -> CrossEncoder:
 
 @pytest.fixture(scope="module")
 def rankers() -> dict[str | None, CrossEncoder]:
-    return {name: ranker(0, name) for name in (None, *AGGREGATORS.names())}
+    return {name: ranker(0, name) for name in (None, *STATE_AGGREGATORS.names())}
 
 
 def make(tokenizer: Tokenizer, frequencies: DocumentFrequencies, **parts: Any) -> Pipeline:
@@ -89,7 +89,7 @@ def packed_of(pipeline: Pipeline, query: PreparedQuery, document: PreparedDocume
 @pytest.mark.parametrize(
     "selector", [{"name": "bm25"}, {"name": "learned"}, {"name": "learned", "keep": 4}], ids=["bm25", "binb", "cascade"]
 )
-@pytest.mark.parametrize("aggregator", ["joint", "max", "mean", "sum", *(f"states {name}" for name in AGGREGATORS.names())])
+@pytest.mark.parametrize("aggregator", ["joint", "max", "mean", "sum", *(f"states {name}" for name in STATE_AGGREGATORS.names())])
 def test_documents_together_score_as_one_at_a_time(
     tokenizer: Tokenizer,
     frequencies: DocumentFrequencies,

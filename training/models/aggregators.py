@@ -14,7 +14,7 @@ from torch.nn import functional as F
 from transformers import AutoModel, BertConfig
 from transformers.models.bert.modeling_bert import BertLayer
 
-from training.declarations import AGGREGATORS, Cnn, StateAggregator, Transformer
+from training.declarations import STATE_AGGREGATORS, Cnn, StateAggregator, Transformer
 from training.recipe import backbone_path
 
 STD = 0.02  # of random weights, as in BERT
@@ -61,8 +61,8 @@ class MaxAggregation(Aggregation):
         return states.masked_fill(~mask.unsqueeze(-1), torch.finfo(states.dtype).min).amax(1)
 
 
-class AverageAggregation(Aggregation):
-    """See Average."""
+class MeanAggregation(Aggregation):
+    """See Mean."""
 
     def combine(self, states: Tensor, mask: Tensor) -> Tensor:
         """See Aggregation."""
@@ -189,7 +189,7 @@ def _encoder(name: str, layers: int) -> Any:
 
 MODULES: dict[str, Callable[[Any, int], Aggregation]] = {
     "max": MaxAggregation,
-    "average": AverageAggregation,
+    "mean": MeanAggregation,
     "attention": AttentionAggregation,
     "cnn": CnnAggregation,
     "transformer": _transformer,
@@ -202,5 +202,5 @@ def build_aggregation(description: Mapping[str, Any], hidden: int) -> Aggregatio
 
     Raises ValueError for an unknown name or parameter, or settings that do not fit the states.
     """
-    settings = AGGREGATORS.create(description)
+    settings = STATE_AGGREGATORS.create(description)
     return MODULES[settings.name](settings, hidden)

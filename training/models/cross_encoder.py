@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from transformers import AutoConfig, AutoModel
 from transformers.modeling_utils import PreTrainedModel
 
+from training.declarations import STATE_AGGREGATORS
 from training.models.aggregators import Aggregation, build_aggregation
 from training.models.ranker_module import RankerModule
 
@@ -105,9 +106,10 @@ class CrossEncoder(RankerModule):
             self.encoder.load_state_dict(load_file(directory / "model.safetensors"))
             self.head.load_state_dict(load_file(directory / HEAD_FILE))
             described = directory / AGGREGATOR_FILE
-            description = json.loads(described.read_text(encoding="utf-8")) if described.exists() else None
-            if self.aggregator is not None and description == self.aggregator.description:
-                self.aggregator.load_state_dict(load_file(directory / AGGREGATOR_WEIGHTS))
+            if self.aggregator is not None and described.exists():
+                theirs = STATE_AGGREGATORS.create(json.loads(described.read_text(encoding="utf-8")))
+                if theirs.describe() == self.aggregator.description:
+                    self.aggregator.load_state_dict(load_file(directory / AGGREGATOR_WEIGHTS))
 
     def pretrained(self) -> Iterator[nn.Parameter]:
         """The encoder's, and an aggregator's that come from one."""

@@ -9,10 +9,10 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor, nn
 
+from keyblock.aggregation import AGGREGATORS
 from keyblock.packing import Packed
 from training.models.aggregators import Aggregation
 from training.models.batching import pad
-from training.models.reductions import padded, reduce_scores
 
 FAMILY_FILE = "family.json"
 
@@ -116,4 +116,11 @@ class RankerModule(nn.Module, ABC):
         mask = torch.arange(int(counts.max()), device=counts.device) < counts[:, None]
         if self.aggregator is not None:
             return self.combine(padded(states, mask), mask)
-        return reduce_scores(reduction, padded(self.scores(states), mask), mask)
+        logits: Tensor = AGGREGATORS.create(reduction).combine(padded(self.scores(states), mask), mask, torch)
+        return logits
+
+
+def padded(values: Tensor, mask: Tensor) -> Tensor:
+    """Values of shape (sequences, ...), dealt out to the mask's places (docs, passages) row by row; zeros elsewhere."""
+    places = torch.zeros((*mask.shape, *values.shape[1:]), dtype=values.dtype, device=values.device)
+    return places.masked_scatter(mask.view(*mask.shape, *(1 for _ in values.shape[1:])), values)

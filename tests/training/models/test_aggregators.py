@@ -12,13 +12,13 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from transformers import AutoConfig, AutoModel
 
-from training.declarations import AGGREGATORS
+from training.declarations import STATE_AGGREGATORS
 from training.models.aggregators import MODULES, Aggregation, CnnAggregation, TransformerAggregation, build_aggregation
 
 HIDDEN = 12
 DESCRIPTIONS: list[dict[str, Any]] = [
     {"name": "max"},
-    {"name": "average"},
+    {"name": "mean"},
     {"name": "attention"},
     {"name": "cnn"},
     {"name": "cnn", "layers": 2},
@@ -27,7 +27,7 @@ DESCRIPTIONS: list[dict[str, Any]] = [
     {"name": "transformer", "heads": 2, "layers": 1, "width": 20},
     {"name": "transformer", "heads": 3, "layers": 1, "positions": 37},
 ]
-LEARNED = [description for description in DESCRIPTIONS if description["name"] not in ("max", "average")]
+LEARNED = [description for description in DESCRIPTIONS if description["name"] not in ("max", "mean")]
 each = pytest.mark.parametrize("description", DESCRIPTIONS, ids=str)
 
 
@@ -52,7 +52,7 @@ def slow(module: Aggregation, passages: Tensor) -> Tensor:
     match module.description["name"]:
         case "max":
             return torch.tensor([max(feature) for feature in zip(*passages.tolist(), strict=True)])
-        case "average":
+        case "mean":
             return torch.tensor([sum(feature) / len(passages) for feature in zip(*passages.tolist(), strict=True)])
         case "attention":
             products = [math.exp(float(passage @ module.weight)) for passage in passages]
@@ -90,7 +90,7 @@ def slow_transformer(module: TransformerAggregation, passages: Tensor) -> Tensor
 
 
 def test_every_declared_aggregator_has_a_module() -> None:
-    assert sorted(MODULES) == AGGREGATORS.names() == sorted({description["name"] for description in DESCRIPTIONS})
+    assert sorted(MODULES) == STATE_AGGREGATORS.names() == sorted({description["name"] for description in DESCRIPTIONS})
 
 
 @each
@@ -282,5 +282,5 @@ def test_the_rankers_cls_is_of_its_size() -> None:
 
 @pytest.mark.parametrize("description", [{"name": "sum"}, {"name": "cnn", "levels": 3}, {"name": "transformer", "layers": 0}])
 def test_a_wrong_description_is_refused(description: dict[str, Any]) -> None:
-    with pytest.raises(ValueError, match=r"known: attention, average|its parameters are"):
-        AGGREGATORS.create(description)
+    with pytest.raises(ValueError, match=r"known: attention, cnn|its parameters are"):
+        STATE_AGGREGATORS.create(description)

@@ -5,12 +5,14 @@ from typing import Any
 
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 from torch import Tensor
 from transformers import AutoConfig, AutoModel
 
-from training.declarations import AGGREGATORS
+from training.declarations import STATE_AGGREGATORS
 from training.models.cross_encoder import AGGREGATOR_FILE, AGGREGATOR_WEIGHTS, HEAD_FILE, RELATIVE, CrossEncoder
-from training.models.reductions import REDUCTIONS
+from training.models.ranker_module import padded
 
 SIZES = {
     "hidden_size": 32,
@@ -148,7 +150,9 @@ def test_a_backbone_with_an_odd_configuration(tmp_path: Path, config: str) -> No
         CrossEncoder.from_backbone(str(tmp_path))
 
 
-LEARNED: list[dict[str, Any]] = [{"name": name} | ({"heads": 2} if name == "transformer" else {}) for name in AGGREGATORS.names()]
+LEARNED: list[dict[str, Any]] = [
+    {"name": name} | ({"heads": 2} if name == "transformer" else {}) for name in STATE_AGGREGATORS.names()
+]
 COUNTS = [3, 1, 5]
 DOCUMENTS = sum(COUNTS)
 
@@ -238,7 +242,7 @@ def test_outputs_are_logits_or_logits_before_states(backbones: dict[str, Path]) 
         torch.testing.assert_close(states.head(outputs[:, 1:]).squeeze(-1), outputs[:, 0])
 
 
-@pytest.mark.parametrize("reduction", REDUCTIONS)
+@pytest.mark.parametrize("reduction", ["joint", "max", "mean", "sum"])
 def test_documents_of_scores_equal_a_loop(backbones: dict[str, Path], reduction: str) -> None:
     model = passage_ranker(backbones, None).eval()
     of = {"joint": lambda scores: scores[0], "max": torch.max, "mean": torch.mean, "sum": torch.sum}[reduction]
@@ -270,3 +274,26 @@ def test_gradients_reach_every_weight(backbones: dict[str, Path], aggregator: di
     model = passage_ranker(backbones, aggregator).train()
     documents(model, COUNTS, "mean").pow(2).sum().backward()
     assert [name for name, weight in model.named_parameters() if weight.grad is None or not weight.grad.any()] == []
+
+
+@given(counts=st.lists(st.integers(1, 6), min_size=1, max_size=8))
+def test_values_are_dealt_out_to_their_documents(counts: list[int]) -> None:
+    mask = torch.arange(max(counts)) < torch.tensor(counts)[:, None]
+    values = torch.arange(1.0, 1 + 2 * sum(counts)).reshape(-1, 2)
+    places = padded(values, mask)
+    assert places.shape == (len(counts), max(counts), 2)
+    for of, document, count in zip(values.split(counts), places, counts, strict=True):
+        assert document[:count].tolist() == of.tolist()
+        assert not document[count:].any()
+
+
+def test_an_aggregator_by_its_former_name_is_read_and_started_from(backbones: dict[str, Path], tmp_path: Path) -> None:
+    """PARADE-Avg was called "average" in checkpoints, bundles and recipes; the core's AvgP is "mean" too."""
+    model = passage_ranker(backbones, {"name": "average"})
+    assert model.aggregator is not None
+    assert model.aggregator.description == {"name": "mean"}
+    model.save(tmp_path)
+    (tmp_path / AGGREGATOR_FILE).write_text('{"name": "average"}')
+    loaded = CrossEncoder.load(tmp_path)
+    assert loaded.aggregator is not None
+    assert loaded.aggregator.description == {"name": "mean"}
