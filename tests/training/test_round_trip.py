@@ -51,6 +51,7 @@ def train(name: str, encoder: Path, collection: Collection, runs: Path) -> Path:
         settings["aggregator.positions"] = 5
     if name == "parade5-binb2":
         settings["selector_run"] = train("keyb-bm25", encoder, collection, runs)
+        settings["steps"] = 9  # three leave its logits too close together to compare
     if name == "best":
         settings |= {"best.iterations": 2, "best.judged": 4}
     if not run.exists():
