@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from service.settings import Settings
-from service.store.base import DocumentStore
+from service.store.base import DocumentStore, StoreUnavailableError
 from service.store.lmdb_store import LmdbStore
 
 SCHEMES = ("redis://", "rediss://", "unix://")
@@ -17,4 +17,7 @@ def open_store(settings: Settings) -> DocumentStore | None:
         from service.store.redis_store import RedisStore  # a tenth of a second of the start of those who have none
 
         return RedisStore(settings.store)
+    if "://" in settings.store:
+        scheme = settings.store.partition("://")[0]
+        raise StoreUnavailableError(f"the store's URL begins with {scheme}://: give {', '.join(SCHEMES)} or a directory")
     return LmdbStore(Path(settings.store), settings.store_bytes, evict=settings.store_evict)

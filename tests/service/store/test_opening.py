@@ -3,6 +3,7 @@ from pathlib import Path
 import pytest
 
 from service.settings import Settings
+from service.store.base import StoreUnavailableError
 from service.store.lmdb_store import LmdbStore
 from service.store.opening import open_store
 from service.store.redis_store import RedisStore
@@ -25,3 +26,11 @@ def test_a_url_is_redis(redis_server: RedisServer) -> None:
     store = open_store(Settings(store=redis_server.url))
     assert isinstance(store, RedisStore)
     store.close()
+
+
+@pytest.mark.parametrize("scheme", ["valkey", "file", "Redis", "http"])
+def test_a_url_of_another_scheme_is_no_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, scheme: str) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(StoreUnavailableError, match=f"the store's URL begins with {scheme}://: give redis://, rediss://, unix://"):
+        open_store(Settings(store=f"{scheme}://user:secret@localhost:6379"))
+    assert not list(tmp_path.iterdir())
