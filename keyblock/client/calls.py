@@ -4,6 +4,7 @@
 """
 
 from collections.abc import Iterable, Mapping
+from numbers import Real
 from typing import Any
 from urllib.parse import quote
 
@@ -33,7 +34,7 @@ class Calls:
         if unknown := given.keys() - RerankOptions.__annotations__.keys():
             raise TypeError(f"rerank() has no option {min(unknown)!r}; there are {', '.join(RerankOptions.__annotations__)}")
         options = {"return_blocks": True, **{name: value for name, value in given.items() if name not in OWN}}
-        deadline, timeout = given.get("deadline_ms"), given.get("timeout")
+        deadline, timeout = (_number(name, given.get(name)) for name in ("deadline_ms", "timeout"))
         seconds = None if deadline is None else deadline / 1000
         budget = Budget.of(self._options.timeout if timeout is None else timeout, seconds, self._options.margin)
         candidates = as_documents(documents)
@@ -98,6 +99,15 @@ class Calls:
 def _size(documents: Iterable[Mapping[str, Any]]) -> int:
     """Characters of the texts, which are what a body is large by."""
     return sum(len(text) for document in documents if isinstance(text := document.get("text"), str))
+
+
+def _number(name: str, value: object) -> float | None:
+    """A number of any library's type. Raises TypeError."""
+    if value is None:
+        return None
+    if type(value) is bool or not isinstance(value, Real):
+        raise TypeError(f"{name} must be a number, not {type(value).__name__}")
+    return float(value)
 
 
 def _path(identity: str | int) -> str:

@@ -58,6 +58,13 @@ def test_a_misspelt_option_is_an_error(client: Client) -> None:
         client.rerank(QUERY, TEXTS, deadline=5)  # type: ignore[call-arg]
 
 
+@pytest.mark.parametrize("name", ["deadline_ms", "timeout"])
+@pytest.mark.parametrize("value", ["20", [20], True])
+def test_seconds_that_are_no_number_are_a_type_error(client: Client, name: str, value: Any) -> None:
+    with pytest.raises(TypeError, match=f"{name} must be a number, not {type(value).__name__}"):
+        client.rerank(QUERY, TEXTS, **{name: value})
+
+
 @pytest.mark.parametrize("text", ["a \ud800 river \udc00 in Vienna", "\ud83d\ude00 Vienna's river", "😀 مرحبا 東京都 Vienna\u0301"])
 def test_offsets_hold_for_any_text(client: Client, text: str) -> None:
     (result,) = client.rerank(QUERY, [text])
