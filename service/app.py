@@ -36,7 +36,7 @@ from service.http.endpoint import Exchange
 from service.http.examples import ANSWERS, EXAMPLES
 from service.http.guard import DENIALS, NEEDED, DeniedError, denied, failed, requires
 from service.http.responses import error_response
-from service.keys.keys import Scope, load_keys, told
+from service.keys.keys import Scope, describe, load_keys
 from service.ranking.ranker import Ranker
 from service.ranking.reload import Reloader
 from service.settings import Settings
@@ -226,7 +226,7 @@ def create_app(settings: Settings, ranker: Ranker | None = None) -> FastAPI:
         app.state.tracing = open_tracing(settings)
         app.state.ranker = ranker or Ranker.load(settings)
         app.state.ranker.start()
-        log.info("%s", told(app.state.keyring))
+        log.info("%s", describe(app.state.keyring))
         app.state.reloader = Reloader(app.state.ranker, app.state)
         app.state.reloader.listen()
         try:

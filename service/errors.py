@@ -1,4 +1,4 @@
-"""What is told to a client whose request cannot be served: a status, a message for people, and the field at fault."""
+"""Errors of requests: a status, a message for people, and the field at fault."""
 
 import logging
 from dataclasses import dataclass, field
@@ -71,13 +71,13 @@ class RequestError(Exception):
 
 
 def unexpected(error: Exception) -> RequestError:
-    """What a client is told of a fault of ours; the log is told the rest."""
+    """The error for a fault of the service; the log says more."""
     log.error("a request failed", exc_info=error)
     return RequestError(500, "the service failed on this request; its log says why")
 
 
 def ending() -> RequestError:
-    """What is told of a request that is cancelled, because the service ends and `shutdown_seconds` are over."""
+    """The error for a request that is cancelled because the service stops and `shutdown_seconds` are over."""
     return RequestError(
         503, "the service is ending and could not finish this in time: try again, or ask another replica", retry_after=1
     )

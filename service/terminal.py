@@ -19,7 +19,7 @@ class Terminal:
 
 
 def outlived() -> bool:
-    """Whether whoever started this has said that it goes on without the terminal, as nohup does."""
+    """Whether the process was started to outlive its terminal, as nohup does."""
     return signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
 
 

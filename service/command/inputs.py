@@ -42,7 +42,7 @@ class Files:
         names: files, directories, or ``-``.
         recursive: whether directories are read.
         globs: names of files that are read in directories; none for all.
-        form: one of FORMATS; auto goes by the name.
+        form: one of FORMATS; auto decides by the name.
         report: receives what is left out, and why.
     """
 

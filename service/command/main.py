@@ -44,7 +44,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     report = Report(PROGRAM)
     try:
         return int(options.run(options, report))
-    except BrokenPipeError:  # whoever read has had enough
+    except BrokenPipeError:  # the reader closed the pipe
         _drop_output()
         return PIPE_CLOSED
     except OSError as error:  # of files that are read the command tells itself

@@ -39,7 +39,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--json", action="store_true", help="print JSON lines, a document each")
     parser.add_argument("-r", "--recursive", action="store_true", help="read the files in directories, hidden ones left out")
     parser.add_argument("-g", "--glob", action="append", default=[], help="in directories, files of this name only; repeatable")
-    parser.add_argument("--format", choices=FORMATS, default=AUTO, help="what the files hold; auto goes by their names (auto)")
+    parser.add_argument("--format", choices=FORMATS, default=AUTO, help="what the files hold; auto decides by their names (auto)")
     parser.set_defaults(run=run)
 
 

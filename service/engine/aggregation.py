@@ -23,7 +23,7 @@ class Aggregation:
         counts: shape (n_documents,), sequences of each.
         combine: the learned module, for ``states``.
         cap: sequences in a part, padding included.
-        pace: is told how long a document takes.
+        pace: measures how long a document takes.
 
     Attributes:
         logits: shape (n_documents,), -inf for a document without a sequence, and as long as it is not `done`.

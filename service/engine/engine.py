@@ -168,7 +168,7 @@ class Engine:
         elif isinstance(decision, Combine):
             self._step(decision.task)
         else:
-            decision.task.future.cancel()  # whoever waits for it takes what is known by now
+            decision.task.future.cancel()  # the waiting request takes what is known by now
 
     def _run_batch(self, run: Run[Job]) -> None:
         encoder = run.tickets[0].task.encoder

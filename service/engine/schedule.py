@@ -29,7 +29,7 @@ class Lane:
         pace: of the graph, a token.
 
     Attributes:
-        most_rows: of a batch, by length; lowered where memory does not do for a batch.
+        most_rows: of a batch, by length; lowered where a batch does not fit in memory.
         warm: whether batches may be run; tasks wait until then.
     """
 
@@ -218,7 +218,7 @@ class Schedule(Generic[T]):
 
         Args:
             run: what failed.
-            too_large: for want of memory: the next batches of its length are smaller from the start.
+            too_large: memory ran out: the next batches of its length are smaller from the start.
         """
         halves = batching.halves(run.batch) if len(run.tickets) > 1 and (too_large or len(run.tasks) > 1) else []
         if not halves:

@@ -33,7 +33,7 @@ class WarmUps:
     """The models that are not warm yet, the oldest first. Any thread may add one; the model's thread does the rest.
 
     Args:
-        metrics: are told how long each took.
+        metrics: record how long each took.
     """
 
     def __init__(self, metrics: Metrics) -> None:

@@ -45,7 +45,7 @@ async def put_documents(request: Request) -> Response:
 
 
 class AnyText(StringConvertor):
-    """An id in a path: slashes and line breaks too, of which "path" would drop one at the end."""
+    """An id in a path, with slashes and line breaks. Starlette's "path" would drop a line break at the end."""
 
     regex = "(?s:.*)"
 
@@ -127,7 +127,7 @@ async def _answered(request: Request, work: Callable[[], Awaitable[Response]]) -
 
 
 class NothingStoredError(RequestError):
-    """A body of which no line could be stored; the detail says why of each of the first ones, as `errors` does otherwise."""
+    """No line of the body could be stored. The detail gives the reason for each of the first lines, like `errors`."""
 
     def __init__(self, report: Report) -> None:
         wrong = [f"line {one.line}: {one.message}" for one in report.wrong]
@@ -228,8 +228,8 @@ class Upload:
         self._last_line = batch[-1].line
 
     def _with_what_is_stored(self, error: RequestError) -> RequestError:
-        told = f"{self._stored} documents of this request, of its lines up to {self._last_line}, are stored"
-        return replace(error, problem=f"{error.problem}; {told}") if self._stored else error
+        stored = f"{self._stored} documents of this request, of its lines up to {self._last_line}, are stored"
+        return replace(error, problem=f"{error.problem}; {stored}") if self._stored else error
 
     def _answer(self) -> Response:
         report = self._report

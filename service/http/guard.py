@@ -1,4 +1,4 @@
-"""What a route asks of its caller: a key with a scope, seen to before anything of the body is read."""
+"""What a route asks of its caller: a key with a scope, checked before the body is read."""
 
 from typing import Any
 

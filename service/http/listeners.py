@@ -74,8 +74,8 @@ def serve(settings: Settings, app: FastAPI, metrics: Metrics, operators: tuple[F
     files = allow_files(2 * settings.max_connections)
     most = min(settings.max_connections, files // 2)
     if most < settings.max_connections:
-        told = "max_connections is %d instead of %d, since %d files may be open: raise their hard limit (ulimit -Hn) to %d"
-        log.warning(told, most, settings.max_connections, files, 2 * settings.max_connections)
+        warning = "max_connections is %d instead of %d, since %d files may be open: raise their hard limit (ulimit -Hn) to %d"
+        log.warning(warning, most, settings.max_connections, files, 2 * settings.max_connections)
     backlog = min(MOST_BACKLOG, files // 4)
     beside = None
     if operators is not None:

@@ -13,7 +13,7 @@ def error_response(problem: RequestError, dialect: Dialect = NATIVE, *, close: b
     """The error in the dialect of the caller.
 
     Args:
-        problem: what is told.
+        problem: the error.
         dialect: the caller's.
         close: end the connection: after a body that was not read to its end, it cannot be used again.
     """

@@ -126,7 +126,7 @@ class Keyring:
         return key
 
 
-def told(keyring: Keyring | None) -> str:
+def describe(keyring: Keyring | None) -> str:
     """Who may ask, for the log."""
     if keyring is None:
         return "no API keys: whoever reaches this service may ask for everything"

@@ -47,16 +47,19 @@ class Admission:
         self._unqueued: dict[Place, float] = {}  # seconds of those that the model does not have yet
         self._preparing: dict[Place, Callable[[], float]] = {}  # seconds of large ones, at the pace of the moment
         self._pace = pace
-        self._tokens_a_byte = Pace()  # whichever model it is that they ask
+        self._tokens_a_byte = Pace()  # of all models together
 
     def wait_seconds(self, own: float = math.inf) -> float:
         """How long a newcomer with so many seconds of its own waits for others; by default until all that is in flight is done."""
         return self._ahead(own) + sum(min(theirs, own) for theirs in self._unqueued.values())
 
     def enter(self, n_bytes: int) -> "Place":
-        """Let a request in whose body has so many bytes, as declared.
+        """Let a request in.
 
-        Returns its place, which is to be left at its end; a context manager.
+        Args:
+            n_bytes: of its body, as declared.
+
+        Returns its place, a context manager.
 
         Raises:
             RequestError: 429, with the seconds after which to try again.

@@ -34,7 +34,7 @@ class Opened(NamedTuple):
 
 
 def find_bundles(paths: Sequence[Path]) -> list[Path]:
-    """The directories of the bundles: each path is one, or holds some, of which the one called `default` comes first.
+    """The directories of the bundles. Each path is a bundle or a directory of bundles; there, `default` comes first.
 
     A path that is neither is left as it is: to load it tells what is wrong with it.
     """

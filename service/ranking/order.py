@@ -34,7 +34,7 @@ class Candidate(NamedTuple):
         evidence: shape (3,), see `keyblock.evidence.lexical_evidence`.
         blocks: the blocks in `sequences`, best first.
         selection_tokens: that a learned selector was fed beside.
-        read: False where time did not do for it.
+        read: False where there was no time for it.
         considered: blocks that the document has.
     """
 

@@ -1,6 +1,6 @@
 """What a call with a deadline does in the time that it has: fewer tokens a document first, then fewer documents.
 
-The plan only saves work that would be in vain. Whatever it reckons, each step ends at its time, with what is done by then:
+The plan only saves useless work. Each step ends at its time whatever the plan says, with what is done by then:
 documents that the model has not scored are ordered by their blocks, those that were not even read keep the order given.
 """
 

@@ -33,7 +33,7 @@ class Preparer:
 
     Args:
         pipeline: the bundle's.
-        cache: documents seen before, by whichever pipeline.
+        cache: prepared documents of all pipelines.
         threads: to work in.
         metrics: counts the cache's hits.
         fingerprint: of the preparation, at most 16 bytes; pipelines of one fingerprint prepare alike.
@@ -60,7 +60,7 @@ class Preparer:
     async def candidates(
         self, query: PreparedQuery, documents: Documents, budget: int, until: float | None = None
     ) -> list[Candidate]:
-        """Prepare the documents and let each meet the query, in the order given; those that time does not do for are UNREAD."""
+        """Prepare the documents and select blocks for the query, in the order given; UNREAD where there is no time."""
 
         def work(numbers: range, watch: Watch) -> list[Candidate]:
             prepared = self._prepared(documents, numbers, watch)
@@ -103,7 +103,7 @@ class Preparer:
         def work(numbers: range, _watch: Watch) -> list[Candidate]:
             return [self._chosen(query, *read[n], logits[: ends[n]], budget) for n in numbers]
 
-        # all that is left to do goes by the document's tokens, and is quick
+        # the rest is quick, and depends on the document's tokens
         tokens = [len(document.token_ids) for document, _ in read]
         made: list[Candidate | None] = await self._threads.in_slices(tokens, work, until, self._choosing_pace)
         chosen = iter(made)

@@ -4,7 +4,7 @@ The bundles are read, checked and opened in a thread of their own, and warmed up
 rounds of requests: a request waits for one run, and what is measured is what the model can do there. Then all change at once. What
 is in flight ends with the model that it began with, whose memory is given back after the last of it.
 
-ONNX Runtime holds the interpreter lock while it opens a graph: for so long all threads wait, whichever opens it.
+ONNX Runtime holds the interpreter lock while it opens a graph: all threads wait for that long.
 """
 
 import asyncio
@@ -23,7 +23,7 @@ from keyblock.bundle import Bundle, BundleError
 from keyblock.runtime.providers import ProviderError
 from keyblock.runtime.session import SessionError
 from service.engine.errors import EngineDeadError, EngineError
-from service.keys.keys import Keyring, KeysError, load_keys, told
+from service.keys.keys import Keyring, KeysError, describe, load_keys
 from service.ranking.loading import open_bundle, read_bundles
 from service.ranking.model import Model
 from service.ranking.models import Models
@@ -121,9 +121,9 @@ class Reloader:
                 reloaded = await self._reload()
             except Exception as error:
                 self._ranker.metrics.add("reloads", outcome="failed")
-                raise _told(error) from None
-            told_of = reloaded.seconds, reloaded.models, reloaded.loaded, reloaded.removed
-            log.info("reloaded in %.1f s: serving %s; new: %s; gone: %s", *told_of)
+                raise _logged(error) from None
+            counts = reloaded.seconds, reloaded.models, reloaded.loaded, reloaded.removed
+            log.info("reloaded in %.1f s: serving %s; new: %s; gone: %s", *counts)
             return reloaded
 
     async def _reload(self) -> Reloaded:
@@ -148,7 +148,7 @@ class Reloader:
         if old is None or keyring is None or old.keys == keyring.keys:
             return False
         self._state.keyring = keyring
-        log.info("%s", told(keyring))
+        log.info("%s", describe(keyring))
         return True
 
     def _load(self, old: Models) -> tuple[Keyring | None, list[Model]]:
@@ -176,7 +176,7 @@ class Reloader:
             raise
 
     def _give_up(self, models: Sequence[Model]) -> None:
-        """They are not going to be served: neither their warm-up goes on, nor does a metric tell of a name that nobody serves."""
+        """Cancel the warm-up of models that will not be served, and remove their metrics where no model has the name."""
         for model in models:
             model.instance.warmed.cancel()
             if self._ranker.models.get(model.name) is None:
@@ -190,8 +190,8 @@ def _unchanged(bundle: Bundle, old: Models) -> Model | None:
     return model if same else None
 
 
-def _told(error: Exception) -> ReloadError:
-    """One line for whoever asked, and for the log."""
+def _logged(error: Exception) -> ReloadError:
+    """The error in one line, for the answer; it is logged too."""
     if isinstance(error, BundleError | KeysError | ProviderError | SessionError | EngineError | EngineDeadError):
         problem = " ".join(str(error).split())
         log.error("not reloaded, nothing has changed: %s", problem)

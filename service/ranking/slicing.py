@@ -32,11 +32,11 @@ class AbandonedError(Exception):
 class Watch:
     """Watches a slice at work: the work calls it at its pauses with the characters that it has done since.
 
-    It measures the pace, of a long slice at each pause, so that newcomers are told how long they wait before it ends.
+    It measures the pace, of a long slice at each pause, so that the wait of newcomers is known before it ends.
 
     Args:
         chars: of the slice.
-        pace: is told what was measured.
+        pace: receives the measurements.
         abandoned: is set when nobody waits for the work any more.
     """
 

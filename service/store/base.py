@@ -45,7 +45,7 @@ class Size(NamedTuple):
     Attributes:
         documents: how many, expired ones that are not cleared away yet among them.
         bytes: that they take.
-        evicted: documents forgotten for want of room, by this process, or by the server that keeps them.
+        evicted: documents removed to make room, by this process or by the server that keeps them.
     """
 
     documents: int
@@ -68,7 +68,7 @@ class DocumentStore(Protocol):
         """Bytes of each content, in the order asked for; 0 for what is not there."""
 
     def get_many(self, namespace: str, ids: Sequence[str]) -> list[bytes | None]:
-        """The contents, in the order asked for; None for what is not there, or not any more."""
+        """The contents, in the order asked for; None for what is not there, or has expired."""
 
     def put_many(self, namespace: str, items: Sequence[Item]) -> None:
         """Store all of them, or none. Raises StoreFullError. What it returns from is acknowledged: it is not lost by a kill."""

@@ -94,7 +94,7 @@ class Library:
             texts: whether texts are wanted too.
             vocabulary: token ids must be below it: a graph fails on another, and with it the whole batch.
             until: when time is up, as `time.perf_counter` counts.
-            room: is told how many bytes more are going to be in memory, before they are; it may raise.
+            room: called with the bytes that memory is going to hold, before it does; it may raise.
 
         Raises RequestError 503 when the store does not answer, and what `room` raises.
         """
@@ -155,11 +155,11 @@ class Library:
         """What keeps the documents, for /info; without what an unavailable store does not tell."""
         settings = {"ttl_seconds": self._ttl_seconds or None, "fingerprint": self.fingerprint.hex()}
         try:
-            told = await self._in(self._readers, self._store.about)
+            store = await self._in(self._readers, self._store.about)
             size = await self.size()
         except RequestError:
             return {"kind": self._store.kind, "available": False, **settings}
-        return {**told, "available": True, "documents": size.documents, "bytes": size.bytes, **settings}
+        return {**store, "available": True, "documents": size.documents, "bytes": size.bytes, **settings}
 
     async def measure(self) -> None:
         """Set the gauges."""

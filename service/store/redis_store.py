@@ -53,7 +53,8 @@ class RedisStore(DocumentStore):
             )
         except ValueError:  # which may quote a part of the password
             raise StoreUnavailableError(
-                "the store's URL is none for Redis: write redis://[user:password@]host[:port][/database], odd characters as %XX"
+                "the store's URL is not one of Redis: give redis://[user:password@]host[:port][/database], "
+                "with special characters as %XX"
             ) from None
         pool = self._redis.connection_pool
         pool.connection_class = bounded(pool.connection_class)

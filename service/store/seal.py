@@ -1,7 +1,7 @@
 """A seal on stored values: who shares a Redis and has not the key cannot make a value that the service takes for its own.
 
 The seal is an HMAC-SHA256 over the namespace, the id and the value, so that a value is not taken for another document's either.
-It does not say how old a value is: whoever may write can put back an earlier one of the same document, or delete it.
+It does not say how old a value is: anyone who may write can put back an earlier one of the same document, or delete it.
 """
 
 import hashlib

@@ -61,7 +61,7 @@ class Account:
     held: ExitStack = field(default_factory=ExitStack)
 
     def fields(self, scope: AsgiScope) -> dict[str, Any]:
-        """What a log is told; nothing that was sent in a body, unless there is a call in it."""
+        """The fields of the access log. Texts of a body are among them only where `call` is set."""
         stages = {} if self.stages is None else self.stages.milliseconds()
         stages.pop("total", None)
         fields = {

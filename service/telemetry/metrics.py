@@ -222,7 +222,7 @@ class Metrics:
         self._instrument(key).remove_by_labels(labels)
 
     def forget_model(self) -> None:
-        """The model is served no more: none of its series is told any longer, whatever still ends, until its name is back."""
+        """The model is no longer served: its series disappear, even where requests of it still end, until its name is back."""
         self._gone.add(self._model)
         for key, row in TABLE.items():
             if MODEL in row.labels:

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 PATH = "v1/traces"  # of OTLP over HTTP
 FLUSH_SECONDS = 3  # that a collector which does not answer may hold up the end of the process
 SERVER_ERROR = 500
-RECEIVE = "receive"  # the body, of a span; no stage of the metrics, since it goes by the client's line
+RECEIVE = "receive"  # the body, of a span; no stage of the metrics: it depends on the client's network
 SAMPLED = 1  # the flag's bit
 _TRACEPARENT = re.compile(r"(?!ff)[0-9a-f]{2}-(?!0{32})([0-9a-f]{32})-(?!0{16})[0-9a-f]{16}-([0-9a-f]{2})(?:-.*)?")
 
@@ -143,7 +143,7 @@ class SpanTrace(Trace):
         self._span.set_attributes({f"keyblock.{name}": value for name, value in what.items()})
 
     def end(self, status: int, stages: Stages | None = None, **what: str) -> None:
-        """The span ends, and its children are told."""
+        """End the span, and export its children."""
         from opentelemetry.trace import StatusCode, set_span_in_context
 
         self.tell(**what)

@@ -208,7 +208,7 @@ def test_nohup_outlives_the_terminal_and_is_reloaded_by_sighup_as_ever(bundle_pa
         ([], {"KEYBLOCK_PORT": "many"}, "--port: "),
         (["--max-documents", "0"], {}, "--max-documents: "),
         (["--store", "/dev/null/store"], {}, "/dev/null/store: cannot be used as a store (Not a directory); give a directory"),
-        ([], {"KEYBLOCK_STORE": "redis://localhost:many"}, "the store's URL is none for Redis"),
+        ([], {"KEYBLOCK_STORE": "redis://localhost:many"}, "the store's URL is not one of Redis"),
         (["--api-keys", "hunter2"], {}, "api_keys, line 1: is not JSON; keyblock-key prints what belongs there"),
         ([], {"KEYBLOCK_API_KEYS_FILE": "no/such/file"}, "no/such/file: cannot be read as a file of API keys"),
         (["--cors-origins", "a.example"], {}, "--cors-origins: "),

@@ -13,8 +13,8 @@ from service.settings import Limits
 
 BATCH_DOCUMENTS = 512
 BATCH_CHARS = 2_000_000
-MOST_VAIN = 100_000  # lines without a document, beyond which a stream is something else, or compressed to keep us busy
-MOST_VAIN_BYTES = 256 << 20  # and bytes that such lines may have together, those not counted that are too long to be read
+MOST_USELESS = 100_000  # lines without a document, beyond which a stream is something else, or compressed to keep us busy
+MOST_USELESS_BYTES = 256 << 20  # and bytes that such lines may have together, those not counted that are too long to be read
 STEP = 1 << 20  # unpacked bytes after which a reader pauses, so that others have their turn
 MOST_UNPACKED = 250  # bytes that a byte may unpack to on average, beyond `max_body_bytes`; text seldom reaches a tenth of it
 MOST_ERRORS = 20  # that an answer names
@@ -63,8 +63,8 @@ class Report:
         """A line that cannot be stored."""
         self.failed += 1
         if len(self.wrong) < MOST_ERRORS:
-            told = identity[:LONGEST_ID] if isinstance(identity, str) else identity
-            self.wrong.append(Wrong(line, told if isinstance(told, str | int) else None, message))
+            shown = identity[:LONGEST_ID] if isinstance(identity, str) else identity
+            self.wrong.append(Wrong(line, shown if isinstance(shown, str | int) else None, message))
 
 
 class LineReader:
@@ -73,7 +73,7 @@ class LineReader:
     Args:
         encoding: its content-encoding.
         limits: of a document, and, as `max_body_bytes`, of a line.
-        report: is told of lines that are wrong.
+        report: receives the lines that are wrong.
     """
 
     def __init__(self, encoding: str, limits: Limits, report: Report) -> None:
@@ -82,7 +82,7 @@ class LineReader:
         self._report = report
         self._part = bytearray()  # of a line whose end has not come
         self._skipping = False  # in a line that is too long
-        self._line = self._vain = self._vain_bytes = 0
+        self._line = self._useless = self._useless_bytes = 0
         self._received = self._unpacked = 0
         self._batch: list[Given] = []
         self._chars = 0
@@ -146,14 +146,14 @@ class LineReader:
         elif line.strip():
             self._read(line)
         if not line.strip() or self._report.failed > failed:
-            self._count_vain(len(line))
+            self._count_useless(len(line))
 
-    def _count_vain(self, n_bytes: int) -> None:
+    def _count_useless(self, n_bytes: int) -> None:
         """A line without a document. Raises RequestError 422 where there have been too many."""
-        self._vain += 1
-        self._vain_bytes += n_bytes
-        if self._vain > MOST_VAIN or self._vain_bytes > MOST_VAIN_BYTES:
-            what = f"{MOST_VAIN} lines" if self._vain > MOST_VAIN else f"{MOST_VAIN_BYTES} bytes of lines"
+        self._useless += 1
+        self._useless_bytes += n_bytes
+        if self._useless > MOST_USELESS or self._useless_bytes > MOST_USELESS_BYTES:
+            what = f"{MOST_USELESS} lines" if self._useless > MOST_USELESS else f"{MOST_USELESS_BYTES} bytes of lines"
             raise RequestError(422, f"more than {what} up to line {self._line} are wrong or blank: are these JSON lines?")
 
     def _read(self, line: bytearray) -> None:

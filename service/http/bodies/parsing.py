@@ -45,7 +45,7 @@ async def read_body(request: Request, limits: Limits, grown: Callable[[int], obj
     Args:
         request: whose head was checked.
         limits: bytes that it may have.
-        grown: is told how many bytes are there, and may raise.
+        grown: called with the number of bytes so far; it may raise.
 
     Raises ClientDisconnect, and RequestError 413 beyond the limit.
     """

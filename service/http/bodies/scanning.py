@@ -1,6 +1,6 @@
 """Where JSON values end, found in short steps, so that none holds the interpreter lock for long.
 
-Values are not decoded here, and what is inside them need not be JSON: whoever decodes them finds out.
+Values are not decoded here, and what is inside them need not be JSON: decoding them shows it.
 """
 
 import re

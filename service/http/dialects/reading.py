@@ -33,7 +33,7 @@ def read_query(payload: Payload, limits: Limits, warnings: list[str]) -> str:
 
 
 def read_documents(payload: Payload, name: str, limits: Limits, warnings: list[str], *, by_id: bool = False) -> Documents:
-    """The candidates in the field `name`; with `by_id` an id may do for a text. Raises RequestError 422 naming what is at fault."""
+    """The candidates in the field `name`; with `by_id` an id may take the place of a text. Raises RequestError 422."""
     given = payload.get(name)
     if given is None:
         raise RequestError(422, "is missing: send a list of texts", (name,))

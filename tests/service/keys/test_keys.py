@@ -7,7 +7,7 @@ import pytest
 from pydantic import SecretStr
 
 from service.errors import RequestError
-from service.keys.keys import Key, Keyring, KeysError, Scope, load_keys, make, read_keys, told
+from service.keys.keys import Key, Keyring, KeysError, Scope, describe, load_keys, make, read_keys
 from service.settings import Settings
 
 SEARCH, SHOP, OPS = make("search", ["rank", "documents"]), make("shop", ["rank"], "shelf"), make("ops", ["admin", "metrics"])
@@ -160,8 +160,8 @@ def test_a_file_that_cannot_be_read(tmp_path: Path) -> None:
 
 
 def test_the_log_is_told_who_may_ask(keyring: Keyring) -> None:
-    assert told(None).startswith("no API keys")
-    assert told(keyring) == "API keys: search (documents, rank), shop (rank), ops (admin, metrics)"
+    assert describe(None).startswith("no API keys")
+    assert describe(keyring) == "API keys: search (documents, rank), shop (rank), ops (admin, metrics)"
 
 
 def test_keys_are_in_no_repr() -> None:

@@ -116,6 +116,6 @@ def test_a_wrong_password_is_one_line_without_it(server: RedisServer, login: str
     "url", ["redis://host:port", "redis://:secret/part@host:6379", "redis://localhost/many?socket_timeout=soon"]
 )
 def test_what_is_no_url_is_one_line(url: str) -> None:
-    with pytest.raises(StoreUnavailableError, match="the store's URL is none for Redis: write redis://") as told:
+    with pytest.raises(StoreUnavailableError, match="the store's URL is not one of Redis: give redis://") as told:
         RedisStore(url)
     assert "secret" not in str(told.value)

@@ -92,7 +92,7 @@ def test_a_line_without_end_is_not_kept() -> None:
 
 @pytest.mark.parametrize("line", [b"", b"7", b"x" * 301])
 def test_what_is_something_else_is_not_read_to_its_end(line: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(lines, "MOST_VAIN", 50)
+    monkeypatch.setattr(lines, "MOST_USELESS", 50)
     with pytest.raises(RequestError, match="more than 50 lines up to line 51 are wrong or blank: are these JSON lines"):
         read((line + b"\n") * 100, [])
     assert read((line + b"\n") * 50, [])[0] == []
@@ -124,6 +124,6 @@ def test_what_a_body_unpacks_to_is_bounded_whatever_it_says(line: bytes) -> None
 
 
 def test_long_lines_in_vain_are_bounded_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(lines, "MOST_VAIN_BYTES", 1000)
+    monkeypatch.setattr(lines, "MOST_USELESS_BYTES", 1000)
     with pytest.raises(RequestError, match="more than 1000 bytes of lines up to line 6 are wrong"):
         read((b"[" * 200 + b"\n") * 10, [])
