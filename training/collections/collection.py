@@ -15,7 +15,9 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
-from training.collections import descriptions
+from training.collections import datasets
+from training.collections.described import DescribedParts
+from training.collections.descriptions import Description, find_description, read_description
 from training.collections.directory import Directory
 from training.collections.types import CollectionError, Document, Grades, Parts, Run, Span
 
@@ -69,8 +71,8 @@ class Collection:
         try:
             return self.documents[doc_id]
         except KeyError:
-            told = f"a run or qrels.tsv names document {doc_id!r}, which {self.parts.corpus} lacks"
-            raise CollectionError(f"{self.path}: {told}") from None
+            lacks = f"a run or qrels.tsv names document {doc_id!r}, which {self.parts.corpus} lacks"
+            raise CollectionError(f"{self.path}: {lacks}") from None
 
     def query(self, query_id: str) -> str:
         """A query's text by id. Raises CollectionError when the queries lack it."""
@@ -103,11 +105,14 @@ class Collection:
 
 
 def find_parts(path: Path) -> Parts:
-    """What a collection's name stands for. Raises CollectionError when that is nothing."""
+    """The parts of the collection that a name stands for. Raises CollectionError when there is none."""
     if path.as_posix().startswith(DATASETS):
-        return descriptions.named(path.as_posix().removeprefix(DATASETS))
-    if found := descriptions.find_description(path):
-        return descriptions.described(*found)
+        name = path.as_posix().removeprefix(DATASETS)
+        datasets.load(name)
+        return DescribedParts(Description(name=name.replace("/", "-"), documents=name))
+    if found := find_description(path):
+        file, fold = found
+        return DescribedParts(read_description(file), file.parent, fold)
     return Directory(path)
 
 

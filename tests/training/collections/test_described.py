@@ -1,0 +1,170 @@
+"""What a described collection reads."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from tests.training.collections.descriptions import BASIC, TITLES
+from training.collections.collection import Collection
+from training.collections.types import CollectionError, Document, FileError, Span
+from training.commands.evaluate import main as evaluate_main
+from training.commands.train import main as train_main
+
+
+def test_trec_files(describe: Callable[..., Collection]) -> None:
+    collection = describe()
+    assert collection.name == "hand"
+    assert collection.split("train") == list("123456")  # 7 has no relevant document
+    assert collection.query("3") == "bridge"
+    assert collection.qrels["6"] == {"d6": 2, "d1": 0}
+    assert collection.document("d2") == Document("d2", "Stone", "All about the stone & more.")
+    assert collection.run("train")["1"] == {"d6": 6.0, "d5": 5.0, "d4": 4.0}
+    assert collection.spans == {}
+
+
+def test_documents_are_looked_up_not_loaded(describe: Callable[..., Collection], files: Path) -> None:
+    collection = describe()
+    assert "d6" in collection.documents
+    assert "d7" not in collection.documents
+    assert sorted(collection.documents) == [f"d{n}" for n in TITLES]
+    assert len(collection.documents) == 6
+    assert collection.present(["d1", "d7"]) == ["d1", "d7"]  # not asked: it would be as many reads as a run has lines
+    (files / "documents.sgml.gz").write_bytes(b"")  # the store that the first look-up built is enough
+    assert describe().document("d2").title == "Stone"
+
+
+@pytest.mark.parametrize("key", ["document", "query"])
+def test_what_it_lacks_is_named(describe: Callable[..., Collection], key: str) -> None:
+    collection = describe()
+    collection.split("train")
+    with pytest.raises(CollectionError, match=f"names {key} '9'"):
+        getattr(collection, key)("9")
+
+
+def test_another_field_of_the_topics(describe: Callable[..., Collection]) -> None:
+    collection = describe(field="description")
+    collection.split("train")
+    assert collection.query("2") == "what is a stone?"
+
+
+def test_judged_candidates(describe: Callable[..., Collection]) -> None:
+    """All of them, in the order of their names, which gives no grade away."""
+    run = describe(candidates="judged").run("train")
+    assert {query: list(scores) for query, scores in run.items()}["6"] == ["d1", "d6"]
+    assert list(run["2"]) == ["d2", "d3"]
+
+
+@pytest.mark.parametrize("form", ["tsv", "colon", "xml"])
+def test_other_topics(describe: Callable[..., Collection], files: Path, form: str) -> None:
+    rows = {"tsv": "{}\t{}\n", "colon": "{}:{}\n", "xml": '<topic number="{}"><title>{}</title></topic>'}[form]
+    body = "".join(rows.format(n, t) for n, t in TITLES.items())
+    (files / "topics").write_text(f"<topics>{body}</topics>" if form == "xml" else body, encoding="utf-8")
+    collection = describe(splits={"train": {"queries": {"path": "topics", "format": form}, "qrels": "qrels.txt"}})
+    collection.split("train")
+    assert collection.queries == TITLES
+
+
+@pytest.mark.parametrize(
+    ("form", "content", "expected"),
+    [
+        ("tsv", "d1\tAll of it\n", Document("d1", "", "All of it")),
+        ("jsonl", '{"_id": "d1", "title": "T", "text": "All of it", "url": "u"}\n', Document("d1", "T", "All of it")),
+    ],
+)
+def test_other_documents(describe: Callable[..., Collection], files: Path, form: str, content: str, expected: Document) -> None:
+    (files / "documents").write_text(content, encoding="utf-8")
+    assert describe(documents={"path": "documents", "format": form}).document("d1") == expected
+
+
+def test_a_directory_of_documents(describe: Callable[..., Collection], files: Path) -> None:
+    (files / "docs").mkdir()
+    (files / "documents.sgml.gz").rename(files / "docs" / "a.gz")
+    assert describe(documents={"path": "docs"}).document("d5").title == "Garden"
+
+
+def test_a_directory_with_a_description(describe: Callable[..., Collection], files: Path) -> None:
+    describe()
+    (files / "hand.yaml").rename(files / "collection.yaml")
+    assert Collection(files).split("train") == list("123456")
+
+
+READS: dict[str, Callable[[Collection], Any]] = {
+    "split": lambda c: c.split("train"),
+    "run": lambda c: c.run("train"),
+    "document": lambda c: c.document("d1"),
+    "plan": lambda c: c.parts.plan(["train"]),
+}
+
+
+TRAIN = BASIC["splits"]["train"]
+
+
+@pytest.mark.parametrize(
+    ("read", "changes", "said"),
+    [
+        ("split", {"splits": {"dev": TRAIN}}, "has no split 'train'; it describes dev"),
+        ("split", {"splits": {"train": TRAIN | {"qrels": "none.txt"}}}, "none.txt: is not there"),
+        ("split", {"splits": {"train": TRAIN | {"qrels": "topics.txt"}}}, "topics.txt: line 1 must be 'query 0 document grade'"),
+        ("split", {"splits": {"train": TRAIN | {"queries": {"path": "qrels.txt", "format": "xml"}}}}, "ir_datasets cannot read it"),
+        ("split", {"field": "summary"}, "topics.txt: queries: ir_datasets cannot read it (AttributeError"),
+        ("split", {"splits": {"train": TRAIN | {"queries": {"path": "qrels.txt"}}}}, "no query of split train has a text"),
+        ("split", {"splits": {"train": "no-such"}}, "ir_datasets has no 'no-such'"),
+        ("run", {"candidates": "none.trec"}, "none.trec: is not there"),
+        ("run", {"candidates": "qrels.txt"}, "line 1 has 4 fields, a TREC run has 6"),
+        ("run", {"candidates": "scoreddocs"}, "split train has no candidates"),
+        ("document", {"documents": {"path": "none"}}, "none: is not there"),
+        ("document", {"documents": {"path": "topics.txt", "format": "jsonl"}}, "ir_datasets cannot read it (JSONDecodeError"),
+        ("plan", {"candidates": "scoreddocs"}, "TREC files have no scoreddocs; name a TREC run"),
+        ("plan", {"splits": {"train": {"qrels": "qrels.txt"}}}, "a split needs datasets, or files of queries and of qrels"),
+    ],
+)
+def test_what_cannot_be_read(describe: Callable[..., Collection], read: str, changes: dict[str, Any], said: str) -> None:
+    with pytest.raises(FileError) as caught:
+        READS[read](describe(**changes))
+    assert said in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_data_set(data_set: str) -> None:
+    collection = Collection(Path(f"ir_datasets:{data_set}"))
+    assert collection.name == data_set
+    assert collection.split("train") == list("123456")
+    assert collection.run("train")["4"] == {f"d{n}": float(n) for n in reversed(TITLES)}
+    assert collection.document("d1") == Document("d1", "", "All about\u00a0the  river.")
+    assert Collection(Path(f"ir_datasets:{data_set}/train")).name == f"{data_set}-train"
+    assert Collection(Path(f"ir_datasets:{data_set}/train")).split("dev") == list("123456")
+
+
+def test_a_data_set_described(data_set: str, describe: Callable[..., Collection]) -> None:
+    collection = describe(documents=data_set, splits={"test": f"{data_set}/dev"}, passages=f"{data_set}/gold")
+    assert collection.split("test") == collection.split("train")
+    assert dict(collection.spans) == {"1": [Span("d1", 4, 21)]}
+    assert len(collection.spans) == 1
+
+
+def test_training_and_measuring_as_on_the_directory(toy_copy: Path, recipe_file: Path, tmp_path: Path, toy_run: Path) -> None:
+    """The toy's own files, described: the same draws, so the same weights, and the same measures."""
+    rows = [json.loads(line) for line in (toy_copy / "queries.jsonl").read_text(encoding="utf-8").splitlines()]
+    part = {"qrels": "qrels.tsv.gz"}
+    for split in ("train", "dev"):
+        wanted = (toy_copy / "splits" / f"{split}.txt").read_text(encoding="utf-8").split()
+        lines = [f"{row['_id']}\t{row['text']}\n" for name in wanted for row in rows if row["_id"] == name]
+        (toy_copy / f"{split}.tsv").write_text("".join(lines), encoding="utf-8")
+    splits = {
+        name: part | {"queries": {"path": f"{name}.tsv", "format": "tsv"}, "candidates": f"run.{name}.bm25.trec.gz"}
+        for name in ("train", "dev")
+    }
+    description = {"name": "toy", "documents": {"path": "corpus.jsonl.gz", "format": "jsonl"}, "splits": splits}
+    path = toy_copy / "toy.yaml"
+    path.write_text(yaml.safe_dump(description), encoding="utf-8")
+    assert train_main([str(recipe_file), "--collection", str(path), "--out", str(tmp_path / "run"), "--cache", str(tmp_path)]) == 0
+    weights = [(run / "checkpoint" / "model.safetensors").read_bytes() for run in (toy_run, tmp_path / "run")]
+    assert weights[0] == weights[1]
+    for collection in (path, toy_copy):
+        out = tmp_path / collection.suffix / "out"
+        assert evaluate_main(["--run", str(toy_run), "--collection", str(collection), "--out", str(out)]) == 0
+    assert (tmp_path / "out" / "per_query.tsv").read_bytes() == (tmp_path / ".yaml" / "out" / "per_query.tsv").read_bytes()

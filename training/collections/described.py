@@ -1,0 +1,156 @@
+"""Collections of TREC files and of `ir_datasets` names: what training.collections.descriptions describes, read."""
+
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from training.collections import datasets, trec
+from training.collections.alignment import AlignedSpans
+from training.collections.descriptions import JUDGED, SCORED, Description
+from training.collections.directory import read_qrels
+from training.collections.plans import make_plan
+from training.collections.rounds import Round
+from training.collections.runs import read_run
+from training.collections.types import CollectionError, Grades, Parts, Plan, Run, Span
+
+
+class Judged(NamedTuple):
+    """Queries that have a relevant document, and their judgements."""
+
+    queries: dict[str, str]
+    qrels: Grades
+
+
+class DescribedParts(Parts):
+    """Reads what a description names. Splits are read one by one, so that no other's files are asked for.
+
+    Args:
+        description: what to read.
+        base: what its paths are relative to.
+        fold: the round of cross-validation, from 1; see Round.
+
+    Raises CollectionError for a round that cannot be made.
+    """
+
+    def __init__(self, description: Description, base: Path = Path(), fold: int = 0) -> None:
+        self.description = description
+        self.base = base
+        self.round = Round(description, fold)
+        self.corpus = description.documents if isinstance(description.documents, str) else description.documents.path
+        self._splits: dict[str, Judged] = {}
+        self._together = Judged({}, {})
+
+    @property
+    def name(self) -> str:
+        """The description's, with the fold that was asked for."""
+        return self.round.name
+
+    @cached_property
+    def documents(self) -> datasets.StoredDocuments:
+        """In the store on disk."""
+        return datasets.StoredDocuments(self._handler(), self.corpus)
+
+    def _handler(self) -> Any:
+        source = self.description.documents
+        return datasets.load(source) if isinstance(source, str) else trec.file_documents(source, self.base)
+
+    @property
+    def queries(self) -> dict[str, str]:
+        """Of the splits asked for so far."""
+        return self._together.queries
+
+    @property
+    def qrels(self) -> Grades:
+        """Of the splits asked for so far."""
+        return self._together.qrels
+
+    @cached_property
+    def spans(self) -> Mapping[str, list[Span]]:
+        """The judged passages that stand in the relevant documents word for word."""
+        judged: Grades = {}
+        for name in self.description.passages:
+            judged |= datasets.read_grades(datasets.load(name), name)
+        if not judged:
+            return {}
+        first = self.description.passages[0]
+        return AlignedSpans(self.qrels, judged, self.documents, datasets.StoredDocuments(datasets.load(first), first))
+
+    @property
+    def has_spans(self) -> bool:
+        """Whether the description names judged passages."""
+        return bool(self.description.passages)
+
+    def present(self, doc_ids: Sequence[str]) -> list[str]:
+        """All of them: a document that the store lacks is an error when it is read."""
+        return list(doc_ids)
+
+    def split(self, name: str) -> list[str]:
+        """In the order of the topics."""
+        queries = list(self._judged(name).queries)
+        if not queries:
+            raise CollectionError(f"{self.name}: no query of split {name} has a text and a relevant document")
+        return queries
+
+    def has_run(self, split: str) -> bool:
+        """Always: a description names its candidates."""
+        return True
+
+    def run(self, split: str) -> Run:
+        """The candidates of a split's queries."""
+        found: Run = {}
+        for name in self.round.sources(split):
+            found |= self._candidates(name)
+        run = {query: found[query] for query in self._judged(split).queries if query in found}
+        if not run:
+            raise CollectionError(f"{self.name}: split {split} has no candidates")
+        return run
+
+    def plan(self, splits: Sequence[str]) -> Plan:
+        """See Parts."""
+        return make_plan(self.description, self.base, self.round, splits)
+
+    def _judged(self, split: str) -> Judged:
+        if split not in self._splits:
+            judged = self._splits[split] = self._combine(split) if self.round.makes(split) else self._read(split)
+            self._together.queries.update(judged.queries)
+            self._together.qrels.update(judged.qrels)
+        return self._splits[split]
+
+    def _combine(self, split: str) -> Judged:
+        """A split of a round of cross-validation."""
+        parts = [self._judged(name) for name in self.round.sources(split)]
+        queries = {query: text for part in parts for query, text in part.queries.items()}
+        qrels = {query: grades for part in parts for query, grades in part.qrels.items()}
+        members = self.round.members(split, queries)
+        queries = {query: text for query, text in queries.items() if query in members}
+        return Judged(queries, {query: qrels[query] for query in queries})
+
+    def _read(self, split: str) -> Judged:
+        part = self.description.part(split)
+        loaded = [(name, datasets.load(name)) for name in part.datasets]
+        if part.queries:
+            queries = trec.read_topics(part.queries, self.base, self.description.field)
+        else:
+            queries = {
+                q: text for name, of in loaded for q, text in datasets.read_queries(of, name, self.description.field).items()
+            }
+        if part.qrels:
+            qrels = read_qrels(trec.existing(self.base, part.qrels))
+        else:
+            qrels = {q: grades for name, of in loaded for q, grades in datasets.read_grades(of, name).items()}
+        usable = {query: text for query, text in queries.items() if any(grade > 0 for grade in qrels.get(query, {}).values())}
+        return Judged(usable, {query: qrels[query] for query in usable})
+
+    def _candidates(self, split: str) -> Run:
+        part = self.description.part(split)
+        kind, depth = self.description.candidates_of(part), self.description.depth
+        if kind == JUDGED:  # in the order of their names, which says nothing of their grades
+            return {query: dict.fromkeys(sorted(grades), 0.0) for query, grades in self._judged(split).qrels.items()}
+        if kind == SCORED:
+            run: Run = {}
+            for name in part.datasets:
+                run |= datasets.read_scored(datasets.load(name), name, depth)
+            return run
+        run = read_run(trec.existing(self.base, kind))
+        return {query: dict(list(scores.items())[:depth]) for query, scores in run.items()}

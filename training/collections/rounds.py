@@ -1,0 +1,69 @@
+"""A round of cross-validation over the folds that a description names: which described splits each split is made of."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from training.collections.descriptions import ALL, Description
+from training.collections.folds import make_folds, rotations
+from training.collections.types import CollectionError
+
+
+@dataclass(frozen=True)
+class Round:
+    """One round. Of a description without folds, every split is made of itself.
+
+    Attributes:
+        description: names the folds, or says into how many the queries of the split `all` are dealt.
+        number: of the fold that is tested on, from 1; 0 stands for the first, and adds nothing to the name.
+
+    Raises CollectionError when there is no such fold, or the description lacks a split that the folds need.
+    """
+
+    description: Description
+    number: int = 0
+
+    def __post_init__(self) -> None:
+        name, folds, count = self.description.name, self.description.folds, self.count
+        if self.number > count:
+            raise CollectionError(f"{name}#{self.number}: there is no such fold; there are {count}")
+        if count in (1, 2):
+            raise CollectionError(f"{name}: {count} folds are too few; one tests, one validates, at least one trains")
+        needed = folds if not isinstance(folds, int) else (ALL,) if folds else ()
+        for split in needed:
+            if split not in self.description.splits:
+                raise CollectionError(f"{name}: its folds need the split {split!r}, which it does not describe")
+
+    @property
+    def name(self) -> str:
+        """The description's, with the fold that was asked for."""
+        return self.description.name + (f"-fold-{self.number}" if self.number else "")
+
+    @property
+    def count(self) -> int:
+        """How many folds there are."""
+        folds = self.description.folds
+        return folds if isinstance(folds, int) else len(folds)
+
+    def makes(self, split: str) -> bool:
+        """Whether a split is made of the folds."""
+        return self.count > 0 and split in ("train", "dev", "test") and split not in self.description.splits
+
+    def sources(self, split: str) -> list[str]:
+        """The described splits that a split is made of."""
+        if not self.makes(split):
+            return [split]
+        folds = self.description.folds
+        return [ALL] if isinstance(folds, int) else self._rotated([[name] for name in folds], split)
+
+    def members(self, split: str, queries: Iterable[str]) -> set[str]:
+        """Those of the queries of its sources that belong to a split."""
+        folds = self.description.folds
+        return set(self._rotated(make_folds(queries, folds), split) if isinstance(folds, int) else queries)
+
+    def in_words(self, split: str) -> str:
+        """How a split is made of others."""
+        return f"round {max(self.number, 1)} of {self.count}, of {', '.join(self.sources(split))}"
+
+    def _rotated(self, folds: list[list[str]], split: str) -> list[str]:
+        members: list[str] = getattr(rotations(folds)[max(self.number, 1) - 1], split)
+        return members
