@@ -1,6 +1,6 @@
 """What a recipe may name besides the pipeline's parts: losses, ranker families and learned aggregators. No PyTorch here.
 
-training.learning.losses, training.models.families and training.models.aggregators say how each is computed.
+training.learning.objectives, training.models.families and training.models.aggregators say how each is computed.
 """
 
 from typing import Literal

@@ -26,10 +26,10 @@ from training.evaluation.intrinsic import Segmented, random_precision, segment_p
 from training.evaluation.scoring import TorchModel
 from training.examples.sampling import Preparation
 from training.learning.data import Data
+from training.learning.dev import EarlyStopping, dev_quality
 from training.learning.lock import alone_in
 from training.learning.loop import Trainer, make_accelerator
 from training.learning.objectives import Objective, RankingObjective
-from training.learning.stopping import EarlyStopping, dev_quality
 from training.learning.train import begin, check_mixture, make_model, prepared_data
 from training.learning.twins import TwinObjective, Twins
 from training.models.arithmetic import in_bf16

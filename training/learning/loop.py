@@ -22,11 +22,9 @@ from tqdm import tqdm
 
 from training.evaluation.curves import draw_curves
 from training.examples.sampling import Group, StepBatch
-from training.learning.dev import DevSet
+from training.learning.dev import DevSet, EarlyStopping, dev_quality
 from training.learning.objectives import Objective
-from training.learning.stopping import EarlyStopping, dev_quality
-from training.learning.throughput import Throughput, duration, in_words
-from training.learning.tracking import Tracker
+from training.learning.tracking import Throughput, Tracker, duration, in_words
 from training.models import arithmetic
 from training.models.checkpoints import Stateful, load_state, save_best, save_state
 from training.models.devices import fastest_device

@@ -1,9 +1,13 @@
-"""From groups to a loss: what a step optimises, one process or several, one model or, in BeST's first iteration, two."""
+"""From groups to a loss: what a step minimises.
 
-from collections.abc import Sequence
+A ranking loss takes scores of shape (groups, 1 + negatives), the relevant document first, and gives a scalar.
+"""
+
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from keyblock.packing import Packed
@@ -12,10 +16,38 @@ from keyblock.scoring import Score
 from training.evaluation.scoring import TorchModel, length_batches
 from training.examples.examples import Examples, Row
 from training.examples.sampling import Group
-from training.learning.losses import LOSSES
 from training.models.arithmetic import in_bf16
 from training.models.ranker_module import RankerModule
 from training.recipe import Recipe
+
+Loss = Callable[[Tensor], Tensor]
+
+
+def hinge(scores: Tensor) -> Tensor:
+    """Mean over pairs of max(0, 1 - s+ + s-) (KeyB section 4.3)."""
+    return F.relu(1 - scores[:, :1] + scores[:, 1:]).mean()
+
+
+def logistic(scores: Tensor) -> Tensor:
+    """Mean over pairs of ln(1 + exp(s- - s+)) (RankNet)."""
+    return F.softplus(scores[:, 1:] - scores[:, :1]).mean()
+
+
+def listwise(scores: Tensor) -> Tensor:
+    """Cross-entropy of the relevant document among its group (localized contrastive estimation, Gao et al. 2021)."""
+    return F.cross_entropy(scores, torch.zeros(len(scores), dtype=torch.long, device=scores.device))
+
+
+def pointwise(scores: Tensor) -> Tensor:
+    """Mean over documents of the cross-entropy of relevant or not (BeST section 4, for collections of few queries)."""
+    labels = torch.zeros_like(scores)
+    labels[:, 0] = 1
+    return F.binary_cross_entropy_with_logits(scores, labels)
+
+
+LOSSES: dict[str, Loss] = {"hinge": hinge, "listwise": listwise, "logistic": logistic, "pointwise": pointwise}
+"""By the names that training.declarations gives them."""
+
 
 AT_ONCE = {"cpu": 2048, "cuda": 32768}  # tokens: where more would be no faster, a batch has less padding
 

@@ -18,8 +18,7 @@ from training.evaluation.ranking import load_run_pipeline
 from training.examples.sampling import Group, StepBatch
 from training.learning.data import Data
 from training.learning.loop import Trainer, TrainingError, learning_rate_factor, make_optimizer, micro_batches
-from training.learning.losses import LOSSES
-from training.learning.objectives import RankingObjective
+from training.learning.objectives import LOSSES, RankingObjective
 from training.learning.train import make_model
 from training.learning.twins import Twins
 from training.models.arithmetic import in_words

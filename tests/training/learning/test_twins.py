@@ -14,7 +14,7 @@ from training.evaluation.scoring import score
 from training.examples.examples import Row, Segments, Selected, Waiting
 from training.examples.sampling import Group, Preparation
 from training.learning.loop import make_optimizer
-from training.learning.losses import LOSSES
+from training.learning.objectives import LOSSES
 from training.learning.twins import SELECTOR, TwinObjective, Twins
 from training.models.batching import pad
 from training.models.cross_encoder import CrossEncoder
