@@ -81,7 +81,7 @@ def make_data(directory: Path, options: argparse.Namespace) -> Any:
     """What our trainer draws from."""
     from training.collections.collection import Collection
     from training.learning.data import Data
-    from training.learning.train import make_pipeline
+    from training.learning.run_directory import make_pipeline
     from training.recipe import backbone_path
 
     recipe, collection = make_recipe(options), Collection(directory / "collection")

@@ -1,0 +1,118 @@
+"""The run directory: what it holds, which recipe it belongs to, and that one training at a time writes into it.
+
+RUN holds: recipe.yaml, pipeline.json, tokenizer.json, frequencies.tsv, provenance.json, log.jsonl, curves.png and checkpoint/
+(config.json, model.safetensors, head.safetensors, tokenizer.json, optimizer state); where the recipe asks for them also best/ (the
+model that was best on dev), chooser/ (the model that selects blocks, where it is another) and tensorboard/.
+"""
+
+import fcntl
+import os
+import platform
+import shutil
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from keyblock.pipeline import Pipeline
+from keyblock.text.analyzer import Analyzer
+from keyblock.text.frequencies import DocumentFrequencies
+from keyblock.text.tokenizer import Tokenizer
+from training.collections.collection import Collection
+from training.collections.first_stage import candidate_pool
+from training.collections.json_files import read_json, write_json
+from training.evaluation.ranking import CHOOSER
+from training.examples.sampling import Source
+from training.models.starting import TOKENIZER_FILE, backbone_tokenizer, check_tokenizer, read_ranker
+from training.recipe import Recipe, RecipeError, load_recipe
+
+
+class LockError(ValueError):
+    """Another process trains into the run directory."""
+
+
+@contextmanager
+def alone_in(run: Path, wanted: bool = True) -> Iterator[None]:
+    """Hold RUN, made where it is not there; the kernel lets go of it however the process ends. Nothing where it is not `wanted`.
+
+    A file system that cannot lock a directory is trusted. Raises LockError when another process holds it.
+    """
+    if not wanted:
+        yield
+        return
+    run.mkdir(parents=True, exist_ok=True)
+    directory = os.open(run, os.O_RDONLY)
+    try:
+        with suppress(OSError):
+            try:
+                fcntl.flock(directory, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                raise LockError(f"{run}: another process is training into it; wait for it, or choose another --out") from None
+        yield
+    finally:
+        os.close(directory)
+
+
+def begin(recipe: Recipe, collections: Sequence[Collection], backbone: str, run: Path) -> None:
+    """Make the run directory: recipe, pipeline with its parts, and the model that selects where another one does.
+
+    Raises RecipeError when it holds a run of another recipe.
+    """
+    run.mkdir(parents=True, exist_ok=True)
+    _claim(run, recipe, collections)
+    make_pipeline(recipe, collections, backbone, run)
+    if recipe.selector_run is not None and not (run / CHOOSER).is_dir():
+        check_tokenizer("selector_run", Path(recipe.selector_run), backbone)
+        partial = run / f"{CHOOSER}.partial"
+        partial.mkdir(exist_ok=True)
+        read_ranker(Path(recipe.selector_run), backbone).save(partial)
+        os.replace(partial, run / CHOOSER)
+
+
+def _claim(run: Path, recipe: Recipe, collections: Sequence[Collection]) -> None:
+    """Write the recipe into RUN, or make sure that what began there is of the same one, on the same collections."""
+    path, names = run / "recipe.yaml", [c.name for c in collections]
+    if any((run / begun).exists() for begun in ("log.jsonl", "checkpoint", "iteration-1")):
+        if load_recipe(path) != recipe:
+            raise RecipeError(f"{run}: holds a run of another recipe; choose another --out, or the recipe in {path}")
+        begun = list(read_json(run / "provenance.json").get("collections", {}))
+        if begun != names:  # their order decides what is drawn
+            raise RecipeError(f"{run}: began on the collections {', '.join(begun)}, in that order, not on {', '.join(names)}")
+    else:
+        (run / "frequencies.tsv").unlink(missing_ok=True)  # of a try that never began: perhaps of other collections
+        shutil.rmtree(run / CHOOSER, ignore_errors=True)  # or by another recipe
+        path.write_text(yaml.safe_dump(recipe.model_dump(mode="json"), sort_keys=False), encoding="utf-8")
+
+
+def make_pipeline(recipe: Recipe, collections: Iterable[Collection], backbone: str, run: Path) -> Pipeline:
+    """Build the pipeline and write its parts into RUN; frequencies are counted over the training pool once."""
+    if (Path(backbone) / TOKENIZER_FILE).exists():
+        shutil.copy(Path(backbone) / TOKENIZER_FILE, run / TOKENIZER_FILE)
+    else:
+        backbone_tokenizer(backbone).save(str(run / TOKENIZER_FILE))
+    path = run / "frequencies.tsv"
+    if not path.exists():
+        analyzer, partial = Analyzer(recipe.pipeline.analyzer), run / "frequencies.partial"
+        DocumentFrequencies.count((t for c in collections for t in _pool_texts(c, recipe.split)), analyzer).write(partial)
+        os.replace(partial, path)  # a table cut short by a kill would still read as one
+    write_json(run / "pipeline.json", recipe.pipeline.model_dump(mode="json"))
+    return Pipeline(recipe.pipeline, Tokenizer(run / TOKENIZER_FILE), DocumentFrequencies.read(path))
+
+
+def _pool_texts(collection: Collection, split: str) -> Iterable[str]:
+    for doc_id in candidate_pool(collection, split):
+        _, title, text = collection.document(doc_id)
+        yield f"{title} {text}"
+
+
+def provenance(recipe: Recipe, sources: dict[str, Source]) -> dict[str, Any]:
+    """What a bundle says of how its model was made."""
+    return {
+        "recipe": recipe.model_dump(mode="json"),
+        "collections": {name: {"split": recipe.split, "queries": len(source.queries)} for name, source in sources.items()},
+        "software": {name: version(name) for name in ("torch", "transformers", "tokenizers")}
+        | {"python": platform.python_version()},
+    }
