@@ -17,6 +17,7 @@ from training.collections.collection import Collection
 from training.collections.types import CollectionError
 from training.examples.sampling import Preparation
 from training.learning.dev import DevSet, EarlyStopping, dev_quality
+from training.models.ranker_module import RankerModule
 from training.recipe import Recipe
 
 
@@ -30,6 +31,7 @@ class Counts(nn.Module):
     def forward(self, input_ids: Tensor, token_type_ids: Tensor, attention_mask: Tensor) -> Tensor:
         return self.sign * (input_ids == self.token).sum(1)
 
+    inputs = RankerModule.inputs
     outputs = forward
 
 
@@ -155,6 +157,8 @@ class Indifferent(nn.Module):
     def __init__(self) -> None:
         super().__init__()
         self.zero = nn.Parameter(torch.zeros(()))
+
+    inputs = RankerModule.inputs
 
     def outputs(self, input_ids: Tensor, token_type_ids: Tensor, attention_mask: Tensor) -> Tensor:
         return self.zero * attention_mask.sum(1)

@@ -193,7 +193,7 @@ def test_two_trainings_in_one_directory(
 
 
 def test_a_directory_where_nothing_began_takes_any_recipe(toy: Collection, tmp_path: Path, make_recipe: Make) -> None:
-    with pytest.raises(CollectionError, match=r"has no run\.nowhere"):
+    with pytest.raises(CollectionError, match=r"has no splits/nowhere"):
         train(make_recipe(split="nowhere", name="first try"), [toy], tmp_path)
     train(make_recipe(steps=1, budgets={80: 1}, tokens_per_step=320), [toy], tmp_path)
     assert load_recipe(tmp_path / "recipe.yaml").name == "toy"
