@@ -1,7 +1,6 @@
 """Two processes that train together over gloo, against one that trains alone."""
 
 import os
-import socket
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -23,10 +22,9 @@ PATIENCE = 100  # seconds until a process that waits for the other one is given 
 
 def together(commands: Sequence[str], processes: int = 2) -> list[tuple[int, str]]:
     """Run keyblock-train commands, one after the other, in so many processes at once, as torchrun does; exit codes and stderr."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    shared = {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
+    meeting = torch.distributed.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)  # holds its port: nobody takes it
+    shared = {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(meeting.port)}
+    shared |= {"TORCHELASTIC_USE_AGENT_STORE": "True", "TORCHELASTIC_RESTART_COUNT": "0"}  # both processes meet there
     shared |= {"WORLD_SIZE": str(processes), "LOCAL_WORLD_SIZE": str(processes), "CUDA_VISIBLE_DEVICES": ""}
     started = [
         subprocess.Popen(
