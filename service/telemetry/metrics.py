@@ -253,10 +253,10 @@ class Metrics:
             self._histograms[key] = Histogram(row.name, row.help, labels, registry=self.registry, buckets=row.buckets)
 
     def _show(self, keys: Iterable[str]) -> None:
-        """Show counters and histograms as 0 from the start: a rate needs a beginning."""
+        """Show series as 0 from the start, since a rate needs a beginning; gauges of a model wait until they are measured."""
         for key in keys:
             row = TABLE[key]
-            if row.kind == "gauge" or not row.labels:
+            if (row.kind == "gauge" and MODEL in row.labels) or not row.labels:
                 continue
             values = [(self._model,) if label == MODEL else known for label, known in row.labels.items()]
             for combination in product(*values):

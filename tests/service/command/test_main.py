@@ -28,7 +28,8 @@ COMMAND = [sys.executable, "-m", "service.command"]
 
 
 def environment(**more: str) -> dict[str, str]:
-    kept = {name: value for name, value in os.environ.items() if not name.startswith("KEYBLOCK_")}
+    ours = ("KEYBLOCK_", "COLUMNS", "LINES")  # pytest-xdist sets a width, which would hide the terminal's own
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(ours)}
     return kept | {"KEYBLOCK_PROVIDER": "cpu", "KEYBLOCK_THREADS": "1"} | more
 
 

@@ -2,6 +2,7 @@ import numpy as np
 import pytest
 
 from keyblock.packing import Packed
+from keyblock.runtime import batching
 from keyblock.runtime.session import Session
 from keyblock.text.tokenizer import Tokenizer
 from service.engine.encoder import Caps, Encoder
@@ -21,10 +22,15 @@ def packed() -> list[Packed]:
     return [Packed(np.arange(1000, 1000 + n, dtype=np.int32), 3, np.zeros(1, np.intp)) for n in (30, 100, 31, 33)]
 
 
+def plan(encoder: Encoder, packed: list[Packed]) -> list[batching.Batch]:
+    """The batches that the schedule would cut."""
+    return batching.plan([len(sequence.ids) for sequence in packed], encoder.most_rows)
+
+
 def test_before_its_first_runs_it_has_no_batches(encoder: Encoder, packed: list[Packed]) -> None:
     assert (encoder.batch_tokens, encoder.pace.seconds) == (1, 0)
     with pytest.raises(KeyError):
-        encoder.batches(packed)
+        plan(encoder, packed)
 
 
 def test_its_first_runs_say_how_large_a_batch_may_be(encoder: Encoder, faulty: Faulty, packed: list[Packed]) -> None:
@@ -32,12 +38,12 @@ def test_its_first_runs_say_how_large_a_batch_may_be(encoder: Encoder, faulty: F
     assert encoder.most_rows == {32: 16, 64: 8, 96: 5, 128: 4}
     assert encoder.batch_tokens == 512
     assert encoder.pace.seconds > 0
-    assert [(batch.positions, batch.length) for batch in encoder.batches(packed)] == [((0, 2), 32), ((3,), 64), ((1,), 128)]
+    assert [(batch.positions, batch.length) for batch in plan(encoder, packed)] == [((0, 2), 32), ((3,), 64), ((1,), 128)]
 
 
 def test_outputs_are_of_the_sequences_alone_and_padding_is_told(encoder: Encoder, session: Session, packed: list[Packed]) -> None:
     list(encoder.first_runs(128, CAPS))
-    for batch in encoder.batches(packed[:3]):
+    for batch in plan(encoder, packed[:3]):
         outputs, fed = encoder.score(batch, packed)
         assert fed == batch.rows * batch.length
         for position, output in zip(batch.positions, outputs, strict=True):
