@@ -63,7 +63,7 @@ def _nodes(given: Sequence[str], cls: str, answer: str) -> Iterator[NodeProto]:
     """From tokens' states (B, L, H), weight (H, 3H) and bias (3H), and [CLS] (B, 1, H), to what attention says of it: (B, 1, H)."""
 
     def node(kind: str, inputs: str, outputs: str, **attributes: Any) -> NodeProto:
-        read, written = ([known.get(name) or _called(name) for name in told.split()] for told in (inputs, outputs))
+        read, written = ([known.get(name) or _called(name) for name in listed.split()] for listed in (inputs, outputs))
         return helper.make_node(kind, inputs=read, outputs=written, name=_called(outputs.split(maxsplit=1)[0]), **attributes)
 
     states, weight, bias = given

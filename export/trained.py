@@ -24,7 +24,7 @@ class Trained:
     """What a run or a bundle gives.
 
     Attributes:
-        name: what the model is called unless it is told otherwise.
+        name: what the model is called, unless a name is given.
         pipeline: the run's.
         model: the ranker, with the aggregator that its pipeline may need.
         chooser: the model that selects blocks, where it is another (BinB2).

@@ -350,15 +350,15 @@ def _unreadable(file: Path, error: OSError) -> BundleError:
 
 
 def _problems(error: ValidationError) -> str:
-    """The first three problems, each with its place and value; unknown fields are told apart."""
-    told = [
+    """The first three problems, each with its place and value; unknown fields are named apart."""
+    described = [
         f"{'.'.join(map(str, e['loc']))}: {_message(e['type'], e['msg'])} ({_line(repr(e['input']))[:80]})"
         if e["loc"]
         else e["msg"]
         for e in error.errors()
     ]
-    more = f"; and {len(told) - 3} more" if len(told) > 3 else ""
-    return _line("; ".join(told[:3]) + more)
+    more = f"; and {len(described) - 3} more" if len(described) > 3 else ""
+    return _line("; ".join(described[:3]) + more)
 
 
 def _message(kind: str, message: str) -> str:

@@ -111,8 +111,10 @@ def resolve(
             head = "auto" if asked is Provider.AUTO else "asked for"
             chosen = f"{provider} in {arithmetic}{_because(arithmetic)}"
             fell_back = asked is Provider.AUTO and provider not in GPU and ORT_NAMES[Provider.CUDA] in _available()
-            return Choice(provider, _options(provider, arithmetic, threads), _told([head, *passed, chosen]), arithmetic, fell_back)
-    raise ProviderError(f"precision {precision} was asked for, but {_told(passed)}; ask for precision auto")
+            return Choice(
+                provider, _options(provider, arithmetic, threads), _reasons([head, *passed, chosen]), arithmetic, fell_back
+            )
+    raise ProviderError(f"precision {precision} was asked for, but {_reasons(passed)}; ask for precision auto")
 
 
 def _ways(asked: Provider, precision: Precision) -> list[tuple[Provider, Precision]]:
@@ -140,7 +142,7 @@ def _because(arithmetic: Precision) -> str:
     return f", since the CPU has {bf16_feature()}" if arithmetic is Precision.BF16 else ""
 
 
-def _told(parts: list[str]) -> str:
+def _reasons(parts: list[str]) -> str:
     return "; ".join(dict.fromkeys(parts))
 
 

@@ -21,7 +21,7 @@ SLACK = 1.2  # other work of this machine
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """What a call is going to cost, as far as can be told before it is prepared.
+    """What a call is going to cost, as far as it is known before it is prepared.
 
     Attributes:
         chars: of each document.

@@ -1,6 +1,6 @@
 """Traces of requests: OpenTelemetry's, where they are switched on. Spans have counts and times, never a text or an id.
 
-A request is told as one span with a child for each stage; they are made when it ends, from the times that are taken anyway. The
+A request is recorded as one span with a child for each stage; they are made when it ends, from the times that are taken anyway. The
 W3C context of a caller is taken up, and whether it samples decides. Where nothing is traced here, a sampled caller's trace id is
 still known: it stands beside the metrics as an exemplar.
 """

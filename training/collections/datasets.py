@@ -80,8 +80,8 @@ def find_split(name: str, split: str) -> str:
 
 def count(dataset: Any, part: str) -> int | None:
     """How many queries, qrels or scoreddocs a data set has, as far as ir_datasets says it without the files."""
-    told = getattr(dataset, f"{part}_metadata", None)
-    return told().get("count") if told else None
+    metadata = getattr(dataset, f"{part}_metadata", None)
+    return metadata().get("count") if metadata else None
 
 
 def read_queries(dataset: Any, name: str, field: str | None = None) -> dict[str, str]:

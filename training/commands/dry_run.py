@@ -97,11 +97,11 @@ def plan_collection(collection: Collection, trained_on: str) -> Plan:
 
 def system(recipe: Recipe) -> str:
     """The pipeline that would be served, and how its training differs."""
-    told = _pipeline(recipe.pipeline.model_dump())
+    selection = _pipeline(recipe.pipeline.model_dump())
     changed = ", ".join(f"{part} {_component(what)}" for part, what in recipe.training.items())
     while_training = f"; while training: {changed}" if changed else ""
     examples = "" if recipe.examples == "selected" else f"; trained on {recipe.examples} blocks"
-    return told + while_training + examples
+    return selection + while_training + examples
 
 
 def _pipeline(config: dict[str, Any]) -> str:

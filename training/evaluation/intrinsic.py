@@ -52,7 +52,7 @@ def holds(preparation: Preparation, doc_id: str, gold: Sequence[Span]) -> NDArra
 
 def segment_precision(preparation: Preparation, model: Model, pairs: Sequence[Segmented]) -> float:
     """P@1: the share of pairs whose best block by the model holds the passage. Raises ValueError without pairs."""
-    _some(pairs)
+    _require_pairs(pairs)
     hits = []
     for query, doc_id, right in pairs:
         pipeline, document = preparation.pipeline, preparation.document(doc_id)
@@ -64,10 +64,10 @@ def segment_precision(preparation: Preparation, model: Model, pairs: Sequence[Se
 
 def random_precision(pairs: Sequence[Segmented]) -> float:
     """What P@1 a random order has: the mean share of blocks that hold the passage. Raises ValueError without pairs."""
-    _some(pairs)
+    _require_pairs(pairs)
     return float(np.mean([right.mean() for _, _, right in pairs]))
 
 
-def _some(pairs: Sequence[Segmented]) -> None:
+def _require_pairs(pairs: Sequence[Segmented]) -> None:
     if not pairs:
         raise ValueError("no query has a gold passage (spans.jsonl) that a block holds: segment P@1 cannot be measured")

@@ -29,7 +29,7 @@ class Record(BaseModel):
     training_seconds: float | None = None
     ms_per_document: float | None = Field(None, description="milliseconds to re-rank a document, median over the queries")
     peak_mb: float | None = Field(None, description="peak memory of the evaluation: the GPU's when there is one, else resident")
-    details: dict[str, Any] = Field({}, description="whatever else a reader of the table is told")
+    details: dict[str, Any] = Field({}, description="whatever else the table shows")
     queries: list[str]
     values: dict[str, list[float]] = Field(description="by measure, in the order of `queries`")
 

@@ -76,7 +76,7 @@ class Selected:
         documents = [pair.document for pair in pairs]
         if self.pipeline.asks_model:
             return Waiting(query, documents, budget, int(rng.integers(SEEDS)))
-        return [[_some(self.pipeline.select(query, d, budget).sequences, query, d, self.pipeline, budget) for d in documents]]
+        return [[_nonempty(self.pipeline.select(query, d, budget).sequences, query, d, self.pipeline, budget) for d in documents]]
 
     def rows(self, prepared: Prepared, choose: Score) -> list[Row]:
         """See Examples."""
@@ -84,7 +84,7 @@ class Selected:
             return prepared
         query, documents, budget, _ = prepared
         selections = select_documents(self.pipeline, query, documents, choose, budget)
-        return [[_some(s.sequences, query, d, self.pipeline, budget) for s, d in zip(selections, documents, strict=True)]]
+        return [[_nonempty(s.sequences, query, d, self.pipeline, budget) for s, d in zip(selections, documents, strict=True)]]
 
 
 @dataclass(frozen=True)
@@ -161,7 +161,7 @@ def gold_overlaps(document: PreparedDocument, gold: Sequence[Span]) -> NDArray[n
     return overlaps
 
 
-def _some(
+def _nonempty(
     sequences: list[Packed], query: PreparedQuery, document: PreparedDocument, pipeline: Pipeline, budget: int
 ) -> list[Packed]:
     """At least one sequence: a document without blocks is the query alone."""

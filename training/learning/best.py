@@ -147,18 +147,18 @@ class Iterations:
 
 def _in_words(row: Mapping[str, Any]) -> str:
     """An iteration's measures on dev, in a line."""
-    told = [f"{name} segment P@1 {of_split['dev']:.3f}" for name, of_split in row["P@1"].items() if "dev" in of_split]
-    told += [f"{name} RR@10 {values['RR@10']:.3f}" for name, values in row["dev"].items()]
-    return f"iteration {row['iteration']}, on dev: {', '.join(told)}"
+    parts = [f"{name} segment P@1 {of_split['dev']:.3f}" for name, of_split in row["P@1"].items() if "dev" in of_split]
+    parts += [f"{name} RR@10 {values['RR@10']:.3f}" for name, values in row["dev"].items()]
+    return f"iteration {row['iteration']}, on dev: {', '.join(parts)}"
 
 
 def judged_pairs(preparations: Mapping[str, Preparation], splits: Mapping[str, str], count: int) -> Judged:
     """A fixed sample of `count` queries of each collection and split, those with a block that holds the gold passage."""
     pairs: dict[str, dict[str, list[Segmented]]] = {}
     for name, preparation in preparations.items():
-        for told, split in splits.items():
+        for label, split in splits.items():
             queries = _with_gold(preparation.collection, split, count)
-            pairs.setdefault(name, {})[told] = segmented(preparation, queries)
+            pairs.setdefault(name, {})[label] = segmented(preparation, queries)
     return pairs
 
 

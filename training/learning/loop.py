@@ -31,7 +31,7 @@ from training.models.devices import fastest_device
 from training.models.ranker_module import RankerModule
 from training.recipe import Optimizer, Recipe
 
-TIMED = (1, 10)  # steps of this process after which the time left is told
+TIMED = (1, 10)  # steps of this process after which the time left is logged
 MEASURING = timedelta(hours=12)  # at most, of one measurement on dev
 
 
