@@ -43,8 +43,8 @@ from training.evaluation.records import Record, read_record, read_records, recor
 from training.evaluation.seeds import mean_over_seeds
 from training.evaluation.significance import correct
 from training.evaluation.tables import Comparison, compare_pairs, comparisons_table, markdown, systems_table
+from training.examples.preparation import Preparation
 from training.examples.prepared_cache import default_directory
-from training.examples.sampling import Preparation
 from training.learning.best import TABLE, judged_pairs, precision, train_best
 from training.learning.train import train
 from training.models.checkpoints import chosen

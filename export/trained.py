@@ -1,6 +1,5 @@
 """What is exported: a training run's model and pipeline, or those of a bundle that is to be written anew."""
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,6 +9,8 @@ from export import ExportError
 from keyblock.bundle import FREQUENCIES_FILE, MANIFEST_FILE, TOKENIZER_FILE, load_bundle
 from keyblock.pipeline import Pipeline
 from keyblock.runtime.batching import bucket
+from training.collections.json_files import read_json
+from training.collections.types import FileError
 from training.evaluation.ranking import CHOOSER, load_run_pipeline
 from training.evaluation.scoring import TorchModel
 from training.models.checkpoints import CheckpointError, chosen
@@ -93,13 +94,13 @@ def _load_run(run: Path) -> Trained:
         raise ExportError(f"{run}: cannot be read ({_line(error)}); train it again, or copy it again") from None
     if pipeline.asks_model and chooser is None and (due := _selector_run(run)):
         raise ExportError(f"{run}: has no {CHOOSER}, the model that selects its blocks ({due}); copy the run again")
-    provenance, quality = (_read_json(run / f"{name}.json") for name in ("provenance", "quality"))
+    provenance, quality = (_written(run / f"{name}.json") for name in ("provenance", "quality"))
     return Trained(run.resolve().name, pipeline, model, chooser, provenance, quality)
 
 
 def _selector_run(run: Path) -> str | None:
     """The run or bundle whose model selects for this one, as its recipe names it."""
-    selector: str | None = _recipe(_read_json(run / "provenance.json")).get("selector_run")
+    selector: str | None = _recipe(_written(run / "provenance.json")).get("selector_run")
     return selector
 
 
@@ -118,16 +119,14 @@ def _check_positions(run: Path, pipeline: Pipeline, model: RankerModule) -> None
         )
 
 
-def _read_json(path: Path) -> dict[str, Any]:
+def _written(path: Path) -> dict[str, Any]:
+    """What a file of the run says; nothing where it was not written."""
     if not path.exists():
         return {}
     try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError as error:
-        raise ExportError(f"{path}: not JSON ({error}); restore or delete it") from None
-    if not isinstance(content, dict):
-        raise ExportError(f"{path}: must hold a JSON object; restore or delete it")
-    return content
+        return read_json(path)
+    except FileError as error:
+        raise ExportError(f"{error}; restore or delete it") from None
 
 
 def _line(error: Exception) -> str:

@@ -21,7 +21,7 @@ from training.collections.types import Run
 from training.evaluation.evaluate import sample
 from training.evaluation.measures import DEFAULT_MEASURES, means, per_query
 from training.evaluation.ranking import LocalRanker
-from training.examples.sampling import Preparation
+from training.examples.preparation import Preparation
 
 PARITY = 1e-3  # largest difference of a logit, fp32 graph against fp32 PyTorch
 RANKING_LOSS = 0.002  # of nDCG@10 on dev, served precision against fp32

@@ -17,14 +17,12 @@ from uvicorn.server import ServerState
 
 from service.errors import RequestError
 from service.http.dialects import NATIVE
+from service.http.received import Received, malformed
 from service.settings import Settings
 from service.telemetry.metrics import Metrics
 
-HEAD_BYTES = 32 * 2**10  # of a request line with its headers; also of what surrounds a body: sizes of chunks, trailers
-MOST_HEADERS = 128
-MOST_PIPELINED = 8  # requests that wait on a connection behind the one that is being answered
-SMALL_CHUNK, MOST_SMALL_CHUNKS = 16, 1000  # bytes; each chunk costs the event loop as much as a kilobyte of a larger one
 BODY_HEADERS = (b"content-length", b"transfer-encoding")
+MOST_PIPELINED = 8  # requests that wait on a connection behind the one that is being answered
 LINGER_SECONDS, LINGER_BYTES = 2.0, 2**20  # taken in after a refusal: closed with bytes unread, a connection is reset and loses it
 
 
@@ -91,8 +89,8 @@ class Timer:
 class Connection(HttpToolsProtocol):
     """uvicorn's protocol on httptools, with bounds.
 
-    A head has at most HEAD_BYTES and MOST_HEADERS and is complete within `head_seconds`. Between two pieces of a body there are at
-    most HEAD_BYTES (sizes of chunks and their extensions, trailers). An answer is read within `answer_seconds`.
+    Heads and bodies are bounded as `Received` says. A head is complete within `head_seconds`, an answer is read within
+    `answer_seconds`.
     """
 
     def __init__(
@@ -100,10 +98,7 @@ class Connection(HttpToolsProtocol):
     ) -> None:
         super().__init__(config, server_state, app_state, _loop)
         self._port = config
-        self._in_head = True
-        self._head_bytes = 0  # of the head, as far as it is parsed
-        self._overhead = 0  # bytes received since the last head or piece of a body was complete
-        self._body_bytes = self._chunks = 0
+        self._received = Received()
         self._refused = False
         self._head_timer, self._answer_timer = Timer(self.loop), Timer(self.loop)
 
@@ -138,45 +133,41 @@ class Connection(HttpToolsProtocol):
         self._unset_keepalive_if_required()
         if self._resting:
             self._await_head()
-        self._overhead += len(data)
+        self._received.overhead += len(data)
         try:
             self.parser.feed_data(data)
-            if self._overhead > HEAD_BYTES:
-                raise _too_large() if self._in_head else _malformed(f"more than {HEAD_BYTES} bytes of a body are sizes of chunks")
+            self._received.check_overhead()
         except httptools.HttpParserUpgrade as upgrade:  # to no other protocol: what follows is HTTP/1.1 too
             self.data_received(data[upgrade.args[0] :])
         except (httptools.HttpParserError, RequestError) as error:
             problem = error if isinstance(error, RequestError) else error.__context__ or error  # raised by one of the methods below
             if not isinstance(problem, RequestError):
-                problem = _malformed(f"this is no HTTP request: {str(problem)[:100]}")
+                problem = malformed(f"this is no HTTP request: {str(problem)[:100]}")
             self.refuse(problem, "large_head" if problem.status == 431 else "malformed")
 
     def on_message_begin(self) -> None:
         """A head begins."""
         super().on_message_begin()
-        self._in_head = True
-        self._head_bytes = self._body_bytes = self._chunks = 0
+        self._received.begin()
 
     def on_url(self, url: bytes) -> None:
         """A piece of the URL."""
-        self._take(len(url))
+        self._received.head_piece(len(url))
         super().on_url(url)
 
     def on_header(self, name: bytes, value: bytes) -> None:
         """A header; after a body it is a trailer, which nobody reads."""
-        self._take(len(name) + len(value))
-        if len(self.headers) >= MOST_HEADERS:
-            raise _too_large(f"{MOST_HEADERS} headers")
-        if self._in_head:
+        self._received.header(len(name) + len(value), len(self.headers))
+        if self._received.in_head:
             super().on_header(name, value)
 
     def on_headers_complete(self) -> None:
         """Hand the request to the application."""
-        self._in_head, self._overhead = False, 0
+        self._received.head()
         if len(self.pipeline) >= MOST_PIPELINED:
-            raise _malformed(f"more than {MOST_PIPELINED} requests wait on this connection: read their answers first")
+            raise malformed(f"more than {MOST_PIPELINED} requests wait on this connection: read their answers first")
         if self.parser.should_upgrade() and any(name in BODY_HEADERS and value != b"0" for name, value in self.headers):
-            raise _malformed("a request with a body asks for another protocol: leave out the header Upgrade")  # the parser skips it
+            raise malformed("a request with a body asks for another protocol: leave out the header Upgrade")  # the parser skips it
         if self._resting and not self.transport.get_write_buffer_size():
             self._answer_timer.stop()
         super().on_headers_complete()
@@ -185,19 +176,16 @@ class Connection(HttpToolsProtocol):
 
     def on_chunk_header(self) -> None:
         """A chunk begins."""
-        self._chunks += 1
-        if self._chunks > MOST_SMALL_CHUNKS + self._body_bytes // SMALL_CHUNK:
-            raise _malformed(f"the body comes in {self._chunks} chunks of {self._body_bytes} bytes together: send larger ones")
+        self._received.chunk()
 
     def on_body(self, body: bytes) -> None:
         """A piece of the body."""
-        self._overhead = 0
-        self._body_bytes += len(body)
+        self._received.body_piece(len(body))
         super().on_body(body)
 
     def on_message_complete(self) -> None:
         """The body is complete."""
-        self._overhead = 0
+        self._received.body_piece(0)
         super().on_message_complete()
 
     def on_response_complete(self) -> None:
@@ -244,25 +232,20 @@ class Connection(HttpToolsProtocol):
         lines = b"".join(b"%b: %b\r\n" % header for header in headers)
         self.transport.write(STATUS_LINE[problem.status] + lines + b"\r\n" + body)
         self.transport.write_eof()
-        self._overhead = 0
+        self._received.overhead = 0
         self._head_timer.stop()
         self._head_timer.start(LINGER_SECONDS, self.transport.abort)
 
     def _linger(self, n_bytes: int) -> None:
-        self._overhead += n_bytes
-        if self._overhead > LINGER_BYTES:
+        self._received.overhead += n_bytes
+        if self._received.overhead > LINGER_BYTES:
             self.transport.abort()
-
-    def _take(self, n_bytes: int) -> None:
-        self._head_bytes += n_bytes
-        if self._head_bytes > HEAD_BYTES:
-            raise _too_large()
 
     def _await_head(self) -> None:
         self._head_timer.start(self._port.head_seconds, self._head_is_late)
 
     def _head_is_late(self) -> None:
-        if not self._overhead:  # nothing was sent, or the rest of a body whose request is answered
+        if not self._received.overhead:  # nothing was sent, or the rest of a body whose request is answered
             self.drop("late_head")
         else:
             problem = f"the request's head was not complete after {self._port.head_seconds} s: send it faster"
@@ -276,11 +259,3 @@ class Connection(HttpToolsProtocol):
             self.transport.close()
         else:
             self.drop("unread")
-
-
-def _too_large(most: str = f"{HEAD_BYTES} bytes") -> RequestError:
-    return RequestError(431, f"the head of the request has more than {most}: send less in its URL and headers")
-
-
-def _malformed(problem: str) -> RequestError:
-    return RequestError(400, problem, kind="invalid_http")

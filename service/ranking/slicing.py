@@ -8,12 +8,13 @@ a slice may be one long text. The tokenizer gives the interpreter lock back whil
 import asyncio
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from typing import Any, TypeVar
 
 from service.pace import Pace
+from service.slices import slices
 
 SLICE_DOCUMENTS = 32
 SLICE_CHARS = 200_000
@@ -73,18 +74,6 @@ Work = Callable[[range, Watch], list[T]]
 """From the numbers of a slice's documents to what is made of them."""
 
 
-def slices(chars_of: Sequence[int], most_chars: int = SLICE_CHARS) -> Iterator[range]:
-    """Consecutive ranges of documents of at most SLICE_DOCUMENTS and, beyond the first of each, `most_chars` characters."""
-    start = chars = 0
-    for number, size in enumerate(chars_of):
-        if number > start and (number - start == SLICE_DOCUMENTS or chars + size > most_chars):
-            yield range(start, number)
-            start, chars = number, 0
-        chars += size
-    if start < len(chars_of):
-        yield range(start, len(chars_of))
-
-
 class Threads:
     """That prepare: large requests, however many, keep no small one waiting.
 
@@ -109,14 +98,14 @@ class Threads:
     async def in_slices(
         self, chars_of: Sequence[int], work: Work[T], until: float | None, pace: Pace, *, aside: bool = False
     ) -> list[T | None]:
-        """What `work` makes of all documents, in their order; `chars_of` as for `slices`; aside: as of a large request.
+        """What `work` makes of all documents, in their order; aside: as of a large request.
 
         None for what is not done when time is up, which is not waited for, or would not be done in time by this pace.
         """
         found: list[T | None] = [None] * len(chars_of)
         large = aside or sum(chars_of) > LARGE_CHARS
         abandoned = threading.Event()
-        todo = slices(chars_of, SLICE_CHARS if until is None else _slice_chars(until, pace))
+        todo = slices(chars_of, SLICE_DOCUMENTS, SLICE_CHARS if until is None else _slice_chars(until, pace))
 
         async def one_after_the_other() -> None:
             first = True  # tried whatever was reckoned: a pace that went wrong is measured again

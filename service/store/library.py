@@ -15,6 +15,7 @@ from typing import Any, TypeVar
 
 from keyblock.prepared import PreparedDocument
 from service.errors import RequestError
+from service.slices import slices
 from service.store.base import DocumentStore, Item, Renewal, Size, StoreError, StoreFullError, StoreUnavailableError
 from service.store.codec import StoredDocument, encode
 from service.store.seal import Seal
@@ -102,7 +103,7 @@ class Library:
         with suppress(TimeoutError):
             async with asyncio.timeout(None if until is None else until - time.perf_counter()):
                 sizes = await self._in(self._readers, partial(self._store.sizes, namespace, ids))
-                for part in _batches(sizes):
+                for part in slices(sizes, AT_ONCE, AT_ONCE_BYTES):
                     batch = [ids[number] for number in part]
                     room(sum(sizes[number] for number in part))
                     contents = await self._in(self._readers, partial(self._store.get_many, namespace, batch))
@@ -202,15 +203,3 @@ class Library:
         except StoreError as error:
             self._metrics.add("store_errors", why="full" if isinstance(error, StoreFullError) else "unavailable")
             log.warning("documents that were prepared again are not written back: %s", error)
-
-
-def _batches(sizes: Sequence[int]) -> Iterator[range]:
-    """Consecutive ranges of documents of at most AT_ONCE and, beyond the first of each, AT_ONCE_BYTES."""
-    start = taken = 0
-    for number, size in enumerate(sizes):
-        if number > start and (number - start == AT_ONCE or taken + size > AT_ONCE_BYTES):
-            yield range(start, number)
-            start, taken = number, 0
-        taken += size
-    if start < len(sizes):
-        yield range(start, len(sizes))

@@ -20,7 +20,7 @@ from tests.service.rankers import serving
 CANDIDATES = 6
 BUDGETS = (64, 128, 256)  # a query each
 if TYPE_CHECKING:
-    from training.examples.sampling import Preparation
+    from training.examples.preparation import Preparation
 
 Row = tuple[bytes, bytes]
 
@@ -57,7 +57,7 @@ def test_token_ids_equal_the_trainers(
     client: TestClient, recorder: Recorder, bundle_path: Path, shared_data: Path, name: str
 ) -> None:
     from training.collections.collection import Collection
-    from training.examples.sampling import Preparation
+    from training.examples.preparation import Preparation
 
     collection = Collection(shared_data / name)
     preparation = Preparation(collection, load_bundle(bundle_path).pipeline)

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from keyblock.scoring import Model
 from training.collections.types import Span
 from training.examples.examples import gold_overlaps
-from training.examples.sampling import Preparation
+from training.examples.preparation import Preparation
 
 HALF = 0.5
 

@@ -21,7 +21,7 @@ from keyblock.text.tokenizer import Tokenizer
 from training.collections.collection import Collection
 from training.collections.runs import ranked
 from training.evaluation.scoring import TorchModel, empty_last
-from training.examples.sampling import Preparation
+from training.examples.preparation import Preparation
 from training.models import arithmetic
 from training.models.checkpoints import chosen
 from training.models.devices import fastest_device

@@ -24,7 +24,7 @@ from training.collections.collection import Collection
 from training.collections.json_files import read_json, write_json
 from training.evaluation.intrinsic import Segmented, random_precision, segment_precision, segmented
 from training.evaluation.scoring import TorchModel
-from training.examples.sampling import Preparation
+from training.examples.preparation import Preparation
 from training.learning.data import Data
 from training.learning.dev import EarlyStopping, dev_quality
 from training.learning.loop import Trainer, make_accelerator

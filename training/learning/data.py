@@ -8,8 +8,9 @@ from keyblock.pipeline import Pipeline
 from training.collections.collection import Collection
 from training.collections.first_stage import complete_run
 from training.examples.examples import EXAMPLES, Examples
+from training.examples.preparation import Preparation
 from training.examples.prepared_cache import PreparedCache
-from training.examples.sampling import Draws, Preparation, Source, StepBatch
+from training.examples.sampling import Draws, Source, StepBatch
 from training.learning.dev import DevSet
 from training.models.ranker_module import RankerModule
 from training.recipe import Recipe

@@ -14,7 +14,7 @@ from training.collections.runs import ranked
 from training.collections.types import Run
 from training.evaluation.measures import means, per_query
 from training.evaluation.scoring import TorchModel, empty_last
-from training.examples.sampling import Preparation
+from training.examples.preparation import Preparation
 from training.models.arithmetic import in_bf16
 from training.models.ranker_module import RankerModule
 from training.recipe import Recipe

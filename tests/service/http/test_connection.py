@@ -18,7 +18,8 @@ from starlette.routing import Route
 
 from service.http import connection
 from service.http.answers import PiecesResponse
-from service.http.connection import HEAD_BYTES, MOST_HEADERS, MOST_PIPELINED, MOST_SMALL_CHUNKS, Port
+from service.http.connection import MOST_PIPELINED, Port
+from service.http.received import HEAD_BYTES, MOST_HEADERS, MOST_SMALL_CHUNKS
 from service.settings import Settings
 from service.telemetry.metrics import TABLE, Metrics
 from tests.service.faults import PATIENCE, wait_for

@@ -3,21 +3,10 @@ import threading
 import time
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from service.pace import Pace
-from service.ranking.slicing import LARGE_CHARS, SLICE_CHARS, SLICE_DOCUMENTS, AbandonedError, Threads, Watch, slices
+from service.ranking.slicing import LARGE_CHARS, AbandonedError, Threads, Watch
 from tests.service.faults import PATIENCE, wait_for
-
-
-@given(st.lists(st.integers(0, 2 * SLICE_CHARS) | st.integers(0, 2000), max_size=200))
-def test_slices_cover_everything_once_within_their_bounds(sizes: list[int]) -> None:
-    cut = list(slices(sizes))
-    assert [number for numbers in cut for number in numbers] == list(range(len(sizes)))
-    for numbers in cut:
-        assert 1 <= len(numbers) <= SLICE_DOCUMENTS
-        assert len(numbers) == 1 or sum(sizes[n] for n in numbers) <= SLICE_CHARS
 
 
 @pytest.mark.parametrize("in_time", [True, False])

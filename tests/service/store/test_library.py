@@ -15,7 +15,7 @@ from service.call import DEFAULT_NAMESPACE
 from service.errors import RequestError
 from service.store.base import Item, Renewal, StoreFullError, StoreUnavailableError
 from service.store.codec import StoredDocument, decode, encode, pack_text
-from service.store.library import AT_ONCE, AT_ONCE_BYTES, Library, _batches
+from service.store.library import AT_ONCE, Library
 from service.store.lmdb_store import LmdbStore
 from service.store.seal import Seal
 from service.store.values import Found
@@ -110,11 +110,19 @@ def test_room_is_asked_for_before_documents_are_read_and_decoded(library: Librar
         look_up(library, ["a"], room=refuse)
 
 
-def test_batches_are_bounded_in_documents_and_bytes() -> None:
-    assert list(_batches([])) == []
-    assert [len(batch) for batch in _batches([1] * (2 * AT_ONCE + 1))] == [AT_ONCE, AT_ONCE, 1]
-    half = AT_ONCE_BYTES // 2
-    assert list(_batches([half, half, 1, 9 * half, 1])) == [range(2), range(2, 3), range(3, 4), range(4, 5)]
+def test_documents_are_read_in_steps_bounded_in_number_and_bytes(
+    library: Library, pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Room is asked for twice a step: for what is fetched, and for what it is decoded to."""
+    ids = [f"{number:03}" for number in range(AT_ONCE + 1)]
+    asyncio.run(library.put("default", [item(pipeline, identity) for identity in ids]))
+    asked: list[int] = []
+    assert list(look_up(library, ids, room=asked.append)) == ids
+    assert len(asked) == 2 * 2
+    monkeypatch.setattr("service.store.library.AT_ONCE_BYTES", 1)
+    asked.clear()
+    assert list(look_up(library, ids, room=asked.append)) == ids
+    assert len(asked) == 2 * len(ids)
 
 
 @pytest.mark.parametrize("content", [b"", b"garbage" * 40, b"\x01" + bytes(200)])

@@ -35,7 +35,7 @@ from training.evaluation.evaluate import (
 )
 from training.evaluation.ranking import HttpRanker, LocalRanker, Ranker, Reranked
 from training.evaluation.resources import Memory
-from training.examples.sampling import Preparation
+from training.examples.preparation import Preparation
 
 QUERIES = ["teacher?", "letter?", "forest?"]
 

@@ -14,7 +14,7 @@ from keyblock.pipeline import Pipeline
 from training.collections.collection import Collection
 from training.collections.types import Document, Span
 from training.evaluation.intrinsic import Segmented, holds, random_precision, segment_precision, segmented
-from training.examples.sampling import Preparation
+from training.examples.preparation import Preparation
 
 TEXT = "The old river. A new bridge is here. One stone. Nothing else stands in the city."
 SENTENCES = [(0, 14), (15, 36), (37, 47), (48, 80)]

@@ -25,7 +25,7 @@ from training.collections.collection import Collection
 from training.collections.types import CollectionError, Document
 from training.evaluation.ranking import CHOOSER, HttpRanker, LocalRanker, bundle_ranker, load_chooser, load_run_pipeline, run_ranker
 from training.evaluation.scoring import TorchModel
-from training.examples.sampling import Preparation
+from training.examples.preparation import Preparation
 from training.models.batching import pad
 from training.models.checkpoints import latest
 from training.models.cross_encoder import CrossEncoder

@@ -12,7 +12,7 @@ from keyblock.packing import Packed
 from keyblock.pipeline import Pipeline
 from training.collections.collection import Collection
 from training.evaluation.scoring import TorchModel, empty_last, length_batches, score
-from training.examples.sampling import Preparation
+from training.examples.preparation import Preparation
 from training.models.batching import pad
 from training.models.checkpoints import latest
 from training.models.cross_encoder import CrossEncoder

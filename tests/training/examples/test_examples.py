@@ -18,7 +18,7 @@ from keyblock.prepared import PreparedDocument, PreparedQuery
 from training.collections.collection import Collection
 from training.collections.types import Span
 from training.examples.examples import EXAMPLES, Gold, Pair, Row, Segments, Selected, gold_overlaps
-from training.examples.sampling import Preparation
+from training.examples.preparation import Preparation
 
 NOTHING = np.zeros(0, dtype=np.int32)
 BUDGET = 40

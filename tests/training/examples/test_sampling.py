@@ -11,15 +11,14 @@ import pytest
 
 from keyblock.packing import Packed
 from keyblock.pipeline import Pipeline, PipelineConfig
-from keyblock.prepared import PreparedDocument
 from keyblock.selectors import SELECTORS
 from keyblock.text.tokenizer import Tokenizer
 from training.collections.collection import Collection
 from training.collections.first_stage import complete_run
-from training.collections.types import CollectionError, Document, Run
-from training.examples import sampling
+from training.collections.types import CollectionError, Run
 from training.examples.examples import Gold, Selected
-from training.examples.sampling import Draws, Preparation, Source, StepBatch
+from training.examples.preparation import Preparation
+from training.examples.sampling import Draws, Source, StepBatch
 from training.recipe import Negatives, Recipe
 
 BM25 = SELECTORS.create("bm25")
@@ -80,13 +79,6 @@ def test_a_group_is_packed_as_it_says(source: Source, make_recipe: Callable[...,
             np.testing.assert_array_equal(packed.ids, source.preparation.pack(group.query, doc_id, batch.budget).ids)
 
 
-def test_gold_passages_go_with_their_documents(preparation: Preparation, toy: Collection) -> None:
-    assert preparation.pair("river?", "river-3").gold == toy.spans["river?"]
-    assert preparation.pair("river?", "river-3").document is preparation.document("river-3")
-    assert preparation.pair("river?", "river-0").gold == []
-    assert preparation.pair("river!", "river-3").gold == [], "of another query"
-
-
 def test_only_documents_with_a_gold_passage_are_relevant_where_that_is_trained_on(
     source: Source, preparation: Preparation, toy: Collection, make_recipe: Callable[..., Recipe]
 ) -> None:
@@ -100,22 +92,6 @@ def test_only_documents_with_a_gold_passage_are_relevant_where_that_is_trained_o
     others = replace(source, queries=[query for query in source.queries if query not in toy.spans])
     with pytest.raises(CollectionError, match="toy: no document relevant to a training query has a gold passage"):
         Draws({"toy": others}, recipe, Gold(preparation.pipeline)).step(0)
-
-
-def test_no_more_documents_are_kept_than_there_is_room_for(
-    toy: Collection, toy_pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(sampling, "KEPT", 2)
-    made: list[str] = []
-
-    def prepare(document: Document) -> PreparedDocument:
-        made.append(document.doc_id)
-        return toy_pipeline.prepare_document(document.text, document.title)
-
-    preparation = Preparation(toy, toy_pipeline, prepare)
-    for doc_id in ("river-0", "river-1", "river-0", "river-2", "river-1", "river-0"):
-        assert preparation.document(doc_id).n_blocks
-    assert made == ["river-0", "river-1", "river-2", "river-0"]
 
 
 def test_a_group_of_passages_costs_more(one_query: Source, tokenizer: Tokenizer) -> None:
@@ -207,23 +183,6 @@ def test_a_query_without_a_text_is_said_at_once(toy_copy: Path, toy_pipeline: Pi
     collection = Collection(toy_copy)
     with pytest.raises(CollectionError, match="query 'river\\?'"):
         Source.build(Preparation(collection, toy_pipeline), "train", collection.run("train"), 4)
-
-
-def test_empty_queries_and_documents_are_packed_like_any_other(toy_copy: Path, toy_pipeline: Pipeline) -> None:
-    with (toy_copy / "queries.jsonl").open("a", encoding="utf-8") as queries:
-        queries.write('{"_id": "empty", "text": ""}\n')
-    collection = Collection(toy_copy)
-    collection.documents["void"] = collection.documents["river-0"]._replace(doc_id="void", title="", text=" \n ")
-    preparation = Preparation(collection, toy_pipeline)
-    assert preparation.pack("empty", "void", 96).ids.tolist() == [101, 102, 102]
-    assert len(preparation.pack("empty", "river-0", 96).ids) > 20
-    assert preparation.best_block("river?", "void", BM25) == 0
-    assert preparation.best_block("empty", "river-0", BM25) == 0
-
-
-def test_what_is_prepared_is_kept(preparation: Preparation) -> None:
-    assert preparation.document("river-0") is preparation.document("river-0")
-    assert preparation.query("river?") is preparation.query("river?")
 
 
 def test_a_step_gives_the_same_batch_always_and_another_step_another(source: Source, make_recipe: Callable[..., Recipe]) -> None:

@@ -25,7 +25,7 @@ from training.evaluation.intrinsic import random_precision, segment_precision
 from training.evaluation.ranking import load_run_pipeline, run_ranker
 from training.evaluation.scoring import TorchModel, score
 from training.examples.examples import Prepared, Row, Selected, Waiting
-from training.examples.sampling import Preparation
+from training.examples.preparation import Preparation
 from training.learning.best import RESULT, TABLE, Iterations, judged_pairs, precision
 from training.learning.data import Data
 from training.learning.loop import Trainer, make_accelerator

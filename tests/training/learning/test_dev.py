@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from keyblock.pipeline import Pipeline
 from training.collections.collection import Collection
 from training.collections.types import CollectionError
-from training.examples.sampling import Preparation
+from training.examples.preparation import Preparation
 from training.learning.dev import DevSet, EarlyStopping, dev_quality
 from training.models.ranker_module import RankerModule
 from training.recipe import Recipe

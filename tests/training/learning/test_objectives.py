@@ -18,7 +18,8 @@ from training import declarations
 from training.collections.collection import Collection
 from training.evaluation.scoring import TorchModel
 from training.examples.examples import EXAMPLES, Row, Segments, Selected, Waiting
-from training.examples.sampling import Group, Preparation
+from training.examples.preparation import Preparation
+from training.examples.sampling import Group
 from training.learning.objectives import LOSSES, RankingObjective, hinge, listwise, logistic, pointwise
 from training.models.batching import pad
 from training.models.cross_encoder import CrossEncoder

@@ -12,7 +12,8 @@ from keyblock.pipeline import Pipeline
 from training.collections.collection import Collection
 from training.evaluation.scoring import score
 from training.examples.examples import Row, Segments, Selected, Waiting
-from training.examples.sampling import Group, Preparation
+from training.examples.preparation import Preparation
+from training.examples.sampling import Group
 from training.learning.loop import make_optimizer
 from training.learning.objectives import LOSSES
 from training.learning.twins import SELECTOR, TwinObjective, Twins

@@ -16,7 +16,7 @@ from keyblock.runtime.batching import score_all
 from keyblock.runtime.providers import Provider
 from keyblock.runtime.session import Session
 from training.evaluation.scoring import score
-from training.examples.sampling import Preparation
+from training.examples.preparation import Preparation
 from training.models.cross_encoder import CrossEncoder
 from training.models.starting import TOKENIZER_FILE, check_tokenizer, graph_weights, read_ranker, start_at_cls, start_from
 

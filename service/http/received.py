@@ -1,0 +1,67 @@
+"""How much a client may send of a head, and beside the bytes of a body, before it is refused."""
+
+from service.errors import RequestError
+
+HEAD_BYTES = 32 * 2**10  # of a request line with its headers; also of what surrounds a body: sizes of chunks, trailers
+MOST_HEADERS = 128
+SMALL_CHUNK, MOST_SMALL_CHUNKS = 16, 1000  # bytes; each chunk costs the event loop as much as a kilobyte of a larger one
+
+
+class Received:
+    """What a client has sent of a request so far. Every method raises RequestError where that is too much.
+
+    Attributes:
+        in_head: whether the head is not complete yet.
+        overhead: bytes received since the last head or piece of a body was complete.
+    """
+
+    def __init__(self) -> None:
+        self.overhead = 0
+        self.begin()
+
+    def begin(self) -> None:
+        """A head begins."""
+        self.in_head = True
+        self._head_bytes = self._body_bytes = self._chunks = 0
+
+    def head_piece(self, n_bytes: int) -> None:
+        """A piece of the URL, or a header."""
+        self._head_bytes += n_bytes
+        if self._head_bytes > HEAD_BYTES:
+            raise too_large()
+
+    def header(self, n_bytes: int, n_before: int) -> None:
+        """A header after others; after a body it is a trailer."""
+        self.head_piece(n_bytes)
+        if n_before >= MOST_HEADERS:
+            raise too_large(f"{MOST_HEADERS} headers")
+
+    def head(self) -> None:
+        """The head is complete."""
+        self.in_head, self.overhead = False, 0
+
+    def chunk(self) -> None:
+        """A chunk of the body begins."""
+        self._chunks += 1
+        if self._chunks > MOST_SMALL_CHUNKS + self._body_bytes // SMALL_CHUNK:
+            raise malformed(f"the body comes in {self._chunks} chunks of {self._body_bytes} bytes together: send larger ones")
+
+    def body_piece(self, n_bytes: int) -> None:
+        """A piece of the body."""
+        self.overhead = 0
+        self._body_bytes += n_bytes
+
+    def check_overhead(self) -> None:
+        """What was received is parsed as far as it goes."""
+        if self.overhead > HEAD_BYTES:
+            raise too_large() if self.in_head else malformed(f"more than {HEAD_BYTES} bytes of a body are sizes of chunks")
+
+
+def too_large(most: str = f"{HEAD_BYTES} bytes") -> RequestError:
+    """Of a head that goes on and on."""
+    return RequestError(431, f"the head of the request has more than {most}: send less in its URL and headers")
+
+
+def malformed(problem: str) -> RequestError:
+    """Of what is no HTTP request, or none that anybody sends."""
+    return RequestError(400, problem, kind="invalid_http")
