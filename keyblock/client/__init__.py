@@ -20,8 +20,9 @@ from keyblock.client.errors import (
     UnreachableError,
 )
 from keyblock.client.options import ClientOptions, RerankOptions
-from keyblock.client.results import Block, Ranking, Result, StoredDocument, StoreReport, WrongDocument
+from keyblock.client.results import StoredDocument, StoreReport, WrongDocument
 from keyblock.client.sync import Client
+from keyblock.results import Block, Ranking, Result
 from keyblock.wire import Document, DocumentLine
 
 __all__ = [

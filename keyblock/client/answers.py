@@ -7,9 +7,10 @@ from pydantic import TypeAdapter, ValidationError
 
 from keyblock.client import results
 from keyblock.client.errors import AnswerError, KeyBlockError, read_error
-from keyblock.client.results import Ranking, read_ranking
+from keyblock.client.results import read_ranking
 from keyblock.client.retries import read_retry_after
 from keyblock.client.steps import Answer
+from keyblock.results import Ranking
 
 REQUEST_ID = "x-request-id"
 

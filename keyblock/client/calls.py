@@ -13,11 +13,12 @@ from keyblock.client.answers import ranking_in, read, status_error
 from keyblock.client.bodies import Given, as_documents, rerank_body
 from keyblock.client.errors import KeyBlockError, TimeUpError, UnavailableError, UnreachableError
 from keyblock.client.options import OWN, Configuration, RerankOptions
-from keyblock.client.results import Ranking, StoredDocument, in_order_given, read_stored
+from keyblock.client.results import StoredDocument, in_order_given, read_stored
 from keyblock.client.retries import Budget
 from keyblock.client.sending import Sender
 from keyblock.client.steps import Failure, Steps, beside
 from keyblock.client.uploads import Batch, Outcome, nothing_stored
+from keyblock.results import Ranking
 
 HEALTH_SECONDS = 5.0  # a service that has not said by then that it is well is not
 

@@ -12,10 +12,11 @@ from keyblock.client.bodies import Given
 from keyblock.client.calls import Calls
 from keyblock.client.errors import KeyBlockError, TimeUpError
 from keyblock.client.options import DEFAULT_URL, ClientOptions, Configuration, RerankOptions
-from keyblock.client.results import Ranking, StoredDocument, StoreReport
+from keyblock.client.results import StoredDocument, StoreReport
 from keyblock.client.steps import Answer, Failure, Pause, Send, Steps
 from keyblock.client.transport import READY_PAUSE, Timeouts, failure, limits
 from keyblock.client.uploads import Batch, Line, Upload, check_several
+from keyblock.results import Ranking
 
 T = TypeVar("T")
 

@@ -3,10 +3,10 @@
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
+from keyblock.order import ScoredBy
 from service.command.inputs import Input
 from service.command.rankers import Found, Ranker
 from service.command.text import Highlighter, Span
-from service.ranking.order import ScoredBy
 
 
 class Passage(NamedTuple):

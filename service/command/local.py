@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from keyblock.bundle import Bundle, BundleError
+from keyblock.order import GROUPS, candidate, rank
 from keyblock.runtime.model import GraphModel
 from keyblock.runtime.providers import ProviderError
 from keyblock.runtime.session import SessionError
@@ -13,7 +14,6 @@ from service.command.inputs import Input
 from service.command.rankers import Asked, CommandError, Found
 from service.command.report import Report
 from service.ranking.loading import read_bundles
-from service.ranking.order import GROUPS, candidate, rank
 from service.settings import Settings
 
 

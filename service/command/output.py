@@ -8,9 +8,9 @@ from rich.table import Table
 from rich.text import Text
 
 from keyblock.client.bodies import as_json
+from keyblock.order import ScoredBy
 from service.command.hits import Hit, Passage
 from service.command.text import in_a_line, pieces
-from service.ranking.order import ScoredBy
 
 FOUND, NAME, FAINT = "bold yellow", "bold cyan", "dim"
 

@@ -7,10 +7,10 @@ import numpy as np
 
 from keyblock.client import AccessError, Client, InvalidRequestError, Ranking
 from keyblock.evidence import sigmoid
+from keyblock.order import GROUPS, Block, ScoredBy
 from keyblock.text.analyzer import Analyzer, AnalyzerConfig
 from service.command.inputs import Input
 from service.command.report import Report
-from service.ranking.order import GROUPS, Block, ScoredBy
 
 
 class Found(NamedTuple):

@@ -1,7 +1,7 @@
 """What an answer cost, in the headers that text-embeddings-inference answers with; every dialect's answers have them."""
 
+from keyblock.order import Ranking
 from service.call import Call
-from service.ranking.order import Ranking
 
 # its name for each of our stages; what the model selects is inference too. "compute" and "total" are one to it as well
 TIMES = {

@@ -7,6 +7,7 @@ import numpy as np
 
 from keyblock.bundle import TOKENIZER_FILE
 from keyblock.fingerprint import preparation_fingerprint
+from keyblock.order import Candidate, Ranking, preranking
 from keyblock.pipeline import QUERY_TERMS
 from keyblock.prepared import PreparedQuery
 from service.call import Call
@@ -17,7 +18,6 @@ from service.pace import Pace
 from service.ranking.admission import Place
 from service.ranking.cache import DocumentCache
 from service.ranking.loading import Opened
-from service.ranking.order import Candidate, Ranking, preranking
 from service.ranking.outcome import Outcome, ranked, unknown_ids
 from service.ranking.plan import Plan, Work, checked_budget, make_plan
 from service.ranking.preparation import Preparer, sizes

@@ -3,11 +3,11 @@
 from dataclasses import replace
 from typing import NamedTuple
 
+from keyblock.order import Candidate, Ranking, ScoredBy, rank
 from keyblock.pipeline import PipelineConfig
 from service.call import Call
 from service.engine.jobs import Scored
 from service.errors import some
-from service.ranking.order import Candidate, Ranking, ScoredBy, rank
 from service.ranking.plan import Plan, usual_budget
 from service.telemetry.metrics import Metrics
 

@@ -9,12 +9,12 @@ from typing import NamedTuple, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from keyblock.order import UNREAD, Candidate, candidate
 from keyblock.pipeline import Pipeline, Shortlist
 from keyblock.prepared import PreparedDocument, PreparedQuery
 from service.call import ASSUMED_CHARS, Documents
 from service.pace import Pace
 from service.ranking.cache import DocumentCache, content_key
-from service.ranking.order import UNREAD, Candidate, candidate
 from service.ranking.slicing import Threads, Watch
 from service.telemetry.metrics import Metrics
 

@@ -14,6 +14,7 @@ from starlette.testclient import TestClient
 
 from keyblock.bundle import Bundle, load_bundle
 from keyblock.evidence import sigmoid
+from keyblock.order import LOWEST
 from keyblock.pipeline import Pipeline, Selection
 from keyblock.prepared import PreparedDocument
 from keyblock.runtime.model import GraphModel
@@ -21,7 +22,6 @@ from keyblock.runtime.providers import Provider
 from keyblock.scoring import score_documents
 from service.app import create_app
 from service.engine.instance import Graphs
-from service.ranking.order import LOWEST
 from service.ranking.ranker import Ranker
 from service.settings import Settings
 from service.telemetry.metrics import TABLE

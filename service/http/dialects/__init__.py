@@ -3,11 +3,11 @@
 from collections.abc import Mapping
 from typing import Any, Protocol
 
+from keyblock.order import Ranking
 from service.call import Call
 from service.errors import RequestError
 from service.http.answers import About, PiecesResponse
 from service.http.dialects import native, tei
-from service.ranking.order import Ranking
 from service.settings import Limits
 
 

@@ -6,6 +6,7 @@ from typing import Any
 
 import orjson
 
+from keyblock.order import Ranking, ScoredBy
 from keyblock.wire import BlockAnswer, DocumentAnswer, ErrorBody, Meta, Options, RerankAnswer, Result
 from service.call import Call
 from service.errors import RequestError, some
@@ -13,7 +14,6 @@ from service.http.answers import About, PiecesResponse, json_list
 from service.http.dialects.fields import with_text_of
 from service.http.dialects.reading import Payload, read_documents, read_options, read_query, unknown_fields
 from service.http.dialects.tei import ERROR_TYPES
-from service.ranking.order import Ranking, ScoredBy
 from service.settings import Limits
 
 NAME = "native"

@@ -1,11 +1,11 @@
 """The dialect of text-embeddings-inference: `texts` in, a bare sorted list of all of them out."""
 
+from keyblock.order import Ranking
 from keyblock.wire import TeiErrorBody, TeiOptions, TeiResult
 from service.call import Call
 from service.errors import RequestError
 from service.http.answers import About, PiecesResponse, json_list
 from service.http.dialects.reading import Payload, read_documents, read_options, read_query
-from service.ranking.order import Ranking
 from service.settings import Limits
 
 NAME = "tei"

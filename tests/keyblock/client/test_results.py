@@ -1,13 +1,11 @@
-"""Results: the wire's fields under the wire's names."""
+"""Stored documents: the wire's fields under the wire's names."""
 
-from dataclasses import FrozenInstanceError, fields
+from dataclasses import fields
 from datetime import UTC, datetime
 from typing import Any
 
-import pytest
-
 from keyblock import wire
-from keyblock.client import Block, Ranking, Result, StoredDocument, StoreReport
+from keyblock.client import StoredDocument, StoreReport
 from keyblock.client.results import read_stored
 
 
@@ -16,20 +14,8 @@ def names(of: Any) -> set[str]:
 
 
 def test_the_wires_names_are_ours() -> None:
-    assert names(Result) == wire.Result.__annotations__.keys() - {"document"} | wire.DocumentAnswer.__annotations__.keys()
-    assert names(Block) == wire.BlockAnswer.__annotations__.keys() | {"text"}
     assert names(StoredDocument) == wire.StoredText.__annotations__.keys()
     assert names(StoreReport) == wire.StoredAnswer.__annotations__.keys()
-    parts = wire.RerankAnswer.__annotations__.keys() | wire.Meta.__annotations__.keys() | wire.Usage.__annotations__.keys()
-    assert names(Ranking) - parts == {"request_id", "fallback"}
-
-
-def test_a_ranking_is_a_sequence_that_stays_as_it_is() -> None:
-    ranking = Ranking((Result(1, 0.5), Result(0, 0.25)))
-    assert (len(ranking), ranking[0].index, [r.index for r in ranking], [r.index for r in ranking[1:]]) == (2, 1, [1, 0], [0])
-    assert Result(0, 0.25) in ranking
-    with pytest.raises(FrozenInstanceError):
-        ranking[0].relevance_score = 1.0  # type: ignore[misc]
 
 
 def test_when_a_document_is_forgotten() -> None:

@@ -5,12 +5,12 @@ from collections.abc import Sequence
 from hypothesis import given
 from hypothesis import strategies as st
 
+from keyblock.order import Block, ScoredBy
 from keyblock.text.analyzer import Analyzer, AnalyzerConfig
 from service.command.hits import Best, batches
 from service.command.inputs import Input
 from service.command.rankers import Found
 from service.command.text import Highlighter
-from service.ranking.order import Block, ScoredBy
 
 ANALYZER = Analyzer(AnalyzerConfig())
 

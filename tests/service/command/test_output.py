@@ -5,9 +5,9 @@ import json
 
 from rich.console import Console
 
+from keyblock.order import ScoredBy
 from service.command.hits import Hit, Passage
 from service.command.output import json_lines, print_table, tab_lines
-from service.ranking.order import ScoredBy
 
 PASSAGE = Passage(4, 21, 2.5, 2, "a\triver\nof \x1b[31mé\u2028", [(2, 7)])
 HITS = [

@@ -9,11 +9,11 @@ import pytest
 
 from benchmarks.performance.service import Service
 from keyblock.client import Client, InvalidRequestError
+from keyblock.order import ScoredBy
 from service.command.inputs import Input
 from service.command.local import LocalRanker
 from service.command.rankers import Asked, CommandError, Ranker, RemoteRanker
 from service.command.report import Report
-from service.ranking.order import ScoredBy
 from service.settings import Settings
 
 SETTINGS = Settings(provider="cpu", threads=2)

@@ -3,11 +3,11 @@ import pytest
 from starlette.testclient import TestClient
 
 from keyblock.evidence import Fusion
+from keyblock.order import Candidate, rank
 from keyblock.packing import Packed
 from service.call import Call, Documents
 from service.http.costs import COST_HEADERS, cost_headers
 from service.http.examples import EXAMPLES
-from service.ranking.order import Candidate, rank
 
 NAMES = ["compute-tokens", "compute-characters", "compute-time", "total-time", "tokenization-time", "queue-time", "inference-time"]
 

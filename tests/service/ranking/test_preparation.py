@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+from keyblock.order import UNREAD, Candidate, candidate
 from keyblock.pipeline import Pipeline, PipelineConfig
 from service.call import Documents
 from service.ranking.cache import DocumentCache
-from service.ranking.order import UNREAD, Candidate, candidate
 from service.ranking.preparation import Preparer, Shortlisted
 from service.ranking.slicing import Threads
 from service.telemetry.metrics import TABLE, Metrics
