@@ -1,6 +1,6 @@
 """One table of every system of the papers: trains each recipe, measures it, writes the table. Stop it and start it again.
 
-    python benchmarks/systems.py --data DATA [--only keyb-bm25 cascade ...] [--parallel 8]
+    python -m benchmarks.systems --data DATA [--only keyb-bm25 cascade ...] [--parallel 8]
 
 DATA holds the collections squad-far and qmsum. What is done is not done again: a finished training stands in RUNS, a
 measurement in RECORDS (one small file a system and collection), which may come from another day. Each system goes on from the
@@ -10,8 +10,9 @@ pays on a GPU; each then writes what it prints into RUNS/SYSTEM.log. A system th
 
 The backbone's package is not needed where KEYBLOCK_BACKBONE names its directory.
 
-    python benchmarks/systems.py --data DATA --latency   times every system in turns, to be run when the machine is quiet
-    python benchmarks/systems.py --data DATA --publish   puts the table of all records, and its picture, into docs/systems.md
+    python -m benchmarks.systems --data DATA --latency   times every system in turns, to be run when the machine is quiet
+    python -m benchmarks.systems --data DATA --publish   puts the table of all records, and its picture, into docs/systems.md
+    python -m benchmarks.systems --publish-gold RECORDS  puts only the table of gold passages, of the records in another directory
 """
 
 import argparse
@@ -31,9 +32,10 @@ from typing import Any
 
 import transformers
 
+from benchmarks.performance.report import PageError, put
 from training.collections.collection import Collection
 from training.collections.json_files import write_json
-from training.collections.types import Run
+from training.collections.types import FileError, Run
 from training.evaluation.curves import read_log
 from training.evaluation.evaluate import Evaluation, evaluate, evaluate_run, gold_ranks, sample
 from training.evaluation.measures import REPORTED, Grades, Values, per_query
@@ -58,8 +60,9 @@ FIRST_STAGE, CHANCE, REFERENCE = "BM25", "chance", "keyb-bm25"
 SHUFFLES = 5  # of a candidate list, each turned round once: see `chance`
 SEGMENTS, LATENCY = "segments.json", "latency.json"
 GOLD_RANK = "gold_rank"  # of a record's details: by query, see `gold_ranks`
+GOLD_MARK = "<!-- gold passages: python -m benchmarks.systems --publish-gold writes from here -->"
 PAGE, PICTURE = ROOT / "docs" / "systems.md", "images/quality-latency-{}.png"
-BEGIN, END = "<!-- the table of systems: benchmarks/systems.py --publish writes from here -->", "<!-- to here -->"
+BEGIN = "<!-- the table of systems: python -m benchmarks.systems --publish writes from here -->"
 DEPTH = {"squad-far": 10, "qmsum": 10}
 MEASURES = ("RR@10", "nDCG@10", "nDCG@20")
 
@@ -160,7 +163,7 @@ def complete(system: System, options: argparse.Namespace) -> str | None:
 
 
 def is_measured(path: Path) -> bool:
-    """Whether this record is there with all that the tables tell of a system; older ones lack the rank of the gold passage."""
+    """Whether this record is there with all that the tables say of a system; older ones lack the rank of the gold passage."""
     return path.exists() and GOLD_RANK in read_record(path).details
 
 
@@ -168,7 +171,8 @@ def run_process(arguments: Sequence[str], name: str, options: argparse.Namespace
     """Run this program with other arguments and say how long it took; what went wrong, if something did."""
     paths = [f"--data={options.data}", f"--runs={options.runs}", f"--records={options.records}", f"--cache={options.cache}"]
     counts = [f"--queries={options.queries}", f"--costly-queries={options.costly_queries}", f"--judged={options.judged}"]
-    command = [sys.executable, __file__, *arguments, *paths, *counts, *(f"--set={setting}" for setting in options.set)]
+    settings = [f"--set={setting}" for setting in options.set]
+    command = [sys.executable, "-m", "benchmarks.systems", *arguments, *paths, *counts, *settings]
     environment = os.environ | ({"OMP_NUM_THREADS": str(threads(options.parallel))} if options.parallel > 1 else {})
     log, started = options.runs / f"{name}.log", time.perf_counter()
     print("+", *arguments, flush=True)
@@ -292,13 +296,9 @@ def with_latency(record: Record, latencies: Mapping[str, Mapping[str, float]]) -
 
 
 def publish(options: argparse.Namespace) -> None:
-    """Put the tables into the page, between its two marks, and draw its pictures. Exits where the marks are missing."""
-    records, page = known_records(options), options.page.read_text(encoding="utf-8")
-    before, begin, rest = page.partition(BEGIN)
-    _, end, after = rest.partition(END)
-    if not end:
-        sys.exit(f"systems.py: {options.page} has no place for the tables: a line {BEGIN!r} and a line {END!r}")
-    options.page.write_text(f"{before}{begin}\n\n{tables(records, options)}\n\n{end}{after}", encoding="utf-8")
+    """Put the tables into the page, between its two marks, and draw its pictures. Raises PageError where the marks are missing."""
+    records = known_records(options)
+    put(options.page, tables(records, options), BEGIN)
     for collection in dict.fromkeys(record.collection for record in records):
         here = [r for r in records if r.collection == collection and r.ms_per_document is not None]
         if not here:
@@ -307,6 +307,45 @@ def publish(options: argparse.Namespace) -> None:
         path = options.page.parent / PICTURE.format(slug(collection))
         path.parent.mkdir(exist_ok=True)
         draw_quality_latency(points, f"{MEASURES[0]}, {collection}").savefig(path, dpi=100)
+
+
+def publish_gold(options: argparse.Namespace) -> None:
+    """Put the table of gold passages into the page: of records that may rest on shorter trainings than those of the other tables.
+
+    Raises PageError where the marks are missing, FileError where no record says where the gold passages are.
+    """
+    records = [record for record in ordered(read_records(options.publish_gold)) if record.details.get(GOLD_RANK)]
+    if not records:
+        raise FileError(f"{options.publish_gold}: no record has {GOLD_RANK}; measure with --records {options.publish_gold} first")
+    texts = [f"{' '.join(map(conditions, by_collection(records)))}", gold_table(records)]
+    put(options.page, "\n\n".join(texts), GOLD_MARK)
+
+
+def by_collection(records: Sequence[Record]) -> list[list[Record]]:
+    """The records of each collection."""
+    names = dict.fromkeys(record.collection for record in records)
+    return [[record for record in records if record.collection == name] for name in names]
+
+
+def conditions(records: Sequence[Record]) -> str:
+    """On how many queries the systems were measured, after how many steps: a sentence for each collection."""
+    queries = most_common({record.system: f"{len(record.queries)}" for record in records})
+    steps = most_common({record.system: f"{record.steps or 0}" for record in records})
+    depth = most_common({record.system: f"{record.details['depth']}" for record in records})
+    return (
+        f"On {records[0].collection}, the first {depth} candidates of {queries} test queries were ranked again, "
+        f"after {steps} steps of training."
+    )
+
+
+def most_common(values: Mapping[str, str]) -> str:
+    """The value that most systems have, and in brackets those of the others: 100 (40: parade5, parade16; 60: best)."""
+    systems_of: dict[str, list[str]] = {}
+    for system, value in values.items():
+        systems_of.setdefault(value, []).append(system)
+    usual, *others = sorted(systems_of, key=lambda value: -len(systems_of[value]))
+    exceptions = [f"{value}: {', '.join(systems_of[value])}" for value in others]
+    return f"{usual} ({'; '.join(exceptions)})" if exceptions else usual
 
 
 def slug(collection: str) -> str:
@@ -318,8 +357,8 @@ def known_records(options: argparse.Namespace) -> list[Record]:
     """All records in the table's order, with latencies, by the table's sections."""
     path = options.records / LATENCY
     latencies = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
-    told = [with_latency(record, latencies) for record in ordered(read_records(options.records))]
-    return [narrowed for record in told for narrowed in sections(record, options)]
+    timed = [with_latency(record, latencies) for record in ordered(read_records(options.records))]
+    return [narrowed for record in timed for narrowed in sections(record, options)]
 
 
 def tables(records: Sequence[Record], options: argparse.Namespace) -> str:
@@ -355,8 +394,8 @@ def gold_table(records: Sequence[Record]) -> str:
 def tested(records: Sequence[Record], claims: Sequence[tuple[str, str]]) -> list[Comparison]:
     """The claims' tests, one family: of a collection's first queries only where one side was not measured on all."""
     found = compare_pairs(records, claims, "RR@10", "none")
-    told = {(c.first, c.second, c.collection) for c in found}
-    kept = [c for c in found if "," not in c.collection or (c.first, c.second, c.collection.partition(",")[0]) not in told]
+    on_all = {(c.first, c.second, c.collection) for c in found}
+    kept = [c for c in found if "," not in c.collection or (c.first, c.second, c.collection.partition(",")[0]) not in on_all]
     return [replace(c, p=p) for c, p in zip(kept, correct([c.p for c in kept], "holm"), strict=True)]
 
 
@@ -373,16 +412,16 @@ def sections(record: Record, options: argparse.Namespace) -> Iterator[Record]:
         yield record
     if record.collection == "qmsum":
         values = {measure: of_query[:few] for measure, of_query in record.values.items()}
-        told = f"qmsum, {few} queries"
-        yield record.model_copy(update={"collection": told, "queries": record.queries[:few], "values": values})
+        section = f"qmsum, {few} queries"
+        yield record.model_copy(update={"collection": section, "queries": record.queries[:few], "values": values})
 
 
 def segments_missing(recipe: str, options: argparse.Namespace) -> bool:
     """Whether RECORDS/segments.json lacks what `keep_segments` adds for a system: a stop came after its records."""
     path = options.records / SEGMENTS
-    told = [row["iteration"] for row in json.loads(path.read_text(encoding="utf-8"))] if path.exists() else []
+    known = [row["iteration"] for row in json.loads(path.read_text(encoding="utf-8"))] if path.exists() else []
     row = {"best": 1, "maxp": "MaxP"}
-    return recipe in row and row[recipe] not in told
+    return recipe in row and row[recipe] not in known
 
 
 def keep_segments(recipe: str, options: argparse.Namespace) -> None:
@@ -395,8 +434,8 @@ def keep_segments(recipe: str, options: argparse.Namespace) -> None:
         rows = [{"iteration": "MaxP", "P@1": segment_precision(options.runs / recipe, options)}]
     else:
         return
-    told = {row["iteration"] for row in rows}
-    write_json(path, [row for row in found if row["iteration"] not in told] + rows)
+    new = {row["iteration"] for row in rows}
+    write_json(path, [row for row in found if row["iteration"] not in new] + rows)
 
 
 def segment_precision(run: Path, options: argparse.Namespace) -> dict[str, dict[str, float]]:
@@ -426,7 +465,7 @@ def segment_table(rows: Sequence[dict[str, Any]]) -> str:
 def parser() -> argparse.ArgumentParser:
     """The command line."""
     made = argparse.ArgumentParser("systems.py", description="Train, measure and tabulate every system; resumable.")
-    made.add_argument("--data", type=Path, required=True, help="the directory of the collections")
+    made.add_argument("--data", type=Path, help="the directory of the collections; needed unless tables are written")
     made.add_argument("--runs", type=Path, default=Path("runs"), help="where trainings go")
     made.add_argument("--records", type=Path, default=ROOT / "docs" / "results", help="where measurements go")
     made.add_argument("--collections", nargs="+", choices=list(DEPTH), default=list(DEPTH), help="to measure on")
@@ -438,6 +477,7 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument("--latency", action="store_true", help="only time every system, in turns")
     made.add_argument("--timed-queries", type=int, default=10, help="test queries of a collection that are timed")
     made.add_argument("--publish", action="store_true", help="only write the tables of what is measured into --page")
+    made.add_argument("--publish-gold", type=Path, metavar="RECORDS", help="only write the table of gold passages of these records")
     made.add_argument("--page", type=Path, default=PAGE, help="a Markdown page with a marked place for the tables")
     made.add_argument("--parallel", type=int, default=1, metavar="N", help="systems that are trained and measured at once")
     made.add_argument("--cache", type=Path, default=default_directory(), help="where prepared documents are kept (%(default)s)")
@@ -449,7 +489,10 @@ def parser() -> argparse.ArgumentParser:
 if __name__ == "__main__":
     transformers.logging.set_verbosity_error()
     transformers.logging.disable_progress_bar()
-    given = parser().parse_args()
+    command = parser()
+    given = command.parse_args()
+    if given.data is None and not (given.publish or given.publish_gold):
+        command.error("--data is needed: the directory of the collections")
     given.records.mkdir(parents=True, exist_ok=True)
     given.runs.mkdir(parents=True, exist_ok=True)
     if given.train:
@@ -459,7 +502,10 @@ if __name__ == "__main__":
     elif given.latency:
         latency(given)
         print(tables(known_records(given), given))
-    elif given.publish:
-        publish(given)
+    elif given.publish or given.publish_gold:
+        try:
+            publish_gold(given) if given.publish_gold else publish(given)
+        except (PageError, FileError) as error:
+            sys.exit(f"systems.py: {error}")
     else:
         main(given)

@@ -4,6 +4,7 @@ import argparse
 import importlib.util
 import json
 import math
+import runpy
 import shutil
 import sys
 from pathlib import Path
@@ -11,6 +12,7 @@ from types import ModuleType
 
 import pytest
 
+from benchmarks.performance.report import END, PageError
 from keyblock.bundle import load_bundle
 from keyblock.pipeline import PipelineConfig
 from training.evaluation.records import Record, read_record, write_record
@@ -34,7 +36,7 @@ def systems() -> ModuleType:
 @pytest.fixture
 def options(systems: ModuleType, tmp_path: Path) -> argparse.Namespace:
     page = tmp_path / "results.md"
-    page.write_text(f"# Results\n\n{systems.BEGIN}\nold\n{systems.END}\nafter\n", encoding="utf-8")
+    page.write_text(f"# Results\n\n{systems.BEGIN}\nold\n{END}\nafter\n", encoding="utf-8")
     known = ["--data", str(tmp_path), "--records", str(tmp_path / "results"), "--page", str(page), "--costly-queries", "3"]
     made: argparse.Namespace = systems.parser().parse_args(known)
     made.records.mkdir()
@@ -47,12 +49,19 @@ def options(systems: ModuleType, tmp_path: Path) -> argparse.Namespace:
 
 
 def write(
-    options: argparse.Namespace, system: str, collection: str, qualities: list[float], gold: dict[str, int | None] | None = None
+    options: argparse.Namespace,
+    system: str,
+    collection: str,
+    qualities: list[float],
+    gold: dict[str, int | None] | None = None,
+    steps: int | None = None,
 ) -> None:
     queries = [f"q{number}" for number in range(len(qualities))]
     values = dict.fromkeys(("RR@10", "nDCG@10", "nDCG@20"), qualities)
-    details = {} if gold is None else {"gold_rank": gold}
-    record = Record(system=system, collection=collection, split="test", queries=queries, values=values, details=details)
+    details = {} if gold is None else {"depth": 10, "gold_rank": gold}
+    record = Record(
+        system=system, collection=collection, split="test", queries=queries, values=values, details=details, steps=steps
+    )
     write_record(record, options.records)
 
 
@@ -73,7 +82,7 @@ def test_the_page_gets_the_tables_and_keeps_the_rest(systems: ModuleType, option
     systems.publish(options)
     page = options.page.read_text()
     assert page.startswith(f"# Results\n\n{systems.BEGIN}\n\n| collection | system |")
-    assert page.endswith(f"\n\n{systems.END}\nafter\n")
+    assert page.endswith(f"\n\n{END}\nafter\n")
     assert "old" not in page
     (reference,) = [row for row in rows(page, "squad-far") if row[1] == "**keyb-bm25**"]
     assert reference[2:4] == ["0.9000", ""]
@@ -109,7 +118,7 @@ def test_a_claim_is_tested_once_a_collection_on_the_queries_of_both(systems: Mod
 
 def test_a_page_without_a_place_is_left_alone(systems: ModuleType, options: argparse.Namespace) -> None:
     options.page.write_text("# Results\n")
-    with pytest.raises(SystemExit, match=r"results\.md has no place for the tables"):
+    with pytest.raises(PageError, match=r"results\.md has no place for the tables"):
         systems.publish(options)
     assert options.page.read_text() == "# Results\n"
 
@@ -131,6 +140,47 @@ def test_the_page_tells_how_often_the_gold_passage_is_among_the_best_returned(
         ["qmsum, 3 queries", "keyb-bm25", "3", "0.333", "0.667"],
         ["qmsum, 3 queries", "keyb-binb", "2", "1.000", "1.000"],
     ]
+
+
+def test_gold_passages_of_other_records_have_a_place_of_their_own(
+    systems: ModuleType, options: argparse.Namespace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The sentence says the steps, queries and depth of the records; the other tables stay as they are."""
+    page = options.page.read_text()
+    options.page.write_text(f"{page}{systems.GOLD_MARK}\nold shares\n{END}\nthe end\n", encoding="utf-8")
+    ranks = {"q0": 1, "q1": 3, "q2": None, "q4": 4}
+    shorter = argparse.Namespace(**vars(options) | {"records": tmp_path / "shorter"})
+    for system, steps in {"keyb-bm25": 100, "firstp": 100, "parade5": 40, "parade16": 40, "best": 60}.items():
+        write(shorter, system, "squad-far", [1, 1, 1, 0.5, 1], ranks, steps)
+    write(shorter, "keyb-bm25", "qmsum", [1, 1, 0], {"q0": 1}, 100)
+    write(shorter, "chance", "squad-far", [0, 0, 0, 0, 0])
+    monkeypatch.setattr("sys.argv", ["systems.py", "--publish-gold", str(shorter.records), "--page", str(options.page)])
+    runpy.run_module("benchmarks.systems", run_name="__main__")
+    new = options.page.read_text()
+    assert new.startswith(
+        f"{page}{systems.GOLD_MARK}\n\nOn squad-far, the first 10 candidates of 5 test queries were ranked again, "
+    )
+    assert (
+        "after 100 (40: parade16, parade5; 60: best) steps of training. On qmsum, the first 10 candidates of 3 test queries" in new
+    )
+    assert [row[1:] for row in rows(new, "squad-far")] == [
+        [system, "4", "0.250", "0.500"] for system in ("keyb-bm25", "firstp", "best", "parade16", "parade5")
+    ]
+    assert rows(new, "qmsum") == [["qmsum", "keyb-bm25", "1", "1.000", "1.000"]]
+    assert "old shares" not in new
+    assert new.endswith(f"\n\n{END}\nthe end\n")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "problem"), [(["--publish-gold", "{}"], "no record has gold_rank"), ([], "--data is needed")]
+)
+def test_what_a_person_can_mend_is_one_line(
+    arguments: list[str], problem: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("sys.argv", ["systems.py", *(argument.format(tmp_path) for argument in arguments)])
+    with pytest.raises(SystemExit) as error:
+        runpy.run_module("benchmarks.systems", run_name="__main__")
+    assert problem in f"{error.value.code}{capsys.readouterr().err}"
 
 
 def test_without_passages_there_is_no_such_table_and_a_system_is_measured_again(
@@ -215,27 +265,27 @@ def test_chance_is_what_to_expect_of_a_random_order(systems: ModuleType) -> None
 
 
 class Counting:
-    """A ranker that tells when it prepared what and ranked what."""
+    """A ranker that keeps when it prepared what and ranked what."""
 
-    def __init__(self, name: str, told: list[tuple[str, ...]]) -> None:
-        self.name, self.told, self.preparation = name, told, self
+    def __init__(self, name: str, calls: list[tuple[str, ...]]) -> None:
+        self.name, self.calls, self.preparation = name, calls, self
 
     def document(self, document: str) -> None:
-        self.told.append((self.name, "prepares", document))
+        self.calls.append((self.name, "prepares", document))
 
     def rerank(self, query: str, documents: list[str]) -> None:
-        self.told.append((self.name, "ranks", query, *documents))
+        self.calls.append((self.name, "ranks", query, *documents))
 
 
 def test_rankers_are_timed_in_turns_and_documents_prepared_before(systems: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
-    told: list[tuple[str, ...]] = []
+    calls: list[tuple[str, ...]] = []
     clock = iter([0, 2, 0, 4, 0, 6, 0, 8])  # a of q1, b of q1, a of q2, b of q2
     monkeypatch.setattr(systems.time, "perf_counter", lambda: next(clock))
     run = {"q1": {"d1": 3.0, "d2": 2.0, "d3": 1.0}, "empty": {}, "q2": {"d3": 1.0}}
-    rankers = [Counting("a", told), Counting("b", told)]
+    rankers = [Counting("a", calls), Counting("b", calls)]
     assert systems.milliseconds(rankers, run, ["q1", "empty", "lacking", "q2"], 2) == [3500, 5000]
-    assert told[:3] == [("a", "prepares", "d1"), ("a", "prepares", "d2"), ("a", "ranks", "q1", "d1", "d2")]
-    assert [what for what in told if what[1] == "ranks"][1:] == [
+    assert calls[:3] == [("a", "prepares", "d1"), ("a", "prepares", "d2"), ("a", "ranks", "q1", "d1", "d2")]
+    assert [what for what in calls if what[1] == "ranks"][1:] == [
         ("b", "ranks", "q1", "d1", "d2"),
         ("a", "ranks", "q2", "d3"),
         ("b", "ranks", "q2", "d3"),
