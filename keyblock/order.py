@@ -12,6 +12,7 @@ from keyblock.evidence import FEATURES, Fusion, sigmoid
 from keyblock.packing import Packed
 from keyblock.pipeline import Selection
 from keyblock.prepared import PreparedDocument
+from keyblock.selectors import SelectedBy
 
 UNSCORED_LOGIT = -5.0  # a document that the model has not scored stays below it: nothing is known of its relevance
 LOWEST = -100.0  # the logit of a document without a block: the sigmoid of it is 0
@@ -36,6 +37,7 @@ class Candidate(NamedTuple):
         selection_tokens: that a learned selector was fed beside.
         read: False where there was no time for it.
         considered: blocks that the document has.
+        selected_by: what chose the blocks; None where all are read, or there is none.
     """
 
     sequences: list[Packed]
@@ -44,6 +46,7 @@ class Candidate(NamedTuple):
     selection_tokens: int = 0
     read: bool = True
     considered: int = 0
+    selected_by: SelectedBy | None = None
 
 
 UNREAD = Candidate([], np.zeros(len(FEATURES) - 1), [], read=False)
@@ -56,7 +59,14 @@ def candidate(document: PreparedDocument, selection: Selection, selection_tokens
     taken = selection.taken
     places = (document.starts[taken].tolist(), document.ends[taken].tolist(), block_scores(selection).tolist())
     blocks = [Block(*place) for place in zip(*places, strict=True)]
-    return Candidate(selection.sequences, selection.evidence, blocks, selection_tokens, considered=document.n_blocks)
+    return Candidate(
+        selection.sequences,
+        selection.evidence,
+        blocks,
+        selection_tokens,
+        considered=document.n_blocks,
+        selected_by=selection.by,
+    )
 
 
 def block_scores(selection: Selection) -> NDArray[np.float64]:
@@ -94,6 +104,7 @@ class Ranking:
             selector.
         budget: tokens a sequence could have.
         n_tokens: fed to the model, to select and to score, padding not counted.
+        selected_by: what chose the blocks of each document; None where all are read, or there is none.
         degraded: whether time was too short for the usual ranking.
     """
 
@@ -103,6 +114,7 @@ class Ranking:
     blocks: list[list[Block]]
     budget: int
     n_tokens: int
+    selected_by: list[SelectedBy | None]
     degraded: bool = False
 
 
@@ -125,6 +137,8 @@ def rank(
 ) -> Ranking:
     """Order the candidates: those that the model has scored, then those ordered by their blocks, then the rest.
 
+    A document that the model has not scored and whose blocks say nothing of the query is of the rest: nothing speaks for moving it.
+
     Args:
         candidates: in the order given.
         logits: shape (n_documents,), -inf for those that the model has not scored.
@@ -136,9 +150,9 @@ def rank(
     """
     has_blocks = np.asarray([bool(c.sequences) for c in candidates], dtype=np.bool_)
     by_model = has_blocks & (logits > -np.inf)
-    group = np.where(by_model, 0, np.where(has_blocks, 1, 2))
-    worth = preranking(candidates, fusion)  # and among those of the model, the fused logit
     evidence = np.asarray([c.evidence for c in candidates]).reshape(len(candidates), len(FEATURES) - 1)
+    group = np.where(by_model, 0, np.where(has_blocks & evidence.any(axis=1), 1, 2))
+    worth = preranking(candidates, fusion)  # and among those of the model, the fused logit
     worth[by_model] = fusion.fuse(logits[by_model], evidence[by_model])
     worth[group == 2] = 0.0
     order = np.lexsort((-worth, group))  # stable: equals keep the order given
@@ -147,7 +161,8 @@ def rank(
     n_tokens = sum(len(packed.ids) for packed in fed) + sum(c.selection_tokens for c in candidates)
     scored_by = [GROUPS[number] for number in group]
     blocks = [c.blocks for c in candidates] if passages is None else _decided(candidates, passages)
-    return Ranking(order[: top_n or None].tolist(), scores, scored_by, blocks, budget, n_tokens)
+    selected_by = [c.selected_by for c in candidates]
+    return Ranking(order[: top_n or None].tolist(), scores, scored_by, blocks, budget, n_tokens, selected_by)
 
 
 def _decided(candidates: Sequence[Candidate], passages: NDArray[np.float32]) -> list[list[Block]]:
@@ -166,11 +181,15 @@ def by_scores(blocks: Sequence[Block], scores: NDArray[np.float32]) -> list[Bloc
 
 
 def _scores(worth: NDArray[np.float64], group: NDArray[np.intp], order: NDArray[np.intp], raw: bool) -> NDArray[np.float64]:
-    """Scores that never grow along the order: the model's, then steps below its lowest, then the lowest of all."""
+    """Scores that never grow along the order: the model's, then steps below its lowest, then the lowest of all.
+
+    Equal worth gives equal scores.
+    """
     scores = worth.copy() if raw else sigmoid(worth)
     steps = order[group[order] == 1]
     lowest = scores[group == 0].min(initial=UNSCORED_LOGIT if raw else float(sigmoid(np.asarray(UNSCORED_LOGIT))))
-    share = np.arange(1, len(steps) + 1) / (len(steps) + 1)
+    place = np.searchsorted(-worth[steps], -worth[steps]) + 1  # of the first of its equals
+    share = place / (len(steps) + 1)
     scores[steps] = lowest - share if raw else lowest * (1 - share)
     scores[group == 2] = min(LOWEST, scores[group < 2].min(initial=0.0)) if raw else 0.0
     return scores

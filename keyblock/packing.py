@@ -21,11 +21,13 @@ class Packed:
         ids: shape (length,), token ids with specials.
         split: where the second segment starts: ``ids[split:]`` has the document's type id.
         taken: shape (n_taken,), block numbers, best first; the last may stand in `ids` in part.
+        cut: whether it does.
     """
 
     ids: NDArray[np.int32]
     split: int
     taken: NDArray[np.intp]
+    cut: bool = False
 
 
 def take_blocks(lengths: NDArray[np.int32], order: NDArray[np.intp], room: int) -> tuple[NDArray[np.intp], int]:
@@ -65,7 +67,8 @@ def pack(query: PreparedQuery, document: PreparedDocument, order: NDArray[np.int
         asked = f"{len(query.token_ids)} query and {template.overhead} special tokens"
         raise ValueError(f"a budget of {budget} tokens has no room beside {asked}")
     title = document.title_ids[: room // 2]
-    taken, kept = take_blocks(document.bounds[:, 1] - document.bounds[:, 0], order, room - len(title))
+    lengths = document.bounds[:, 1] - document.bounds[:, 0]
+    taken, kept = take_blocks(lengths, order, room - len(title))
     pieces = [np.asarray(template.before, np.int32), query.token_ids, np.asarray(template.between, np.int32)]
     split = sum(map(len, pieces))
     pieces.append(title)
@@ -75,4 +78,4 @@ def pack(query: PreparedQuery, document: PreparedDocument, order: NDArray[np.int
             end = start + kept
         pieces.append(document.token_ids[start:end])
     pieces.append(np.asarray(template.after, np.int32))
-    return Packed(np.concatenate(pieces), split, taken)
+    return Packed(np.concatenate(pieces), split, taken, cut=bool(len(taken)) and kept < int(lengths[taken[-1]]))

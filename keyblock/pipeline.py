@@ -13,7 +13,7 @@ from keyblock.evidence import Fusion, lexical_evidence
 from keyblock.packing import Packed, pack
 from keyblock.prepared import PreparedDocument, PreparedQuery
 from keyblock.segmenters import SEGMENTERS, cut_costs
-from keyblock.selectors import SELECTORS, Need, idf_weights, rank_blocks, term_found
+from keyblock.selectors import SELECTORS, Need, SelectedBy, idf_weights, rank_blocks, term_found
 from keyblock.text.analyzer import Analyzer, AnalyzerConfig, unique_in_order
 from keyblock.text.frequencies import DocumentFrequencies
 from keyblock.text.reader import Pause, Reader
@@ -133,12 +133,14 @@ class Selection:
         taken: shape (n_taken,), the chosen blocks, best first.
         scores: shape (n_blocks,), the selector's score of every block; -inf where a learned one was not asked. See `decided`.
         evidence: shape (3,), the lexical features that fusion adds to the logit.
+        by: what chose the blocks; None where every block is read in full, or there is none.
     """
 
     sequences: list[Packed]
     taken: NDArray[np.intp]
     scores: NDArray[np.float64]
     evidence: NDArray[np.float64]
+    by: SelectedBy | None = None
 
     @property
     def packed(self) -> Packed:
@@ -254,7 +256,15 @@ class Pipeline:
         sequences, taken = self._pack(query, document, order, budget)
         lexical = cheap if self.evidence == self._cheap else self.evidence.scores(query, document, self.frequencies)
         evidence = lexical_evidence(lexical, term_found(query, document), idf_weights(query, self.frequencies))
-        return Selection(sequences, taken, scores, evidence)
+        by = None if _reads_all(document, sequences, taken) else self._selected_by(cheap, asked)
+        return Selection(sequences, taken, scores, evidence, by)
+
+    def _selected_by(self, cheap: NDArray[np.float64], asked: tuple[Shortlist, NDArray[np.floating]] | None) -> SelectedBy:
+        """What chose: the model only where it saw blocks that were shortlisted for a reason, or all of them."""
+        evident = self._cheap.tells_apart(cheap)
+        if asked is not None and (asked[1] > -np.inf).any() and (evident or len(asked[0].blocks) == len(cheap)):
+            return SelectedBy.MODEL
+        return SelectedBy.EVIDENCE if evident else SelectedBy.POSITION
 
     def _pack(
         self, query: PreparedQuery, document: PreparedDocument, order: NDArray[np.intp], budget: int | None
@@ -274,3 +284,8 @@ class Pipeline:
 
     def _budget(self, budget: int | None) -> int:
         return self.config.packing.budget if budget is None else budget
+
+
+def _reads_all(document: PreparedDocument, sequences: Sequence[Packed], taken: NDArray[np.intp]) -> bool:
+    """Whether nothing had to be chosen: every block is read in full, or there is one at most."""
+    return document.n_blocks < 2 or (len(taken) == document.n_blocks and not any(packed.cut for packed in sequences))

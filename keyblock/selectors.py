@@ -25,6 +25,14 @@ class Need(StrEnum):
     LOGITS = "logits"  # the model's, of single blocks: it is asked in a round before the selection
 
 
+class SelectedBy(StrEnum):
+    """What chose the blocks of a document that are read; nothing did where all of them are."""
+
+    EVIDENCE = "evidence"  # the selector's scores tell its blocks apart
+    MODEL = "model"  # it was asked about single blocks
+    POSITION = "position"  # nothing tells them apart for this query, or the selector goes by the place: most often the first blocks
+
+
 class Selector(Component):
     """Scores the blocks of one document for one query; higher is better.
 
@@ -37,6 +45,10 @@ class Selector(Component):
     def lexical(self) -> bool:
         """Whether its scores are evidence: they come from the terms that a block shares with the query, and nothing else."""
         return self.needs == {Need.FREQUENCIES}
+
+    def tells_apart(self, scores: NDArray[np.float64]) -> bool:
+        """Whether these scores of a document's blocks, shape (n_blocks,), say anything of them for the query."""
+        return bool(self.needs) and len(scores) > 0 and bool(scores.max() > scores.min())
 
     @property
     def cheap(self) -> "Selector":

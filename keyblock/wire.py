@@ -174,7 +174,18 @@ class Result(TypedDict):
             str,
             Field(
                 description="where it is not the model, whose documents rank before all others: 'selector' for one ordered by its "
-                "blocks alone since time was short, 'order' for one without text or not read, in the order given"
+                "blocks alone since time was short, 'order' for one in the order given: without text or not read, or not scored in "
+                "time and without a block that speaks for it"
+            ),
+        ]
+    ]
+    selected_by: NotRequired[
+        Annotated[
+            str,
+            Field(
+                description="what chose the blocks that were read: 'evidence', the selector's scores; 'model', asked about single "
+                "blocks; 'position', their place alone, since nothing told them apart for this query. Left out where every block "
+                "was read, or none"
             ),
         ]
     ]

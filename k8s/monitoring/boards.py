@@ -216,6 +216,7 @@ LESS = Row(
             Kind.STACKED,
             Unit.REQUESTS,
             [Query(rate("refused", ["why"]), "{{why}}"), Query(rate("denied", ["why"]), "denied: {{why}}")],
+            6,
         ),
         Panel(
             "What deadlines cost",
@@ -225,6 +226,16 @@ LESS = Row(
             Kind.LINES,
             Unit.REQUESTS,
             [Query(rate("degraded", ["how"]), "{{how}}")],
+            6,
+        ),
+        Panel(
+            "What chose the blocks that are read",
+            "evidence (the selector's scores); model (asked about single blocks); position: nothing in the document "
+            "stood out for the query, so its first blocks were read.",
+            Kind.STACKED,
+            Unit.DOCUMENTS_A_SECOND,
+            [Query(rate("selected", ["by"]), "{{by}}")],
+            6,
         ),
         Panel(
             "Deadlines",
@@ -232,6 +243,7 @@ LESS = Row(
             Kind.STACKED,
             Unit.REQUESTS,
             [Query(rate("deadlines", ["outcome"]), "{{outcome}}")],
+            6,
         ),
     ],
 )

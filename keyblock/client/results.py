@@ -96,6 +96,7 @@ def _result(result: wire.Result, sent: Mapping[str, Any]) -> Result:
             for b in result.get("blocks", ())
         ),
         scored_by=result.get("scored_by", MODEL),
+        selected_by=result.get("selected_by"),
     )
 
 

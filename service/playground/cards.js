@@ -6,6 +6,7 @@ import { piecesOf, unitsOf } from "./text.js";
 const LONGEST_STRETCH = 20_000; // characters shown between two blocks; of more, the middle is left out
 const AROUND = 4_000; // characters that are then shown on either side
 const SCORED_BY = { selector: "ordered by its blocks alone", order: "in the order given" };
+const BY_POSITION = "blocks by position: none stood out";
 
 const percent = (part, whole) => `${whole ? Math.round((100 * part) / whole) : 0} %`;
 const share = (part, whole) => `${whole ? (100 * part) / whole : 0}%`;
@@ -109,7 +110,7 @@ function unfold(card, result, units, strengths) {
 }
 
 function summaryOf(result, map, where) {
-  const by = SCORED_BY[result.scored_by];
+  const by = SCORED_BY[result.scored_by] ?? (result.selected_by === "position" ? BY_POSITION : undefined);
   const line = make(
     "span",
     { className: "line" },

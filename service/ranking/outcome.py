@@ -1,16 +1,19 @@
 """From what the model said of a call to its ranking, and to the warnings that tell its client what was not done as usual."""
 
+from collections import Counter
 from dataclasses import replace
 from typing import NamedTuple
 
 from keyblock.order import Candidate, Ranking, ScoredBy, rank
 from keyblock.pipeline import PipelineConfig
+from keyblock.selectors import SELECTORS, SelectedBy
 from service.call import Call
 from service.engine.jobs import Scored
 from service.errors import some
 from service.ranking.plan import Plan, usual_budget
 from service.telemetry.metrics import Metrics
 
+BY_POSITION = "their first blocks were chosen, by position alone"
 LONGEST_SHOWN = 40  # characters of an id that a message repeats
 
 
@@ -45,6 +48,10 @@ def ranked(call: Call, outcome: Outcome, config: PipelineConfig, metrics: Metric
     if empty:
         metrics.add("unscored", len(empty))
         call.warnings.append(f"documents without text to score, ranked last: {some(empty, 10)}")
+    if SELECTORS.create(config.selector).needs and (blind := ranking.selected_by.count(SelectedBy.POSITION)):
+        call.warnings.append(
+            f"selected_by: nothing stands out for the query in {blind} of {len(candidates)} documents: {BY_POSITION}"
+        )
     return replace(ranking, degraded=_warn(call, outcome, ranking, usual_budget(call, config.packing), metrics))
 
 
@@ -52,6 +59,8 @@ def _count(candidates: list[Candidate], ranking: Ranking, metrics: Metrics) -> N
     scored = zip(candidates, ranking.scored_by, strict=True)
     metrics.add("documents", len(candidates))
     metrics.add("blocks", sum(candidate.considered for candidate in candidates), step="considered")
+    for by, number in Counter(by for by in ranking.selected_by if by is not None).items():
+        metrics.add("selected", number, by=by.value)
     metrics.add("blocks", sum(len(one.blocks) for one, by in scored if by is ScoredBy.MODEL), step="scored")
 
 
@@ -60,13 +69,18 @@ def _warn(call: Call, outcome: Outcome, ranking: Ranking, usual: int, metrics: M
     n = len(outcome.candidates)
     unread = sum(not candidate.read for candidate in outcome.candidates)
     unscored = ranking.scored_by.count(ScoredBy.SELECTOR)
+    left = sum(bool(one.sequences) for one, by in zip(outcome.candidates, ranking.scored_by, strict=True) if by is ScoredBy.ORDER)
     costs = {
         "tokens": outcome.plan.budget < usual and f"{outcome.plan.budget} tokens a document instead of {usual}",
         "blocks": outcome.unasked
         and f"{outcome.unasked} blocks were not scored in time, so that others may have been chosen in their place",
         "selector": unscored
         and f"{unscored} of {n} documents are ordered by their blocks alone, after those that the model scored",
-        "order": unread and f"{unread} of {n} documents were not read and stay in the order given, last",
+        "order": "; ".join(
+            f"{count} of {n} documents {why} and stay in the order given, last"
+            for count, why in ((unread, "were not read"), (left, "were not scored, have no block that speaks for them"))
+            if count
+        ),
     }
     for how, cost in costs.items():
         if cost:

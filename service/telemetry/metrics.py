@@ -14,6 +14,8 @@ from prometheus_client.gc_collector import GCCollector
 from prometheus_client.platform_collector import PlatformCollector
 from prometheus_client.process_collector import ProcessCollector
 
+from keyblock.selectors import SelectedBy
+
 BUCKETS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30)  # seconds
 RATIOS = tuple(tenth / 10 for tenth in range(1, 11))
 STAGES = ("parse", "prepare", "select", "queue", "model", "aggregate", "respond")  # select: a learned selector's whole first round
@@ -22,6 +24,7 @@ DEADLINES = ("met", "late", "missed")  # late: by no more than is promised, the 
 OUTCOMES = ("ok", "invalid", "refused", "cancelled", "failed")
 BATCHES = ("ok", "failed", "split")  # the last is run again in halves
 BLOCKS = ("considered", "asked", "scored")  # of the documents read; asked about by a learned selector; read by the ranker
+SELECTED_BY = tuple(by.value for by in SelectedBy)
 LOADS = ("load", "warm_up")
 LOOKUPS = ("hit", "miss")
 STORE_LOOKUPS = ("hit", "miss", "stale", "damaged")  # stale: another pipeline has prepared it, so it is prepared again
@@ -86,6 +89,12 @@ TABLE = {
     ),
     "stages": Metric("histogram", "keyblock_stage_seconds", f"Time in a stage: {_list(STAGES)}", {"stage": STAGES, MODEL: ()}),
     "documents": Metric("counter", "keyblock_documents_total", "Documents of answered requests", BY_MODEL),
+    "selected": Metric(
+        "counter",
+        "keyblock_selected_documents_total",
+        "Documents of which some blocks were chosen, by what: evidence, the model, or position (nothing told their blocks apart)",
+        {"by": SELECTED_BY, MODEL: ()},
+    ),
     "unscored": Metric("counter", "keyblock_unscored_documents_total", "Documents without a block, ranked last", BY_MODEL),
     "blocks": Metric(
         "counter",

@@ -129,6 +129,22 @@ def test_without_the_model_the_blocks_decide() -> None:
     assert ranking.scores == pytest.approx([0.0067 / 3, 0, 2 * 0.0067 / 3], abs=1e-4)
 
 
+def test_what_the_model_has_not_scored_and_no_block_speaks_for_keeps_the_order_given() -> None:
+    """Document 1 shares nothing with the query: only the model could have moved it before 0, which was not even read."""
+    candidates = [UNREAD, *candidates_of([0.0, 2.0, 0.0, 9.0])]
+    logits = np.asarray([-np.inf, -np.inf, -np.inf, 0.5, -np.inf], np.float32)
+    ranking = rank(candidates, logits, FUSION, 128, top_n=0, raw=False)
+    assert ranking.order == [3, 4, 2, 0, 1]
+    assert ranking.scored_by == ["order", "order", "selector", "model", "selector"]
+    assert ranking.scores[[0, 1]].tolist() == [0.0, 0.0]
+
+
+def test_blocks_that_speak_alike_give_equal_scores() -> None:
+    ranking = rank(candidates_of([1.0, 9.0, 1.0, 4.0]), np.full(4, -np.inf, np.float32), FUSION, 128, top_n=0, raw=True)
+    assert ranking.order == [1, 3, 0, 2]
+    assert ranking.scores[0] == ranking.scores[2] < ranking.scores[3] < ranking.scores[1]
+
+
 def test_preranking_is_the_fusions_where_it_weighs_blocks_else_the_best_block() -> None:
     given = [Candidate([], np.asarray([1.0, 5.0, 0.5]), []), UNREAD]
     assert preranking(given, Fusion(best_block=2, coverage=4)).tolist() == [4, 0]

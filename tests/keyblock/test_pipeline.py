@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from keyblock.packing import pack
 from keyblock.pipeline import QUERY_TERMS, PackingConfig, Pipeline, PipelineConfig, Selection, Shortlist
 from keyblock.prepared import PreparedDocument, PreparedQuery
-from keyblock.selectors import rank_blocks
+from keyblock.selectors import SelectedBy, rank_blocks
 from keyblock.text.analyzer import term_key
 from keyblock.text.frequencies import DocumentFrequencies
 from keyblock.text.tokenizer import Tokenizer
@@ -508,3 +508,53 @@ def test_scores_of_bm25_bundles_are_what_they_were(pipeline: Pipeline) -> None:
     selection = pipeline.select(query, document)
     top = np.sort(selection.scores)[-3:]
     assert selection.evidence[:2].tolist() == [top[-1], top.sum() / 3]
+
+
+QUIET = "The winter garden was quiet. "
+
+
+@pytest.mark.parametrize(
+    ("text", "chosen_by"),
+    [
+        (QUIET * 60 + "The river flooded.", SelectedBy.EVIDENCE),
+        (QUIET * 60, SelectedBy.POSITION),
+        (QUIET + "The river flooded.", None),
+        (QUIET * 3, None),
+        ("", None),
+    ],
+    ids=["the last block", "no block", "read whole", "read whole, and no block", "empty"],
+)
+def test_what_chose_the_blocks(pipeline: Pipeline, text: str, chosen_by: SelectedBy | None) -> None:
+    assert pipeline.select(pipeline.prepare_query("river"), pipeline.prepare_document(text)).by == chosen_by
+
+
+def test_a_block_that_is_read_in_part_was_chosen(pipeline: Pipeline) -> None:
+    """Both blocks are taken, and there is no room for the end of the second."""
+    document = pipeline.prepare_document("The river flooded. " * 21)
+    query = pipeline.prepare_query("stone")
+    assert document.n_blocks == 2
+    assert [len(pipeline.select(query, document, budget).packed.taken) for budget in (80, 256)] == [2, 2]
+    assert [pipeline.select(query, document, budget).by for budget in (80, 256)] == [SelectedBy.POSITION, None]
+
+
+def test_the_model_chose_where_it_saw_all_blocks_or_those_that_stood_out(fine: Pipeline) -> None:
+    """With blocks of 5 tokens; of a document without the query's words a cascade sees the first two alone."""
+    cascade = make(fine.tokenizer, fine.frequencies, segmenter=fine.config.segmenter, selector={"name": "learned", "keep": 2})
+    binb = make(fine.tokenizer, fine.frequencies, segmenter=fine.config.segmenter, selector={"name": "learned"})
+    chosen_by = []
+    for text in (QUIET * 60 + "The river flooded.", QUIET * 60):
+        for pipeline in (cascade, binb):
+            query, document = pipeline.prepare_query("river"), pipeline.prepare_document(text)
+            chosen_by.append(select(pipeline, query, document).by)
+    assert chosen_by == [SelectedBy.MODEL, SelectedBy.MODEL, SelectedBy.POSITION, SelectedBy.MODEL]
+    query, document = cascade.prepare_query("river"), cascade.prepare_document(QUIET * 60 + "The river flooded.")
+    shortlist = cascade.shortlist(query, document)
+    unasked = np.full(len(shortlist.blocks), -np.inf)
+    assert cascade.select(query, document, asked=(shortlist, unasked)).by == SelectedBy.EVIDENCE
+
+
+@pytest.mark.parametrize("selector", ["first", "last", "random", "spread"])
+def test_what_goes_by_the_place_says_so(fine: Pipeline, selector: str) -> None:
+    pipeline = make(fine.tokenizer, fine.frequencies, selector={"name": selector})
+    selection = pipeline.select(pipeline.prepare_query("river"), pipeline.prepare_document(QUIET * 60 + "The river flooded."))
+    assert selection.by == SelectedBy.POSITION

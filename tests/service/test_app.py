@@ -15,6 +15,7 @@ from starlette.testclient import TestClient
 from keyblock.wire import DocumentLine, ErrorBody, Options, RerankAnswer
 from service.app import JOINED_PATHS, RERANK_PATHS
 from service.http.examples import EXAMPLES
+from service.ranking.ranker import Ranker
 from service.settings import Settings
 
 GOOD: dict[str, Any] = {"query": "river bridge", "documents": ["the river flooded the bridge", "a city"]}
@@ -172,7 +173,9 @@ ODD = {
 def test_odd_documents_are_scored_with_valid_offsets(client: TestClient, text: str) -> None:
     answer = ask(client, documents=["a city", text], return_blocks=True)
     (result,) = (r for r in answer["results"] if r["index"] == 1)
-    assert answer["meta"]["warnings"] == []
+    warnings = answer["meta"]["warnings"]
+    assert all(warning.startswith("selected_by: ") for warning in warnings)
+    assert len(warnings) == (result.get("selected_by") == "position")
     assert "scored_by" not in result
     assert result["blocks"]
     assert all(0 <= block["start"] < block["end"] <= len(text) for block in result["blocks"])
@@ -187,6 +190,43 @@ def test_documents_with_nothing_to_score_rank_last_with_a_warning(client: TestCl
         assert (result["relevance_score"], result["scored_by"], result["blocks"]) == (0.0, "order", [])
     assert answer["meta"]["warnings"] == ["documents without text to score, ranked last: 0, 2"]
     assert serves_a_good_request(client)
+
+
+QUIET = "The winter garden was quiet that morning. " * 60
+
+
+def test_blocks_that_were_chosen_without_evidence_are_told_and_counted(client: TestClient, ranker: Ranker) -> None:
+    """The first names the river at its end, the second nowhere, the third is read whole, the fourth has nothing to read."""
+    labels = [{"by": by, "model": "tiny"} for by in ("evidence", "position", "model")]
+
+    def counted() -> list[float]:
+        return [ranker.metrics.registry.get_sample_value("keyblock_selected_documents_total", one) or 0.0 for one in labels]
+
+    before = counted()
+    documents = [QUIET + "The river flooded.", QUIET, "A quiet city.", ""]
+    answer = ask(client, query="river", documents=documents, return_blocks=True)
+    results = {result["index"]: result for result in answer["results"]}
+    assert [results[number].get("selected_by") for number in range(4)] == ["evidence", "position", None, None]
+    assert results[0]["blocks"][0]["end"] == len(documents[0])
+    assert results[1]["blocks"][0]["start"] == 0
+    assert answer["meta"]["warnings"] == [
+        "documents without text to score, ranked last: 3",
+        "selected_by: nothing stands out for the query in 1 of 4 documents: their first blocks were chosen, by position alone",
+    ]
+    assert [after - earlier for after, earlier in zip(counted(), before, strict=True)] == [1, 1, 0]
+
+
+def test_teis_shape_stays_as_it_is_without_evidence(client: TestClient) -> None:
+    results = client.post("/rerank", json={"query": "river", "texts": [QUIET, QUIET + "The river flooded."]}).json()
+    assert [set(result) for result in results] == [{"index", "score"}] * 2
+
+
+def test_documents_without_evidence_that_read_alike_keep_the_order_given(client: TestClient) -> None:
+    """They differ only where the model does not read, so nothing may speak for one of them."""
+    documents = [QUIET + tail for tail in ("A zebra slept.", "A tiger woke.", "A whale sang.")]
+    results = ask(client, query="river", documents=documents)["results"]
+    assert [result["index"] for result in results] == [0, 1, 2]
+    assert len({result["relevance_score"] for result in results}) == 1
 
 
 def test_many_documents_with_nothing_to_score_make_one_short_warning(client: TestClient) -> None:

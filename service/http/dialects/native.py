@@ -58,6 +58,8 @@ def _result(call: Call, ranking: Ranking, index: int) -> Result:
         result["blocks"] = [BlockAnswer(start=b.start, end=b.end, score=b.score) for b in ranking.blocks[index]]
     if (by := ranking.scored_by[index]) is not ScoredBy.MODEL:
         result["scored_by"] = by.value
+    if (chosen := ranking.selected_by[index]) is not None:
+        result["selected_by"] = chosen.value
     return result
 
 
