@@ -25,6 +25,7 @@ from keyblock.bundle import (
     Variant,
     write_bundle,
 )
+from keyblock.pipeline import PipelineConfig
 from keyblock.runtime.model import GraphModel
 from keyblock.runtime.providers import Provider, ProviderError
 from training.collections.collection import Collection
@@ -65,7 +66,7 @@ def export_run(source: Path, out: Path, options: Options) -> Bundle:
             provenance=trained.provenance | {"export": _software()},
             quality=trained.quality | {"export": quality},
         )
-        return write_bundle(out, manifest, _files(source, served, variants), overwrite=options.overwrite)
+        return write_bundle(out, manifest, _files(source, manifest.pipeline, served, variants), overwrite=options.overwrite)
 
 
 class Checks:
@@ -112,9 +113,10 @@ class Checks:
         return quality
 
 
-def _files(source: Path, served: Graphs, variants: Mapping[VariantKind, Graphs]) -> dict[str, Path]:
+def _files(source: Path, pipeline: PipelineConfig, served: Graphs, variants: Mapping[VariantKind, Graphs]) -> dict[str, Path]:
     """Where each file of the bundle comes from."""
-    files = {name: source / name for name in (TOKENIZER_FILE, FREQUENCIES_FILE)}
+    vectors = [pipeline.encoder["file"]] if pipeline.encoder else []
+    files = {name: source / name for name in (TOKENIZER_FILE, FREQUENCIES_FILE, *vectors)}
     files |= {path.name: path for path in served.folder.iterdir()}
     return files | {variant_name(name, kind): graphs.folder / name for kind, graphs in variants.items() for name in graphs.fused}
 

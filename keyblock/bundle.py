@@ -1,8 +1,9 @@
 """The bundle: one directory that holds all that serving a ranker needs, and refuses to load when anything in it is off.
 
 ``bundle.json`` (the manifest), ``tokenizer.json``, ``model.onnx`` and ``frequencies.tsv``; a ranker that combines states has its
-aggregator in ``aggregator.onnx``, one whose blocks another model chooses has that in ``selector.onnx``; a variant, the same
-encoders for another arithmetic, has files like ``model.int8.onnx``. The manifest names every other file with its size and SHA-256.
+aggregator in ``aggregator.onnx``, one whose blocks another model chooses has that in ``selector.onnx``, one that compares vectors
+has in ``token_vectors.npz`` what makes them; a variant, the same graphs for another arithmetic, has files like ``model.int8.onnx``.
+The manifest names every other file with its size and SHA-256.
 Files that it does not name (a README, a licence) are left alone and never read.
 """
 
@@ -21,11 +22,12 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 from pydantic_core import from_json
 
 from keyblock.aggregation import AGGREGATORS
+from keyblock.encoders import Encoder, open_encoder
 from keyblock.pipeline import Pipeline, PipelineConfig
 from keyblock.text.frequencies import DocumentFrequencies
 from keyblock.text.tokenizer import Tokenizer
 
-FORMAT_VERSION = 4  # 2 added aggregator and selector_graph, 3 variants, 4 pipeline.evidence; older ones are read too
+FORMAT_VERSION = 5  # 2 added aggregator and selector_graph, 3 variants, 4 pipeline.evidence, 5 pipeline.encoder; all are read
 MANIFEST_FILE, TOKENIZER_FILE, GRAPH_FILE, FREQUENCIES_FILE = "bundle.json", "tokenizer.json", "model.onnx", "frequencies.tsv"
 AGGREGATOR_FILE, SELECTOR_FILE = "aggregator.onnx", "selector.onnx"
 _PLAIN_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")  # no folder, no "..", nothing hidden
@@ -151,7 +153,8 @@ class Manifest(BaseModel):
     def needed(self) -> list[str]:
         """The files without which the bundle is none."""
         graphs = [entry.file for entry in (*self.encoders, self.aggregator) if entry is not None]
-        return [TOKENIZER_FILE, FREQUENCIES_FILE, *graphs]
+        vectors = [self.pipeline.encoder["file"]] if self.pipeline.encoder else []
+        return [TOKENIZER_FILE, FREQUENCIES_FILE, *vectors, *graphs]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -273,7 +276,15 @@ def _build(path: Path, manifest: Manifest) -> Bundle:
         frequencies = DocumentFrequencies.read(path / FREQUENCIES_FILE)
     except ValueError as error:
         raise BundleError(f"{path / FREQUENCIES_FILE}: cannot be read ({_line(error)}); {_AGAIN}") from None
-    return Bundle(path, manifest, tokenizer, frequencies, Pipeline(manifest.pipeline, tokenizer, frequencies))
+    encoder = _open_encoder(path, manifest, tokenizer)
+    return Bundle(path, manifest, tokenizer, frequencies, Pipeline(manifest.pipeline, tokenizer, frequencies, encoder))
+
+
+def _open_encoder(path: Path, manifest: Manifest, tokenizer: Tokenizer) -> Encoder | None:
+    try:
+        return open_encoder(manifest.pipeline.encoder, path, tokenizer)
+    except ValueError as error:
+        raise BundleError(f"{_line(error)}; {_AGAIN}") from None
 
 
 def write_bundle(path: str | Path, manifest: Manifest, files: Mapping[str, Path], *, overwrite: bool = False) -> Bundle:

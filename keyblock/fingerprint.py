@@ -8,7 +8,13 @@ from pathlib import Path
 
 from keyblock.pipeline import Pipeline
 
-CODE = ("text", "pipeline.py", "prepared.py", "segmenters.py")  # files and folders of this package: what prepares a document
+CODE = (
+    "text",
+    "encoders.py",
+    "pipeline.py",
+    "prepared.py",
+    "segmenters.py",
+)  # files and folders of this package: what prepares a document
 LIBRARIES = ("tokenizers", "PyStemmer")
 
 
@@ -25,6 +31,7 @@ def preparation_fingerprint(of: Pipeline, tokenizer_file: Path) -> str:
         "analyzer": of.config.analyzer.model_dump(mode="json"),
         "segmenter": of.config.segmenter,
         "title_tokens": of.config.packing.title_tokens,
+        "encoder": None if of.encoder is None else of.encoder.fingerprint.hex(),
         "libraries": {name: version(name) for name in LIBRARIES},
     }
     digest = hashlib.sha256(json.dumps(description, sort_keys=True).encode())

@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
 from keyblock.aggregation import AGGREGATORS, PassageAggregator
+from keyblock.encoders import ENCODERS, Encoder, vector_of, with_vectors
 from keyblock.evidence import Fusion, lexical_evidence
 from keyblock.packing import Packed, pack
 from keyblock.prepared import PreparedDocument, PreparedQuery
@@ -21,6 +22,7 @@ from keyblock.text.reading import Reading
 from keyblock.text.tokenizer import Tokenizer
 
 TITLE_TOKEN_CHARS = 64  # characters of a title that are tokenized for each token it may have: the rest of a huge one costs nothing
+QUERY_VECTOR_TOKENS = 1024  # tokens of a query that its vector is made of, beyond those that the model reads
 QUERY_TERMS = 256  # distinct terms of a query that select blocks: a pasted page must not cost (its words x a document's blocks)
 
 
@@ -50,13 +52,14 @@ class PipelineConfig(BaseModel):
     analyzer: AnalyzerConfig = AnalyzerConfig()
     segmenter: dict[str, Any] = {"name": "cogltx"}
     selector: dict[str, Any] = {"name": "bm25"}
+    encoder: dict[str, Any] | None = Field(None, description="makes the vectors that a selector compares; none: there are none")
     packing: PackingConfig = PackingConfig()
     aggregator: dict[str, Any] = {"name": "joint"}
     evidence: dict[str, Any] = Field(
         {"name": "bm25"},
         description="the lexical selector whose scores fusion adds and deadlines order by; left out, it is the selector itself "
-        "where that is lexical (of one that asks the model, the cheap one in front), else BM25, and the fusion's weights of "
-        "block scores are dropped: they were learned on places in the document",
+        "where that is lexical (of one that asks the model, the cheap one in front; of a hybrid, its own), else BM25, and the "
+        "fusion's weights of block scores are dropped: they were learned on places in the document",
     )
     fusion: Fusion = Fusion()
 
@@ -70,8 +73,8 @@ class PipelineConfig(BaseModel):
             selector = SELECTORS.create(description.get("selector", {"name": "bm25"})).cheap
         except ValueError:
             return description  # the selector's own validator says why
-        if selector.lexical:
-            return {**description, "evidence": selector.describe()}
+        if (terms := selector.terms_by) is not None:
+            return {**description, "evidence": terms.describe()}
         fusion = description.get("fusion", {})
         if isinstance(fusion, Fusion):
             fusion = fusion.model_dump()
@@ -87,6 +90,20 @@ class PipelineConfig(BaseModel):
     @classmethod
     def _selector(cls, description: dict[str, Any]) -> dict[str, Any]:
         return SELECTORS.create(description).describe()
+
+    @field_validator("encoder")
+    @classmethod
+    def _encoder(cls, description: dict[str, Any] | None) -> dict[str, Any] | None:
+        return None if description is None else ENCODERS.create(description).describe()
+
+    @model_validator(mode="after")
+    def _encoder_for_vectors(self) -> Self:
+        if self.encoder is None and SELECTORS.create(self.selector).compares_vectors:
+            known = ", ".join(ENCODERS.names())
+            raise ValueError(
+                f"selector {self.selector['name']!r} compares vectors: name an encoder that makes them (one of: {known})"
+            )
+        return self
 
     @field_validator("aggregator")
     @classmethod
@@ -114,11 +131,13 @@ class Shortlist:
 
     Attributes:
         scores: shape (n_blocks,), the cheap selector's.
+        lexical: shape (n_blocks,), the evidence's.
         blocks: shape (n_shortlisted,), block numbers in document order.
         sequences: as many, each the query with one of these blocks.
     """
 
     scores: NDArray[np.float64]
+    lexical: NDArray[np.float64]
     blocks: NDArray[np.intp]
     sequences: list[Packed]
 
@@ -162,11 +181,19 @@ class Selection:
 class Pipeline:
     """Prepares queries and documents and packs pairs. Safe to use from several threads.
 
-    Raises ValueError when the description names an unknown component or parameter.
+    Args:
+        encoder: what the description names; see `keyblock.encoders.open_encoder`.
+
+    Raises ValueError when the description names an unknown component or parameter, or an encoder that is not given.
     """
 
-    def __init__(self, config: PipelineConfig, tokenizer: Tokenizer, frequencies: DocumentFrequencies) -> None:
+    def __init__(
+        self, config: PipelineConfig, tokenizer: Tokenizer, frequencies: DocumentFrequencies, encoder: Encoder | None = None
+    ) -> None:
+        if (encoder is None) != (config.encoder is None):
+            raise ValueError(f"the description has {config.encoder or 'no'} encoder, and {encoder or 'none'} is given")
         self.config = config
+        self.encoder = encoder
         self.tokenizer = tokenizer
         self.frequencies = frequencies
         self.analyzer = Analyzer(config.analyzer)
@@ -175,16 +202,21 @@ class Pipeline:
         self.asks_model = config.asks_model  # `shortlist` then comes before `select`
         self.evidence = SELECTORS.create(config.evidence)
         self._cheap = self.selector.cheap
+        self._cheap_goes_by_evidence = self._cheap.terms_by == self.evidence
         self.aggregator = AGGREGATORS.create(config.aggregator)
         self._costs = cut_costs(tokenizer)
         self.reader = Reader(tokenizer, self.analyzer)
 
     def prepare_query(self, text: str) -> PreparedQuery:
-        """Token ids up to the cap, and the distinct terms up to QUERY_TERMS (terms beyond the token cap still select blocks)."""
+        """Token ids up to the cap, and the distinct terms up to QUERY_TERMS (terms beyond the token cap still select blocks).
+
+        Its vector, where there is an encoder, is of all its tokens, up to QUERY_VECTOR_TOKENS.
+        """
         ids = self.tokenizer.ids(text)
         cap = self.config.packing.query_tokens
         terms = np.asarray(unique_in_order(self.analyzer.keys(text))[:QUERY_TERMS], dtype=np.int64)
-        return PreparedQuery(ids[:cap], terms, truncated=len(ids) > cap)
+        vector = None if self.encoder is None else vector_of(ids[:QUERY_VECTOR_TOKENS], self.encoder)
+        return PreparedQuery(ids[:cap], terms, len(ids) > cap, vector)
 
     def prepare_document(self, text: str, title: str = "") -> PreparedDocument:
         """One document; see `prepare_documents`."""
@@ -201,7 +233,18 @@ class Pipeline:
             pause: is called between the steps of reading, which are of bounded length; see `keyblock.text.reader`.
         """
         titles = titles or [""] * len(texts)
-        return [self._document(*parts) for parts in zip(self.reader.read(texts, pause), titles, strict=True)]
+        documents = [self._document(*parts) for parts in zip(self.reader.read(texts, pause), titles, strict=True)]
+        return documents if self.encoder is None else with_vectors(documents, self.encoder, pause)
+
+    def check(self, document: PreparedDocument) -> None:
+        """Raise ValueError for a document that this pipeline cannot have prepared: a graph would fail on it, or a selector."""
+        largest = max(document.token_ids.max(initial=0), document.title_ids.max(initial=0))
+        if largest >= self.tokenizer.vocabulary_size:
+            raise ValueError(f"has the token {largest}, and the model knows {self.tokenizer.vocabulary_size}")
+        due = None if self.encoder is None else (document.n_blocks, self.encoder.dimensions)
+        found = None if document.vectors is None else document.vectors.shape
+        if found != due:
+            raise ValueError(f"has vectors of shape {found}, and the pipeline makes them of {due}")
 
     def _document(self, reading: Reading, title: str) -> PreparedDocument:
         bounds = self.segmenter.ranges(self._costs[reading.ids])
@@ -224,9 +267,9 @@ class Pipeline:
         """
         if not self.asks_model:
             raise ValueError(f"selector {self.selector.name!r} needs no model, so it has no shortlist")
-        scores = self._cheap.scores(query, document, self.frequencies)
+        scores, lexical = self._cheap_scores(query, document)
         blocks = self.selector.shortlist(scores)
-        return Shortlist(scores, blocks, self.block_sequences(query, document, blocks, budget))
+        return Shortlist(scores, lexical, blocks, self.block_sequences(query, document, blocks, budget))
 
     def select(
         self,
@@ -246,15 +289,15 @@ class Pipeline:
         Raises ValueError for a budget without room beside the query, and where the logits are missing that the selector needs.
         """
         if not self.asks_model:
-            cheap = scores = self.selector.scores(query, document, self.frequencies)
+            scores, lexical = self._cheap_scores(query, document)
+            cheap = scores
         elif asked is None:
             raise ValueError(f"selector {self.selector.name!r} needs the model's logits of its shortlist")
         else:
-            cheap, scores = asked[0].scores, np.full(document.n_blocks, -np.inf)
+            cheap, lexical, scores = asked[0].scores, asked[0].lexical, np.full(document.n_blocks, -np.inf)
             scores[asked[0].blocks] = asked[1]
         order = np.lexsort((-cheap, -scores))  # blocks that the model was not asked about follow by their cheap score
         sequences, taken = self._pack(query, document, order, budget)
-        lexical = cheap if self.evidence == self._cheap else self.evidence.scores(query, document, self.frequencies)
         evidence = lexical_evidence(lexical, term_found(query, document), idf_weights(query, self.frequencies))
         by = None if _reads_all(document, sequences, taken) else self._selected_by(cheap, asked)
         return Selection(sequences, taken, scores, evidence, by)
@@ -265,6 +308,13 @@ class Pipeline:
         if asked is not None and (asked[1] > -np.inf).any() and (evident or len(asked[0].blocks) == len(cheap)):
             return SelectedBy.MODEL
         return SelectedBy.EVIDENCE if evident else SelectedBy.POSITION
+
+    def _cheap_scores(self, query: PreparedQuery, document: PreparedDocument) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """The block scores of the selector that needs no model, and of the evidence; each counts the terms once."""
+        lexical = self.evidence.scores(query, document, self.frequencies)
+        if self._cheap_goes_by_evidence:
+            return self._cheap.combined(lexical, query, document, self.frequencies), lexical
+        return self._cheap.scores(query, document, self.frequencies), lexical
 
     def _pack(
         self, query: PreparedQuery, document: PreparedDocument, order: NDArray[np.intp], budget: int | None

@@ -5,6 +5,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+QUANTUM = 127  # a block's vector of length 1 is kept as whole numbers from -127 to 127
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PreparedQuery:
@@ -14,11 +16,13 @@ class PreparedQuery:
         token_ids: shape (n_tokens,), capped at the pipeline's `query_tokens`.
         terms: shape (n_terms,), keys of its distinct terms.
         truncated: whether the cap cut it.
+        vector: shape (dimensions,), of length 1, or 0 where it holds nothing known; None where the pipeline has no encoder.
     """
 
     token_ids: NDArray[np.int32]
     terms: NDArray[np.int64]
     truncated: bool = False
+    vector: NDArray[np.float32] | None = None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -32,6 +36,7 @@ class PreparedDocument:
         terms: shape (n_terms,), term keys block by block.
         term_bounds: shape (n_blocks + 1,), into `terms`.
         title_ids: shape (n_title_tokens,), capped at the pipeline's `title_tokens`.
+        vectors: shape (n_blocks, dimensions), times QUANTUM, of the blocks; None where the pipeline has no encoder.
     """
 
     token_ids: NDArray[np.int32]
@@ -41,6 +46,7 @@ class PreparedDocument:
     terms: NDArray[np.int64]
     term_bounds: NDArray[np.int32]
     title_ids: NDArray[np.int32]
+    vectors: NDArray[np.int8] | None = None
 
     @property
     def n_blocks(self) -> int:
@@ -51,4 +57,4 @@ class PreparedDocument:
     def nbytes(self) -> int:
         """Bytes of its arrays."""
         arrays = (self.token_ids, self.bounds, self.starts, self.ends, self.terms, self.term_bounds, self.title_ids)
-        return sum(array.nbytes for array in arrays)
+        return sum(array.nbytes for array in arrays) + (0 if self.vectors is None else self.vectors.nbytes)

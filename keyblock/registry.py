@@ -60,6 +60,10 @@ class Registry(Generic[C]):
         """The names of the members, sorted."""
         return sorted(self._members)
 
+    def members(self) -> list[type[C]]:
+        """The members, by name."""
+        return [self._members[name] for name in self.names()]
+
     def create(self, description: Mapping[str, Any] | str) -> C:
         """Build the component that `description` names. Raises ValueError for an unknown name or parameter."""
         parameters = {"name": description} if isinstance(description, str) else dict(description)

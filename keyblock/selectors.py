@@ -7,13 +7,13 @@ the constant (k1 + 1); avg_len is the mean block length of that document. N and 
 
 import zlib
 from enum import StrEnum
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field, field_validator
 
-from keyblock.prepared import PreparedDocument, PreparedQuery
+from keyblock.prepared import QUANTUM, PreparedDocument, PreparedQuery
 from keyblock.registry import Component, Registry
 from keyblock.text.frequencies import DocumentFrequencies
 
@@ -22,6 +22,7 @@ class Need(StrEnum):
     """What a selector scores by, beside the query and the document."""
 
     FREQUENCIES = "frequencies"  # of terms in documents
+    VECTORS = "vectors"  # of the query and the blocks: the pipeline needs an encoder
     LOGITS = "logits"  # the model's, of single blocks: it is asked in a round before the selection
 
 
@@ -54,6 +55,22 @@ class Selector(Component):
     def cheap(self) -> "Selector":
         """The selector that needs no model: itself, or the one in front of the model."""
         return self
+
+    @property
+    def terms_by(self) -> "Selector | None":
+        """The lexical selector whose scores it goes by: itself, one inside it, or none."""
+        return self if self.lexical else None
+
+    def combined(
+        self, lexical: NDArray[np.float64], query: PreparedQuery, document: PreparedDocument, frequencies: DocumentFrequencies
+    ) -> NDArray[np.float64]:
+        """`scores`, where those of `terms_by` are known: `lexical`, shape (n_blocks,)."""
+        return lexical
+
+    @property
+    def compares_vectors(self) -> bool:
+        """Whether it needs vectors, or the selector in front of the model does."""
+        return Need.VECTORS in self.needs | self.cheap.needs
 
     def shortlist(self, cheap_scores: NDArray[np.float64]) -> NDArray[np.intp]:
         """The blocks that the model is asked about, in document order, from the cheap selector's scores of shape (n_blocks,)."""
@@ -177,6 +194,83 @@ class Bm25(Selector):
         # a block without terms has counts 0, and k1 = 0 would make its 0 / 0: leave such cells 0
         saturated = np.divide(counts, saturation + counts, out=np.zeros_like(counts), where=counts > 0)
         return np.asarray(idf_weights(query, frequencies) @ saturated)
+
+
+@SELECTORS.register("vectors")
+class Vectors(Selector):
+    """How near the block's vector is to the query's: finds what says the same in other words."""
+
+    needs: ClassVar[frozenset[Need]] = frozenset({Need.VECTORS})
+
+    def scores(self, query: PreparedQuery, document: PreparedDocument, frequencies: DocumentFrequencies) -> NDArray[np.float64]:
+        """Cosines, shape (n_blocks,); 0 where the query or the block holds nothing that the encoder knows."""
+        return similarities(query, document)
+
+
+@SELECTORS.register("hybrid")
+class Hybrid(Selector):
+    """Terms and vectors together, each by its weight; a rare term that stands in few blocks decides between them.
+
+    ``terms * t + vectors * cosine + exact * e``: t is the score of the lexical selector `by`, divided by what `scale` says; e is
+    the share of the idf of the query's rare terms, as far as the document has them, that stands in the block. Cosines of two
+    blocks differ by less than 1 in practice, so with ``exact >= vectors`` no similarity outweighs the rare terms.
+    """
+
+    needs: ClassVar[frozenset[Need]] = frozenset({Need.FREQUENCIES, Need.VECTORS})
+    by: dict[str, Any] = Field({"name": "bm25"}, description="the lexical selector", validate_default=True)
+    terms: float = Field(1.0, ge=0, description="weight of its score")
+    scale: Literal["mass", "none"] = Field(
+        "mass", description="mass: divide that by the summed idf of the query's terms, so that queries of any length compare"
+    )
+    vectors: float = Field(1.0, ge=0, description="weight of the cosine of query and block")
+    exact: float = Field(1.0, ge=0, description="weight of rare terms that stand in the block as they are")
+    rare: float = Field(0.001, ge=0, le=1, description="a term is rare in at most this share of the training documents")
+
+    @field_validator("by")
+    @classmethod
+    def _lexical(cls, description: dict[str, Any]) -> dict[str, Any]:
+        selector = SELECTORS.create(description)
+        if not selector.lexical:
+            raise ValueError(f"{selector.name!r} does not go by terms")
+        return selector.describe()
+
+    @property
+    def terms_by(self) -> Selector:
+        """The selector that `by` describes."""
+        return SELECTORS.create(self.by)
+
+    def scores(self, query: PreparedQuery, document: PreparedDocument, frequencies: DocumentFrequencies) -> NDArray[np.float64]:
+        """The weighted sum, shape (n_blocks,)."""
+        return self.combined(self.terms_by.scores(query, document, frequencies), query, document, frequencies)
+
+    def combined(
+        self, lexical: NDArray[np.float64], query: PreparedQuery, document: PreparedDocument, frequencies: DocumentFrequencies
+    ) -> NDArray[np.float64]:
+        """See Selector."""
+        idf = idf_weights(query, frequencies)
+        share = lexical / (idf.sum() or 1.0) if self.scale == "mass" else lexical
+        scores = self.terms * share + self.vectors * similarities(query, document)
+        rare = np.where(frequencies.of(query.terms) <= self.rare * frequencies.n_documents, idf, 0.0)
+        return scores + self.exact * held_share(rare, term_counts(query, document)) if self.exact and rare.any() else scores
+
+
+def held_share(weights: NDArray[np.float64], counts: NDArray[np.float64]) -> NDArray[np.float64]:
+    """The share that each block holds of the weight of the terms that some block has, shape (n_blocks,).
+
+    Args:
+        weights: shape (n_query_terms,), none negative.
+        counts: shape (n_query_terms, n_blocks), how often each block has each term.
+    """
+    held = counts > 0
+    weights = weights * held.any(axis=1)
+    return np.asarray(weights @ held / (weights.sum() or 1.0))
+
+
+def similarities(query: PreparedQuery, document: PreparedDocument) -> NDArray[np.float64]:
+    """The cosine of the query and each block, shape (n_blocks,). Raises ValueError where they were prepared without vectors."""
+    if query.vector is None or document.vectors is None:
+        raise ValueError("vectors are compared that were not made: the pipeline that prepares needs an encoder")
+    return (document.vectors.astype(np.float32) @ query.vector / QUANTUM).astype(np.float64)
 
 
 @SELECTORS.register("learned")

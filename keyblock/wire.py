@@ -145,8 +145,9 @@ class BlockAnswer(TypedDict):
         float,
         Field(
             description="orders the document's blocks. Where the model reads each block for itself, the logit that the document "
-            "would have if it were this block alone. Where it reads them as one text, the selector's score: lexical, or the logit "
-            "of the model that selects; then blocks that it was not asked about come last, with -100, or the lowest logit if lower"
+            "would have if it were this block alone. Where it reads them as one text, the selector's score: lexical, of vectors, "
+            "or the logit of the model that selects; then blocks that it was not asked about come last, with -100, or the lowest "
+            "logit if lower"
         ),
     ]
 

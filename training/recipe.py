@@ -158,6 +158,15 @@ class Recipe(BaseModel):
         return self
 
     @model_validator(mode="after")
+    def _vectors_where_they_are_compared(self) -> Self:
+        encoder = self.training_pipeline.encoder
+        if encoder not in (None, self.pipeline.encoder):
+            raise ValueError("training.encoder makes other vectors than are served: leave it out, or make it null for none")
+        if encoder is None and SELECTORS.create(self.negatives.hard_by).compares_vectors:
+            raise ValueError(f"negatives.hard_by {self.negatives.hard_by['name']!r} compares vectors: name pipeline.encoder, too")
+        return self
+
+    @model_validator(mode="after")
     def _one_chosen_segment(self) -> Self:
         chosen = self.training_pipeline
         if self.best and not (chosen.asks_model and chosen.aggregator == {"name": "max", "passages": 1}):

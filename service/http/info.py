@@ -49,6 +49,7 @@ def describe_model(model: Model, settings: Settings) -> dict[str, Any]:
             "why": choice.why,
         },
         "selector": manifest.pipeline.selector,
+        "encoder": _encoder(model),
         "aggregator": manifest.pipeline.aggregator,
         "graphs": _graphs(manifest, choice.precision.value),
         "variants": {name: variant.quality for name, variant in manifest.variants.items()},
@@ -58,6 +59,14 @@ def describe_model(model: Model, settings: Settings) -> dict[str, Any]:
         "quality": manifest.quality,
         "provenance": manifest.provenance,
     }
+
+
+def _encoder(model: Model) -> dict[str, Any] | None:
+    """What makes the vectors that the selector compares; None where it compares none."""
+    encoder = model.bundle.pipeline.encoder
+    if encoder is None:
+        return None
+    return {**(model.bundle.manifest.pipeline.encoder or {}), "dimensions": encoder.dimensions}
 
 
 def _graphs(manifest: Manifest, precision: str) -> dict[str, dict[str, Any]]:

@@ -105,7 +105,7 @@ class Model:
                 self.fingerprint,
                 place,
                 texts=call.return_documents,
-                vocabulary=self.bundle.pipeline.tokenizer.vocabulary_size,
+                check=self.bundle.pipeline.check,
                 until=plan.prepared_by,
             )
             _check_strict(call)

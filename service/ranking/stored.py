@@ -4,6 +4,7 @@ from service.call import Documents
 from service.ranking.admission import Place
 from service.store.codec import StoredDocument
 from service.store.library import Library
+from service.store.values import Check
 
 
 async def look_up(
@@ -13,7 +14,7 @@ async def look_up(
     place: Place,
     *,
     texts: bool,
-    vocabulary: int,
+    check: Check,
     until: float | None,
 ) -> dict[str, StoredDocument]:
     """Enter what the store has of a call's ids, as far as there is time.
@@ -24,7 +25,7 @@ async def look_up(
         fingerprint: of the preparation that is wanted.
         place: counts what the documents take, before they are decoded.
         texts: whether texts and titles are wanted too.
-        vocabulary: tokens that the model knows.
+        check: raises ValueError for a document that the pipeline cannot use.
         until: when time is up, as `time.perf_counter` counts.
 
     Returns:
@@ -34,9 +35,7 @@ async def look_up(
     """
     by_id = documents.by_id
     ids = list(dict.fromkeys(by_id.ids.values()))
-    found = await library.look_up(
-        by_id.namespace, ids, fingerprint, texts=texts, vocabulary=vocabulary, until=until, room=place.takes
-    )
+    found = await library.look_up(by_id.namespace, ids, fingerprint, texts=texts, check=check, until=until, room=place.takes)
     stale: dict[str, StoredDocument] = {}
     for identity, one in found.items():
         by_id.chars[identity] = 0 if one is None else int(one.stored.prepared.ends.max(initial=0))

@@ -3,7 +3,8 @@
 The head says what wrote it and tells one writing from every other: version (1 byte), CRC-32 of all that follows it (4), a
 random revision (4), fingerprint of the preparation (16), expiry (8). Then the lengths of the parts (4 bytes each), and the parts:
 id, title, the text compressed by zstd, and the seven arrays, terms last, of 64 bits; the others are each led by the width of
-their integers.
+their integers. A document with vectors is of version 2 and has one part more behind these: their dimensions (2 bytes), and the
+vectors of its blocks, a byte for each number.
 """
 
 import os
@@ -19,10 +20,11 @@ from numpy.typing import NDArray
 from keyblock.prepared import PreparedDocument
 from service.store.base import HEAD, StoreError
 
-VERSION = 1
+VERSION, WITH_VECTORS = 1, 2
 _START = struct.Struct("<BI")  # version, checksum
 _REST = struct.Struct("<4s16sQ")  # revision, fingerprint, expiry
-_LENGTHS = struct.Struct("<10I")
+_LENGTHS = {VERSION: struct.Struct("<10I"), WITH_VECTORS: struct.Struct("<11I")}
+_DIMENSIONS = struct.Struct("<H")
 _UNSIGNED = {width: np.dtype(f"<u{width}") for width in (1, 2, 4)}
 _ZSTD_HEAD = 18  # bytes that a frame's header has at most
 _LEVEL = 1  # of zstd: more costs more than it saves
@@ -71,9 +73,13 @@ def encode(document: StoredDocument) -> bytes:
     prepared = document.prepared
     arrays = (prepared.token_ids, prepared.bounds, prepared.starts, prepared.ends, prepared.term_bounds, prepared.title_ids)
     parts += [*map(_narrowed, arrays), prepared.terms.astype("<i8").tobytes()]
+    version = VERSION
+    if prepared.vectors is not None:
+        version = WITH_VECTORS
+        parts.append(_DIMENSIONS.pack(prepared.vectors.shape[1]) + prepared.vectors.tobytes())
     rest = _REST.pack(os.urandom(4), document.fingerprint, document.expires)
-    body = b"".join((rest, _LENGTHS.pack(*map(len, parts)), *parts))
-    return _START.pack(VERSION, zlib.crc32(body)) + body
+    body = b"".join((rest, _LENGTHS[version].pack(*map(len, parts)), *parts))
+    return _START.pack(version, zlib.crc32(body)) + body
 
 
 def fingerprint_of(content: bytes) -> bytes:
@@ -89,12 +95,13 @@ def decoded_bytes(content: bytes | memoryview, *, text: bool) -> int:
         text: whether its text is unpacked too.
     """
     try:
-        id_part, title, packed, *arrays, terms = _parts(content)
+        parts = _parts(content)
+        (id_part, title, packed, *arrays, terms), vectors = parts[:10], parts[10:]
         unpacked = max(zstandard.frame_content_size(bytes(packed[:_ZSTD_HEAD])), 0) if text else 0
         widened = sum(4 * (len(part) - 1) // part[0] for part in arrays)
     except (DamagedError, IndexError, ZeroDivisionError, zstandard.ZstdError):
         return 0
-    return len(id_part) + len(title) + len(packed) + unpacked + widened + len(terms)
+    return len(id_part) + len(title) + len(packed) + unpacked + widened + len(terms) + sum(map(len, vectors))
 
 
 def decode(content: bytes) -> StoredDocument:
@@ -114,12 +121,14 @@ def decode(content: bytes) -> StoredDocument:
 
 def _parts(content: bytes | memoryview) -> list[memoryview]:
     """The parts of a document; nothing is copied. Raises DamagedError where they are not as long as the head says."""
-    if len(content) < HEAD + _LENGTHS.size:
+    if not content:
+        raise DamagedError("a stored document is damaged: it has 0 bytes")
+    if content[0] not in _LENGTHS:
+        raise DamagedError(f"a stored document is of format {content[0]}, and this version reads {VERSION} and {WITH_VECTORS}")
+    packed = _LENGTHS[content[0]]
+    if len(content) < HEAD + packed.size:
         raise DamagedError(f"a stored document is damaged: it has {len(content)} bytes")
-    if content[0] != VERSION:
-        raise DamagedError(f"a stored document is of format {content[0]}, and this version reads {VERSION}")
-    lengths = _LENGTHS.unpack_from(content, HEAD)
-    ends = list(accumulate(lengths, initial=HEAD + _LENGTHS.size))
+    ends = list(accumulate(packed.unpack_from(content, HEAD), initial=HEAD + packed.size))
     if ends[-1] != len(content):
         raise DamagedError(f"a stored document is damaged: it has {len(content)} bytes, and its head says {ends[-1]}")
     view = memoryview(content)
@@ -128,11 +137,20 @@ def _parts(content: bytes | memoryview) -> list[memoryview]:
 
 def _prepared(parts: list[memoryview]) -> PreparedDocument:
     """The arrays. Raises ValueError or LookupError where they are not what a preparation makes."""
-    token_ids, bounds, starts, ends, term_bounds, title_ids = map(_widened, parts[:-1])
-    terms = np.frombuffer(parts[-1], "<i8")
-    prepared = PreparedDocument(token_ids, bounds.reshape(-1, 2), starts, ends, terms, term_bounds, title_ids)
+    token_ids, bounds, starts, ends, term_bounds, title_ids = map(_widened, parts[:6])
+    terms = np.frombuffer(parts[6], "<i8")
+    vectors = _vectors(parts[7], len(starts)) if parts[7:] else None
+    prepared = PreparedDocument(token_ids, bounds.reshape(-1, 2), starts, ends, terms, term_bounds, title_ids, vectors)
     _check(prepared)
     return prepared
+
+
+def _vectors(part: memoryview, n_blocks: int) -> NDArray[np.int8]:
+    """Raises ValueError where they are not as many as the blocks."""
+    if len(part) < _DIMENSIONS.size:
+        raise ValueError("vectors have no dimensions")
+    (dimensions,) = _DIMENSIONS.unpack_from(part)
+    return np.frombuffer(part, np.int8, offset=_DIMENSIONS.size).reshape(n_blocks, dimensions)
 
 
 def _check(prepared: PreparedDocument) -> None:

@@ -19,7 +19,7 @@ from service.slices import slices
 from service.store.base import DocumentStore, Item, Renewal, Size, StoreError, StoreFullError, StoreUnavailableError
 from service.store.codec import StoredDocument, encode
 from service.store.seal import Seal
-from service.store.values import ANY_TOKEN, Found, Values
+from service.store.values import Check, Found, Values
 from service.telemetry.metrics import Metrics
 
 log = logging.getLogger(__name__)
@@ -82,7 +82,7 @@ class Library:
         fingerprint: bytes,
         *,
         texts: bool,
-        vocabulary: int = ANY_TOKEN,
+        check: Check = id,
         until: float | None = None,
         room: Callable[[int], None] = _unbounded,
     ) -> dict[str, Found | None]:
@@ -93,7 +93,7 @@ class Library:
             ids: of the documents.
             fingerprint: of the preparation that is wanted.
             texts: whether texts are wanted too.
-            vocabulary: token ids must be below it: a graph fails on another, and with it the whole batch.
+            check: of a document that is not stale; one that fails it is not there: a graph would fail with the whole batch.
             until: when time is up, as `time.perf_counter` counts.
             room: called with the bytes that memory is going to hold, before it does; it may raise.
 
@@ -108,9 +108,7 @@ class Library:
                     room(sum(sizes[number] for number in part))
                     contents = await self._in(self._readers, partial(self._store.get_many, namespace, batch))
                     room(sum(self._values.decoded_bytes(content, fingerprint, texts=texts) for content in contents))
-                    read = partial(
-                        self._values.decoded, namespace, batch, contents, fingerprint, texts=texts, vocabulary=vocabulary
-                    )
+                    read = partial(self._values.decoded, namespace, batch, contents, fingerprint, texts=texts, check=check)
                     found |= zip(batch, await self._in(self._readers, read), strict=True)
         return found
 

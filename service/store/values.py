@@ -1,7 +1,7 @@
 """Stored values as documents: sealed on the way in; opened, checked and counted on the way out."""
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import NamedTuple
 
@@ -12,7 +12,8 @@ from service.store.seal import Seal
 from service.telemetry.metrics import Metrics
 
 log = logging.getLogger(__name__)
-ANY_TOKEN = 1 << 31  # above every token id
+Check = Callable[[PreparedDocument], object]
+"""Raises ValueError for a document that cannot be used."""
 
 
 class Found(NamedTuple):
@@ -64,15 +65,15 @@ class Values:
         fingerprint: bytes,
         *,
         texts: bool,
-        vocabulary: int,
+        check: Check,
     ) -> list[Found | None]:
         """Documents with the texts that are needed; None for one that is not there, and for a value that KeyBlock did not store."""
         pairs = zip(ids, contents, strict=True)
-        opened = partial(self._opened, namespace, fingerprint=fingerprint, texts=texts, vocabulary=vocabulary)
+        opened = partial(self._opened, namespace, fingerprint=fingerprint, texts=texts, check=check)
         return [opened(identity, content) for identity, content in pairs]
 
     def _opened(
-        self, namespace: str, identity: str, content: bytes | None, *, fingerprint: bytes, texts: bool, vocabulary: int
+        self, namespace: str, identity: str, content: bytes | None, *, fingerprint: bytes, texts: bool, check: Check
     ) -> Found | None:
         if content is None:
             self._metrics.add("store_lookups", outcome="miss")
@@ -83,8 +84,8 @@ class Values:
             if stored.id != identity:
                 raise DamagedError("a stored document lies under the id of another")
             stale = stored.fingerprint != fingerprint
-            if not stale and (largest := _largest_token(stored.prepared)) >= vocabulary:
-                raise DamagedError(f"a stored document has the token {largest}, and the model knows {vocabulary}")
+            if not stale:
+                _check(stored.prepared, check)
             found = Found(stored, stored.text if texts or stale else None, stale)
         except DamagedError as error:
             log.error("%s; it is treated as if it were not there (namespace %s)", error, namespace)
@@ -93,5 +94,8 @@ class Values:
         return found
 
 
-def _largest_token(prepared: PreparedDocument) -> int:
-    return int(max(prepared.token_ids.max(initial=0), prepared.title_ids.max(initial=0)))
+def _check(prepared: PreparedDocument, check: Check) -> None:
+    try:
+        check(prepared)
+    except ValueError as error:
+        raise DamagedError(f"a stored document {error}") from None

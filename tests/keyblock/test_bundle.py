@@ -6,6 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from tokenizers import Tokenizer, models, pre_tokenizers, processors
 
@@ -20,6 +21,7 @@ from keyblock.bundle import (
     load_bundle,
     write_bundle,
 )
+from keyblock.encoders import TokenTable
 from keyblock.pipeline import PipelineConfig
 
 WORDS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "river", "bank", "water", ".", ",")
@@ -114,6 +116,54 @@ def test_aggregator_and_selector_read_back(tmp_path: Path, all_files: dict[str, 
 def test_a_bundle_has_neither_by_default(bundle: Path) -> None:
     loaded = load_bundle(bundle)
     assert (loaded.aggregator_path, loaded.encoder_paths("int8")) == (None, (loaded.graph_path, None))
+
+
+def with_table(files: dict[str, Path], tokens: int = len(WORDS)) -> dict[str, Path]:
+    """With a table in which "river" and "water" are the same, and no other word is known."""
+    table, scales = np.zeros((tokens, 2), np.int8), np.zeros(tokens, np.float32)
+    table[[4, 6], 1], scales[[4, 6]] = 100, 0.01
+    TokenTable(table, scales).write(path := files["model.onnx"].with_name("token_vectors.npz"))
+    return files | {"token_vectors.npz": path}
+
+
+VECTORS = PipelineConfig(selector={"name": "vectors"}, encoder={"name": "static"})
+
+
+def test_an_encoder_reads_back(tmp_path: Path, files: dict[str, Path]) -> None:
+    loaded = load_bundle(write_bundle(tmp_path / "bundle", manifest(pipeline=VECTORS), with_table(files)).path)
+    assert loaded.pipeline.config == VECTORS
+    query = loaded.pipeline.prepare_query("water")
+    assert loaded.pipeline.selector.scores(query, loaded.pipeline.prepare_document("river"), loaded.frequencies).tolist() == [1]
+
+
+def test_an_encoder_whose_file_is_not_listed(tmp_path: Path, files: dict[str, Path]) -> None:
+    with pytest.raises(BundleError, match=r"'files' does not list token_vectors.npz, which this bundle needs"):
+        write_bundle(tmp_path / "bundle", manifest(pipeline=VECTORS), files)
+    elsewhere = VECTORS.model_copy(update={"encoder": {"name": "static", "file": "../made/token_vectors.npz"}})
+    with pytest.raises(BundleError, match=r"'files' does not list \.\./made/token_vectors.npz"):
+        write_bundle(tmp_path / "bundle", manifest(pipeline=elsewhere), with_table(files))
+
+
+def test_an_encoder_of_another_tokenizer(tmp_path: Path, files: dict[str, Path]) -> None:
+    told = "is of a vocabulary of 12 tokens, and the tokenizer has 9: they belong to different models; copy the bundle again"
+    with pytest.raises(BundleError, match=told):
+        write_bundle(tmp_path / "bundle", manifest(pipeline=VECTORS), with_table(files, tokens=12))
+
+
+def test_an_encoder_that_is_none(tmp_path: Path, files: dict[str, Path]) -> None:
+    path = write_bundle(tmp_path / "bundle", manifest(pipeline=VECTORS), with_table(files)).path
+    replace_file(path, "token_vectors.npz", b"no archive")
+    assert refusal(path).startswith("/token_vectors.npz: no table of token vectors")
+
+
+def test_version_4_has_no_encoder(bundle: Path) -> None:
+    def before(content: dict[str, Any]) -> None:
+        content["format_version"] = 4
+        assert content["pipeline"].pop("encoder") is None
+
+    new = load_bundle(bundle).pipeline.config
+    edit_manifest(bundle, before)
+    assert load_bundle(bundle).pipeline.config == new
 
 
 def variant(*names: str) -> Variant:
@@ -240,7 +290,7 @@ def test_a_damaged_file(bundle: Path, name: str) -> None:
         (b'{"format_version": "1"}', "format_version must be a whole number from 1, not '1'"),
         (b'{"format_version": true}', "not True"),
         (b'{"format_version": 0}', "not 0"),
-        (b'{"format_version": 5, "new": 1}', "format 5 is newer than this KeyBlock reads (4); update KeyBlock"),
+        (b'{"format_version": 6, "new": 1}', "format 6 is newer than this KeyBlock reads (5); update KeyBlock"),
         (b'{"format_version": 1}', "name: Field required"),
         (b" " * (17 << 20), "larger than 16 MiB"),
     ],

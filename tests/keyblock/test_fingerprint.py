@@ -11,6 +11,7 @@ from keyblock.fingerprint import code_files, preparation_fingerprint
 from keyblock.pipeline import Pipeline, PipelineConfig
 from keyblock.text.frequencies import DocumentFrequencies
 from keyblock.text.tokenizer import Tokenizer
+from tests.vectors import concept_table
 
 
 @pytest.fixture(scope="module")
@@ -46,6 +47,14 @@ def test_what_selects_and_packs_shares_the_name(pipeline: Pipeline, tokenizer_fi
     assert preparation_fingerprint(other, tokenizer_file) == preparation_fingerprint(pipeline, tokenizer_file)
 
 
+def test_vectors_have_a_name_for_each_table(pipeline: Pipeline, tokenizer_file: Path) -> None:
+    """Documents that are kept without vectors, or with those of another table, are prepared again."""
+    config = PipelineConfig(encoder={"name": "static"})
+    tables = concept_table(pipeline.tokenizer), concept_table(pipeline.tokenizer, [["river"]])
+    ours = [Pipeline(config, pipeline.tokenizer, pipeline.frequencies, table) for table in tables]
+    assert len({preparation_fingerprint(one, tokenizer_file) for one in (pipeline, *ours)}) == 3
+
+
 def test_another_tokenizer_has_another_name(pipeline: Pipeline, tokenizer_file: Path, tmp_path: Path) -> None:
     other = tmp_path / "tokenizer.json"
     other.write_bytes(tokenizer_file.read_bytes() + b"\n")
@@ -64,7 +73,7 @@ def imported(name: str) -> set[str]:
 
 def test_no_module_that_reads_or_cuts_documents_is_forgotten() -> None:
     reached: set[str] = set()
-    todo = {"keyblock.text.reader", "keyblock.segmenters", "keyblock.prepared", "keyblock.text.analyzer"}
+    todo = {"keyblock.text.reader", "keyblock.encoders", "keyblock.segmenters", "keyblock.prepared", "keyblock.text.analyzer"}
     while todo:
         reached |= todo
         todo = {found for name in todo for found in imported(name)} - reached

@@ -3,6 +3,7 @@
 import json
 import zlib
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
@@ -11,14 +12,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
+from pydantic import ValidationError
 
 from keyblock.packing import pack
 from keyblock.pipeline import QUERY_TERMS, PackingConfig, Pipeline, PipelineConfig, Selection, Shortlist
 from keyblock.prepared import PreparedDocument, PreparedQuery
-from keyblock.selectors import SelectedBy, rank_blocks
+from keyblock.selectors import SELECTORS, SelectedBy, rank_blocks
 from keyblock.text.analyzer import term_key
 from keyblock.text.frequencies import DocumentFrequencies
 from keyblock.text.tokenizer import Tokenizer
+from tests.vectors import concept_table
 
 LONE = chr(0xD800)  # half of a surrogate pair, as JSON escapes can carry it
 ODD = [
@@ -475,6 +478,7 @@ def test_evidence_is_lexical_whatever_selects(fine: Pipeline, selector: str) -> 
         ({"name": "bm25", "k1": 2.0}, {"name": "bm25", "k1": 2.0, "b": 0.4}),
         ({"name": "tfidf"}, {"name": "tfidf"}),
         ({"name": "learned", "by": {"name": "tfidf"}}, {"name": "tfidf"}),
+        ({"name": "hybrid", "by": {"name": "tfidf"}}, {"name": "tfidf"}),
         ({"name": "learned", "by": {"name": "first"}}, {"name": "bm25", "k1": 0.9, "b": 0.4}),
         ({"name": "last"}, {"name": "bm25", "k1": 0.9, "b": 0.4}),
     ],
@@ -483,7 +487,7 @@ def test_evidence_is_lexical_whatever_selects(fine: Pipeline, selector: str) -> 
 def test_a_description_from_before_evidence_was_declared(selector: dict[str, Any], evidence: dict[str, Any]) -> None:
     """A lexical selector goes on to be its own evidence; weights that were learned on places in the document are dropped."""
     fusion = {"bias": -1.0, "logit": 0.5, "best_block": 0.3, "top_blocks": 0.2, "coverage": 2.0}
-    config = PipelineConfig.model_validate({"selector": selector, "fusion": fusion})
+    config = PipelineConfig.model_validate({"selector": selector, "fusion": fusion, "encoder": {"name": "static"}})
     assert config.evidence == evidence
     of_places = selector["name"] == "last" or selector.get("by") == {"name": "first"}
     assert config.fusion.model_dump() == fusion | ({"best_block": 0.0, "top_blocks": 0.0} if of_places else {})
@@ -558,3 +562,83 @@ def test_what_goes_by_the_place_says_so(fine: Pipeline, selector: str) -> None:
     pipeline = make(fine.tokenizer, fine.frequencies, selector={"name": selector})
     selection = pipeline.select(pipeline.prepare_query("river"), pipeline.prepare_document(QUIET * 60 + "The river flooded."))
     assert selection.by == SelectedBy.POSITION
+
+
+@pytest.fixture(scope="module")
+def hybrid(tokenizer: Tokenizer, frequencies: DocumentFrequencies) -> Pipeline:
+    """Terms and vectors; its table knows a few concepts."""
+    config = PipelineConfig(selector={"name": "hybrid"}, encoder={"name": "static"})
+    return Pipeline(config, tokenizer, frequencies, concept_table(tokenizer))
+
+
+FILLER = "The committee met again and spoke about the budget of the coming season at some length, as it had done before. "
+PARAPHRASE = "In case of sickness, inform the manager before nine. "
+
+
+def best_block(pipeline: Pipeline, query: str, text: str) -> str:
+    document = pipeline.prepare_document(text)
+    selection = pipeline.select(pipeline.prepare_query(query), document)
+    best = selection.taken[0]
+    return text[document.starts[best] : document.ends[best]]
+
+
+def test_a_paraphrase_is_found_where_no_word_is_shared(pipeline: Pipeline, hybrid: Pipeline) -> None:
+    text, query = FILLER * 12 + PARAPHRASE * 3 + FILLER * 12, "Whom do I tell when I am ill?"
+    assert PARAPHRASE.strip() in best_block(hybrid, query, text)
+    assert PARAPHRASE.strip() not in best_block(pipeline, query, text)  # which shares no term with it
+
+
+def test_an_exact_code_wins_among_blocks_that_are_nearer(tokenizer: Tokenizer) -> None:
+    """Each other block is about errors, which many documents are; the one with the code says nothing of them."""
+    frequencies = DocumentFrequencies(1000, {"error": 300, "mean": 400})
+    config = PipelineConfig(selector={"name": "hybrid"}, encoder={"name": "static"})
+    hybrid = Pipeline(config, tokenizer, frequencies, concept_table(tokenizer))
+    near = "An error is an error: each failure is told as an error, and an error is a failure. " * 3
+    text = near * 8 + "Message E1042 says that the printer has no paper, which somebody may put into it at once. " * 3 + near * 8
+    document, query = hybrid.prepare_document(text), hybrid.prepare_query("What does error E1042 mean?")
+    cosines = SELECTORS.create("vectors").scores(query, document, hybrid.frequencies)
+    assert "E1042" in best_block(hybrid, "What does error E1042 mean?", text)
+    assert cosines[hybrid.select(query, document).taken[0]] < cosines.max()
+
+
+def test_vectors_change_nothing_but_the_selection(pipeline: Pipeline, hybrid: Pipeline) -> None:
+    text, query = FILLER * 3 + "The river flooded the old bridge. " + FILLER * 3, "river flood"
+    ours, plain = (one.select(one.prepare_query(query), one.prepare_document(text, "Floods")) for one in (hybrid, pipeline))
+    np.testing.assert_array_equal(ours.evidence, plain.evidence)
+    assert ours.packed.ids.tolist() == plain.packed.ids.tolist()
+    assert pipeline.prepare_query(query).vector is None
+    assert pipeline.prepare_document(text).vectors is None
+
+
+def test_a_querys_vector_is_of_more_than_the_model_reads(hybrid: Pipeline) -> None:
+    query = hybrid.prepare_query("season " * 300 + "sick")
+    assert query.truncated
+    assert query.vector is not None
+    assert query.vector.tolist() == [1, 0, 0, 0, 0, 0]
+
+
+@pytest.mark.parametrize("selector", [{"name": "hybrid"}, {"name": "learned", "by": {"name": "vectors"}}])
+def test_vectors_need_an_encoder(selector: dict[str, Any]) -> None:
+    with pytest.raises(ValidationError, match=f"selector '{selector['name']}' compares vectors: name an encoder"):
+        PipelineConfig(selector=selector)
+    assert PipelineConfig(selector=selector, encoder={"name": "static"}).encoder == {"name": "static", "file": "token_vectors.npz"}
+
+
+def test_a_pipeline_is_given_the_encoder_that_it_describes(tokenizer: Tokenizer, frequencies: DocumentFrequencies) -> None:
+    with pytest.raises(ValueError, match=r"the description has \{.*static.*\} encoder, and none is given"):
+        Pipeline(PipelineConfig(encoder={"name": "static"}), tokenizer, frequencies)
+    with pytest.raises(ValueError, match="the description has no encoder"):
+        Pipeline(PipelineConfig(), tokenizer, frequencies, concept_table(tokenizer))
+
+
+def test_documents_of_another_pipeline_are_told(pipeline: Pipeline, hybrid: Pipeline) -> None:
+    ours, plain = (one.prepare_document("The river. " * 40, "T") for one in (hybrid, pipeline))
+    hybrid.check(ours)
+    pipeline.check(plain)
+    with pytest.raises(ValueError, match=r"has vectors of shape None, and the pipeline makes them of \(\d, 6\)"):
+        hybrid.check(plain)
+    with pytest.raises(ValueError, match=r"has vectors of shape \(\d, 6\), and the pipeline makes them of None"):
+        pipeline.check(ours)
+    assert ours.vectors is not None
+    with pytest.raises(ValueError, match=r"has vectors of shape \(\d, 3\)"):
+        hybrid.check(replace(ours, vectors=ours.vectors[:, :3]))

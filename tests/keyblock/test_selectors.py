@@ -1,6 +1,8 @@
 """Selectors against slow loops over the papers' formulas, numbers worked by hand, and rank_bm25."""
 
 import math
+from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -12,11 +14,13 @@ from keyblock.prepared import PreparedDocument, PreparedQuery
 from keyblock.selectors import (
     SELECTORS,
     Bm25,
+    Hybrid,
     Learned,
     Random,
     Selector,
     Spread,
     TfIdf,
+    Vectors,
     idf_weights,
     rank_blocks,
     term_counts,
@@ -141,9 +145,10 @@ def test_no_match_falls_back_to_document_order(frequencies: DocumentFrequencies,
 
 @pytest.mark.parametrize("name", sorted({*SELECTORS.names()} - {"learned"}))
 def test_documents_without_blocks_or_terms(frequencies: DocumentFrequencies, name: str) -> None:
-    selector = SELECTORS.create(name)
-    assert selector.scores(query_of("river"), document_of([]), frequencies).shape == (0,)
-    wordless = selector.scores(query_of("river"), document_of([[], []]), frequencies)
+    selector, query = SELECTORS.create(name), replace(query_of("river"), vector=np.asarray([1, 0], np.float32))
+    empty, silent = (replace(document_of([[]] * n), vectors=np.zeros((n, 2), np.int8)) for n in (0, 2))
+    assert selector.scores(query, empty, frequencies).shape == (0,)
+    wordless = selector.scores(query, silent, frequencies)
     assert wordless.shape == (2,)
     assert np.isfinite(wordless).all()
 
@@ -219,6 +224,8 @@ def test_selectors_declare_what_they_need() -> None:
     needs = {name: set(SELECTORS.create(name).needs) for name in SELECTORS.names()}
     assert needs.pop("bm25") == needs.pop("tfidf") == {"frequencies"}
     assert needs.pop("learned") == {"logits"}
+    assert needs.pop("vectors") == {"vectors"}
+    assert needs.pop("hybrid") == {"frequencies", "vectors"}
     assert set().union(*needs.values()) == set()
     with pytest.raises(TypeError, match="Bm25 does not say what the model is asked"):
         Bm25().shortlist(np.zeros(3))
@@ -227,3 +234,77 @@ def test_selectors_declare_what_they_need() -> None:
 def test_an_unfinished_selector_says_so(frequencies: DocumentFrequencies) -> None:
     with pytest.raises(TypeError, match="Selector does not say how it scores"):
         Selector().scores(query_of("river"), document_of([["river"]]), frequencies)
+
+
+def with_given_vectors(document: PreparedDocument, *vectors: list[float]) -> PreparedDocument:
+    return replace(document, vectors=np.rint(np.asarray(vectors) * 127).astype(np.int8))
+
+
+def test_cosines_by_hand() -> None:
+    """A query towards (0.6, 0.8): the same way 1, along one axis 0.6, across 0, against it -1; nothing known 0."""
+    document = document_of([["river"], ["stone"], ["citi"], ["year"], []])
+    document = with_given_vectors(document, [0.6, 0.8], [1, 0], [0.8, -0.6], [-0.6, -0.8], [0, 0])
+    query = replace(query_of("river"), vector=np.asarray([0.6, 0.8], np.float32))
+    scores = Vectors().scores(query, document, DocumentFrequencies(9, {}))
+    np.testing.assert_allclose(scores, [1, 0.6, 0, -1, 0], atol=0.006)
+    assert scores.dtype == np.float64
+
+
+@pytest.mark.parametrize("name", ["vectors", "hybrid"])
+def test_vectors_that_were_not_made(name: str) -> None:
+    with pytest.raises(ValueError, match="vectors are compared that were not made: the pipeline that prepares needs an encoder"):
+        SELECTORS.create(name).scores(query_of("river"), document_of([["river"]]), DocumentFrequencies(9, {}))
+
+
+def test_hybrid_by_hand() -> None:
+    """N = 999: idf(river) = ln(1000 / 0.5) = 7.6009, idf(year) = ln(1000 / 600.5) = 0.5100; blocks of one term: tf / (0.9 + tf).
+
+    Block 0 has the rare term: 7.6009 / 1.9 / 8.1109 + exact; block 1 the common one: 0.51 / 1.9 / 8.1109; block 2 the cosine.
+    """
+    table = DocumentFrequencies(999, {"year": 600})
+    document = with_given_vectors(document_of([["river"], ["year"], ["citi"]]), [0, 1], [0, 1], [1, 0])
+    query = replace(query_of("river", "year"), vector=np.asarray([1, 0], np.float32))
+    scores = Hybrid(terms=2, vectors=0.5, exact=0.7).scores(query, document, table)
+    np.testing.assert_allclose(scores, [2 * 0.49322 + 0.7, 2 * 0.03310, 0.5], atol=1e-4)
+    raw = Hybrid(terms=2, scale="none", vectors=0.5, exact=0).scores(query, document, table)
+    np.testing.assert_allclose(raw, [2 * 4.00047, 2 * 0.26844, 0.5], atol=1e-4)
+
+
+@given(BLOCKS, QUERY)
+def test_a_hybrid_of_terms_alone_orders_as_they_do(
+    frequencies: DocumentFrequencies, blocks: list[list[str]], query: list[str]
+) -> None:
+    document = with_given_vectors(document_of(blocks), *([0.6, 0.8] for _ in blocks)) if blocks else document_of(blocks)
+    document = document if blocks else replace(document, vectors=np.zeros((0, 2), np.int8))
+    prepared = replace(query_of(*query), vector=np.asarray([1, 0], np.float32))
+    terms = Bm25().scores(prepared, document, frequencies)
+    same = Hybrid(terms=3, scale="none", vectors=0, exact=0).scores(prepared, document, frequencies)
+    np.testing.assert_allclose(same, 3 * terms, atol=1e-12)
+
+
+@given(BLOCKS.filter(any), QUERY, st.data())
+def test_no_similarity_outweighs_a_rare_term(
+    frequencies: DocumentFrequencies, blocks: list[list[str]], query: list[str], data: st.DataObject
+) -> None:
+    """A block with all rare terms of the query that the document has stands before any without one, whatever their vectors."""
+    angles = data.draw(st.lists(st.floats(0, np.pi / 2), min_size=len(blocks), max_size=len(blocks)))
+    document = with_given_vectors(document_of(blocks), *([np.cos(angle), np.sin(angle)] for angle in angles))
+    prepared = replace(query_of(*query), vector=np.asarray([1, 0], np.float32))
+    scores = Hybrid(terms=0, rare=0.03, vectors=0.9, exact=1).scores(prepared, document, frequencies)
+    rare = {word for word in query if frequencies.frequencies.get(word, 0) <= 30 and any(word in block for block in blocks)}
+    having = [score for score, block in zip(scores, blocks, strict=True) if rare and rare <= set(block)]
+    without = [score for score, block in zip(scores, blocks, strict=True) if not rare & set(block)]
+    assert not having or not without or min(having) > max(without)
+
+
+@pytest.mark.parametrize("by", ["vectors", "hybrid", "first", "learned"])
+def test_a_hybrids_terms_are_lexical(by: str) -> None:
+    with pytest.raises(ValueError, match=f"hybrid: by: Value error, '{by}' does not go by terms"):
+        SELECTORS.create({"name": "hybrid", "by": {"name": by}})
+
+
+def test_who_compares_vectors() -> None:
+    described: dict[str, dict[str, Any]] = {name: {"name": name} for name in SELECTORS.names()}
+    described["cascade"] = {"name": "learned", "by": {"name": "hybrid"}}
+    assert [name for name, one in described.items() if SELECTORS.create(one).compares_vectors] == ["hybrid", "vectors", "cascade"]
+    assert not any(SELECTORS.create(name).lexical for name in ("hybrid", "vectors"))

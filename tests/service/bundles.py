@@ -3,6 +3,7 @@
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from transformers import BertConfig, BertModel
 
@@ -19,6 +20,7 @@ from keyblock.bundle import (
     Manifest,
     write_bundle,
 )
+from keyblock.encoders import Static, TokenTable
 from keyblock.pipeline import PipelineConfig
 from keyblock.runtime.session import INPUTS
 from tests.service.kinds import CHOOSERS, FUSION, KINDS, TRANSFORMER
@@ -50,6 +52,10 @@ class GraphFiles:
         for name, model in self.models.items():
             export_graph(model, self.file(name))
         export_aggregator(self.models["states"], self.file("aggregator"))
+        self.table = folder / Static.carried_as
+        rng = np.random.default_rng(0)
+        rows, scales = rng.integers(-127, 128, (VOCABULARY, 8), dtype=np.int8), rng.uniform(0.001, 0.01, VOCABULARY)
+        TokenTable(rows, scales.astype(np.float32)).write(self.table)
 
     def file(self, name: str) -> Path:
         """Of one graph."""
@@ -64,6 +70,8 @@ class GraphFiles:
         config = PipelineConfig(**KINDS[kind], fusion=FUSION)
         ranker = "states" if config.aggregator["name"] == "states" else "ranker"
         files = {GRAPH_FILE: self.file(ranker), FREQUENCIES_FILE: frequencies, TOKENIZER_FILE: backbone / TOKENIZER_FILE}
+        if config.encoder:
+            files[config.encoder["file"]] = self.table
         entries: dict[str, Any] = {"graph": self._entry(ranker, GRAPH_FILE)}
         if ranker == "states":
             files[AGGREGATOR_FILE] = self.file("aggregator")

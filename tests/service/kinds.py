@@ -23,5 +23,12 @@ KINDS: dict[str, dict[str, Any]] = {
     },
     "parade by binb": {"selector": {"name": "learned"}, "aggregator": {"name": "states", "passages": 3}},
     "parade by binb2": {"selector": {"name": "learned", "keep": 4}, "aggregator": {"name": "states", "passages": 3}},
+    "vectors": {"selector": {"name": "vectors"}, "encoder": {"name": "static"}},
+    "hybrid": {"segmenter": WINDOW, "selector": {"name": "hybrid"}, "encoder": {"name": "static"}},
+    "cascade by hybrid": {
+        "selector": {"name": "learned", "keep": 3, "by": {"name": "hybrid"}},
+        "encoder": {"name": "static"},
+        "aggregator": {"name": "max", "passages": 2},
+    },
 }
 CHOOSERS = {"parade by binb2"}  # kinds whose selector is a model of its own

@@ -11,16 +11,21 @@ from starlette.testclient import TestClient
 
 from export.cli import main as export_main
 from keyblock.bundle import load_bundle
+from keyblock.pipeline import PipelineConfig
 from keyblock.runtime.model import GraphModel
 from keyblock.runtime.providers import Provider
+from keyblock.text.tokenizer import Tokenizer
 from service.app import create_app
 from service.settings import Settings
+from tests.vectors import concept_table
 from training.collections.collection import Collection
+from training.commands.calibrate import main as calibrate_main
+from training.commands.evaluate import main as evaluate_main
 from training.commands.train import main as train_main
 from training.evaluation.ranking import bundle_ranker, run_ranker
 
 RECIPES = Path(__file__).parents[2] / "training" / "recipes" / "small"
-KINDS = ("keyb-bm25", "cascade", "best", "avgp", "parade5-cnn", "parade5-pretrained", "parade5-binb2")
+KINDS = ("keyb-bm25", "keyb-hybrid", "cascade", "best", "avgp", "parade5-cnn", "parade5-pretrained", "parade5-binb2")
 
 
 @pytest.fixture(scope="module")
@@ -52,11 +57,16 @@ def train(name: str, encoder: Path, collection: Collection, runs: Path) -> Path:
     if name == "parade5-binb2":
         settings["selector_run"] = train("keyb-bm25", encoder, collection, runs)
         settings["steps"] = 9  # three leave its logits too close together to compare
+    if name == "keyb-hybrid":
+        table = runs / "table.npz"
+        concept_table(Tokenizer(encoder / "tokenizer.json")).write(table)
+        settings |= {"pipeline.selector": "{name: hybrid}", "pipeline.encoder": f"{{name: static, file: {table}}}"}
     if name == "best":
         settings |= {"best.iterations": 2, "best.judged": 4}
+    recipe = RECIPES / ("keyb-bm25.yaml" if name == "keyb-hybrid" else f"{name}.yaml")
     if not run.exists():
         sets = [f"--set={key}={value}" for key, value in settings.items()]
-        assert train_main([str(RECIPES / f"{name}.yaml"), f"--collection={collection.path}", f"--out={run}", *sets]) == 0
+        assert train_main([str(recipe), f"--collection={collection.path}", f"--out={run}", *sets]) == 0
     return run
 
 
@@ -86,3 +96,28 @@ def test_a_small_recipe_trains_exports_and_serves(name: str, encoder: Path, toy:
     assert answer.status_code == 200, answer.text
     scores = {result["id"]: result["relevance_score"] for result in answer.json()["results"]}
     np.testing.assert_allclose([scores[d] for d in candidates], trainer.logits, atol=1e-3)
+
+
+def test_a_hybrid_ranker_is_measured_and_calibrated_as_it_is_served(
+    encoder: Path, toy: Collection, runs: Path, tmp_path: Path
+) -> None:
+    """The run keeps the table, so that the recipe's file is no longer needed."""
+    run = Path(shutil.copytree(train("keyb-hybrid", encoder, toy, runs), tmp_path / "run"))
+    kept = tmp_path / "table.npz"
+    (runs / "table.npz").rename(kept)
+    try:
+        collection = f"--collection={toy.path}"
+        assert (
+            calibrate_main([f"--run={run}", collection, "--budgets", "96", "128", "--default", "96", "--depth=4", "--least=2"]) == 0
+        )
+        assert evaluate_main([f"--run={run}", collection, "--split=dev", f"--out={tmp_path / 'measured'}"]) == 0
+        assert export_main([str(run), f"--out={tmp_path / 'bundle'}", collection, "--precision=fp32", "--provider=cpu"]) == 0
+    finally:
+        kept.rename(runs / "table.npz")
+    bundle = load_bundle(tmp_path / "bundle")
+    assert bundle.manifest.pipeline.encoder == {"name": "static", "file": "token_vectors.npz"}
+    assert bundle.manifest.pipeline.evidence["name"] == "bm25"
+    assert bundle.manifest.pipeline.fusion != PipelineConfig().fusion
+    assert (run / "token_vectors.npz").read_bytes() == (bundle.path / "token_vectors.npz").read_bytes()
+    doc_id = next(iter(toy.documents))
+    assert bundle.pipeline.prepare_document(toy.document(doc_id).text).vectors is not None

@@ -125,10 +125,12 @@ def _score_dev(ranker: LocalRanker, candidates: Run, queries: int, depth: int, b
 
 def _fingerprint(run: Path) -> str:
     """A name for what decides a run's scores: weights, frequencies, and the pipeline but for what calibration writes into it."""
-    config = load_run_pipeline(run).config
+    pipeline = load_run_pipeline(run)
+    config = pipeline.config
     described = config.model_dump_json(exclude={"fusion": True, "packing": {"budget", "budget_range"}})
     digest = hashlib.sha256(described.encode())
     weights = [path for directory in (chosen(run), run / CHOOSER) for path in sorted(directory.glob("*.safetensors"))]
     for path in (*weights, run / "frequencies.tsv"):
         digest.update(path.read_bytes())
+    digest.update(pipeline.encoder.fingerprint if pipeline.encoder else b"")
     return digest.hexdigest()[:16]

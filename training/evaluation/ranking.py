@@ -12,6 +12,7 @@ import numpy as np
 from pydantic import ValidationError
 
 from keyblock.bundle import Bundle
+from keyblock.encoders import open_encoder
 from keyblock.evidence import Fusion
 from keyblock.pipeline import Pipeline, PipelineConfig, Selection
 from keyblock.scoring import Model, Scored, score_documents
@@ -143,7 +144,8 @@ def load_run_pipeline(run: Path, selector: Mapping[str, Any] | str | None = None
             config = PipelineConfig.model_validate(config.model_dump() | other)
     except ValidationError as error:
         raise ValueError(f"{path}: {problems(error)}") from None
-    return Pipeline(config, Tokenizer(run / "tokenizer.json"), DocumentFrequencies.read(run / "frequencies.tsv"))
+    tokenizer, frequencies = Tokenizer(run / "tokenizer.json"), DocumentFrequencies.read(run / "frequencies.tsv")
+    return Pipeline(config, tokenizer, frequencies, open_encoder(config.encoder, run, tokenizer))
 
 
 def run_ranker(

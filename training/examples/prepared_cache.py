@@ -44,22 +44,28 @@ def content_digest(document: Document) -> bytes:
 
 
 class Shard:
-    """A directory of prepared documents. Raises OSError or ValueError when it is damaged."""
+    """A directory of prepared documents.
 
-    def __init__(self, directory: Path) -> None:
+    Args:
+        names: of the fields that its documents have.
+
+    Raises OSError or ValueError when it is damaged.
+    """
+
+    def __init__(self, directory: Path, names: Sequence[str]) -> None:
         self.digests = [row.tobytes() for row in np.load(directory / "digests.npy")]
-        self._values = {name: _mapped(directory / f"{name}.npy") for name in FIELDS}
-        self._bounds = {name: np.load(directory / f"{name}.bounds.npy") for name in FIELDS}
+        self._values = {name: _mapped(directory / f"{name}.npy") for name in names}
+        self._bounds = {name: np.load(directory / f"{name}.bounds.npy") for name in names}
 
     def __getitem__(self, row: int) -> PreparedDocument:
-        parts = {name: self._values[name][slice(*self._bounds[name][row : row + 2])] for name in FIELDS}
+        parts = {name: self._values[name][slice(*self._bounds[name][row : row + 2])] for name in self._values}
         return PreparedDocument(**parts)
 
     @staticmethod
-    def write(directory: Path, digests: Sequence[bytes], documents: Sequence[PreparedDocument]) -> None:
+    def write(directory: Path, names: Sequence[str], digests: Sequence[bytes], documents: Sequence[PreparedDocument]) -> None:
         """Write a shard into an empty directory."""
         np.save(directory / "digests.npy", np.frombuffer(b"".join(digests), np.uint8).reshape(-1, DIGEST))
-        for name in FIELDS:
+        for name in names:
             arrays = [getattr(document, name) for document in documents]
             np.save(directory / f"{name}.npy", np.concatenate(arrays))
             np.save(directory / f"{name}.bounds.npy", np.cumsum([0, *map(len, arrays)], dtype=np.int64))
@@ -77,6 +83,7 @@ class PreparedCache:
     def __init__(self, directory: Path, pipeline: Pipeline, tokenizer_file: Path) -> None:
         self.pipeline = pipeline
         self.store = directory / "prepared" / preparation_fingerprint(pipeline, tokenizer_file)
+        self._names = FIELDS if pipeline.encoder else [name for name in FIELDS if name != "vectors"]
         self._shards: list[Shard] = []
         self._places: dict[bytes, tuple[int, int]] = {}
         self._fresh: dict[bytes, PreparedDocument] = {}
@@ -109,7 +116,7 @@ class PreparedCache:
             self.store.mkdir(parents=True, exist_ok=True)
             name = f"shard-{hashlib.blake2b(b''.join(self._fresh), digest_size=DIGEST).hexdigest()}"
             with tempfile.TemporaryDirectory(dir=self.store, prefix="new-", ignore_cleanup_errors=True) as fresh:
-                Shard.write(Path(fresh), list(self._fresh), list(self._fresh.values()))
+                Shard.write(Path(fresh), self._names, list(self._fresh), list(self._fresh.values()))
                 _rename(Path(fresh), self.store / name)
             self._open(self.store / name)
             self._fresh, self._written = {}, time.monotonic()
@@ -136,7 +143,7 @@ class PreparedCache:
 
     def _open(self, path: Path) -> None:
         try:
-            shard = Shard(path)
+            shard = Shard(path, self._names)
         except (FileNotFoundError, ValueError, EOFError):  # as a power cut leaves it: its documents are prepared again
             shutil.rmtree(path, ignore_errors=True)
             return

@@ -19,6 +19,7 @@ from typing import Any
 import torch
 from accelerate import Accelerator
 
+from keyblock.encoders import ENCODERS
 from training.collections.alignment import AlignedSpans
 from training.collections.collection import Collection
 from training.collections.json_files import read_json, write_json
@@ -38,7 +39,7 @@ from training.models.families import load_ranker
 from training.models.ranker_module import RankerModule
 from training.recipe import Best, Recipe, RecipeError
 
-PARTS = ("pipeline.json", "tokenizer.json", "frequencies.tsv")
+PARTS = ("pipeline.json", "tokenizer.json", "frequencies.tsv", *(encoder.carried_as for encoder in ENCODERS.members()))
 RESULT, TABLE = "iteration.json", "iterations.json"
 Judged = Mapping[str, Mapping[str, Sequence[Segmented]]]
 """By collection and split, the pairs whose segments are judged."""
@@ -105,7 +106,7 @@ class Iterations:
         if not (directory / RESULT).exists():
             if self.accelerator.is_main_process:
                 directory.mkdir(exist_ok=True)
-                for name in PARTS:
+                for name in (name for name in PARTS if (self.run / name).exists()):
                     shutil.copy(self.run / name, directory / name)
             self.accelerator.wait_for_everyone()
             self._train(number, directory)

@@ -63,7 +63,7 @@ class Data:
 
         Raises CollectionError for what is not there.
         """
-        pipeline = Pipeline(recipe.training_pipeline, served.tokenizer, served.frequencies) if recipe.training else served
+        pipeline = _of_training(recipe, served) if recipe.training else served
         caches = _caches(cache, tokenizer_file, served, pipeline) if cache else []
         shown = {c.name: Preparation(c, served, caches[0].prepare if caches else None) for c in collections}
         drawn = {c.name: Preparation(c, pipeline, caches[1].prepare if caches else None) for c in collections}
@@ -94,6 +94,12 @@ class Data:
         """Keep what was prepared since the caches were last written."""
         for cache in self.caches:
             cache.flush()
+
+
+def _of_training(recipe: Recipe, served: Pipeline) -> Pipeline:
+    config = recipe.training_pipeline
+    encoder = served.encoder if config.encoder else None
+    return Pipeline(config, served.tokenizer, served.frequencies, encoder)
 
 
 def _caches(directory: Path, tokenizer_file: Path, served: Pipeline, trained: Pipeline) -> list[PreparedCache]:

@@ -2,7 +2,8 @@
 
 RUN holds: recipe.yaml, pipeline.json, tokenizer.json, frequencies.tsv, provenance.json, log.jsonl, curves.png and checkpoint/
 (config.json, model.safetensors, head.safetensors, tokenizer.json, optimizer state); where the recipe asks for them also best/ (the
-model that was best on dev), chooser/ (the model that selects blocks, where it is another) and tensorboard/.
+model that was best on dev), chooser/ (the model that selects blocks, where it is another), token_vectors.npz (what an encoder
+reads) and tensorboard/.
 """
 
 import fcntl
@@ -17,14 +18,14 @@ from typing import Any
 
 import yaml
 
-from keyblock.pipeline import Pipeline
+from keyblock.encoders import ENCODERS
+from keyblock.pipeline import Pipeline, PipelineConfig
 from keyblock.text.analyzer import Analyzer
 from keyblock.text.frequencies import DocumentFrequencies
-from keyblock.text.tokenizer import Tokenizer
 from training.collections.collection import Collection
 from training.collections.first_stage import candidate_pool
 from training.collections.json_files import read_json, write_json
-from training.evaluation.ranking import CHOOSER
+from training.evaluation.ranking import CHOOSER, load_run_pipeline
 from training.examples.sampling import Source
 from training.models.starting import TOKENIZER_FILE, backbone_tokenizer, check_tokenizer, read_ranker
 from training.recipe import Recipe, RecipeError, load_recipe
@@ -84,6 +85,8 @@ def _claim(run: Path, recipe: Recipe, collections: Sequence[Collection]) -> None
     else:
         (run / "frequencies.tsv").unlink(missing_ok=True)  # of a try that never began: perhaps of other collections
         shutil.rmtree(run / CHOOSER, ignore_errors=True)  # or by another recipe
+        for encoder in ENCODERS.members():
+            (run / encoder.carried_as).unlink(missing_ok=True)
         path.write_text(yaml.safe_dump(recipe.model_dump(mode="json"), sort_keys=False), encoding="utf-8")
 
 
@@ -98,8 +101,24 @@ def make_pipeline(recipe: Recipe, collections: Iterable[Collection], backbone: s
         analyzer, partial = Analyzer(recipe.pipeline.analyzer), run / "frequencies.partial"
         DocumentFrequencies.count((t for c in collections for t in _pool_texts(c, recipe.split)), analyzer).write(partial)
         os.replace(partial, path)  # a table cut short by a kill would still read as one
-    write_json(run / "pipeline.json", recipe.pipeline.model_dump(mode="json"))
-    return Pipeline(recipe.pipeline, Tokenizer(run / TOKENIZER_FILE), DocumentFrequencies.read(path))
+    write_json(run / "pipeline.json", _carried(recipe.pipeline, run).model_dump(mode="json"))
+    return load_run_pipeline(run)
+
+
+def _carried(pipeline: PipelineConfig, run: Path) -> PipelineConfig:
+    """The pipeline with its encoder's file in RUN, where it has one; a run that began keeps the file that it began with."""
+    if pipeline.encoder is None:
+        return pipeline
+    encoder = ENCODERS.create(pipeline.encoder)
+    carried = encoder.carried()
+    if not (run / carried.file).exists():
+        partial = run / f"{carried.file}.partial"
+        try:
+            shutil.copyfile(encoder.file, partial)
+        except OSError as error:
+            raise RecipeError(f"pipeline.encoder: {encoder.file} cannot be read ({error.strerror}); give its path") from None
+        os.replace(partial, run / carried.file)
+    return pipeline.model_copy(update={"encoder": carried.describe()})
 
 
 def _pool_texts(collection: Collection, split: str) -> Iterable[str]:

@@ -57,7 +57,7 @@ def asked(*ids: str) -> Documents:
 
 
 def entered(library: Library, documents: Documents, holder: Place, *, texts: bool = False) -> dict[str, StoredDocument]:
-    return asyncio.run(look_up(library, documents, NEW, holder, texts=texts, vocabulary=1 << 20, until=None))
+    return asyncio.run(look_up(library, documents, NEW, holder, texts=texts, check=id, until=None))
 
 
 def test_what_is_found_is_entered(library: Library, metrics: Metrics) -> None:

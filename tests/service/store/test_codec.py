@@ -1,3 +1,5 @@
+import struct
+import zlib
 from dataclasses import fields, replace
 
 import numpy as np
@@ -8,7 +10,17 @@ from hypothesis import strategies as st
 from keyblock.pipeline import Pipeline, PipelineConfig
 from keyblock.prepared import PreparedDocument
 from service.store.base import HEAD
-from service.store.codec import VERSION, DamagedError, StoredDocument, decode, encode, pack_text
+from service.store.codec import (
+    VERSION,
+    WITH_VECTORS,
+    DamagedError,
+    StoredDocument,
+    decode,
+    decoded_bytes,
+    encode,
+    pack_text,
+)
+from tests.vectors import concept_table
 
 ANY = st.text(st.characters(codec=None), max_size=200)
 WORDS = st.lists(st.sampled_from(["river ", "bridge. ", "\x00", "\ud800", "😀", "مرحبا ", "東京都。", "e\u0301"]), max_size=300)
@@ -23,7 +35,8 @@ def assert_equal(one: PreparedDocument, other: PreparedDocument) -> None:
     for field in fields(PreparedDocument):
         mine, theirs = getattr(one, field.name), getattr(other, field.name)
         np.testing.assert_array_equal(mine, theirs, err_msg=field.name)
-        assert (mine.dtype, mine.shape) == (theirs.dtype, theirs.shape)
+        assert (mine is None) == (theirs is None)
+        assert mine is None or (mine.dtype, mine.shape) == (theirs.dtype, theirs.shape)
 
 
 @given(ANY | WORDS.map("".join), ANY, ANY, st.integers(0, 2**63))
@@ -48,6 +61,41 @@ def test_it_is_smaller_than_its_text_and_arrays(pipeline: Pipeline) -> None:
     text = "".join(f"The river flooded bridge {number}. " for number in range(300))
     document = stored(pipeline, text)
     assert len(encode(document)) < 0.7 * (len(text) + document.prepared.nbytes)
+
+
+@pytest.fixture(scope="module")
+def hybrid(pipeline: Pipeline) -> Pipeline:
+    config = PipelineConfig(encoder={"name": "static"})
+    return Pipeline(config, pipeline.tokenizer, pipeline.frequencies, concept_table(pipeline.tokenizer))
+
+
+@given(ANY | WORDS.map("".join))
+def test_vectors_come_back(hybrid: Pipeline, text: str) -> None:
+    document = stored(hybrid, text)
+    content = encode(document)
+    assert content[0] == WITH_VECTORS
+    assert_equal(decode(content).prepared, document.prepared)
+    with_text = len(text.encode("utf-8", "surrogatepass"))
+    held = decoded_bytes(content, text=True) - decoded_bytes(content, text=False)
+    assert held == with_text
+    assert decoded_bytes(content, text=False) >= document.prepared.nbytes
+
+
+def test_documents_without_vectors_are_written_as_before(pipeline: Pipeline) -> None:
+    """Older versions, which know no vectors, read them beside this one."""
+    assert encode(stored(pipeline, "The river flooded the bridge."))[0] == VERSION
+
+
+@pytest.mark.parametrize("vectors", [b"", b"\x06", b"\x06\x00", b"\x05\x00" + bytes(6), b"\x06\x00" + bytes(12)])
+def test_vectors_that_are_not_the_blocks(hybrid: Pipeline, vectors: bytes) -> None:
+    """One block has six numbers, whose dimensions stand in front."""
+    content = encode(stored(hybrid, "The river flooded the bridge."))
+    cut = content[: -len(b"\x06\x00") - 6] + vectors
+    lengths = struct.Struct("<11I")
+    *others, _ = lengths.unpack_from(cut, HEAD)
+    body = (cut[:HEAD] + lengths.pack(*others, len(vectors)) + cut[HEAD + lengths.size :])[5:]
+    with pytest.raises(DamagedError, match="was not written by KeyBlock"):
+        decode(struct.pack("<BI", WITH_VECTORS, zlib.crc32(body)) + body)
 
 
 def test_two_writings_of_one_document_are_told_apart(pipeline: Pipeline) -> None:

@@ -168,7 +168,7 @@ def test_a_token_that_the_model_does_not_know_is_as_if_it_were_not_there(
     bad = replace(good, **{forged: np.full_like(getattr(good, forged), vocabulary)})
     items = [Item(name, encode(StoredDocument(name, "T", whole, one, NEW))) for name, one in (("good", good), ("bad", bad))]
     asyncio.run(library.put("default", items))
-    found = asyncio.run(library.look_up("default", ["good", "bad"], NEW, texts=False, vocabulary=vocabulary))
+    found = asyncio.run(library.look_up("default", ["good", "bad"], NEW, texts=False, check=pipeline.check))
     assert [one and one.stored.id for one in found.values()] == ["good", None]
     (line,) = caplog.messages
     assert f"has the token {vocabulary}, and the model knows {vocabulary}; it is treated as if it were not there" in line

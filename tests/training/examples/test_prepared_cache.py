@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from keyblock.pipeline import Pipeline
 from keyblock.prepared import PreparedDocument
+from tests.vectors import concept_table
 from training.collections.collection import Collection
 from training.collections.types import Document
 from training.examples import prepared_cache
@@ -31,11 +32,17 @@ def assert_equal(one: PreparedDocument, other: PreparedDocument) -> None:
     for field in fields(PreparedDocument):
         mine, theirs = getattr(one, field.name), getattr(other, field.name)
         np.testing.assert_array_equal(mine, theirs, err_msg=field.name)
-        assert (mine.dtype, mine.shape) == (theirs.dtype, theirs.shape)
+        assert (mine is None) == (theirs is None)
+        assert mine is None or (mine.dtype, mine.shape) == (theirs.dtype, theirs.shape)
 
 
 def prepare(pipeline: Pipeline, document: Document) -> PreparedDocument:
     return pipeline.prepare_document(document.text, document.title)
+
+
+def with_encoder(pipeline: Pipeline) -> Pipeline:
+    config = pipeline.config.model_copy(update={"encoder": {"name": "static"}})
+    return Pipeline(config, pipeline.tokenizer, pipeline.frequencies, concept_table(pipeline.tokenizer))
 
 
 class Refusing(Pipeline):
@@ -46,7 +53,7 @@ class Refusing(Pipeline):
 
 
 def refusing(pipeline: Pipeline) -> Refusing:
-    return Refusing(pipeline.config, pipeline.tokenizer, pipeline.frequencies)
+    return Refusing(pipeline.config, pipeline.tokenizer, pipeline.frequencies, pipeline.encoder)
 
 
 @pytest.fixture(scope="module")
@@ -69,6 +76,22 @@ def test_what_is_kept_is_what_is_prepared(
     again.fill(documents)
     again.flush()
     assert len(list(again.store.iterdir())) == 1
+
+
+def test_vectors_are_kept_in_a_store_of_their_own(
+    pipeline: Pipeline, documents: list[Document], tokenizer_file: Path, tmp_path: Path
+) -> None:
+    hybrid = with_encoder(pipeline)
+    plain, first = (PreparedCache(tmp_path, one, tokenizer_file) for one in (pipeline, hybrid))
+    for cache in (plain, first):
+        cache.fill(documents)
+    again = PreparedCache(tmp_path, refusing(hybrid), tokenizer_file)
+    for document in documents:
+        assert_equal(again.prepare(document), prepare(hybrid, document))
+    assert not list(plain.store.glob("*/vectors.npy"))
+    (vectors,) = first.store.glob("*/vectors.npy")
+    vectors.unlink()
+    assert_equal(PreparedCache(tmp_path, hybrid, tokenizer_file).prepare(documents[0]), prepare(hybrid, documents[0]))
 
 
 def test_filled_at_once_and_a_shard_at_a_time(

@@ -1,0 +1,194 @@
+"""How texts become vectors, so that a block can be found by what it means where it shares no word with the query.
+
+Each encoder is one member of a registry. Its description travels with the pipeline; `open` reads the file that it needs, which
+a training run and a bundle carry under the encoder's own name for it.
+"""
+
+import hashlib
+import zlib
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, ClassVar, NamedTuple, Self
+from zipfile import BadZipFile
+
+import numpy as np
+from numpy.lib.npyio import NpzFile
+from numpy.typing import NDArray
+from pydantic import Field
+
+from keyblock.prepared import QUANTUM, PreparedDocument
+from keyblock.registry import Component, Registry
+from keyblock.text.tokenizer import Tokenizer
+
+LARGEST_SCALE = 1e6  # of a token: sums of thousands of them stay finite
+BLOCKS_AT_ONCE = 64  # whose tokens are looked up together: a book needs no more memory than a page
+
+
+class Texts(NamedTuple):
+    """Ranges of a text's tokens, each of which gets a vector.
+
+    Attributes:
+        token_ids: shape (n_tokens,).
+        bounds: shape (n, 2); text i is tokens ``bounds[i, 0]:bounds[i, 1]``; they may overlap.
+    """
+
+    token_ids: NDArray[np.int32]
+    bounds: NDArray[np.int32]
+
+
+class Encoder(ABC):
+    """An encoder at work. Safe to use from several threads.
+
+    Attributes:
+        dimensions: of a vector.
+        vocabulary_size: token ids that it knows are below it.
+        fingerprint: of all that decides its vectors.
+    """
+
+    dimensions: int
+    vocabulary_size: int
+    fingerprint: bytes
+
+    @abstractmethod
+    def encode(self, several: Sequence[Texts], pause: Callable[[int], object] = int) -> list[NDArray[np.float32]]:
+        """Vectors of length 1, or 0 for a text that holds nothing known, shape (n, dimensions) for each of `several`.
+
+        Args:
+            several: texts.
+            pause: is called with 0 between steps of bounded length; may raise, so that the work ends.
+        """
+
+
+class TextEncoder(Component):
+    """Describes an encoder; see `open`."""
+
+    carried_as: ClassVar[str] = ""
+    file: str = Field(description="what it reads; in a recipe a path, in a run and a bundle a file of theirs")
+
+    def open(self, path: Path) -> Encoder:
+        """Read the encoder from its file. Raises ValueError, in one line that names the file, where it holds none."""
+        raise TypeError(f"{type(self).__name__} does not say how it is read")
+
+    def carried(self) -> Self:
+        """The same, as a run or a bundle describes it: with its file under the encoder's own name for it."""
+        return self.model_copy(update={"file": self.carried_as})
+
+
+ENCODERS: Registry[TextEncoder] = Registry("encoder")
+
+
+def open_encoder(description: Mapping[str, Any] | None, folder: Path, tokenizer: Tokenizer) -> Encoder | None:
+    """The encoder that a description names, None for none; its file is looked for in `folder`.
+
+    Raises ValueError when the file holds no encoder, or one of another tokenizer.
+    """
+    if description is None:
+        return None
+    described = ENCODERS.create(description)
+    path = folder / described.file
+    encoder = described.open(path)
+    if encoder.vocabulary_size != tokenizer.vocabulary_size:
+        raise ValueError(
+            f"{path}: is of a vocabulary of {encoder.vocabulary_size} tokens, and the tokenizer has {tokenizer.vocabulary_size}: "
+            "they belong to different models"
+        )
+    return encoder
+
+
+def with_vectors(
+    documents: Sequence[PreparedDocument], encoder: Encoder, pause: Callable[[int], object] = int
+) -> list[PreparedDocument]:
+    """The documents with the vectors of their blocks; see `Encoder.encode` for `pause`."""
+    vectors = encoder.encode([Texts(document.token_ids, document.bounds) for document in documents], pause)
+    return [replace(document, vectors=quantized(own)) for document, own in zip(documents, vectors, strict=True)]
+
+
+def vector_of(token_ids: NDArray[np.int32], encoder: Encoder) -> NDArray[np.float32]:
+    """The vector of one text, shape (dimensions,), of length 1, or 0."""
+    (vectors,) = encoder.encode([Texts(token_ids, np.asarray([[0, len(token_ids)]], np.int32))])
+    return np.asarray(vectors[0])
+
+
+def quantized(vectors: NDArray[np.float32]) -> NDArray[np.int8]:
+    """Vectors of length 1 at most as whole numbers from -QUANTUM to QUANTUM, the same shape."""
+    return np.rint(vectors * QUANTUM).astype(np.int8)
+
+
+def unit(vectors: NDArray[np.float32]) -> NDArray[np.float32]:
+    """The vectors, shape (n, dimensions), each at length 1; a 0 stays 0."""
+    lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
+    return np.asarray(np.divide(vectors, lengths, out=np.zeros_like(vectors), where=lengths > np.finfo(np.float32).tiny))
+
+
+@ENCODERS.register("static")
+class Static(TextEncoder):
+    """A table of token vectors: a text is the sum of its tokens', whatever their order (model2vec and its like).
+
+    The file is a numpy archive: `table`, int8 of shape (vocabulary, dimensions), and `scales`, float32 of shape (vocabulary,), with
+    which each row is multiplied; they hold the token's weight as well, so that words that say little count little.
+    """
+
+    carried_as: ClassVar[str] = "token_vectors.npz"
+    file: str = Field("token_vectors.npz", description="the table; in a recipe a path, in a run and a bundle a file of theirs")
+
+    def open(self, path: Path) -> "TokenTable":
+        """See TextEncoder."""
+        return TokenTable.read(path)
+
+
+class TokenTable(Encoder):
+    """Token vectors.
+
+    Args:
+        table: shape (vocabulary, dimensions).
+        scales: shape (vocabulary,), with which the rows are multiplied.
+    """
+
+    def __init__(self, table: NDArray[np.int8], scales: NDArray[np.float32]) -> None:
+        self.table, self.scales = table, scales
+        self.vocabulary_size, self.dimensions = table.shape
+        self.fingerprint = hashlib.sha256(repr(table.shape).encode() + table.tobytes() + scales.tobytes()).digest()
+
+    @classmethod
+    def read(cls, path: Path) -> Self:
+        """Read a table. Raises ValueError, in one line, when it is none."""
+        try:
+            with path.open("rb") as stream:
+                archive = np.load(stream, allow_pickle=False)
+                if not isinstance(archive, NpzFile):
+                    raise ValueError("one array, and no archive of them")
+                table, scales = archive["table"], archive["scales"]
+        except (OSError, ValueError, EOFError, KeyError, BadZipFile, zlib.error) as error:
+            raise ValueError(f"{path}: no table of token vectors ({' '.join(str(error).split())[:200]})") from None
+        if table.dtype != np.int8 or table.ndim != 2 or 0 in table.shape:
+            raise ValueError(f"{path}: 'table' must be int8 of shape (vocabulary, dimensions), not {table.dtype} {table.shape}")
+        if scales.dtype != np.float32 or scales.shape != table.shape[:1]:
+            raise ValueError(f"{path}: 'scales' must be float32 of shape {table.shape[:1]}, not {scales.dtype} {scales.shape}")
+        if not (np.abs(scales) <= LARGEST_SCALE).all():
+            raise ValueError(f"{path}: 'scales' must hold numbers from {-LARGEST_SCALE:g} to {LARGEST_SCALE:g}")
+        return cls(table, scales)
+
+    def write(self, path: Path) -> None:
+        """Write the table to `path`, which ends in ``.npz``."""
+        np.savez_compressed(path, table=self.table, scales=self.scales)
+
+    def encode(self, several: Sequence[Texts], pause: Callable[[int], object] = int) -> list[NDArray[np.float32]]:
+        """See Encoder."""
+        found = []
+        for texts in several:
+            found.append(unit(self._sums(texts)))
+            pause(0)
+        return found
+
+    def _sums(self, texts: Texts) -> NDArray[np.float32]:
+        sums = np.zeros((len(texts.bounds), self.dimensions), np.float32)
+        for first in range(0, len(sums), BLOCKS_AT_ONCE):
+            part = texts.bounds[first : first + BLOCKS_AT_ONCE]
+            start = int(part[0, 0])
+            ids = texts.token_ids[start : int(part[:, 1].max())]
+            rows, scales = self.table.take(ids, axis=0).astype(np.float32), self.scales.take(ids)
+            for i, (begin, end) in enumerate((part - start).tolist(), first):
+                np.matmul(scales[begin:end], rows[begin:end], out=sums[i])
+        return sums

@@ -1,0 +1,202 @@
+"""Vectors against a slow loop, by hand, and of any text; tables that are none are refused in words."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+from keyblock.encoders import (
+    BLOCKS_AT_ONCE,
+    ENCODERS,
+    LARGEST_SCALE,
+    Texts,
+    TokenTable,
+    open_encoder,
+    quantized,
+    unit,
+    vector_of,
+    with_vectors,
+)
+from keyblock.pipeline import Pipeline, PipelineConfig
+from keyblock.text.frequencies import DocumentFrequencies
+from keyblock.text.tokenizer import Tokenizer
+from tests.vectors import concept_table
+
+# of tokens 0 to 3: (1, 0), (0, 2), (3, 4) and nothing
+HAND = TokenTable(np.asarray([[10, 0], [0, 10], [30, 40], [7, 7]], np.int8), np.asarray([0.1, 0.2, 0.1, 0], np.float32))
+ANY = st.text(st.characters(codec=None), max_size=300)
+
+
+def texts(ids: list[int], *bounds: tuple[int, int]) -> Texts:
+    return Texts(np.asarray(ids, np.int32), np.asarray(bounds, np.int32).reshape(-1, 2))
+
+
+def slow(table: TokenTable, of: Texts) -> NDArray[np.float64]:
+    """Token by token."""
+    found = np.zeros((len(of.bounds), table.dimensions))
+    for row, (start, end) in enumerate(of.bounds.tolist()):
+        for token in of.token_ids[start:end].tolist():
+            found[row] += float(table.scales[token]) * table.table[token].astype(float)
+        length = float(np.sqrt((found[row] ** 2).sum()))
+        found[row] = found[row] / length if length else 0
+    return found
+
+
+def random_table(vocabulary: int, dimensions: int) -> TokenTable:
+    rng = np.random.default_rng(5)
+    scales = rng.uniform(0, 0.1, vocabulary).astype(np.float32)
+    return TokenTable(rng.integers(-127, 128, (vocabulary, dimensions), dtype=np.int8), scales)
+
+
+def test_vectors_by_hand() -> None:
+    """Tokens 0 and 1 make (1, 2) of length sqrt 5; token 2 alone (3, 4) of length 5; token 3 counts nothing."""
+    (found,) = HAND.encode([texts([0, 1, 2, 3], (0, 2), (2, 3), (3, 4), (1, 4))])
+    expected = [[1 / 5**0.5, 2 / 5**0.5], [0.6, 0.8], [0, 0], [3 / 45**0.5, 6 / 45**0.5]]
+    np.testing.assert_allclose(found, expected, atol=1e-6)
+    assert quantized(found).tolist() == [[57, 114], [76, 102], [0, 0], [57, 114]]
+
+
+def test_the_order_of_tokens_is_nothing() -> None:
+    np.testing.assert_allclose(vector_of(np.asarray([0, 1, 2], np.int32), HAND), vector_of(np.asarray([2, 0, 1], np.int32), HAND))
+
+
+@given(st.data())
+def test_vectors_equal_a_slow_loop(data: st.DataObject) -> None:
+    """Blocks that overlap, leave tokens out, or are empty; several texts at once, some without any."""
+    several = []
+    for _ in range(data.draw(st.integers(0, 3))):
+        ids = data.draw(st.lists(st.integers(0, 49), max_size=80))
+        place = st.integers(0, len(ids))
+        ranges = sorted(tuple(sorted(pair)) for pair in data.draw(st.lists(st.tuples(place, place), max_size=9)))
+        several.append(texts(ids, *[(first, last) for first, last in ranges]))
+    table = random_table(50, 7)
+    for found, of in zip(table.encode(several), several, strict=True):
+        assert found.dtype == np.float32
+        np.testing.assert_allclose(found, slow(table, of), atol=1e-4)
+
+
+def test_a_book_is_encoded_in_parts() -> None:
+    """More blocks than are looked up together, overlapping where one part ends."""
+    ids = np.random.default_rng(1).integers(0, 50, 3000).astype(np.int32)
+    starts = np.arange(0, 3000, 20, dtype=np.int32)
+    of = Texts(ids, np.stack([starts, np.minimum(starts + 31, 3000)], axis=1))
+    assert len(of.bounds) > 2 * BLOCKS_AT_ONCE
+    table = random_table(50, 16)
+    np.testing.assert_allclose(table.encode([of])[0], slow(table, of), atol=1e-5)
+
+
+def test_work_may_be_ended_between_two_texts() -> None:
+    def stop(chars: int) -> None:
+        raise InterruptedError(chars)
+
+    with pytest.raises(InterruptedError):
+        HAND.encode([texts([0], (0, 1))], stop)
+
+
+def test_vectors_have_length_1_or_0() -> None:
+    given = np.asarray([[3, 4], [0, 0], [1e-30, 0], [1e12, 0]], np.float32)
+    np.testing.assert_allclose(unit(given), [[0.6, 0.8], [0, 0], [0, 0], [1, 0]])
+
+
+@pytest.fixture(scope="module")
+def windows(tokenizer: Tokenizer, frequencies: DocumentFrequencies) -> Pipeline:
+    """Overlapping passages with vectors."""
+    segmenter = {"name": "window", "block_tokens": 7, "stride": 5}
+    config = PipelineConfig(segmenter=segmenter, encoder={"name": "static"})
+    return Pipeline(config, tokenizer, frequencies, random_table(tokenizer.vocabulary_size, 8))
+
+
+@given(ANY)
+def test_any_text_has_a_vector_for_each_block(windows: Pipeline, text: str) -> None:
+    document = windows.prepare_document(text, "river")
+    assert document.vectors is not None
+    assert (document.vectors.shape, document.vectors.dtype) == ((document.n_blocks, 8), np.int8)
+    assert isinstance(windows.encoder, TokenTable)
+    expected = slow(windows.encoder, Texts(document.token_ids, document.bounds))
+    assert np.abs(document.vectors / 127 - expected).max(initial=0) < 0.51 / 127 + 1e-4
+    query = windows.prepare_query(text)
+    assert query.vector is not None
+    assert np.linalg.norm(query.vector) == pytest.approx(1 if len(query.token_ids) else 0, abs=1e-5)
+
+
+def test_a_document_counts_its_vectors(pipeline: Pipeline, tokenizer: Tokenizer) -> None:
+    (without,) = pipeline.prepare_documents(["The river. " * 40])
+    (document,) = with_vectors([without], concept_table(tokenizer))
+    assert document.nbytes == without.nbytes + document.n_blocks * 6
+
+
+def test_a_table_reads_back(tmp_path: Path) -> None:
+    path = tmp_path / "token_vectors.npz"
+    HAND.write(path)
+    read = TokenTable.read(path)
+    assert (read.table.tolist(), read.scales.tolist()) == (HAND.table.tolist(), HAND.scales.tolist())
+    assert (read.vocabulary_size, read.dimensions, read.fingerprint) == (4, 2, HAND.fingerprint)
+
+
+def test_another_table_has_another_fingerprint() -> None:
+    assert TokenTable(HAND.table, HAND.scales * 2).fingerprint != HAND.fingerprint
+    assert TokenTable(HAND.table + np.int8(1), HAND.scales).fingerprint != HAND.fingerprint
+
+
+TABLE, SCALES = np.zeros((4, 2), np.int8), np.zeros(4, np.float32)
+
+
+@pytest.mark.parametrize(
+    ("arrays", "told"),
+    [
+        ({"table": TABLE}, "no table of token vectors"),
+        (
+            {"table": TABLE.astype(np.float32), "scales": SCALES},
+            "must be int8 of shape (vocabulary, dimensions), not float32 (4, 2)",
+        ),
+        ({"table": TABLE[0], "scales": SCALES}, "not int8 (2,)"),
+        ({"table": TABLE[:, :0], "scales": SCALES}, "not int8 (4, 0)"),
+        ({"table": TABLE, "scales": SCALES[:3]}, "'scales' must be float32 of shape (4,), not float32 (3,)"),
+        ({"table": TABLE, "scales": SCALES + np.float32("nan")}, "'scales' must hold numbers from -1e+06 to 1e+06"),
+        ({"table": TABLE, "scales": SCALES + np.float32(2 * LARGEST_SCALE)}, "'scales' must hold numbers"),
+        ({"table": np.asarray([{}]), "scales": SCALES}, "no table of token vectors"),
+    ],
+)
+def test_a_table_that_is_none(tmp_path: Path, arrays: dict[str, NDArray[np.generic]], told: str) -> None:
+    path = tmp_path / "token_vectors.npz"
+    np.savez(path, **arrays)  # type: ignore[arg-type]  # an array cannot be `allow_pickle`, the other parameter
+    with pytest.raises(ValueError, match=r"token_vectors.npz: ") as caught:
+        TokenTable.read(path)
+    assert told in str(caught.value)
+    assert len(str(caught.value).splitlines()) == 1
+
+
+@pytest.mark.parametrize("content", [b"", b"PK\x03\x04 cut short", b"\x93NUMPY\x01\x00 cut", b"no archive"])
+def test_a_file_that_is_no_archive(tmp_path: Path, content: bytes) -> None:
+    path = tmp_path / "token_vectors.npz"
+    path.write_bytes(content)
+    with pytest.raises(ValueError, match=r"token_vectors.npz: no table of token vectors"):
+        TokenTable.read(path)
+
+
+def test_one_array_is_no_table(tmp_path: Path) -> None:
+    with (tmp_path / "token_vectors.npz").open("wb") as stream:
+        np.save(stream, TABLE)
+    with pytest.raises(ValueError, match="one array, and no archive of them"):
+        TokenTable.read(tmp_path / "token_vectors.npz")
+
+
+def test_a_missing_table_is_named(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=r"token_vectors.npz: no table of token vectors \(.*No such file"):
+        TokenTable.read(tmp_path / "token_vectors.npz")
+
+
+def test_a_table_of_another_tokenizer(tmp_path: Path, tokenizer: Tokenizer) -> None:
+    HAND.write(tmp_path / "mine.npz")
+    with pytest.raises(ValueError, match=r"mine.npz: is of a vocabulary of 4 tokens, and the tokenizer has 30522: they belong"):
+        open_encoder({"name": "static", "file": "mine.npz"}, tmp_path, tokenizer)
+    assert open_encoder(None, tmp_path, tokenizer) is None
+
+
+def test_a_run_and_a_bundle_carry_it_under_its_own_name() -> None:
+    described = ENCODERS.create({"name": "static", "file": "somewhere/else.npz"})
+    assert described.carried().describe() == {"name": "static", "file": "token_vectors.npz"}
+    assert ENCODERS.create(described.describe()) == described
