@@ -246,7 +246,8 @@ def measure_overlap(options: argparse.Namespace) -> Iterator[str]:
     variants = {"": None} | ({", in WordNet's words": WordNet(options.wordnet)} if options.wordnet else {})
     for name in options.collections:
         collection = Collection(options.data / name)
-        run = collection.run(options.split) if options.queries else {}
+        found = collection.run(options.split) if options.queries else {}
+        run = {query: dict(islice(scores.items(), options.depth)) for query, scores in found.items()}
         for system in systems:
             system.kept.clear()
         for words, wordnet in variants.items():
@@ -254,7 +255,9 @@ def measure_overlap(options: argparse.Namespace) -> Iterator[str]:
             places = tenths(asked)
             sampled = sample(asked, places, options.queries)
             figures = [measure(system, collection, asked, sampled, run) for system in systems]
-            heading = f"{name}, {options.split}{words}" + (f"; MRR@10 of {len(sampled)} questions" if sampled else "")
+            heading = f"{name}, {options.split}{words}" + (
+                f"; MRR@10 of {len(sampled)} questions, {options.depth} candidates" if sampled else ""
+            )
             yield f"{heading}\n\n{overlap_table(asked, places, _names(systems), figures)}"
 
 
@@ -318,6 +321,7 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument("--split", default="dev", help="whose queries; choices are made on dev")
     made.add_argument("--wordnet", type=Path, help="a directory of WordNet's files: see benchmarks/synonyms.py")
     made.add_argument("--queries", type=int, default=0, help="of each tenth whose candidates the model ranks; 0 for none")
+    made.add_argument("--depth", type=int, default=100, help="candidates of a query that the model ranks")
     made.add_argument("--budget", type=int, help="tokens a document; each bundle's own by default")
     made.add_argument("--provider", default="auto", help="what runs the model")
     return made

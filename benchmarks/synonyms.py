@@ -148,6 +148,8 @@ def _other(word: str, first: bool, wordnet: WordNet, rng: np.random.Generator) -
     lower = word.lower()
     if not _replaceable(word, first) or (entry := wordnet.entry(lower)) is None:
         return word
+    if first and word != lower and entry.part == "n":  # a question rarely opens with a noun that is no name
+        return word
     sense = wordnet.sense(entry)
     others = [w for w in sense.words if w.islower() and not _stems(w) & {_stem(lower), _stem(entry.lemma)}]
     if others:
