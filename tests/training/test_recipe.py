@@ -207,6 +207,7 @@ def test_bases_that_are_none(write: Callable[..., Path]) -> None:
 STATES = "pipeline.aggregator={name: states, passages: 4}"
 LEARNED = "training.selector={name: learned}"
 ONE = "training.aggregator={name: max, passages: 1}"
+STATIC = "pipeline.encoder={name: static, file: table.npz}"
 
 
 @pytest.mark.parametrize(
@@ -235,6 +236,10 @@ ONE = "training.aggregator={name: max, passages: 1}"
         (["training={selector: {name: splade}}"], "training.selector: Value error, unknown selector 'splade'"),
         (["training={retriever: bm25}"], "retriever"),
         (["training.packing.budget=999"], "budget 999 lies outside budget_range"),
+        (["pipeline.selector.name=hybrid"], "selector 'hybrid' compares vectors: name an encoder that makes them (one of: static)"),
+        ([STATIC, "training.encoder={name: static, file: other.npz}"], "training.encoder makes other vectors than are served"),
+        (["negatives.hard_by.name=vectors"], "negatives.hard_by 'vectors' compares vectors: name pipeline.encoder, too"),
+        ([STATIC, "training.encoder=null", "negatives.hard_by.name=hybrid"], "negatives.hard_by 'hybrid' compares vectors"),
     ],
 )
 def test_parts_that_do_not_fit_together_are_one_line(recipe_file: Path, overrides: list[str], said: str) -> None:
@@ -250,6 +255,10 @@ def test_parts_that_do_fit(recipe_file: Path) -> None:
     assert (best.best, best.training_pipeline.aggregator) == (Best(), {"name": "max", "passages": 1})
     parade = load_recipe(recipe_file, [STATES, "aggregator.name=cnn", LEARNED, "selector_run=runs/other"])
     assert parade.aggregator == {"name": "cnn", "layers": 4}, "written out with its parameters"
+    hybrid = load_recipe(recipe_file, [STATIC, "pipeline.selector.name=hybrid", "negatives.hard_by.name=vectors"])
+    assert hybrid.training_pipeline.encoder == {"name": "static", "file": "table.npz"}
+    plain = load_recipe(recipe_file, [STATIC, "training={encoder: null, selector: {name: bm25}}"])
+    assert (plain.pipeline.encoder is None, plain.training_pipeline.encoder) == (False, None)
 
 
 def test_training_changes_parts_of_the_pipeline_and_leaves_the_rest(recipe_file: Path) -> None:

@@ -19,13 +19,14 @@ import yaml
 from keyblock.text.analyzer import Analyzer, AnalyzerConfig
 from keyblock.text.frequencies import DocumentFrequencies
 from keyblock.text.tokenizer import Tokenizer
+from tests.vectors import concept_table
 from training.collections.collection import Collection
 from training.collections.first_stage import candidate_pool
 from training.collections.lines import open_text
 from training.collections.types import CollectionError, FileError
 from training.commands.train import main as train_main
 from training.evaluation.curves import read_log
-from training.evaluation.ranking import CHOOSER, load_chooser
+from training.evaluation.ranking import CHOOSER, load_chooser, load_run_pipeline
 from training.learning.run_directory import LockError, alone_in, begin, make_pipeline
 from training.learning.train import train
 from training.models.cross_encoder import CrossEncoder
@@ -151,6 +152,52 @@ def test_a_backbone_without_a_tokenizer_file(tiny_backbone: Path, toy: Collectio
     known, text = Tokenizer(tiny_backbone / "tokenizer.json"), "An Unbelievably old river's bridge, café."
     np.testing.assert_array_equal(pipeline.tokenizer.ids(text), known.ids(text))
     assert pipeline.tokenizer.template == known.template
+
+
+STATIC = {"name": "static"}
+
+
+def with_encoder(make_recipe: Make, recipe_tree: dict[str, Any], file: Path) -> Recipe:
+    return make_recipe(pipeline=recipe_tree["pipeline"] | {"encoder": STATIC | {"file": str(file)}})
+
+
+def test_a_run_keeps_the_table_that_it_began_with(
+    toy: Collection, tokenizer: Tokenizer, tmp_path: Path, make_recipe: Make, recipe_tree: dict[str, Any]
+) -> None:
+    """Another file in its place, or none, changes nothing of a run that goes on."""
+    file, run = tmp_path / "mine.npz", tmp_path / "run"
+    run.mkdir()
+    concept_table(tokenizer).write(file)
+    recipe = with_encoder(make_recipe, recipe_tree, file)
+    first = make_pipeline(recipe, [toy], recipe.backbone, run)
+    assert first.config.encoder == {"name": "static", "file": "token_vectors.npz"}
+    concept_table(tokenizer, [["river"]]).write(file)
+    second = make_pipeline(recipe, [toy], recipe.backbone, run)
+    file.unlink()
+    third = make_pipeline(recipe, [toy], recipe.backbone, run)
+    assert [one.encoder and one.encoder.dimensions for one in (first, second, third)] == [6, 6, 6]
+
+
+def test_a_table_of_a_try_that_never_began_is_forgotten(
+    toy: Collection, tokenizer: Tokenizer, tmp_path: Path, make_recipe: Make, recipe_tree: dict[str, Any]
+) -> None:
+    files = tmp_path / "one.npz", tmp_path / "other.npz"
+    concept_table(tokenizer).write(files[0])
+    concept_table(tokenizer, [["river"]]).write(files[1])
+    for file, dimensions in zip(files, (6, 1), strict=True):
+        recipe = with_encoder(make_recipe, recipe_tree, file)
+        begin(recipe, [toy], recipe.backbone, tmp_path / "run")
+        encoder = load_run_pipeline(tmp_path / "run").encoder
+        assert encoder is not None
+        assert encoder.dimensions == dimensions
+
+
+def test_a_missing_table_is_named(toy: Collection, tmp_path: Path, make_recipe: Make, recipe_tree: dict[str, Any]) -> None:
+    recipe = with_encoder(make_recipe, recipe_tree, tmp_path / "absent.npz")
+    with pytest.raises(
+        RecipeError, match=r"pipeline.encoder: .*absent.npz cannot be read \(No such file or directory\); give its path"
+    ):
+        make_pipeline(recipe, [toy], recipe.backbone, tmp_path)
 
 
 def test_another_recipe_on_the_same_run_is_refused(toy: Collection, run_copy: Path, make_recipe: Make) -> None:
