@@ -1,10 +1,11 @@
 """What vectors cost: milliseconds and bytes a document, and of a request's preparation and selection, beside BM25 alone.
 
-    python benchmarks/vectors.py [--table TABLE.npz] [--dimensions 128] [--documents 100] [--words 2000] [--turns 5]
+    python -m benchmarks.vectors [--data DATA/squad-articles] [--table TABLE.npz] [--dimensions 128] [--documents 100]
 
 In turns, on one thread, with the embedded bundle's tokenizer and frequencies: the preparation of the documents, and the selection
 of their blocks for a query, by BM25, by vectors and by both. Medians of CPU time, and ratios to BM25. Without --table it is of
-random numbers; its time does not depend on them. The documents are of random words; see benchmarks/preparation.py.
+random numbers; its time does not depend on them. Without --data the documents are of random words, which have three times
+as many tokens as English; see benchmarks/preparation.py.
 """
 
 import argparse
@@ -15,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.preparation import BUNDLE, cpu_seconds, invented
+from benchmarks.preparation import BUNDLE, collected, cpu_seconds, invented
 from keyblock.bundle import Bundle, load_bundle
 from keyblock.encoders import TokenTable
 from keyblock.pipeline import Pipeline, PipelineConfig
@@ -25,6 +26,7 @@ WAYS: dict[str, dict[str, Any]] = {
     "bm25": {},
     "vectors": {"selector": {"name": "vectors"}, **STATIC},
     "hybrid": {"selector": {"name": "hybrid"}, **STATIC},
+    "hybrid and soft": {"selector": {"name": "hybrid", "soft": 1}, **STATIC},
     "hybrid without exact": {"selector": {"name": "hybrid", "exact": 0}, **STATIC},
 }
 
@@ -60,7 +62,8 @@ def measured(pipeline: Pipeline, texts: list[str], question: str) -> dict[str, f
 
 def main(options: argparse.Namespace) -> None:
     """Measure and print."""
-    texts = invented(options.documents, options.words)
+    size = options.documents, options.words
+    texts = collected(options.data, *size) if options.data else invented(*size)
     question = " ".join(texts[0].split()[-8:])
     bundle = load_bundle(BUNDLE)
     table = table_of(options, bundle.tokenizer.vocabulary_size)
@@ -81,6 +84,7 @@ def main(options: argparse.Namespace) -> None:
 if __name__ == "__main__":
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
     parser = argparse.ArgumentParser("vectors.py", description="Time what vectors cost.")
+    parser.add_argument("--data", type=Path, help="a collection's directory")
     parser.add_argument("--table", type=Path, help="token_vectors.npz of the embedded bundle's tokenizer")
     parser.add_argument("--dimensions", type=int, default=128, help="of the random table")
     parser.add_argument("--documents", type=int, default=100)

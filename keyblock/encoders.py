@@ -4,6 +4,7 @@ Each encoder is one member of a registry. Its description travels with the pipel
 a training run and a bundle carry under the encoder's own name for it.
 """
 
+import functools
 import hashlib
 import zlib
 from abc import ABC, abstractmethod
@@ -23,6 +24,7 @@ from keyblock.registry import Component, Registry
 from keyblock.text.tokenizer import Tokenizer
 
 LARGEST_SCALE = 1e6  # of a token: sums of thousands of them stay finite
+SIMILAR_TOKENS = 32  # of a query: a pasted page must not cost its words times the vocabulary
 BLOCKS_AT_ONCE = 64  # whose tokens are looked up together: a book needs no more memory than a page
 
 
@@ -60,11 +62,25 @@ class Encoder(ABC):
             pause: is called with 0 between steps of bounded length; may raise, so that the work ends.
         """
 
+    def similar(self, token_ids: NDArray[np.int32]) -> NDArray[np.float32]:
+        """How near a query's tokens are to every token: cosines, 0 at least, times the token's share of the query's weight.
+
+        Args:
+            token_ids: shape (n_tokens,), of the query.
+
+        Returns:
+            Shape (n, vocabulary): a row for each distinct token that has a vector, SIMILAR_TOKENS at most, the weightiest.
+
+        Raises ValueError for an encoder whose vectors are of whole texts.
+        """
+        raise ValueError("this encoder has vectors of texts, and none of single tokens")
+
 
 class TextEncoder(Component):
     """Describes an encoder; see `open`."""
 
     carried_as: ClassVar[str] = ""
+    of_tokens: ClassVar[bool] = False  # whether single tokens have vectors: see `Encoder.similar`
     file: str = Field(description="what it reads; in a recipe a path, in a run and a bundle a file of theirs")
 
     def open(self, path: Path) -> Encoder:
@@ -131,6 +147,7 @@ class Static(TextEncoder):
     """
 
     carried_as: ClassVar[str] = "token_vectors.npz"
+    of_tokens: ClassVar[bool] = True
     file: str = Field("token_vectors.npz", description="the table; in a recipe a path, in a run and a bundle a file of theirs")
 
     def open(self, path: Path) -> "TokenTable":
@@ -181,6 +198,22 @@ class TokenTable(Encoder):
             found.append(unit(self._sums(texts)))
             pause(0)
         return found
+
+    def similar(self, token_ids: NDArray[np.int32]) -> NDArray[np.float32]:
+        """See Encoder."""
+        ids = np.unique(token_ids)
+        weights = np.linalg.norm(self.table[ids].astype(np.float32), axis=1) * np.abs(self.scales[ids])
+        heaviest = np.argsort(-weights, kind="stable")[:SIMILAR_TOKENS]
+        heaviest = np.sort(heaviest[weights[heaviest] > 0])
+        shares = weights[heaviest] / (weights[heaviest].sum() or 1.0)
+        directions = self._directions
+        found = np.maximum(directions[ids[heaviest]] @ directions.T, 0)
+        return np.asarray(found * shares[:, None], dtype=np.float32)
+
+    @functools.cached_property
+    def _directions(self) -> NDArray[np.float32]:
+        """The tokens' vectors at length 1, and 0 for those that count nothing, shape (vocabulary, dimensions)."""
+        return unit(np.asarray(self.table * np.sign(self.scales)[:, None], dtype=np.float32))
 
     def _sums(self, texts: Texts) -> NDArray[np.float32]:
         sums = np.zeros((len(texts.bounds), self.dimensions), np.float32)

@@ -103,6 +103,8 @@ class PipelineConfig(BaseModel):
             raise ValueError(
                 f"selector {self.selector['name']!r} compares vectors: name an encoder that makes them (one of: {known})"
             )
+        if self.encoder and SELECTORS.create(self.selector).compares_tokens and not ENCODERS.create(self.encoder).of_tokens:
+            raise ValueError(f"selector {self.selector['name']!r} compares tokens, and encoder {self.encoder['name']!r} has none")
         return self
 
     @field_validator("aggregator")
@@ -215,8 +217,11 @@ class Pipeline:
         ids = self.tokenizer.ids(text)
         cap = self.config.packing.query_tokens
         terms = np.asarray(unique_in_order(self.analyzer.keys(text))[:QUERY_TERMS], dtype=np.int64)
-        vector = None if self.encoder is None else vector_of(ids[:QUERY_VECTOR_TOKENS], self.encoder)
-        return PreparedQuery(ids[:cap], terms, len(ids) > cap, vector)
+        vector = similar = None
+        if self.encoder is not None:
+            vector = vector_of(ids[:QUERY_VECTOR_TOKENS], self.encoder)
+            similar = self.encoder.similar(ids[:QUERY_VECTOR_TOKENS]) if self.selector.compares_tokens else None
+        return PreparedQuery(ids[:cap], terms, len(ids) > cap, vector, similar)
 
     def prepare_document(self, text: str, title: str = "") -> PreparedDocument:
         """One document; see `prepare_documents`."""

@@ -17,12 +17,15 @@ class PreparedQuery:
         terms: shape (n_terms,), keys of its distinct terms.
         truncated: whether the cap cut it.
         vector: shape (dimensions,), of length 1, or 0 where it holds nothing known; None where the pipeline has no encoder.
+        similar: shape (n, vocabulary), how near each of its tokens is to every token, times the token's share of the query; None
+            where no selector asks for it. See `keyblock.encoders.Encoder.similar`.
     """
 
     token_ids: NDArray[np.int32]
     terms: NDArray[np.int64]
     truncated: bool = False
     vector: NDArray[np.float32] | None = None
+    similar: NDArray[np.float32] | None = None
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -72,6 +72,11 @@ class Selector(Component):
         """Whether it needs vectors, or the selector in front of the model does."""
         return Need.VECTORS in self.needs | self.cheap.needs
 
+    @property
+    def compares_tokens(self) -> bool:
+        """Whether it compares vectors of single tokens, too, or the selector in front of the model does."""
+        return self.cheap is not self and self.cheap.compares_tokens
+
     def shortlist(self, cheap_scores: NDArray[np.float64]) -> NDArray[np.intp]:
         """The blocks that the model is asked about, in document order, from the cheap selector's scores of shape (n_blocks,)."""
         raise TypeError(f"{type(self).__name__} does not say what the model is asked")
@@ -211,9 +216,10 @@ class Vectors(Selector):
 class Hybrid(Selector):
     """Terms and vectors together, each by its weight; a rare term that stands in few blocks decides between them.
 
-    ``terms * t + vectors * cosine + exact * e``: t is the score of the lexical selector `by`, divided by what `scale` says; e is
-    the share of the idf of the query's rare terms, as far as the document has them, that stands in the block. Cosines of two
-    blocks differ by less than 1 in practice, so with ``exact >= vectors`` no similarity outweighs the rare terms.
+    ``terms * t + vectors * cosine + soft * s + exact * e``: t is the score of the lexical selector `by`, divided by what `scale`
+    says; s takes for each token of the query the block's nearest token, so that a kindred word is a part of a match; e is the
+    share of the idf of the query's rare terms, as far as the document has them, that stands in the block. Cosines of two blocks
+    differ by less than 1 in practice, and s by 1 at most, so with ``exact >= vectors + soft`` neither outweighs the rare terms.
     """
 
     needs: ClassVar[frozenset[Need]] = frozenset({Need.FREQUENCIES, Need.VECTORS})
@@ -223,6 +229,7 @@ class Hybrid(Selector):
         "mass", description="mass: divide that by the summed idf of the query's terms, so that queries of any length compare"
     )
     vectors: float = Field(1.0, ge=0, description="weight of the cosine of query and block")
+    soft: float = Field(0.0, ge=0, description="weight of the nearest tokens; 0: they are not looked for")
     exact: float = Field(1.0, ge=0, description="weight of rare terms that stand in the block as they are")
     rare: float = Field(0.001, ge=0, le=1, description="a term is rare in at most this share of the training documents")
 
@@ -233,6 +240,11 @@ class Hybrid(Selector):
         if not selector.lexical:
             raise ValueError(f"{selector.name!r} does not go by terms")
         return selector.describe()
+
+    @property
+    def compares_tokens(self) -> bool:
+        """See Selector."""
+        return self.soft > 0
 
     @property
     def terms_by(self) -> Selector:
@@ -250,6 +262,8 @@ class Hybrid(Selector):
         idf = idf_weights(query, frequencies)
         share = lexical / (idf.sum() or 1.0) if self.scale == "mass" else lexical
         scores = self.terms * share + self.vectors * similarities(query, document)
+        if self.soft:
+            scores += self.soft * nearest_tokens(query, document)
         rare = np.where(frequencies.of(query.terms) <= self.rare * frequencies.n_documents, idf, 0.0)
         return scores + self.exact * held_share(rare, term_counts(query, document)) if self.exact and rare.any() else scores
 
@@ -264,6 +278,23 @@ def held_share(weights: NDArray[np.float64], counts: NDArray[np.float64]) -> NDA
     held = counts > 0
     weights = weights * held.any(axis=1)
     return np.asarray(weights @ held / (weights.sum() or 1.0))
+
+
+def nearest_tokens(query: PreparedQuery, document: PreparedDocument) -> NDArray[np.float64]:
+    """For each block the sum over the query's tokens of the nearest one in the block, shape (n_blocks,), from 0 to 1.
+
+    Raises ValueError where the query was prepared without similarities.
+    """
+    if query.similar is None:
+        raise ValueError("tokens are compared whose similarities were not made: the pipeline that prepares needs the same selector")
+    if not document.n_blocks:
+        return np.zeros(0)
+    near = np.zeros(
+        (len(query.similar), len(document.token_ids) + 1), np.float32
+    )  # one more, so that a block may end with the text
+    np.take(query.similar, document.token_ids, axis=1, out=near[:, :-1], mode="clip")
+    best = np.maximum.reduceat(near, document.bounds.ravel(), axis=1)[:, ::2]  # between two blocks lies what is not asked for
+    return np.asarray(best.sum(axis=0), dtype=np.float64)
 
 
 def similarities(query: PreparedQuery, document: PreparedDocument) -> NDArray[np.float64]:

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from pydantic import ValidationError
 
+from keyblock.encoders import Static
 from keyblock.packing import pack
 from keyblock.pipeline import QUERY_TERMS, PackingConfig, Pipeline, PipelineConfig, Selection, Shortlist
 from keyblock.prepared import PreparedDocument, PreparedQuery
@@ -624,6 +625,15 @@ def test_vectors_need_an_encoder(selector: dict[str, Any]) -> None:
     assert PipelineConfig(selector=selector, encoder={"name": "static"}).encoder == {"name": "static", "file": "token_vectors.npz"}
 
 
+def test_tokens_are_compared_where_they_have_vectors(monkeypatch: pytest.MonkeyPatch) -> None:
+    parts: dict[str, Any] = {"selector": {"name": "hybrid", "soft": 1}, "encoder": {"name": "static"}}
+    assert PipelineConfig(**parts).selector["soft"] == 1
+    monkeypatch.setattr(Static, "of_tokens", False)
+    with pytest.raises(ValidationError, match="selector 'hybrid' compares tokens, and encoder 'static' has none"):
+        PipelineConfig(**parts)
+    assert PipelineConfig(selector={"name": "hybrid"}, encoder={"name": "static"}).encoder is not None
+
+
 def test_a_pipeline_is_given_the_encoder_that_it_describes(tokenizer: Tokenizer, frequencies: DocumentFrequencies) -> None:
     with pytest.raises(ValueError, match=r"the description has \{.*static.*\} encoder, and none is given"):
         Pipeline(PipelineConfig(encoder={"name": "static"}), tokenizer, frequencies)
@@ -642,3 +652,18 @@ def test_documents_of_another_pipeline_are_told(pipeline: Pipeline, hybrid: Pipe
     assert ours.vectors is not None
     with pytest.raises(ValueError, match=r"has vectors of shape \(\d, 3\)"):
         hybrid.check(replace(ours, vectors=ours.vectors[:, :3]))
+
+
+def test_the_nearest_token_alone_finds_a_paraphrase(tokenizer: Tokenizer, frequencies: DocumentFrequencies) -> None:
+    """Of a long block that says much else, one kindred word for each of the query's is enough."""
+    config = PipelineConfig(selector={"name": "hybrid", "vectors": 0, "soft": 1}, encoder={"name": "static"})
+    soft = Pipeline(config, tokenizer, frequencies, concept_table(tokenizer))
+    text, query = FILLER * 12 + PARAPHRASE * 3 + FILLER * 12, "Whom do I tell when I am ill?"
+    assert PARAPHRASE.strip() in best_block(soft, query, text)
+    prepared = soft.prepare_query(query)
+    assert prepared.similar is not None
+    assert prepared.similar.shape == (2, tokenizer.vocabulary_size)
+    document = soft.prepare_document(text)
+    assert soft.select(prepared, document).scores.max() == pytest.approx(1, abs=1e-5)
+    assert soft.select(soft.prepare_query(""), document).scores.tolist() == [0] * document.n_blocks
+    assert soft.select(prepared, soft.prepare_document("")).scores.shape == (0,)

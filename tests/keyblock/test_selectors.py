@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from numpy.typing import NDArray
 from rank_bm25 import BM25Okapi
 
 from keyblock.prepared import PreparedDocument, PreparedQuery
@@ -22,6 +23,7 @@ from keyblock.selectors import (
     TfIdf,
     Vectors,
     idf_weights,
+    nearest_tokens,
     rank_blocks,
     term_counts,
     term_found,
@@ -308,3 +310,29 @@ def test_who_compares_vectors() -> None:
     described["cascade"] = {"name": "learned", "by": {"name": "hybrid"}}
     assert [name for name, one in described.items() if SELECTORS.create(one).compares_vectors] == ["hybrid", "vectors", "cascade"]
     assert not any(SELECTORS.create(name).lexical for name in ("hybrid", "vectors"))
+
+
+def slow_nearest(similar: NDArray[np.float32], document: PreparedDocument) -> list[float]:
+    """Token by token."""
+    ids, bounds = document.token_ids.tolist(), document.bounds.tolist()
+    return [sum(max(float(row[token]) for token in ids[start:end]) for row in similar) for start, end in bounds]
+
+
+@given(st.lists(st.integers(0, 9), min_size=1, max_size=40), st.integers(1, 6), st.integers(1, 6), st.integers(0, 3))
+def test_nearest_tokens_equal_a_slow_loop(ids: list[int], longest: int, stride: int, rows: int) -> None:
+    """Blocks that follow each other, and windows that overlap."""
+    starts = np.arange(0, len(ids), min(stride, longest), dtype=np.int32)
+    bounds = np.stack([starts, np.minimum(starts + longest, len(ids))], axis=1).astype(np.int32)
+    document = replace(document_of([[]] * len(bounds)), token_ids=np.asarray(ids, np.int32), bounds=bounds)
+    similar = np.random.default_rng(len(ids)).random((rows, 10)).astype(np.float32)
+    found = nearest_tokens(replace(query_of("river"), similar=similar), document)
+    np.testing.assert_allclose(found, slow_nearest(similar, document), atol=1e-5)
+
+
+def test_nearest_tokens_that_were_not_made() -> None:
+    document = with_given_vectors(document_of([["river"]]), [1, 0])
+    query = replace(query_of("river"), vector=np.asarray([1, 0], np.float32))
+    with pytest.raises(ValueError, match="tokens are compared whose similarities were not made"):
+        Hybrid(soft=1).scores(query, document, DocumentFrequencies(9, {}))
+    assert not Hybrid().compares_tokens
+    assert Learned(by={"name": "hybrid", "soft": 0.5}).compares_tokens
