@@ -2,13 +2,14 @@
 
     python benchmarks/preparation.py [--data DATA/squad-articles] [--documents 100] [--words 2000] [--turns 5]
 
-In turns, on one thread: the pipeline as it is, the same where the tokenizer reads each text whole, that tokenizer alone, and
-the selection of the prepared documents' blocks for a query. Medians of CPU time, and ratios. The first turn of a new process
-is told apart: it meets every word for the first time. Without --data the documents are of random words, of which a few are
-frequent and most are rare, as in a language.
+In turns, on one thread: the pipeline as it is, the same with other segmenters, the same where the tokenizer reads each text whole,
+that tokenizer alone, and the selection of the prepared documents' blocks for a query. Medians of CPU time, and ratios. The first
+turn of a new process is told apart: it meets every word for the first time. Without --data the documents are of random words, of
+which a few are frequent and most are rare, as in a language.
 """
 
 import argparse
+import copy
 import os
 import statistics
 import time
@@ -19,6 +20,8 @@ import numpy as np
 
 from keyblock.bundle import load_bundle
 from keyblock.pipeline import Pipeline
+from keyblock.segmenters import SEGMENTERS
+from keyblock.text.reader import Pause
 from keyblock.text.reading import EncodedText, Reading
 from training.collections.collection import Collection
 
@@ -32,7 +35,7 @@ class WholeTexts:
     def __init__(self, pipeline: Pipeline) -> None:
         self._tokenizer, self._analyzer = pipeline.tokenizer, pipeline.analyzer
 
-    def read(self, texts: Sequence[str]) -> list[Reading]:
+    def read(self, texts: Sequence[str], pause: Pause = int) -> list[Reading]:
         """See keyblock.reader.Reader."""
         encodings = self._tokenizer.encode(texts)
         return [EncodedText(text, encoding, self._analyzer) for text, encoding in zip(texts, encodings, strict=True)]
@@ -68,17 +71,17 @@ def main(options: argparse.Namespace) -> None:
         collected(options.data, options.documents, options.words) if options.data else invented(options.documents, options.words)
     )
     pipeline = load_bundle(BUNDLE).pipeline
-    by_words, by_texts = pipeline.reader, WholeTexts(pipeline)
-
-    def prepare(reader: object) -> None:
-        pipeline.reader = reader  # type: ignore[assignment]
-        pipeline.prepare_documents(texts)
-
-    ways = {"word by word": by_words, "text by text": by_texts}
-    first = cpu_seconds(lambda: prepare(by_words))
+    by_texts, others = copy.copy(pipeline), {}
+    by_texts.reader = WholeTexts(pipeline)  # type: ignore[assignment]
+    for name in options.segmenters:
+        config = pipeline.config.model_copy(update={"segmenter": SEGMENTERS.create(name).describe()})
+        others[name] = Pipeline(config, pipeline.tokenizer, pipeline.frequencies)
+        others[name].reader = pipeline.reader  # which has met the words
+    ways = {"word by word": pipeline, "text by text": by_texts, **others}
+    first = cpu_seconds(lambda: pipeline.prepare_documents(texts))
     query, prepared = pipeline.prepare_query(" ".join(texts[0].split()[-8:])), pipeline.prepare_documents(texts)
     turns = [
-        {way: cpu_seconds(lambda reader=reader: prepare(reader)) for way, reader in ways.items()}
+        {way: cpu_seconds(lambda by=by: by.prepare_documents(texts)) for way, by in ways.items()}
         | {"tokenizer alone": cpu_seconds(lambda: pipeline.tokenizer.encode(texts))}
         | {"selection": cpu_seconds(lambda: [pipeline.select(query, document) for document in prepared])}
         for _ in range(options.turns)
@@ -87,7 +90,7 @@ def main(options: argparse.Namespace) -> None:
     print(f"{len(texts)} documents, {sum(len(text.split()) for text in texts):,} words; CPU milliseconds")
     print(f"{'word by word, a new process':28} {first * 1000:8.0f}")
     for way, seconds in medians.items():
-        print(f"{way:28} {seconds * 1000:8.0f}  {seconds / medians['word by word']:5.1f} x")
+        print(f"{way:28} {seconds * 1000:8.0f}  {seconds / medians['word by word']:5.2f} x")
 
 
 if __name__ == "__main__":
@@ -96,5 +99,6 @@ if __name__ == "__main__":
     parser.add_argument("--data", type=Path, help="a collection's directory")
     parser.add_argument("--documents", type=int, default=100)
     parser.add_argument("--words", type=int, default=2000)
+    parser.add_argument("--segmenters", nargs="*", default=["whole_sentences"], help="other segmenters, compared as well")
     parser.add_argument("--turns", type=int, default=5)
     main(parser.parse_args())

@@ -13,7 +13,7 @@ from keyblock.encoders import ENCODERS, Encoder, vector_of, with_vectors
 from keyblock.evidence import Fusion, lexical_evidence
 from keyblock.packing import Packed, pack
 from keyblock.prepared import PreparedDocument, PreparedQuery
-from keyblock.segmenters import SEGMENTERS, cut_costs
+from keyblock.segmenters import SEGMENTERS
 from keyblock.selectors import SELECTORS, Need, SelectedBy, idf_weights, rank_blocks, term_found
 from keyblock.text.analyzer import Analyzer, AnalyzerConfig, unique_in_order
 from keyblock.text.frequencies import DocumentFrequencies
@@ -206,7 +206,7 @@ class Pipeline:
         self._cheap = self.selector.cheap
         self._cheap_goes_by_evidence = self._cheap.terms_by == self.evidence
         self.aggregator = AGGREGATORS.create(config.aggregator)
-        self._costs = cut_costs(tokenizer)
+        self._costs = self.segmenter.cut_costs(tokenizer)
         self.reader = Reader(tokenizer, self.analyzer)
 
     def prepare_query(self, text: str) -> PreparedQuery:
@@ -252,7 +252,7 @@ class Pipeline:
             raise ValueError(f"has vectors of shape {found}, and the pipeline makes them of {due}")
 
     def _document(self, reading: Reading, title: str) -> PreparedDocument:
-        bounds = self.segmenter.ranges(self._costs[reading.ids])
+        bounds = self.segmenter.ranges(self._costs(reading))
         starts, ends = reading.offsets(bounds)
         # a character of several tokens (Hangul) may be cut in two: it is the first block's, unless the second has no other
         cut_in_two = (bounds[:-1, 1] <= bounds[1:, 0]) & (ends[:-1] < ends[1:])

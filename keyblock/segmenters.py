@@ -7,7 +7,7 @@ document's end 0. On a tie the nearest cut before wins.
 
 import zlib
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import count, repeat
 from typing import Self
 
@@ -16,11 +16,16 @@ from numpy.typing import NDArray
 from pydantic import Field, model_validator
 
 from keyblock.registry import Component, Registry
+from keyblock.text.reading import Reading
+from keyblock.text.sentences import sentence_ends
 from keyblock.text.tokenizer import Tokenizer
 
 BLOCK_COST, FORCED_COST = 4, 8
 SENTENCE_COST, CLAUSE_COST = 1, 2
 CUT_COSTS = {".": SENTENCE_COST, "?": SENTENCE_COST, "!": SENTENCE_COST, ",": CLAUSE_COST}
+CLAUSE_MARKS = (",", ";", ":", "–", "—", "，", "、", "；", "：")
+CutCosts = Callable[[Reading], NDArray[np.int64]]
+"""The cost of a cut after each token of a text, shape (n_tokens,); 0 where no cut is offered."""
 
 
 def cut_costs(tokenizer: Tokenizer) -> NDArray[np.int64]:
@@ -43,6 +48,9 @@ def cut_candidates(costs: NDArray[np.int64], longest: int) -> tuple[list[int], l
     """
     n_tokens = len(costs)
     offered = np.flatnonzero(costs)
+    if np.diff(offered, prepend=-1, append=n_tokens - 1).max() <= longest:  # none is forced
+        last = [] if costs[-1:].any() or not n_tokens else [n_tokens]
+        return [0, *(offered + 1).tolist(), *last], [0, *costs[offered].tolist(), *(0 for _ in last)]
     places, prices = [0], [0]
     for place, price in zip((offered + 1).tolist(), costs[offered].tolist(), strict=True):
         _force(places, prices, place, longest)
@@ -89,8 +97,29 @@ def split(costs: NDArray[np.int64], longest: int = 63) -> NDArray[np.int32]:
     return np.asarray([0, *reversed(bounds)], dtype=np.int32)
 
 
+def sentence_costs(reading: Reading, clauses: NDArray[np.bool_]) -> NDArray[np.int64]:
+    """SENTENCE_COST after the last token of each sentence, CLAUSE_COST after a clause's; shape (n_tokens,).
+
+    Args:
+        reading: of the text.
+        clauses: whether each token ends a clause where a space follows it, shape (vocabulary,).
+    """
+    heads, tails = reading.places()
+    costs = np.zeros(len(reading.ids), np.int64)
+    ends = np.flatnonzero(clauses[reading.ids[:-1]])
+    costs[ends[tails[ends] < heads[ends + 1]]] = CLAUSE_COST
+    last = np.searchsorted(heads, sentence_ends(reading.text)) - 1
+    costs[last[last >= 0]] = SENTENCE_COST
+    return costs
+
+
 class Segmenter(Component):
     """Cuts a tokenized document into blocks."""
+
+    def cut_costs(self, tokenizer: Tokenizer) -> CutCosts:
+        """What `ranges` is given of a text: here what `cut_costs` says of its tokens."""
+        costs = cut_costs(tokenizer)
+        return lambda reading: costs[reading.ids]
 
     def ranges(self, costs: NDArray[np.int64]) -> NDArray[np.int32]:
         """Token ranges of the blocks, shape (n_blocks, 2), from the cut cost after each token, shape (n_tokens,).
@@ -117,6 +146,31 @@ class CogLtxSegmenter(Segmenter):
     def ranges(self, costs: NDArray[np.int64]) -> NDArray[np.int32]:
         """See `split`."""
         return between(split(costs, self.block_tokens))
+
+
+@SEGMENTERS.register("whole_sentences")
+class WholeSentenceSegmenter(Segmenter):
+    """Blocks that begin where sentences begin, by dynamic programming; only a sentence longer than a block is cut.
+
+    `keyblock.text.sentences` says where sentences end. A long one is cut behind commas, semicolons, colons and dashes, and by
+    force where there are none.
+    """
+
+    block_tokens: int = Field(63, ge=1, le=512, description="tokens a block has at most")
+
+    def cut_costs(self, tokenizer: Tokenizer) -> CutCosts:
+        """See `sentence_costs`."""
+        clauses = np.zeros(tokenizer.vocabulary_size, np.bool_)
+        clauses[[token for mark in CLAUSE_MARKS for token in tokenizer.token_ids(mark)]] = True
+        return lambda reading: sentence_costs(reading, clauses)
+
+    def ranges(self, costs: NDArray[np.int64]) -> NDArray[np.int32]:
+        """As `split`, which is offered clauses in long sentences alone, shape (n_blocks, 2)."""
+        ends = costs == SENTENCE_COST
+        bounds = np.concatenate([[0], np.flatnonzero(ends) + 1, [len(costs)]])
+        lengths = np.diff(bounds)
+        offered = ends | np.repeat(lengths > self.block_tokens, lengths)
+        return between(split(np.where(offered, costs, 0), self.block_tokens))
 
 
 @SEGMENTERS.register("window")

@@ -31,8 +31,15 @@ class Reading(Protocol):
     """A document's text as tokens and terms."""
 
     @property
+    def text(self) -> str:
+        """What was read."""
+
+    @property
     def ids(self) -> Ints:
         """The tokens, shape (n_tokens,)."""
+
+    def places(self) -> tuple[Ints, Ints]:
+        """Where the tokens start and end in the text, in code points, shape (n_tokens,) each."""
 
     def offsets(self, bounds: Ints) -> tuple[Ints, Ints]:
         """Where blocks start and end in the text, in code points, shape (n_blocks,) each, from token ranges, (n_blocks, 2)."""
@@ -49,7 +56,12 @@ class EncodedText:
 
     def __init__(self, text: str, encoding: Encoding, analyzer: Analyzer) -> None:
         self.ids = np.asarray(encoding.ids, dtype=np.int32)
-        self._text, self._encoding, self._analyzer = text, encoding, analyzer
+        self.text, self._encoding, self._analyzer = text, encoding, analyzer
+
+    def places(self) -> tuple[Ints, Ints]:
+        """See Reading."""
+        heads, tails = np.asarray(self._encoding.offsets, dtype=np.int32).reshape(-1, 2).T
+        return heads, tails
 
     def offsets(self, bounds: Ints) -> tuple[Ints, Ints]:
         """See Reading."""
@@ -59,7 +71,7 @@ class EncodedText:
 
     def terms(self, starts: Ints, ends: Ints) -> Terms:
         """See Reading."""
-        blocks = [self._analyzer.keys(self._text[start:end]) for start, end in zip(starts.tolist(), ends.tolist(), strict=True)]
+        blocks = [self._analyzer.keys(self.text[start:end]) for start, end in zip(starts.tolist(), ends.tolist(), strict=True)]
         keys = np.asarray([key for block in blocks for key in block], dtype=np.int64)
         return Terms(keys, np.cumsum([0, *map(len, blocks)], dtype=np.int32))
 

@@ -64,6 +64,10 @@ class ReadWords:
     tails: Ints
     runs: Runs
 
+    def places(self) -> tuple[Ints, Ints]:
+        """See Reading."""
+        return self.heads, self.tails
+
     def offsets(self, bounds: Ints) -> tuple[Ints, Ints]:
         """See Reading."""
         return self.heads[bounds[:, 0]], self.tails[bounds[:, 1] - 1]

@@ -74,12 +74,13 @@ def single(tokenizer: Tokenizer, frequencies: DocumentFrequencies) -> Pipeline:
 
 @pytest.fixture(scope="module")
 def others(tokenizer: Tokenizer, frequencies: DocumentFrequencies) -> list[Pipeline]:
-    """Segmenters of small blocks: windows that overlap, windows side by side, sentences, and sentences of drawn lengths."""
+    """Segmenters of small blocks: windows that overlap or stand side by side, sentences, some of drawn lengths, whole ones."""
     segmenters: list[dict[str, Any]] = [
         {"name": "window", "block_tokens": 5, "stride": 2},
         {"name": "window", "block_tokens": 5, "stride": 5},
         {"name": "sentences", "block_tokens": 5},
         {"name": "sentences", "block_tokens": 5, "shortest": 1},
+        {"name": "whole_sentences", "block_tokens": 5},
     ]
     return [make(tokenizer, frequencies, segmenter=segmenter) for segmenter in segmenters]
 
@@ -326,7 +327,7 @@ def test_a_description_survives_json() -> None:
         ({"selector": {"name": "splade"}}, "unknown selector 'splade'; known: bm25, first, "),
         ({"selector": {"name": ["bm25"]}}, r"unknown selector \['bm25'\]"),
         ({"selector": {"name": "bm25", "k2": 1}}, r"bm25: k2: .*its parameters are: k1, b"),
-        ({"segmenter": {"name": "lines"}}, "unknown segmenter 'lines'; known: cogltx, sentences, window"),
+        ({"segmenter": {"name": "lines"}}, "unknown segmenter 'lines'; known: cogltx, sentences, whole_sentences, window"),
         ({"aggregator": {"name": "median"}}, "unknown aggregator 'median'; known: joint, max, mean, states, sum"),
         ({"aggregator": {"name": "max", "passages": -1}}, "max: passages"),
         ({"aggregator": {"name": "joint", "passages": 4}}, "joint: passages: .*its parameters are: none"),

@@ -1,5 +1,6 @@
 """The splitter against a slow, obvious dynamic program written from the paper's rules."""
 
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -8,7 +9,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
+from keyblock.pipeline import Pipeline
 from keyblock.segmenters import SEGMENTERS, CogLtxSegmenter, Segmenter, between, cut_candidates, cut_costs, split
+from keyblock.text.analyzer import Analyzer, AnalyzerConfig
+from keyblock.text.reading import EncodedText
+from keyblock.text.sentences import sentences
 from keyblock.text.tokenizer import Tokenizer
 
 COSTS = st.lists(st.sampled_from([0] * 12 + [1, 1, 2]), max_size=400).map(lambda costs: np.asarray(costs, dtype=np.int64))
@@ -243,6 +248,63 @@ def test_every_length_between_the_limits_occurs() -> None:
     lengths = [end - start for start, end in ranges_of(np.zeros(30_000, dtype=np.int64), **DRAWN)][:-1]
     assert set(lengths) == set(range(20, 41))
     assert 29 < np.mean(lengths) < 31
+
+
+def slow_whole_sentences(costs: list[int], longest: int) -> list[tuple[int, int]]:
+    """The slow program of `split`, with the clauses of short sentences left out."""
+    kept, start = list(costs), 0
+    for place in range(1, len(costs) + 1):
+        if place == len(costs) or costs[place - 1] == 1:
+            if place - start <= longest:
+                kept[start:place] = [int(cost == 1) for cost in costs[start:place]]
+            start = place
+    bounds = slow_split(kept, longest)
+    return list(pairwise(bounds))
+
+
+@given(COSTS | DENSE, st.integers(1, 70))
+def test_whole_sentences_equal_the_slow_program(costs: NDArray[np.int64], longest: int) -> None:
+    ranges = ranges_of(costs, name="whole_sentences", block_tokens=longest)
+    assert ranges == slow_whole_sentences(costs.tolist(), longest)
+
+
+@given(COSTS | DENSE, st.integers(1, 70))
+def test_only_a_sentence_longer_than_a_block_is_cut(costs: NDArray[np.int64], longest: int) -> None:
+    begins = [0, *(np.flatnonzero(costs == 1) + 1).tolist()]
+    for start, end in ranges_of(costs, name="whole_sentences", block_tokens=longest):
+        assert 1 <= end - start <= longest
+        if start not in begins:
+            whole = next(place for place in [*begins, len(costs)] if place > start) - max(b for b in begins if b <= start)
+            assert whole > longest
+
+
+HATTER = (
+    "It goes on, you know,' the Hatter continued, 'in this way:-\n\n\"Up above the world you fly,\nLike a tea-tray in the sky.\n"
+    "Twinkle, twinkle-\"'\n\nHere the Dormouse shook itself, and began singing in its sleep 'Twinkle, twinkle, twinkle, twinkle-' "
+    "and went on so long that they had to pinch it to make it stop.\n\n'Well, I'd hardly finished the first verse,' said the "
+    "Hatter, 'when the Queen jumped up and bawled out, \"He's murdering the time! Off with his head!\"'\n\n'How dreadfully "
+    "savage!' exclaimed Alice.\n"
+)
+
+
+def test_blocks_of_a_story_begin_with_its_sentences(pipeline: Pipeline) -> None:
+    """The block that was best for a question about the Dormouse began with "twinkle-' and went on"."""
+    config = pipeline.config.model_copy(update={"segmenter": {"name": "whole_sentences"}})
+    document = Pipeline(config, pipeline.tokenizer, pipeline.frequencies).prepare_document(HATTER)
+    blocks = [HATTER[start:end] for start, end in zip(document.starts.tolist(), document.ends.tolist(), strict=True)]
+    places = [start for start, _ in sentences(HATTER)]
+    assert len(blocks) > 2
+    assert all(start in places for start in document.starts.tolist())
+    assert any("Dormouse shook itself" in block and "and went on so long" in block for block in blocks)
+
+
+def test_commas_within_numbers_are_no_clauses(tokenizer: Tokenizer) -> None:
+    text = "it cost 3,000 euros, he said; we paid"
+    reading = EncodedText(text, tokenizer.encode([text])[0], Analyzer(AnalyzerConfig()))
+    costs = SEGMENTERS.create("whole_sentences").cut_costs(tokenizer)(reading)
+    heads, tails = reading.places()
+    assert [text[heads[i] : tails[i]] for i in np.flatnonzero(costs)] == [",", ";"]
+    assert [int(heads[i]) for i in np.flatnonzero(costs)] == [text.index(", "), text.index(";")]
 
 
 def test_limits_in_the_wrong_order_are_refused() -> None:

@@ -1,0 +1,164 @@
+r"""Where the sentences of a text end, told from its characters alone.
+
+A sentence ends behind ``. ! ? …`` before a space, and behind the full stops of scripts that put no space there; the quotes and
+brackets that close behind the mark stay with it. It goes on where the next word has no capital letter ("etc. and so on", 'Why?'
+he asked) in a text that has any, and behind abbreviations, initials and the numbers of list items. A line ends a sentence too,
+unless its text goes on in the next line, as in e-mails and books whose lines are broken at a width.
+"""
+
+import re
+from collections.abc import Iterator, Sequence
+from string import ascii_lowercase, ascii_uppercase, digits
+
+import numpy as np
+from numpy.typing import NDArray
+
+from keyblock.text.characters import CODES
+
+FULL_STOPS = "。！？｡।॥؟۔።։"  # that need no space behind them
+CLOSING = "\"'”’“»)\\]}*_」』）】》〉"
+OPENING = "\"'“‘„«([{¿¡*_—–-"
+BREAKS = "\n\r\f\v\x85\u2028\u2029"
+TITLES = frozenset(
+    "dr mr mrs ms prof st mt ft gen col maj capt lt sgt cpl rev hon gov sen rep pres mme mlle vs cf viz e.g i.e".split()
+)
+NAMES_GO_ON = frozenset("inc ltd co corp jr sr bros ph.d".split())  # and initials: "J. Smith", "the U.S. Army"
+BEFORE_NUMBERS = frozenset(
+    """no nos nr p pp vol vols fig figs eq eqs art sec ch par tab ref ca jan feb mar apr jun jul aug sep sept oct nov dec
+    """.split()
+)
+BEGINNERS = frozenset(  # words that begin a sentence where they have a capital letter, whatever stands before them
+    """the this that these those it its he his she her they their we our you in on at by for from with as if but and or so
+    however there then when where while after before during since although because what who why how""".split()
+)
+LONGEST = 6  # characters of an abbreviation at most, and one more
+WRAPPED = range(40, 101)  # characters of a line that a width may have broken
+PIECE = 1 << 16  # characters that are looked up at a time
+REACH = 5  # characters before a mark that are looked up: a longer word is no abbreviation
+_SPACE, _UPPER, _LOWER, _DIGIT, _PERIOD, _ASK, _MARK = range(1, 8)  # kinds of characters; 0 is any other
+_KINDS = np.zeros(CODES, np.uint8)
+for _kind, _characters in (
+    *((_SPACE, " "), (_UPPER, ascii_uppercase), (_LOWER, ascii_lowercase), (_DIGIT, digits)),
+    *((_PERIOD, "."), (_ASK, "?!"), (_MARK, "…" + FULL_STOPS + BREAKS)),
+):
+    _KINDS[list(map(ord, _characters))] = _kind
+Places = NDArray[np.intp]
+_END = re.compile(
+    rf"(?<![.!?…])(?P<mark>[.!?…]++)[{CLOSING}]*+(?=\Z|\s++[{re.escape(OPENING)}]*+(?P<next>.?))"
+    rf"|[{FULL_STOPS}]++[{CLOSING}]*+|(?P<line>[{BREAKS}]\s*+)",
+    re.DOTALL,
+)
+_INITIALS = re.compile(r"[^\W\d_](?:\.[^\W\d_])*")
+_NUMBERING = re.compile(r"\d{1,3}(?:\.\d{1,3})*")
+_WORD = re.compile(r"\w+")
+_ITEM = re.compile(r"[-*•‣◦▪·–—#]|\(?\w{1,3}[.)]\s|[\w .'’-]{1,40}:\s")  # a list's item, or a speaker's turn
+
+
+def sentence_ends(text: str) -> NDArray[np.int32]:
+    """Where sentences end, ascending, in code points: behind the last mark, quote or bracket of each; the text's end is left out.
+
+    Args:
+        text: any Unicode; it takes time in proportion to its length.
+    """
+    capitals = not text.islower()
+    certain, others = _looked_up(text, capitals)
+    ends: list[int] = []
+    doubtful: list[int] = []  # ends of lines before a capital letter: of sentences, unless the text's lines are broken at a width
+    broken, line = False, 0
+    for found in _found(text, others):
+        if found["line"] is None:
+            if found["mark"] is None or not _goes_on(text, found, capitals):
+                ends.append(found.end())
+            continue
+        way = _line_end(text, line, found)
+        line = found.end()
+        broken |= way is False
+        (doubtful if way is None else ends if way else []).append(found.start())
+    places = np.concatenate([certain, np.asarray(ends if broken else ends + doubtful, dtype=np.intp)])
+    return np.unique(places[places < len(text)]).astype(np.int32)
+
+
+def _found(text: str, places: Sequence[int]) -> Iterator[re.Match[str]]:
+    """The marks and line ends at these places, each with what closes behind it."""
+    past = 0
+    for place in places:
+        if place >= past and (found := _END.match(text, place)):
+            past = found.end()
+            yield found
+
+
+def _looked_up(text: str, capitals: bool) -> tuple[Places, list[int]]:
+    """Where sentences end beyond doubt, and the marks and line ends that must be read."""
+    ends, others = [np.zeros(0, np.intp)], list[int]()
+    padded = " " * REACH + text + " " * REACH
+    for first in range(0, len(text), PIECE):
+        piece = padded[first : first + PIECE + 2 * REACH].encode("utf-32-le", "surrogatepass")
+        ended, doubted = _by_neighbours(_KINDS[np.frombuffer(piece, np.uint32)], capitals)
+        ends.append(ended + first)
+        others += (doubted + first).tolist()
+    return np.concatenate(ends), others
+
+
+def _by_neighbours(kinds: NDArray[np.uint8], capitals: bool) -> tuple[Places, Places]:
+    """Of a piece with REACH more characters on both sides: where sentences end beyond doubt, and the marks that must be read."""
+    at = np.flatnonzero(kinds[REACH:-REACH] >= _PERIOD) + REACH
+    mark, before, after, then = kinds[at], kinds[at - 1], kinds[at + 1], kinds[at + 2]
+    letters = (kinds == _UPPER) | (kinds == _LOWER)
+    word = np.logical_and.reduce([letters[at - back] for back in range(1, REACH + 1)])  # too long for an abbreviation
+    whole = (mark == _PERIOD) & word | (mark == _ASK) & letters[at - 1] | (mark <= _ASK) & (before == _SPACE)
+    ended = whole & (after == _SPACE) & (then == _UPPER)
+    within = letters[at + 1] | (after == _DIGIT)
+    if capitals:
+        within |= (after == _SPACE) & (then == _LOWER)
+    doubted = ~ended & ~(within & (mark <= _ASK))
+    return at[ended] - REACH + 1, at[doubted] - REACH
+
+
+def _goes_on(text: str, found: re.Match[str], capitals: bool) -> bool:
+    """Whether the sentence goes on behind the mark that was found."""
+    following, at = found["next"] or "", found.start()
+    if not following:
+        return False
+    if capitals and following.islower():
+        return True
+    if found.end() - at > 1 or text[at] != ".":
+        return False
+    before = text[max(at - LONGEST, 0) : at].split()
+    if not before or text[at - 1].isspace():
+        return False
+    word = before[-1].lstrip(OPENING)
+    return len(word) < LONGEST and _abbreviates(text, word, at, found.start("next"))
+
+
+def _abbreviates(text: str, word: str, at: int, following: int) -> bool:
+    """Whether the period at `at` belongs to the word before it; the next word starts at `following`."""
+    lower = word.lower()
+    if lower in TITLES:
+        return True
+    if lower in BEFORE_NUMBERS:
+        return text[following].isdigit()
+    if lower in NAMES_GO_ON or _INITIALS.fullmatch(word):
+        begins = _WORD.match(text, following)
+        return begins is None or begins[0].lower() not in BEGINNERS
+    first = at - len(word)
+    return bool(_NUMBERING.fullmatch(word)) and (first == 0 or text[first - 1] in BREAKS)
+
+
+def _line_end(text: str, start: int, found: re.Match[str]) -> bool | None:
+    """Whether the line from `start` ends a sentence; None where that depends on the text's other lines."""
+    length, gap, following = found.start() - start, found["line"], text[found.end() : found.end() + 1]
+    if gap.count("\n") != 1 or length not in WRAPPED or _ITEM.match(text, found.end()):
+        return True
+    if following.islower():
+        return False
+    return None
+
+
+def sentences(text: str) -> Iterator[tuple[int, int]]:
+    """Where each sentence starts and ends, in code points, the spaces around it left out; for reading, not for speed."""
+    start = 0
+    for end in [*sentence_ends(text).tolist(), len(text)]:
+        piece = text[start:end]
+        if piece.strip():
+            yield start + len(piece) - len(piece.lstrip()), start + len(piece.rstrip())
+        start = end
