@@ -21,7 +21,7 @@ from training.collections.collection import Collection
 from training.evaluation.evaluate import sample
 from training.evaluation.intrinsic import holds
 from training.examples.examples import gold_overlaps
-from training.examples.sampling import Preparation
+from training.examples.preparation import Preparation
 
 BUNDLE = Path(__file__).resolve().parent.parent / "models" / "default"
 COLLECTIONS = ("squad-far", "squad-articles", "qmsum", "evidence")

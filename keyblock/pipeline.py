@@ -13,8 +13,9 @@ from keyblock.encoders import ENCODERS, Encoder, vector_of, with_vectors
 from keyblock.evidence import Fusion, lexical_evidence
 from keyblock.packing import Packed, pack
 from keyblock.prepared import PreparedDocument, PreparedQuery
+from keyblock.queries import QUERY_TERMS, LongQuery, long_query
 from keyblock.segmenters import SEGMENTERS
-from keyblock.selectors import SELECTORS, Need, SelectedBy, idf_weights, rank_blocks, term_found
+from keyblock.selectors import SELECTORS, Need, SelectedBy, idf_of, idf_weights, rank_blocks, term_found
 from keyblock.text.analyzer import Analyzer, AnalyzerConfig, unique_in_order
 from keyblock.text.frequencies import DocumentFrequencies
 from keyblock.text.reader import Pause, Reader
@@ -23,7 +24,6 @@ from keyblock.text.tokenizer import Tokenizer
 
 TITLE_TOKEN_CHARS = 64  # characters of a title that are tokenized for each token it may have: the rest of a huge one costs nothing
 QUERY_VECTOR_TOKENS = 1024  # tokens of a query that its vector is made of, beyond those that the model reads
-QUERY_TERMS = 256  # distinct terms of a query that select blocks: a pasted page must not cost (its words x a document's blocks)
 
 
 class PackingConfig(BaseModel):
@@ -31,6 +31,9 @@ class PackingConfig(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
     query_tokens: int = Field(48, ge=1, le=256, description="tokens of the query that are kept at most")
+    long_query: LongQuery | None = Field(
+        None, description="of a query of more tokens its key sentences are kept, where this says so; none: its first tokens"
+    )
     title_tokens: int = Field(16, ge=0, le=128, description="tokens of the title in front of the blocks; 0 leaves it out")
     budget: int = Field(128, ge=16, description="tokens of a sequence by default, specials included")
     budget_range: tuple[int, int] = Field((64, 256), description="budgets the model was measured at: never fed outside")
@@ -40,9 +43,14 @@ class PackingConfig(BaseModel):
         low, high = self.budget_range
         if not low <= self.budget <= high:
             raise ValueError(f"budget {self.budget} lies outside budget_range {low} to {high}")
-        if low < self.query_tokens + 8:
-            raise ValueError(f"budget_range starts at {low}: no room for a block beside {self.query_tokens} query tokens")
+        if low < self.longest_query + 8:
+            raise ValueError(f"budget_range starts at {low}: no room for a block beside {self.longest_query} query tokens")
         return self
+
+    @property
+    def longest_query(self) -> int:
+        """Tokens of a query that are kept at most, however long it is."""
+        return max(self.query_tokens, self.long_query.tokens if self.long_query else 0)
 
 
 class PipelineConfig(BaseModel):
@@ -212,16 +220,27 @@ class Pipeline:
     def prepare_query(self, text: str) -> PreparedQuery:
         """Token ids up to the cap, and the distinct terms up to QUERY_TERMS (terms beyond the token cap still select blocks).
 
-        Its vector, where there is an encoder, is of all its tokens, up to QUERY_VECTOR_TOKENS.
+        Its vector, where there is an encoder, is of all its tokens, up to QUERY_VECTOR_TOKENS. See `keyblock.queries` for what is
+        kept of a query beyond the cap where the pipeline has a `long_query`: its vector then is of that.
         """
         ids = self.tokenizer.ids(text)
-        cap = self.config.packing.query_tokens
+        cap, long = self.config.packing.query_tokens, self.config.packing.long_query
+        if len(ids) > cap and long is not None:
+            query = long_query(self.reader.read([text])[0], self.analyzer, self._idf, long)
+            return self._with_query_vector(query, query.token_ids)
         terms = np.asarray(unique_in_order(self.analyzer.keys(text))[:QUERY_TERMS], dtype=np.int64)
-        vector = similar = None
-        if self.encoder is not None:
-            vector = vector_of(ids[:QUERY_VECTOR_TOKENS], self.encoder)
-            similar = self.encoder.similar(ids[:QUERY_VECTOR_TOKENS]) if self.selector.compares_tokens else None
-        return PreparedQuery(ids[:cap], terms, len(ids) > cap, vector, similar)
+        reads = f"its first {cap} tokens" if len(ids) > cap else ""
+        return self._with_query_vector(PreparedQuery(ids[:cap], terms, len(ids) > cap, reads=reads), ids[:QUERY_VECTOR_TOKENS])
+
+    def _with_query_vector(self, query: PreparedQuery, ids: NDArray[np.int32]) -> PreparedQuery:
+        """The query with what the encoder makes of these tokens, where there is one."""
+        if self.encoder is None:
+            return query
+        similar = self.encoder.similar(ids) if self.selector.compares_tokens else None
+        return replace(query, vector=vector_of(ids, self.encoder), similar=similar)
+
+    def _idf(self, terms: NDArray[np.int64]) -> NDArray[np.float64]:
+        return idf_of(terms, self.frequencies)
 
     def prepare_document(self, text: str, title: str = "") -> PreparedDocument:
         """One document; see `prepare_documents`."""

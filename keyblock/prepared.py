@@ -13,12 +13,13 @@ class PreparedQuery:
     """A query ready to meet documents.
 
     Attributes:
-        token_ids: shape (n_tokens,), capped at the pipeline's `query_tokens`.
+        token_ids: shape (n_tokens,), capped at the pipeline's `query_tokens`, or as `long_query` has it.
         terms: shape (n_terms,), keys of its distinct terms.
-        truncated: whether the cap cut it.
+        truncated: whether the model does not read all of it.
         vector: shape (dimensions,), of length 1, or 0 where it holds nothing known; None where the pipeline has no encoder.
         similar: shape (n, vocabulary), how near each of its tokens is to every token, times the token's share of the query; None
             where no selector asks for it. See `keyblock.encoders.Encoder.similar`.
+        reads: what of it the model reads, in words, where that is not all.
     """
 
     token_ids: NDArray[np.int32]
@@ -26,6 +27,7 @@ class PreparedQuery:
     truncated: bool = False
     vector: NDArray[np.float32] | None = None
     similar: NDArray[np.float32] | None = None
+    reads: str = ""
 
 
 @dataclass(frozen=True, slots=True, eq=False)

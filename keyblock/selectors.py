@@ -332,4 +332,9 @@ class Learned(Selector):
 
 def idf_weights(query: PreparedQuery, frequencies: DocumentFrequencies) -> NDArray[np.float64]:
     """BM25's inverse document frequency of each query term, shape (n_query_terms,); never below 0."""
-    return np.maximum(np.log((frequencies.n_documents + 1) / (frequencies.of(query.terms) + 0.5)), 0.0)
+    return idf_of(query.terms, frequencies)
+
+
+def idf_of(terms: NDArray[np.int64], frequencies: DocumentFrequencies) -> NDArray[np.float64]:
+    """BM25's inverse document frequency of each term key, shape (n_terms,); never below 0."""
+    return np.maximum(np.log((frequencies.n_documents + 1) / (frequencies.of(terms) + 0.5)), 0.0)

@@ -197,8 +197,8 @@ class Recipe(BaseModel):
     @classmethod
     def _room_for_a_block(cls, budgets: dict[int, float], info: ValidationInfo) -> dict[int, float]:
         pipeline = info.data.get("pipeline")
-        if pipeline and min(budgets) < pipeline.packing.query_tokens + 8:
-            raise ValueError(f"{min(budgets)} has no room for a block beside {pipeline.packing.query_tokens} query tokens")
+        if pipeline and min(budgets) < pipeline.packing.longest_query + 8:
+            raise ValueError(f"{min(budgets)} has no room for a block beside {pipeline.packing.longest_query} query tokens")
         return budgets
 
     @property

@@ -44,7 +44,7 @@ class LocalRanker:
         if asked.budget not in (None, self._budget):
             report.note(f"--budget: {self._budget}; this model was measured at {low} to {high} tokens")
         if self._query.truncated:
-            report.note(f"the model reads the query's first {packing.query_tokens} tokens")
+            report.note(f"query: the model reads {self._query.reads}")
         self.analyzer = self._pipeline.analyzer
 
     def rank(self, inputs: Sequence[Input]) -> list[Found | None]:

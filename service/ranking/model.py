@@ -8,8 +8,8 @@ import numpy as np
 from keyblock.bundle import TOKENIZER_FILE
 from keyblock.fingerprint import preparation_fingerprint
 from keyblock.order import Candidate, Ranking, preranking
-from keyblock.pipeline import QUERY_TERMS
 from keyblock.prepared import PreparedQuery
+from keyblock.queries import QUERY_TERMS
 from service.call import Call
 from service.engine.engine import Engine
 from service.engine.instance import Turn
@@ -146,7 +146,7 @@ class Model:
         packing = self.bundle.manifest.pipeline.packing
         paces = self.preparer.pace.seconds, self.instance.pace.seconds
         fed = self._fed.seconds or 1.0
-        return Work(sizes(call.documents), packing.query_tokens + SPECIALS, *paces, self._shared.engine.backlog, fed)
+        return Work(sizes(call.documents), packing.longest_query + SPECIALS, *paces, self._shared.engine.backlog, fed)
 
     async def _candidates(
         self, query: PreparedQuery, call: Call, plan: Plan, stages: Stages, place: Place
@@ -181,10 +181,7 @@ class Model:
     async def _query(self, call: Call) -> PreparedQuery:
         query = await self.preparer.query(call.query)
         if query.truncated:
-            cap = self.bundle.manifest.pipeline.packing.query_tokens
-            call.warnings.append(
-                f"query: the model reads its first {cap} tokens; up to {QUERY_TERMS} different words of it select blocks"
-            )
+            call.warnings.append(f"query: the model reads {query.reads}; up to {QUERY_TERMS} different words of it select blocks")
         if not len(query.token_ids):
             call.warnings.append("query: holds nothing that the model reads; the order means little")
         return query

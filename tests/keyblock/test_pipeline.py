@@ -175,7 +175,7 @@ def test_windows_by_hand(windows: Pipeline) -> None:
 @given(PLAIN_PROSE)
 def test_segments_end_where_sentences_do_unless_one_is_too_long(others: list[Pipeline], prose: list[tuple[str, str]]) -> None:
     text = " ".join(word + mark for word, mark in prose)
-    for each in others[2:]:
+    for each in others[2:4]:
         for piece in slices_of(text, each.prepare_document(text)):
             assert piece[-1] in ".?!" or text.endswith(piece) or not any(mark in piece for mark in ".?!")
 

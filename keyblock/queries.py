@@ -1,0 +1,126 @@
+"""Queries that are longer than the model reads: which sentences of an e-mail, a case or a log it is given.
+
+Where the query asks, these are its questions alone: a model that was trained on questions is misled by what stands around them.
+Else, and among many questions, sentences are taken one by one: each time the one whose terms, those not yet taken, weigh most for
+its length. A term weighs its inverse document frequency times the logarithm of one more than how often the query says it.
+"""
+
+import heapq
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from itertools import pairwise
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import BaseModel, ConfigDict, Field
+
+from keyblock.prepared import PreparedQuery
+from keyblock.text.analyzer import Analyzer
+from keyblock.text.reading import Reading
+from keyblock.text.sentences import CLOSING, sentence_ends
+
+QUERY_TERMS = 256  # distinct terms of a query that select blocks: a pasted page must not cost (its words x a document's blocks)
+LONGEST = 32  # tokens of a sentence that is taken or left as a whole: a longer one is several
+NAMED = 8  # sentences that a note names one by one
+QUESTION = ("?", "\uff1f", "\u061f", "\u037e")
+Weigh = Callable[[NDArray[np.int64]], NDArray[np.float64]]
+"""The inverse document frequency of each term key, shape (n_terms,)."""
+
+
+class LongQuery(BaseModel):
+    """What the model reads of a query of more than `query_tokens`."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+    tokens: int = Field(48, ge=1, le=256, description="tokens of such a query that are kept at most, in whole sentences")
+    questions: bool = Field(True, description="of a query that asks, only sentences that end in a question mark are kept")
+    first: float = Field(1.0, ge=0, description="how many times as much the first sentence weighs")
+
+
+class Sentence(NamedTuple):
+    """A sentence of a query, or a piece of a long one.
+
+    Attributes:
+        start, end: its tokens.
+        terms: keys of its terms, repeated as it repeats them.
+        asks: whether it ends in a question mark.
+    """
+
+    start: int
+    end: int
+    terms: Sequence[int]
+    asks: bool
+
+
+def query_sentences(reading: Reading, analyzer: Analyzer) -> list[Sentence]:
+    """The sentences of a query that has a token; together they hold all of its tokens."""
+    (heads, tails), n = reading.places(), len(reading.ids)
+    words = np.append(np.flatnonzero(heads[1:] > tails[:-1]) + 1, n)  # where words begin behind a space
+    ends = np.unique([0, *np.searchsorted(heads, sentence_ends(reading.text)).tolist(), n]).tolist()
+    bounds = [0]
+    for end in ends[1:]:
+        while end - bounds[-1] > LONGEST:
+            last = int(words[np.searchsorted(words, bounds[-1] + LONGEST, side="right") - 1])
+            bounds.append(last if bounds[-1] < last < end else bounds[-1] + LONGEST)
+        bounds.append(end)
+    found = []
+    for start, end in pairwise(bounds):
+        text = reading.text[heads[start] : tails[end - 1]]
+        found.append(Sentence(start, end, analyzer.keys(text), text.rstrip(CLOSING).endswith(QUESTION)))
+    return found
+
+
+def term_weights(terms: Sequence[int], weigh: Weigh) -> dict[int, float]:
+    """What each distinct term of the query weighs, in the order of their first appearance."""
+    counts = Counter(terms)
+    idf = weigh(np.fromiter(counts, np.int64, len(counts)))
+    weights = idf * np.log1p(np.fromiter(counts.values(), np.float64, len(counts)))
+    return dict(zip(counts, weights.tolist(), strict=True))
+
+
+def key_sentences(sentences: Sequence[Sentence], weights: Mapping[int, float], config: LongQuery) -> list[tuple[int, int]]:
+    """Numbers of the sentences that are taken, the best first, and how many tokens of each: all, if not even one has room its head.
+
+    Gains only fall as terms are taken, so that a sentence's is reckoned anew only when it would be next (lazy greedy, Minoux 1978).
+    """
+
+    def gain(number: int) -> float:
+        start, end, terms, _ = sentences[number]
+        factor = 1.0 if number else config.first
+        return factor * sum(weights.get(term, 0.0) for term in set(terms) - taken) / (end - start)
+
+    taken, found, room = set[int](), list[tuple[int, int]](), config.tokens
+    asking = [number for number, one in enumerate(sentences) if one.asks and gain(number) > 0]
+    queue = [(-gain(number), number) for number in (config.questions and asking) or range(len(sentences))]
+    heapq.heapify(queue)
+    while queue and room > 0:
+        known, number = heapq.heappop(queue)
+        if -gain(number) > known:
+            heapq.heappush(queue, (-gain(number), number))
+            continue
+        length = sentences[number].end - sentences[number].start
+        if not found or (length <= room and known < 0):
+            found.append((number, min(length, room)))
+            room -= min(length, room)
+            taken.update(sentences[number].terms)
+    return found
+
+
+def long_query(reading: Reading, analyzer: Analyzer, weigh: Weigh, config: LongQuery) -> PreparedQuery:
+    """The query that the model reads in part; its weightiest terms, QUERY_TERMS of them at most, select blocks.
+
+    Args:
+        reading: of the query, of more tokens than the model reads.
+        analyzer: finds its terms.
+        weigh: says what these are worth.
+        config: how many tokens, and what weighs more.
+    """
+    sentences = query_sentences(reading, analyzer)
+    weights = term_weights(analyzer.keys(reading.text), weigh)
+    found = sorted(key_sentences(sentences, weights, config))
+    ids = np.concatenate([reading.ids[sentences[i].start : sentences[i].start + length] for i, length in found])
+    heaviest = set(sorted(weights, key=weights.__getitem__, reverse=True)[:QUERY_TERMS])
+    terms = np.asarray([term for term in weights if term in heaviest], dtype=np.int64)
+    numbers = ", ".join(str(i + 1) for i, _ in found[:NAMED]) + (" ..." if len(found) > NAMED else "")
+    reads = f"{len(ids)} of its {len(reading.ids)} tokens (of its {len(sentences)} sentences these: {numbers})"
+    return PreparedQuery(ids, terms, truncated=len(ids) < len(reading.ids), reads=reads)

@@ -1,0 +1,147 @@
+"""Long queries: which sentences the model reads, against a slow choice; and an e-mail whose question stands in the middle."""
+
+import re
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from keyblock.bundle import load_bundle
+from keyblock.pipeline import Pipeline, PipelineConfig
+from keyblock.queries import QUERY_TERMS, LongQuery, Sentence, key_sentences, query_sentences
+from keyblock.runtime.model import GraphModel
+from keyblock.runtime.providers import Provider
+from keyblock.scoring import score_documents
+from keyblock.text.analyzer import term_key
+from keyblock.text.frequencies import DocumentFrequencies
+from keyblock.text.tokenizer import Tokenizer
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+EMAIL = (ROOT / "tests" / "keyblock" / "email.txt").read_text(encoding="utf-8")
+QUESTION = "Which form do I have to hand in so that my travel to the conference in Lisbon is paid back?"
+ANSWER = (
+    "Employees who attend a conference hand in form T-7 with their receipts. Travel is paid back within four weeks, also for "
+    "journeys abroad, if the form reaches the travel office by the end of the following month."
+)
+OTHERS = [
+    "The office kitchen is cleaned on Fridays. Please label what you leave in the fridge, and take home your cups.",
+    "The new printer stands on the third floor. Ask the help desk for a card, and report paper jams by telephone.",
+    "The summer party takes place in the garden behind the main building. Families are welcome, and there will be music.",
+    "Holidays are entered in the calendar two weeks before they begin. Your team leader confirms them by e-mail.",
+    "The weather in spring was mild this year, and the cherry trees in the park flowered early.",
+]
+SENTENCES = st.lists(st.tuples(st.integers(1, 12), st.lists(st.integers(1, 9), max_size=6), st.booleans()), min_size=1, max_size=12)
+
+
+WORDS = st.sampled_from(["river", "floods.", "Why?", "the\n", "bridge", ",", "year"])
+
+
+def laid_out(drawn: list[tuple[int, list[int], bool]]) -> list[Sentence]:
+    bounds = np.cumsum([0, *(length for length, _, _ in drawn)]).tolist()
+    return [Sentence(start, end, terms, asks) for (start, end), (_, terms, asks) in zip(pairwise(bounds), drawn, strict=True)]
+
+
+def slow_choice(sentences: list[Sentence], weights: dict[int, float], config: LongQuery) -> list[tuple[int, int]]:
+    """Reckon every gain anew each time, and take the greatest; the earlier one on a tie."""
+    taken, found, room = set[int](), list[tuple[int, int]](), config.tokens
+    left = [i for i, one in enumerate(sentences) if config.questions and one.asks and one.terms] or list(range(len(sentences)))
+    while left and room:
+        gains = []
+        for number in left:
+            start, end, terms, _ = sentences[number]
+            factor = config.first if number == 0 else 1.0
+            gains.append(factor * sum(weights[term] for term in set(terms) - taken) / (end - start))
+        best = left.pop(int(np.argmax(gains)))
+        length = sentences[best].end - sentences[best].start
+        if found and (length > room or max(gains) == 0):
+            continue
+        found.append((best, min(length, room)))
+        room -= min(length, room)
+        taken |= set(sentences[best].terms)
+    return found
+
+
+@given(SENTENCES, st.integers(1, 40), st.booleans(), st.sampled_from([1.0, 3.0]))
+def test_the_choice_equals_the_slow_one(
+    drawn: list[tuple[int, list[int], bool]], tokens: int, questions: bool, first: float
+) -> None:
+    weights = {term: float(term) for term in range(1, 10)}
+    config = LongQuery(tokens=tokens, questions=questions, first=first)
+    assert key_sentences(laid_out(drawn), weights, config) == slow_choice(laid_out(drawn), weights, config)
+
+
+def with_long_query(of: Pipeline, **parameters: float) -> Pipeline:
+    packing = of.config.packing.model_dump() | {"long_query": parameters, "budget_range": (96, 256)}
+    config = PipelineConfig.model_validate(of.config.model_dump() | {"packing": packing})
+    return Pipeline(config, of.tokenizer, of.frequencies)
+
+
+@pytest.fixture(scope="module")
+def reading(pipeline: Pipeline) -> Pipeline:
+    return with_long_query(pipeline, tokens=20)
+
+
+@given(st.text(max_size=300) | st.lists(WORDS, max_size=120).map(" ".join))
+def test_any_query_is_read_in_part_and_in_order(reading: Pipeline, pipeline: Pipeline, text: str) -> None:
+    whole, query = pipeline.tokenizer.ids(text), reading.prepare_query(text)
+    if len(whole) <= 48:
+        assert query.token_ids.tolist() == whole.tolist()
+        assert not query.truncated
+        assert not query.reads
+        return
+    assert query.truncated
+    assert 1 <= len(query.token_ids) <= 20
+    left = iter(whole.tolist())
+    assert all(token in left for token in query.token_ids.tolist()), "what is read is in the query, in its order"
+    assert set(query.terms.tolist()) == set(pipeline.prepare_query(text).terms.tolist())
+
+
+def test_sentences_hold_all_tokens(pipeline: Pipeline) -> None:
+    text = "Is it so? River " + "river " * 79 + "floods. Yes."
+    found = query_sentences(pipeline.reader.read([text])[0], pipeline.analyzer)
+    assert [(one.start, one.end) for one in found] == [(0, 4), (4, 36), (36, 68), (68, 86), (86, 88)]
+    assert [one.asks for one in found] == [True, False, False, False, False]
+    assert set(found[1].terms) == {term_key("river")}
+
+
+def test_the_question_of_an_email_is_read(pipeline: Pipeline) -> None:
+    assert 290 <= len(EMAIL.split()) <= 330
+    assert QUESTION in EMAIL
+    asked = pipeline.tokenizer.ids(QUESTION).tolist()
+    plain, chosen = pipeline.prepare_query(EMAIL), with_long_query(pipeline).prepare_query(EMAIL)
+    assert not set(pipeline.tokenizer.ids("Lisbon").tolist()) & set(plain.token_ids.tolist())
+    assert plain.reads == "its first 48 tokens"
+    assert chosen.token_ids.tolist() == asked
+    assert re.fullmatch(r"21 of its 3\d\d tokens \(of its \d\d sentences these: \d\d\)", chosen.reads)
+
+
+def test_all_terms_of_a_page_select_and_of_a_book_the_weightiest(tokenizer: Tokenizer) -> None:
+    common = {f"common{i}": 900 for i in range(400)}
+    pipeline = with_long_query(Pipeline(PipelineConfig(), tokenizer, DocumentFrequencies(1000, common)))
+    text = " ".join([*common, *(f"rare{i}" for i in range(QUERY_TERMS))])
+    assert pipeline.prepare_query(text).terms.tolist() == [term_key(f"rare{i}") for i in range(QUERY_TERMS)]
+
+
+def test_a_pasted_book_is_read_in_a_moment(reading: Pipeline) -> None:
+    query = reading.prepare_query("Why does the river flood? " * 5000)
+    assert query.reads == "6 of its 30000 tokens (of its 5000 sentences these: 1)"
+
+
+def test_the_document_that_answers_an_email_comes_first() -> None:
+    """The question stands in the middle of small talk that other documents share words with."""
+    bundle = load_bundle(ROOT / "models" / "default")
+    pipeline, model = with_long_query(bundle.pipeline), GraphModel.open(bundle, Provider.CPU)
+    documents = pipeline.prepare_documents([*OTHERS, ANSWER])
+    for each, first in ((pipeline, True), (bundle.pipeline, False)):
+        logits, selections = score_documents(each, each.prepare_query(EMAIL), documents, model)
+        fused = each.config.fusion.fuse(logits, np.stack([selection.evidence for selection in selections]))
+        assert (int(np.argmax(logits)) == len(OTHERS)) == first, "the first 48 tokens do not ask"
+        assert (int(np.argmax(fused)) == len(OTHERS)) == first
+
+
+def test_more_tokens_than_the_least_budget_has_room_for_are_refused() -> None:
+    with pytest.raises(ValueError, match="budget_range starts at 96: no room for a block beside 100 query tokens"):
+        PipelineConfig.model_validate({"packing": {"long_query": {"tokens": 100}, "budget_range": [96, 256]}})
