@@ -2,12 +2,11 @@
 
     python benchmarks/long_queries.py --data DATA [--queries 25] [--candidates 15] [--ways WAY ...]
 
-joined: dev questions about one document, in the order of their ids, until they have so many words (squad-articles, qmsum). told: the
-same without question marks. buried:
-one dev question between sentences of small talk, at a place drawn by its id (squad-far). A way is what `packing.long_query` says:
-`none` (the first 48 tokens), or NAME=VALUE pairs such as `tokens=48,questions=0`. RR@10 over the first candidates of the
-collection's BM25 run for (the last of) the questions, with the relevant document in the place of the last where it is missing;
-milliseconds a query, its documents prepared before. One thread.
+joined: dev questions about one document, in the order of their ids, until they have so many words (squad-articles, qmsum). told:
+the same without question marks. buried: one dev question between sentences of small talk, at a place drawn by its id (squad-far).
+A way is what `packing.long_query` says: `none` (the first 48 tokens), or NAME=VALUE pairs such as `tokens=48,questions=0`. RR@10
+over the first candidates of the collection's BM25 run for (the last of) the questions, with the relevant document in the place of
+the last where it is missing; milliseconds a query, its documents prepared before. One thread.
 """
 
 import argparse

@@ -16,8 +16,9 @@ from pydantic import ValidationError
 
 from keyblock.encoders import Static
 from keyblock.packing import pack
-from keyblock.pipeline import QUERY_TERMS, PackingConfig, Pipeline, PipelineConfig, Selection, Shortlist
+from keyblock.pipeline import PackingConfig, Pipeline, PipelineConfig, Selection, Shortlist
 from keyblock.prepared import PreparedDocument, PreparedQuery
+from keyblock.queries import QUERY_TERMS
 from keyblock.selectors import SELECTORS, SelectedBy, rank_blocks
 from keyblock.text.analyzer import term_key
 from keyblock.text.frequencies import DocumentFrequencies

@@ -62,6 +62,12 @@ def _add_system(parser: argparse.ArgumentParser) -> None:
         metavar="YAML",
         help="feed a --run's model the blocks of this selector, unfused: first, last, '{name: learned, keep: 8}' ...",
     )
+    parser.add_argument(
+        "--pipeline",
+        type=yaml.safe_load,
+        metavar="YAML",
+        help="change parts of a --bundle's pipeline: '{segmenter: whole_sentences, packing: {long_query: {tokens: 48}}}'",
+    )
     parser.add_argument("--unfused", action="store_true", help="the model's logit without the evidence (--run and --bundle)")
     parser.add_argument("--provider", type=Provider, default=Provider.AUTO, choices=list(Provider), help="for --bundle")
     parser.add_argument("--workers", type=count, default=1, help="requests under way at once (--url)")

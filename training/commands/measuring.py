@@ -42,10 +42,12 @@ from training.evaluation.tables import table
 def measure(options: argparse.Namespace) -> None:
     """Measure the system that the options name, print its table, and write its files where --out and --records are given.
 
-    Raises ValueError for --unfused of what is not scored here.
+    Raises ValueError for --unfused of what is not scored here, and for --pipeline of what is no bundle.
     """
     if options.unfused and not (options.run or options.bundle):
         raise ValueError("--unfused is of a --run or --bundle: a service and a TREC run have added the evidence already")
+    if options.pipeline and not options.bundle:
+        raise ValueError("--pipeline changes a --bundle's: a run has its own recipe, and a service its own bundle")
     collection = Collection(options.collection)
     queries = sample(collection.split(options.split), options.queries)
     candidates = _candidates(options, collection)
@@ -105,7 +107,7 @@ def _rankers(options: argparse.Namespace, collection: Collection) -> Iterator[Ra
             yield replace(ranker, fused=not options.unfused)
     elif options.bundle:
         bundle = load_bundle(options.bundle)
-        ranker = bundle_ranker(bundle, GraphModel.open(bundle, options.provider), collection, options.budget)
+        ranker = bundle_ranker(bundle, GraphModel.open(bundle, options.provider), collection, options.budget, options.pipeline)
         yield replace(ranker, fused=not options.unfused)
     else:
         deadline = {} if options.deadline_ms is None else {"deadline_ms": options.deadline_ms}

@@ -187,6 +187,25 @@ def load_chooser(run: Path) -> RankerModule | None:
     return load_ranker(run / CHOOSER) if (run / CHOOSER).is_dir() else None
 
 
-def bundle_ranker(bundle: Bundle, model: Model, collection: Collection, budget: int | None = None) -> LocalRanker:
-    """A bundle through ONNX Runtime, as the service runs it."""
-    return LocalRanker(bundle.manifest.name, Preparation(collection, bundle.pipeline), model, budget)
+def bundle_ranker(
+    bundle: Bundle, model: Model, collection: Collection, budget: int | None = None, changes: Mapping[str, Any] | None = None
+) -> LocalRanker:
+    """A bundle through ONNX Runtime, as the service runs it; with other parts of its pipeline where `changes` has them.
+
+    Raises ValueError for changes that are no pipeline.
+    """
+    pipeline = changed(bundle.pipeline, changes) if changes else bundle.pipeline
+    name = bundle.manifest.name + (", changed" if changes else "")
+    return LocalRanker(name, Preparation(collection, pipeline), model, budget)
+
+
+def changed(pipeline: Pipeline, changes: Mapping[str, Any]) -> Pipeline:
+    """The pipeline with other parts; of `packing` and `fusion` single keys. Raises ValueError for changes that are no pipeline."""
+    config = pipeline.config.model_dump()
+    parts = {part: config[part] | value if part in ("packing", "fusion") else value for part, value in changes.items()}
+    named = {part: {"name": value} if isinstance(value, str) else value for part, value in parts.items()}
+    try:
+        other = PipelineConfig.model_validate(config | named)
+    except ValidationError as error:
+        raise ValueError(f"--pipeline: {problems(error)}") from None
+    return Pipeline(other, pipeline.tokenizer, pipeline.frequencies, pipeline.encoder)

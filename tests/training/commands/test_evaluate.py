@@ -6,6 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+import yaml
 
 from keyblock.bundle import Bundle
 from keyblock.runtime.model import GraphModel
@@ -66,6 +67,26 @@ def test_the_logit_alone_is_evaluated(toy_bundle: Bundle, toy: Collection, tmp_p
         logits = ranker.score(query, list(scores)).logits.tolist()
         assert list(scores.values()) == pytest.approx(logits, abs=1e-4)
         assert scores != fused[query]
+
+
+def test_a_bundle_is_evaluated_with_another_pipeline(
+    toy_bundle: Bundle, toy: Collection, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    common = strings("--bundle", toy_bundle.path, "--collection", toy.path, "--provider", "cpu", "--queries", 2)
+    changes = "{segmenter: {name: whole_sentences, block_tokens: 9}, packing: {title_tokens: 0}}"
+    assert evaluate_main([*common, "--pipeline", changes, "--out", str(tmp_path / "other")]) == 0
+    assert evaluate_main([*common, "--out", str(tmp_path / "own")]) == 0
+    other, own = (read_run(tmp_path / name / "run.trec.gz") for name in ("other", "own"))
+    assert other != own
+    ranker = bundle_ranker(toy_bundle, GraphModel.open(toy_bundle, Provider.CPU), toy, None, yaml.safe_load(changes))
+    config = ranker.preparation.pipeline.config
+    assert config.segmenter == {"name": "whole_sentences", "block_tokens": 9}
+    assert config.packing == toy_bundle.pipeline.config.packing.model_copy(update={"title_tokens": 0})
+    capsys.readouterr()
+    assert evaluate_main([*common, "--pipeline", "{segmenter: lines}"]) == 1
+    assert "unknown segmenter 'lines'" in capsys.readouterr().err
+    assert evaluate_main(strings("--run", tmp_path, "--collection", toy.path, "--pipeline", "{segmenter: window}")) == 1
+    assert "--pipeline changes a --bundle's" in capsys.readouterr().err
 
 
 def test_a_record_holds_the_values_of_every_query(toy_run: Path, toy_path: Path, tmp_path: Path) -> None:
