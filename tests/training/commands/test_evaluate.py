@@ -83,9 +83,9 @@ def test_a_bundle_is_evaluated_with_another_pipeline(
     assert config.segmenter == {"name": "whole_sentences", "block_tokens": 9}
     assert config.packing == toy_bundle.pipeline.config.packing.model_copy(update={"title_tokens": 0})
     capsys.readouterr()
-    assert evaluate_main([*common, "--pipeline", "{segmenter: lines}"]) == 1
+    assert evaluate_main([*common, "--pipeline", "{segmenter: lines}"]) == 2
     assert "unknown segmenter 'lines'" in capsys.readouterr().err
-    assert evaluate_main(strings("--run", tmp_path, "--collection", toy.path, "--pipeline", "{segmenter: window}")) == 1
+    assert evaluate_main(strings("--run", tmp_path, "--collection", toy.path, "--pipeline", "{segmenter: window}")) == 2
     assert "--pipeline changes a --bundle's" in capsys.readouterr().err
 
 
