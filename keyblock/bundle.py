@@ -27,7 +27,7 @@ from keyblock.pipeline import Pipeline, PipelineConfig
 from keyblock.text.frequencies import DocumentFrequencies
 from keyblock.text.tokenizer import Tokenizer
 
-FORMAT_VERSION = 5  # 2 added aggregator and selector_graph, 3 variants, 4 pipeline.evidence, 5 pipeline.encoder; all are read
+FORMAT_VERSION = 5  # 2: aggregator, selector_graph; 3: variants; 4: evidence; 5: encoder, escalation; older ones are read
 MANIFEST_FILE, TOKENIZER_FILE, GRAPH_FILE, FREQUENCIES_FILE = "bundle.json", "tokenizer.json", "model.onnx", "frequencies.tsv"
 AGGREGATOR_FILE, SELECTOR_FILE = "aggregator.onnx", "selector.onnx"
 _PLAIN_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")  # no folder, no "..", nothing hidden

@@ -8,6 +8,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from keyblock.escalation import Escalated
 from keyblock.evidence import FEATURES, Fusion, sigmoid
 from keyblock.packing import Packed
 from keyblock.pipeline import Selection
@@ -106,6 +107,7 @@ class Ranking:
         n_tokens: fed to the model, to select and to score, padding not counted.
         selected_by: what chose the blocks of each document; None where all are read, or there is none.
         degraded: whether time was too short for the usual ranking.
+        escalated: what asking the model about doubtful documents came to; None where the bundle does not escalate.
     """
 
     order: list[int]
@@ -116,6 +118,7 @@ class Ranking:
     n_tokens: int
     selected_by: list[SelectedBy | None]
     degraded: bool = False
+    escalated: Escalated | None = None
 
 
 def preranking(candidates: Sequence[Candidate], fusion: Fusion) -> NDArray[np.float64]:

@@ -10,12 +10,13 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator, model_valida
 
 from keyblock.aggregation import AGGREGATORS, PassageAggregator
 from keyblock.encoders import ENCODERS, Encoder, vector_of, with_vectors
+from keyblock.escalation import Escalation, certainty, spread
 from keyblock.evidence import Fusion, lexical_evidence
 from keyblock.packing import Packed, pack
 from keyblock.prepared import PreparedDocument, PreparedQuery
 from keyblock.queries import QUERY_TERMS, LongQuery, long_query
 from keyblock.segmenters import SEGMENTERS
-from keyblock.selectors import SELECTORS, Need, SelectedBy, idf_of, idf_weights, rank_blocks, term_found
+from keyblock.selectors import SELECTORS, Need, SelectedBy, idf_of, idf_weights, rank_blocks, term_counts, term_found
 from keyblock.text.analyzer import Analyzer, AnalyzerConfig, unique_in_order
 from keyblock.text.frequencies import DocumentFrequencies
 from keyblock.text.reader import Pause, Reader
@@ -70,6 +71,21 @@ class PipelineConfig(BaseModel):
         "fusion's weights of block scores are dropped: they were learned on places in the document",
     )
     fusion: Fusion = Fusion()
+    escalation: Escalation | None = Field(
+        None,
+        description="when the model is asked to choose blocks, of documents where the selector's evidence is weak; none: never",
+    )
+
+    @model_validator(mode="after")
+    def _escalates_to_the_model(self) -> Self:
+        if self.escalation is None:
+            return self
+        low, high = self.packing.budget_range
+        if self.escalation.budget is not None and not low <= self.escalation.budget <= high:
+            raise ValueError(f"escalation.budget {self.escalation.budget} lies outside budget_range {low} to {high}")
+        if self.asks_model:
+            raise ValueError(f"selector {self.selector['name']!r} asks the model about every document: leave out escalation")
+        return self
 
     @model_validator(mode="before")
     @classmethod
@@ -163,6 +179,7 @@ class Selection:
         scores: shape (n_blocks,), the selector's score of every block; -inf where a learned one was not asked. See `decided`.
         evidence: shape (3,), the lexical features that fusion adds to the logit.
         by: what chose the blocks; None where every block is read in full, or there is none.
+        doubtful: whether the model is to be asked: the pipeline escalates, and the query's words are not in the chosen blocks.
     """
 
     sequences: list[Packed]
@@ -170,6 +187,7 @@ class Selection:
     scores: NDArray[np.float64]
     evidence: NDArray[np.float64]
     by: SelectedBy | None = None
+    doubtful: bool = False
 
     @property
     def packed(self) -> Packed:
@@ -307,29 +325,46 @@ class Pipeline:
         Args:
             query: the query.
             document: the document.
-            budget: tokens a sequence may have; the pipeline's own by default.
-            asked: the shortlist and the model's logits of its sequences, shape (n_shortlisted,), where the selector asks for them.
+            budget: tokens a sequence may have; the pipeline's own by default, which may be more where the model was asked in doubt.
+            asked: the shortlist and the model's logits of its sequences, shape (n_shortlisted,), where the selector asks for them,
+                or the pipeline escalates.
 
         Raises ValueError for a budget without room beside the query, and where the logits are missing that the selector needs.
         """
-        if not self.asks_model:
-            scores, lexical = self._cheap_scores(query, document)
-            cheap = scores
-        elif asked is None:
-            raise ValueError(f"selector {self.selector.name!r} needs the model's logits of its shortlist")
-        else:
+        if asked is not None:
             cheap, lexical, scores = asked[0].scores, asked[0].lexical, np.full(document.n_blocks, -np.inf)
             scores[asked[0].blocks] = asked[1]
+            budget = self._escalated_budget if budget is None else budget
+        elif self.asks_model:
+            raise ValueError(f"selector {self.selector.name!r} needs the model's logits of its shortlist")
+        else:
+            scores, lexical = self._cheap_scores(query, document)
+            cheap = scores
         order = np.lexsort((-cheap, -scores))  # blocks that the model was not asked about follow by their cheap score
         sequences, taken = self._pack(query, document, order, budget)
         evidence = lexical_evidence(lexical, term_found(query, document), idf_weights(query, self.frequencies))
         by = None if _reads_all(document, sequences, taken) else self._selected_by(cheap, asked)
-        return Selection(sequences, taken, scores, evidence, by)
+        doubtful = by is not None and asked is None and self._doubtful(query, document, taken)
+        return Selection(sequences, taken, scores, evidence, by, doubtful)
+
+    def _doubtful(self, query: PreparedQuery, document: PreparedDocument, taken: NDArray[np.intp]) -> bool:
+        if self.config.escalation is None:
+            return False
+        found = term_counts(query, document) > 0
+        return certainty(found, idf_weights(query, self.frequencies), taken) < self.config.escalation.below
+
+    def question(self, query: PreparedQuery, document: PreparedDocument, count: int, budget: int | None = None) -> Shortlist:
+        """So many blocks that escalation asks the model about, see `keyblock.escalation.spread`, each packed with the query."""
+        scores, lexical = self._cheap_scores(query, document)
+        best = 1 if self.config.escalation is None else self.config.escalation.blocks
+        blocks = spread(rank_blocks(scores), best, count)
+        return Shortlist(scores, lexical, blocks, self.block_sequences(query, document, blocks, budget))
 
     def _selected_by(self, cheap: NDArray[np.float64], asked: tuple[Shortlist, NDArray[np.floating]] | None) -> SelectedBy:
-        """What chose: the model only where it saw blocks that were shortlisted for a reason, or all of them."""
+        """What chose: the model only where it saw blocks that were shortlisted for a reason, a spread of them, or all."""
         evident = self._cheap.tells_apart(cheap)
-        if asked is not None and (asked[1] > -np.inf).any() and (evident or len(asked[0].blocks) == len(cheap)):
+        wide = evident or not self.asks_model or (asked is not None and len(asked[0].blocks) == len(cheap))
+        if asked is not None and (asked[1] > -np.inf).any() and wide:
             return SelectedBy.MODEL
         return SelectedBy.EVIDENCE if evident else SelectedBy.POSITION
 
@@ -355,6 +390,10 @@ class Pipeline:
         """The query with each of the blocks, shape (n,), for itself, in the order given."""
         template, tokens = self.tokenizer.template, self._budget(budget)
         return [pack(query, document, blocks[i : i + 1], template, tokens) for i in range(len(blocks))]
+
+    @property
+    def _escalated_budget(self) -> int | None:
+        return None if self.config.escalation is None else self.config.escalation.budget
 
     def _budget(self, budget: int | None) -> int:
         return self.config.packing.budget if budget is None else budget

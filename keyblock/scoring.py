@@ -7,8 +7,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from keyblock.aggregation import aggregate
+from keyblock.escalation import shares
 from keyblock.packing import Packed
-from keyblock.pipeline import Pipeline, Selection
+from keyblock.pipeline import Pipeline, Selection, Shortlist
 from keyblock.prepared import PreparedDocument, PreparedQuery
 
 Score = Callable[[Sequence[Packed]], NDArray[np.float32]]
@@ -43,10 +44,61 @@ class Scored(NamedTuple):
 def select_documents(
     pipeline: Pipeline, query: PreparedQuery, documents: Sequence[PreparedDocument], choose: Score, budget: int | None = None
 ) -> list[Selection]:
-    """Each document's selection; where the model selects, the shortlists of all documents are scored together."""
-    if not pipeline.asks_model or not documents:
-        return [pipeline.select(query, document, budget) for document in documents]
-    shortlists = [pipeline.shortlist(query, document, budget) for document in documents]
+    """Each document's selection; where the model selects or is escalated to, its questions are scored together."""
+    if pipeline.asks_model:
+        return _chosen(pipeline, query, documents, [pipeline.shortlist(query, one, budget) for one in documents], choose, budget)
+    selections = [pipeline.select(query, document, budget) for document in documents]
+    doubtful = [number for number, selection in enumerate(selections) if selection.doubtful]
+    if doubtful:
+        asked = questions(pipeline, query, [documents[n] for n in doubtful], budget=budget)
+        shortlists = {number: one for number, one in zip(doubtful, asked, strict=True) if one is not None}
+        chosen = _chosen(pipeline, query, [documents[n] for n in shortlists], list(shortlists.values()), choose, budget)
+        for number, selection in zip(shortlists, chosen, strict=True):
+            selections[number] = selection
+    return selections
+
+
+def questions(
+    pipeline: Pipeline,
+    query: PreparedQuery,
+    doubtful: Sequence[PreparedDocument],
+    tokens: int | None = None,
+    budget: int | None = None,
+) -> list[Shortlist | None]:
+    """What escalation asks the model of each doubtful document; None where the tokens do not do for it.
+
+    Args:
+        pipeline: escalates.
+        query: the query.
+        doubtful: documents in the order given.
+        tokens: for all together; never more than the pipeline's own.
+        budget: tokens a sequence may have, as for `Pipeline.select`.
+
+    Raises ValueError where the pipeline does not escalate.
+    """
+    escalation, packing = pipeline.config.escalation, pipeline.config.packing
+    if escalation is None:
+        raise ValueError("this pipeline describes no escalation")
+    tokens = escalation.tokens if tokens is None else min(tokens, escalation.tokens)
+    beside = pipeline.tokenizer.template.overhead + len(query.token_ids)
+    longest = (int((one.bounds[:, 1] - one.bounds[:, 0]).max()) + len(one.title_ids) for one in doubtful)
+    costs = [min(beside + length, packing.budget if budget is None else budget) for length in longest]
+    longer = max((escalation.budget or 0) - packing.budget, 0) if budget is None else 0
+    counts = shares(costs, [one.n_blocks for one in doubtful], escalation.blocks, tokens, longer)
+    return [pipeline.question(query, one, count, budget) if count else None for one, count in zip(doubtful, counts, strict=True)]
+
+
+def _chosen(
+    pipeline: Pipeline,
+    query: PreparedQuery,
+    documents: Sequence[PreparedDocument],
+    shortlists: Sequence[Shortlist],
+    choose: Score,
+    budget: int | None,
+) -> list[Selection]:
+    """The selections of documents once the model has scored their shortlists."""
+    if not documents:
+        return []
     sequences = [packed for shortlist in shortlists for packed in shortlist.sequences]
     logits = choose(sequences) if sequences else np.zeros(0, np.float32)
     ends = np.cumsum([len(shortlist.blocks) for shortlist in shortlists])

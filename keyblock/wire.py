@@ -63,6 +63,12 @@ class Options(BaseModel):
         max_length=64,
         description="of documents that are objects: the fields whose strings, a line each, are the text; a title stays the title",
     )
+    escalation_tokens: Whole | None = Field(
+        None,
+        ge=0,
+        description="tokens that the model may be asked for, beside, to choose blocks where none stands out; 0 for none; "
+        "never more than the bundle's and the service's own bounds",
+    )
     strict: bool | None = Field(None, description="an unknown id or model is an error (422), instead of a warning")
     first_stage_scores: Ignored = Field(None, description="accepted, not honoured by this version")
     max_chunks_per_doc: Ignored = Field(None, description="accepted, not honoured: every block of a document competes")
@@ -199,6 +205,14 @@ class Usage(TypedDict):
     total_tokens: int
 
 
+class EscalationAnswer(TypedDict):
+    """What asking the model about documents in doubt came to."""
+
+    documents: Annotated[int, Field(description="whose blocks the model was asked about")]
+    tokens: Annotated[int, Field(description="that this took, which usage counts too")]
+    left: Annotated[int, Field(description="documents in doubt that it was not asked about, for want of tokens or time")]
+
+
 class Meta(TypedDict):
     """About this answer."""
 
@@ -212,6 +226,7 @@ class Meta(TypedDict):
         ),
     ]
     tokens_per_document: Annotated[int, Field(description="tokens a sequence could have, query and specials included")]
+    escalation: NotRequired[Annotated[EscalationAnswer, Field(description="where the bundle describes it")]]
     api_version: dict[str, str]
     billed_units: dict[str, int]
     tokens: dict[str, int]

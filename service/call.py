@@ -82,6 +82,7 @@ class Call:
         top_n: results to return; 0 for all.
         deadline: seconds from the call's last byte to its answer; None for as long as it takes.
         priority: calls of a smaller one go first.
+        escalation_tokens: that the model may be asked for to choose blocks; None for as many as bundle and service have it.
         strict: whether an unknown id or model is an error.
         warnings: what was asked for and is not done; grows on the way.
     """
@@ -97,4 +98,5 @@ class Call:
     deadline: float | None = None
     priority: int = 0
     strict: bool = False
+    escalation_tokens: int | None = None
     warnings: list[str] = field(default_factory=list)

@@ -106,6 +106,12 @@ class Settings(Limits, BaseSettings):
         description="key that stored values are sealed with, so that nobody else who reaches the store can forge one: the same for "
         "all replicas, 32 characters or more; empty for none",
     )
+    escalation_tokens: int | None = Field(
+        None,
+        ge=0,
+        description="tokens a request may ask the model for at most to choose blocks where none stands out; 0 for none; by default "
+        "the bundle's",
+    )
     default_deadline_ms: int = Field(0, ge=0, description="deadline_ms of requests that name none; 0 for none")
     head_seconds: int = Field(10, ge=1, description="seconds a request's head may take to arrive; then 408 and the connection ends")
     body_seconds: int = Field(60, ge=1, description="seconds a request's body may take to arrive, or, of a PUT, its next 64 KiB")

@@ -220,9 +220,8 @@ LESS = Row(
         ),
         Panel(
             "What deadlines cost",
-            "tokens (fewer a document: cheap); blocks (a learned selector had no time for some); selector (documents ordered "
-            "by their "
-            "blocks alone); order (documents not read: dear).",
+            "escalation (the model not asked in doubt); tokens (fewer a document: cheap); blocks (a learned selector had no time "
+            "for some); selector (documents ordered by their blocks alone); order (documents not read: dear).",
             Kind.LINES,
             Unit.REQUESTS,
             [Query(rate("degraded", ["how"]), "{{how}}")],

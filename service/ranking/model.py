@@ -17,10 +17,11 @@ from service.errors import RequestError
 from service.pace import Pace
 from service.ranking.admission import Place
 from service.ranking.cache import DocumentCache
+from service.ranking.escalating import Chosen, bound, escalate
 from service.ranking.loading import Opened
 from service.ranking.outcome import Outcome, ranked, unknown_ids
-from service.ranking.plan import Plan, Work, checked_budget, make_plan
-from service.ranking.preparation import Preparer, sizes
+from service.ranking.plan import Plan, Work, checked_budget, make_plan, usual_budget
+from service.ranking.preparation import Doubts, Preparer, sizes
 from service.ranking.slicing import LARGE_CHARS, Threads
 from service.ranking.stored import look_up, renew
 from service.settings import Settings
@@ -109,7 +110,8 @@ class Model:
                 until=plan.prepared_by,
             )
             _check_strict(call)
-        candidates, unasked = await self._candidates(query, call, plan, stages, place)
+        chosen = await self._candidates(query, call, plan, stages, place)
+        candidates = chosen.candidates
         if library is not None:
             renew(library, call.documents, stale, self.fingerprint)
         order = np.argsort(-preranking(candidates, self._fusion), kind="stable").tolist() if plan.scored_by else None
@@ -118,7 +120,7 @@ class Model:
         scored = await self.instance.score([candidate.sequences for candidate in candidates], turn)
         stages.add("queue", scored.queue_seconds)
         stages.add("model", scored.model_seconds)
-        return Outcome(plan, candidates, scored, unasked, work.tokens(plan.budget) / work.fed)
+        return Outcome(plan, chosen, scored, work.tokens(plan.budget) / work.fed)
 
     def _hurry(self, call: Call) -> float | None:
         """Seconds that a call has; None for as long as it takes."""
@@ -148,17 +150,16 @@ class Model:
         fed = self._fed.seconds or 1.0
         return Work(sizes(call.documents), packing.longest_query + SPECIALS, *paces, self._shared.engine.backlog, fed)
 
-    async def _candidates(
-        self, query: PreparedQuery, call: Call, plan: Plan, stages: Stages, place: Place
-    ) -> tuple[list[Candidate], int]:
-        """The documents with their chosen blocks, and how many blocks a learned selector had no time for.
-
-        It asks the model about all their shortlists at once.
-        """
+    async def _candidates(self, query: PreparedQuery, call: Call, plan: Plan, stages: Stages, place: Place) -> Chosen:
+        """The documents with their chosen blocks; a learned selector asks the model about all their shortlists at once."""
         if not self.bundle.pipeline.asks_model:
-            candidates = await self.preparer.candidates(query, call.documents, plan.budget, plan.prepared_by)
+            doubts: Doubts = {}
+            candidates = await self.preparer.candidates(query, call.documents, plan.budget, plan.prepared_by, doubts)
             stages.end("prepare")
-            return candidates, 0
+            escalation = self.bundle.manifest.pipeline.escalation
+            if escalation is None:
+                return Chosen(candidates)
+            return await self._escalated(query, call, plan, candidates, doubts, escalation.tokens, stages)
         shortlisted = await self.preparer.shortlists(query, call.documents, plan.budget, plan.prepared_by)
         stages.end("prepare")
         asked = [packed for one in shortlisted if one is not None for packed in one.shortlist.sequences]
@@ -169,13 +170,38 @@ class Model:
         stages.end("select")
         unasked = int(np.isneginf(chosen.logits).sum())
         self.metrics.add("blocks", len(asked) - unasked, step="asked")
-        return candidates, unasked
+        return Chosen(candidates, unasked)
+
+    async def _escalated(
+        self,
+        query: PreparedQuery,
+        call: Call,
+        plan: Plan,
+        candidates: list[Candidate],
+        doubts: Doubts,
+        tokens: int,
+        stages: Stages,
+    ) -> Chosen:
+        """The candidates, those in doubt with the blocks that the model chose; `tokens` are the bundle's bound."""
+        pace = self.instance.pace.seconds
+        own = pace * sum(len(packed.ids) for one in candidates for packed in one.sequences)
+        allowed = tokens, self._shared.settings.escalation_tokens, call.escalation_tokens
+        usual = usual_budget(call, self.bundle.manifest.pipeline.packing)
+        most = bound(
+            allowed, plan, usual, own + self._shared.engine.backlog(own), pace, None if call.max_tokens is None else plan.budget
+        )
+        chosen = await escalate(query, candidates, doubts, (self.preparer, self.instance), plan, most, call.priority)
+        if chosen.escalated and chosen.escalated.tokens:
+            stages.end("select")
+            self.metrics.add("escalation_tokens", chosen.escalated.tokens)
+        return chosen
 
     def rank(self, call: Call, outcome: Outcome) -> Ranking:
         """Order what was scored, and say what was not."""
         ranking = ranked(call, outcome, self.bundle.manifest.pipeline, self.metrics)
         if not ranking.degraded:
-            self._fed.measured(outcome.reckoned, ranking.n_tokens)
+            beside = 0 if ranking.escalated is None else ranking.escalated.tokens  # the first to go when time is short
+            self._fed.measured(outcome.reckoned, ranking.n_tokens - beside)
         return ranking
 
     async def _query(self, call: Call) -> PreparedQuery:

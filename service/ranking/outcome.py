@@ -10,6 +10,7 @@ from keyblock.selectors import SELECTORS, SelectedBy
 from service.call import Call
 from service.engine.jobs import Scored
 from service.errors import some
+from service.ranking.escalating import Chosen
 from service.ranking.plan import Plan, usual_budget
 from service.telemetry.metrics import Metrics
 
@@ -22,22 +23,20 @@ class Outcome(NamedTuple):
 
     Attributes:
         plan: how it was done.
-        candidates: its documents in the order given.
+        chosen: its documents in the order given, with their blocks.
         scored: their logits.
-        unasked: blocks that a learned selector had no time for.
         reckoned: tokens of one sequence a document, as they were reckoned beforehand.
     """
 
     plan: Plan
-    candidates: list[Candidate]
+    chosen: Chosen
     scored: Scored
-    unasked: int
     reckoned: float
 
 
 def ranked(call: Call, outcome: Outcome, config: PipelineConfig, metrics: Metrics) -> Ranking:
     """Order what was scored, and say what was not."""
-    plan, candidates, scored = outcome.plan, outcome.candidates, outcome.scored
+    plan, candidates, scored = outcome.plan, outcome.chosen.candidates, outcome.scored
     passages = scored.passages
     ranking = rank(candidates, scored.logits, config.fusion, plan.budget, top_n=call.top_n, raw=call.raw_scores, passages=passages)
     _count(candidates, ranking, metrics)
@@ -52,7 +51,8 @@ def ranked(call: Call, outcome: Outcome, config: PipelineConfig, metrics: Metric
         call.warnings.append(
             f"selected_by: nothing stands out for the query in {blind} of {len(candidates)} documents: {BY_POSITION}"
         )
-    return replace(ranking, degraded=_warn(call, outcome, ranking, usual_budget(call, config.packing), metrics))
+    degraded = _warn(call, outcome, ranking, usual_budget(call, config.packing), metrics)
+    return replace(ranking, degraded=degraded, escalated=outcome.chosen.escalated)
 
 
 def _count(candidates: list[Candidate], ranking: Ranking, metrics: Metrics) -> None:
@@ -66,14 +66,15 @@ def _count(candidates: list[Candidate], ranking: Ranking, metrics: Metrics) -> N
 
 def _warn(call: Call, outcome: Outcome, ranking: Ranking, usual: int, metrics: Metrics) -> bool:
     """Whether the deadline cost something; warned of and counted. `usual`: tokens a sequence has without one."""
-    n = len(outcome.candidates)
-    unread = sum(not candidate.read for candidate in outcome.candidates)
+    candidates, unasked, _, late = outcome.chosen
+    n = len(candidates)
+    unread = sum(not candidate.read for candidate in candidates)
     unscored = ranking.scored_by.count(ScoredBy.SELECTOR)
-    left = sum(bool(one.sequences) for one, by in zip(outcome.candidates, ranking.scored_by, strict=True) if by is ScoredBy.ORDER)
+    left = sum(bool(one.sequences) for one, by in zip(candidates, ranking.scored_by, strict=True) if by is ScoredBy.ORDER)
     costs = {
         "tokens": outcome.plan.budget < usual and f"{outcome.plan.budget} tokens a document instead of {usual}",
-        "blocks": outcome.unasked
-        and f"{outcome.unasked} blocks were not scored in time, so that others may have been chosen in their place",
+        "escalation": late and f"the model was not asked which blocks of {late} of {n} documents matter, where evidence is weak",
+        "blocks": unasked and f"{unasked} blocks were not scored in time, so that others may have been chosen in their place",
         "selector": unscored
         and f"{unscored} of {n} documents are ordered by their blocks alone, after those that the model scored",
         "order": "; ".join(

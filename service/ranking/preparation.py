@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from keyblock.order import UNREAD, Candidate, candidate
 from keyblock.pipeline import Pipeline, Shortlist
 from keyblock.prepared import PreparedDocument, PreparedQuery
+from keyblock.scoring import questions
 from service.call import ASSUMED_CHARS, Documents
 from service.pace import Pace
 from service.ranking.cache import DocumentCache, content_key
@@ -26,6 +27,10 @@ class Shortlisted(NamedTuple):
 
     document: PreparedDocument
     shortlist: Shortlist
+
+
+Doubts = dict[int, PreparedDocument]
+"""Documents in doubt (see `Selection.doubtful`), by their numbers in the request."""
 
 
 class Preparer:
@@ -58,13 +63,20 @@ class Preparer:
         return await self._threads.run(self._pipeline.prepare_query, text)
 
     async def candidates(
-        self, query: PreparedQuery, documents: Documents, budget: int, until: float | None = None
+        self, query: PreparedQuery, documents: Documents, budget: int, until: float | None = None, doubts: Doubts | None = None
     ) -> list[Candidate]:
-        """Prepare the documents and select blocks for the query, in the order given; UNREAD where there is no time."""
+        """Prepare the documents and select blocks for the query, in the order given; UNREAD where there is no time.
+
+        Those in doubt are entered into `doubts`.
+        """
 
         def work(numbers: range, watch: Watch) -> list[Candidate]:
             prepared = self._prepared(documents, numbers, watch)
-            return [candidate(document, self._pipeline.select(query, document, budget)) for document in prepared]
+            selections = [self._pipeline.select(query, document, budget) for document in prepared]
+            pairs = list(zip(prepared, selections, strict=True))
+            if doubts is not None:
+                doubts.update((n, one) for n, (one, selection) in zip(numbers, pairs, strict=True) if selection.doubtful)
+            return [candidate(*pair) for pair in pairs]
 
         found = await self._threads.in_slices(sizes(documents), work, until, self.pace)
         return [UNREAD if one is None else one for one in found]
@@ -80,12 +92,20 @@ class Preparer:
 
         return await self._threads.in_slices(sizes(documents), work, until, self.pace)
 
+    async def questions(
+        self, query: PreparedQuery, doubtful: Sequence[PreparedDocument], tokens: int, budget: int | None
+    ) -> list[Shortlisted | None]:
+        """What the model is asked about documents in doubt, see `keyblock.scoring.questions`."""
+        asked = await self._threads.run(questions, self._pipeline, query, doubtful, tokens, budget)
+        pairs = zip(doubtful, asked, strict=True)
+        return [None if shortlist is None else Shortlisted(document, shortlist) for document, shortlist in pairs]
+
     async def selected(
         self,
         query: PreparedQuery,
         shortlisted: Sequence[Shortlisted | None],
         logits: NDArray[np.float32],
-        budget: int,
+        budget: int | None,
         until: float | None = None,
     ) -> list[Candidate]:
         """The documents with the blocks that a learned selector chose.
@@ -94,7 +114,7 @@ class Preparer:
             query: the query.
             shortlisted: from `shortlists`.
             logits: shape (n_sequences,), of all their sequences; -inf for what was not scored in time.
-            budget: tokens a sequence may have.
+            budget: tokens a sequence may have, see `Pipeline.select`.
             until: documents that are not chosen from by then are UNREAD.
         """
         read = [one for one in shortlisted if one is not None]
@@ -110,7 +130,12 @@ class Preparer:
         return [UNREAD if one is None else (next(chosen) or UNREAD) for one in shortlisted]
 
     def _chosen(
-        self, query: PreparedQuery, document: PreparedDocument, shortlist: Shortlist, logits: NDArray[np.float32], budget: int
+        self,
+        query: PreparedQuery,
+        document: PreparedDocument,
+        shortlist: Shortlist,
+        logits: NDArray[np.float32],
+        budget: int | None,
     ) -> Candidate:
         """A candidate whose shortlist's logits are the last ones of `logits`."""
         asked = shortlist.sequences

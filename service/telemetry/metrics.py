@@ -19,7 +19,8 @@ from keyblock.selectors import SelectedBy
 BUCKETS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30)  # seconds
 RATIOS = tuple(tenth / 10 for tenth in range(1, 11))
 STAGES = ("parse", "prepare", "select", "queue", "model", "aggregate", "respond")  # select: a learned selector's whole first round
-DEGRADED = ("tokens", "blocks", "selector", "order")  # fewer tokens; blocks not scored; ordered by blocks alone; not read
+DEGRADED = ("escalation", "tokens", "blocks", "selector", "order")  # not asked in doubt; fewer tokens; blocks not scored; ordered
+# by blocks alone; not read
 DEADLINES = ("met", "late", "missed")  # late: by no more than is promised, the larger of 50 ms and a batch
 OUTCOMES = ("ok", "invalid", "refused", "cancelled", "failed")
 BATCHES = ("ok", "failed", "split")  # the last is run again in halves
@@ -94,6 +95,12 @@ TABLE = {
         "keyblock_selected_documents_total",
         "Documents of which some blocks were chosen, by what: evidence, the model, or position (nothing told their blocks apart)",
         {"by": SELECTED_BY, MODEL: ()},
+    ),
+    "escalation_tokens": Metric(
+        "counter",
+        "keyblock_escalation_tokens_total",
+        "Tokens that the model was asked for to choose blocks of documents in doubt",
+        BY_MODEL,
     ),
     "unscored": Metric("counter", "keyblock_unscored_documents_total", "Documents without a block, ranked last", BY_MODEL),
     "blocks": Metric(

@@ -15,11 +15,11 @@ from starlette.testclient import TestClient
 from keyblock.bundle import Bundle, load_bundle
 from keyblock.evidence import sigmoid
 from keyblock.order import LOWEST
-from keyblock.pipeline import Pipeline, Selection
+from keyblock.pipeline import Pipeline, Selection, Shortlist
 from keyblock.prepared import PreparedDocument
 from keyblock.runtime.model import GraphModel
 from keyblock.runtime.providers import Provider
-from keyblock.scoring import score_documents
+from keyblock.scoring import questions, score_documents
 from service.app import create_app
 from service.engine.instance import Graphs
 from service.ranking.ranker import Ranker
@@ -90,12 +90,20 @@ class Reference:
         return list(selection.scores[selection.taken].tolist())
 
     @property
+    def questions(self) -> list[Shortlist | None]:
+        """What the model is asked of documents in doubt."""
+        doubtful = [one for one in self.prepared if self.pipeline.select(self.query, one, self.budget).doubtful]
+        return questions(self.pipeline, self.query, doubtful, budget=self.budget)
+
+    @property
     def n_tokens(self) -> int:
         """Of both rounds, over the documents that have blocks."""
         sequences = [packed for number in self.some for packed in self.scored.selections[number].sequences]
         if self.pipeline.asks_model:
             asked = (self.pipeline.shortlist(self.query, self.prepared[number], self.budget) for number in self.some)
             sequences += [packed for shortlist in asked for packed in shortlist.sequences]
+        elif self.pipeline.config.escalation:
+            sequences += [packed for one in self.questions if one is not None for packed in one.sequences]
         return sum(len(packed.ids) for packed in sequences)
 
 
@@ -127,7 +135,8 @@ def test_kinds_differ_in_what_they_say(served: tuple[TestClient, Ranker]) -> Non
     client, ranker = served
     scores = Reference(ranker.models.default.bundle.path, DOCUMENTS).scored.logits
     assert np.std(scores[np.isfinite(scores)]) > 300 * CLOSE
-    rounds = {"select"} if ranker.models.default.bundle.pipeline.asks_model else set()
+    pipeline = ranker.models.default.bundle.pipeline
+    rounds = {"select"} if pipeline.asks_model or pipeline.config.escalation else set()
     answer = client.post("/rerank", json={"query": QUERY, "documents": DOCUMENTS}).json()
     assert set(answer["meta"]["timings_ms"]) == {"parse", "prepare", "queue", "model", "aggregate", "total"} | rounds
 
@@ -395,3 +404,40 @@ def test_rounds_of_many_requests_do_not_wait_for_each_other(
     reference = Reference(path, DOCUMENTS[:2])
     scores = {result["index"]: result["relevance_score"] for result in quick.json()["results"]}
     assert scores == pytest.approx(dict(enumerate(reference.fused)), abs=CLOSE)
+
+
+def test_documents_in_doubt_are_asked_about_and_what_it_took_is_told(settings: Settings, bundle_of: Callable[[str], Path]) -> None:
+    path = bundle_of("escalating")
+    reference = Reference(path, DOCUMENTS)
+    asked = [one for one in reference.questions if one is not None]
+    assert 0 < len(asked) < len(reference.questions), "the tokens do for some of the documents in doubt"
+    with TestClient(create_app(settings.model_copy(update={"bundle": (path,)}))) as client:
+        wait_for(lambda: client.get("/health/ready").status_code == 200)
+        answer = client.post("/rerank", json={"query": QUERY, "documents": DOCUMENTS}).json()
+        off = client.post("/rerank", json={"query": QUERY, "documents": DOCUMENTS, "escalation_tokens": 0}).json()
+        metrics = client.get("/metrics").text
+    told = answer["meta"]["escalation"]
+    assert (told["documents"], told["left"]) == (len(asked), len(reference.questions) - len(asked))
+    assert sum(result.get("selected_by") == "model" for result in answer["results"]) == len(asked)
+    assert told["tokens"] == answer["usage"]["total_tokens"] - off["usage"]["total_tokens"]
+    assert 0 < told["tokens"] <= 3000
+    assert off["meta"]["escalation"] == {"documents": 0, "tokens": 0, "left": len(reference.questions)}
+    assert not any(result.get("selected_by") == "model" for result in off["results"])
+    assert f'keyblock_escalation_tokens_total{{model="escalating"}} {told["tokens"]}.0' in metrics
+    assert answer["meta"]["degraded"] is False
+
+
+def test_escalation_is_the_first_to_go_when_time_is_short(settings: Settings, bundle_of: Callable[[str], Path]) -> None:
+    """The model hangs while it is asked: the documents keep the selector's blocks, and the answer says so."""
+    bundle = load_bundle(bundle_of("escalating"))
+    graph = Faulty(GraphModel.open(bundle, Provider.CPU, 1).session)
+    ranker = serving(settings.model_copy(update={"bundle": (bundle.path,)}), Graphs(graph))
+    with TestClient(create_app(settings, ranker)) as client:
+        wait_for(lambda: ranker.engine.ready)
+        graph.open.clear()
+        meta = client.post("/rerank", json={"query": QUERY, "documents": DOCUMENTS, "deadline_ms": 800}).json()["meta"]
+        graph.open.set()
+    assert (meta["degraded"], meta["escalation"]["documents"]) == (True, 0)
+    assert any("the model was not asked which blocks of" in warning for warning in meta["warnings"])
+    labels = {"how": "escalation", "model": "escalating"}
+    assert ranker.metrics.registry.get_sample_value("keyblock_degraded_total", labels) == 1

@@ -7,7 +7,7 @@ from typing import Any
 import orjson
 
 from keyblock.order import Ranking, ScoredBy
-from keyblock.wire import BlockAnswer, DocumentAnswer, ErrorBody, Meta, Options, RerankAnswer, Result
+from keyblock.wire import BlockAnswer, DocumentAnswer, ErrorBody, EscalationAnswer, Meta, Options, RerankAnswer, Result
 from service.call import Call
 from service.errors import RequestError, some
 from service.http.answers import About, PiecesResponse, json_list
@@ -44,6 +44,7 @@ def read(payload: Payload, limits: Limits) -> Call:
         deadline=None if options.deadline_ms is None else options.deadline_ms / 1000,
         priority=options.priority or 0,
         strict=bool(options.strict),
+        escalation_tokens=options.escalation_tokens,
         warnings=warnings,
     )
 
@@ -93,6 +94,8 @@ def _frame(call: Call, ranking: Ranking, about: About) -> RerankAnswer:
         "billed_units": {"search_units": units},
         "tokens": {"input_tokens": ranking.n_tokens, "output_tokens": 0},
     }
+    if (asked := ranking.escalated) is not None:
+        meta["escalation"] = EscalationAnswer(documents=asked.documents, tokens=asked.tokens, left=asked.left)
     return {
         "id": f"rerank-{about.request_id}",
         "object": "rerank",
