@@ -416,10 +416,14 @@ BATCHES = Row(
     [
         Panel(
             "Tokens fed",
-            "Tokens that the model reads, a second, and the padding between them.",
+            "Tokens that the model reads, a second: to rank and to select, to choose blocks of documents in doubt, and padding.",
             Kind.STACKED,
             Unit.TOKENS_A_SECOND,
-            [Query(rate("tokens"), "tokens"), Query(rate("padding"), "padding")],
+            [
+                Query(f"{rate('tokens')} - {rate('escalation_tokens')}", "tokens"),
+                Query(rate("escalation_tokens"), "in doubt"),
+                Query(rate("padding"), "padding"),
+            ],
         ),
         Panel(
             "Padding",
