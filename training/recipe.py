@@ -224,7 +224,7 @@ def load_recipe(path: Path | Sequence[Path], overrides: Sequence[str] | None = N
     files = [path] if isinstance(path, Path) else list(path)
     tree = _laid(map(_read, files))
     for override in overrides or []:
-        _override(tree, override)
+        override_key(tree, override)
     try:
         return Recipe.model_validate(tree)
     except ValidationError as error:
@@ -288,7 +288,8 @@ def _keys(model: type[BaseModel], above: str = "") -> Iterator[str]:
                 yield from _keys(kind, f"{above}{name}.")
 
 
-def _override(tree: dict[str, Any], override: str) -> None:
+def override_key(tree: dict[str, Any], override: str) -> None:
+    """Set a key of the tree by ``dotted.key=value``. Raises RecipeError in one line."""
     key, equals, value = override.partition("=")
     if not equals:
         raise RecipeError(f"--set {override}: write key=value")

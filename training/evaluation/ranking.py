@@ -194,13 +194,16 @@ def bundle_ranker(
 
     Raises ValueError for changes that are no pipeline.
     """
-    pipeline = changed(bundle.pipeline, changes) if changes else bundle.pipeline
+    pipeline = changed(bundle.pipeline, changes, bundle.path) if changes else bundle.pipeline
     name = bundle.manifest.name + (", changed" if changes else "")
     return LocalRanker(name, Preparation(collection, pipeline), model, budget)
 
 
-def changed(pipeline: Pipeline, changes: Mapping[str, Any]) -> Pipeline:
-    """The pipeline with other parts; of `packing` and `fusion` single keys. Raises ValueError for changes that are no pipeline."""
+def changed(pipeline: Pipeline, changes: Mapping[str, Any], folder: Path) -> Pipeline:
+    """The pipeline with other parts; of `packing` and `fusion` single keys. An encoder's file is looked for in the folder.
+
+    Raises ValueError for changes that are no pipeline, or an encoder that is not there.
+    """
     config = pipeline.config.model_dump()
     parts = {part: config[part] | value if part in ("packing", "fusion") else value for part, value in changes.items()}
     named = {part: {"name": value} if isinstance(value, str) else value for part, value in parts.items()}
@@ -208,4 +211,5 @@ def changed(pipeline: Pipeline, changes: Mapping[str, Any]) -> Pipeline:
         other = PipelineConfig.model_validate(config | named)
     except ValidationError as error:
         raise ValueError(f"--pipeline: {problems(error)}") from None
-    return Pipeline(other, pipeline.tokenizer, pipeline.frequencies, pipeline.encoder)
+    encoder = open_encoder(other.encoder, folder, pipeline.tokenizer) if "encoder" in changes else pipeline.encoder
+    return Pipeline(other, pipeline.tokenizer, pipeline.frequencies, encoder)

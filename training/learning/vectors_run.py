@@ -1,0 +1,212 @@
+"""From collections to a file of token vectors: the run of keyblock-vectors.
+
+RUN holds: recipe.json, checkpoint.pt, log.jsonl, token_vectors.npz (see `keyblock.encoders`) and vectors.json (what was measured,
+and the weights that the hybrid selector gets).
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from keyblock.bundle import FORMAT_VERSION, Bundle, write_bundle
+from keyblock.encoders import ENCODERS, TokenTable
+from keyblock.pipeline import Pipeline
+from keyblock.selectors import SELECTORS, Selector
+from keyblock.text.tokenizer import Tokenizer
+from training.collections.collection import Collection
+from training.collections.types import CollectionError
+from training.evaluation.evaluate import sample
+from training.evaluation.passages import Passages
+from training.evaluation.ranking import changed
+from training.evaluation.selection import Judged, found, judge, learned_weights
+from training.examples.preparation import Preparation
+from training.examples.prepared_cache import default_directory
+from training.learning.tracking import Tracker
+from training.learning.vectors import Draws, Teacher, Training, VectorsRecipe
+from training.models.sentence_encoder import SentenceEncoder
+from training.models.static_vectors import Projection, StaticVectors, quantised, rarity
+
+TABLE_FILE, FIGURES_FILE, RECIPE_FILE = "token_vectors.npz", "vectors.json", "recipe.json"
+HELD = 20  # of so many training documents one is kept from the table: the hybrid's weights are learned on it
+PARTS = ("terms", "vectors", "exact", "soft")  # weights of the hybrid selector
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """Training queries of a collection; no document is on both sides.
+
+    Attributes:
+        trained: for the table.
+        held: for the hybrid's weights.
+    """
+
+    trained: list[str]
+    held: list[str]
+
+    @classmethod
+    def of(cls, collection: Collection, split: str, recipe: VectorsRecipe) -> "Chosen":
+        """Of the split's queries with a gold passage, document by document, in an order of the recipe's seed."""
+        by_document: dict[str, list[str]] = {}
+        for query in collection.split(split):
+            for span in collection.spans.get(query, ())[:1]:
+                by_document.setdefault(span.doc_id, []).append(query)
+        if not by_document:
+            raise CollectionError(f"{collection.path}: no query of split {split} has a gold passage (spans.jsonl)")
+        names = sorted(by_document)
+        order = [names[i] for i in np.argsort(np.random.default_rng(recipe.seed).permutation(len(names)))]
+        several = [by_document[name][: recipe.questions_per_document] for name in order]
+        held, trained = several[::HELD], [group for i, group in enumerate(several) if i % HELD]
+        limited = [query for group in trained for query in group][: recipe.questions]
+        return cls(limited, [query for group in held for query in group][: max(1, recipe.questions // HELD)])
+
+
+@dataclass(frozen=True)
+class VectorsRun:
+    """A run of keyblock-vectors.
+
+    Attributes:
+        bundle: gives the tokenizer, the blocks and the terms.
+        collections: with gold passages.
+        splits: names of train and dev.
+        recipe: decides the table.
+        path: RUN.
+        dev_queries: of a collection that are measured on; all when None.
+    """
+
+    bundle: Bundle
+    collections: Sequence[Collection]
+    splits: tuple[str, str]
+    recipe: VectorsRecipe
+    path: Path
+    dev_queries: int | None = None
+
+    def figures(self, teacher: str) -> dict[str, Any]:
+        """Train the table, learn the hybrid's weights, measure both on dev, and write vectors.json; what RUN has is not done again.
+
+        Raises CollectionError for a split without gold passages, ValueError for a RUN of another recipe.
+        """
+        self._begin()
+        if (self.path / FIGURES_FILE).exists():
+            known: dict[str, Any] = json.loads((self.path / FIGURES_FILE).read_text(encoding="utf-8"))
+            return known
+        if not (self.path / TABLE_FILE).exists():
+            self._train(teacher)
+        pipeline = changed(self.bundle.pipeline, hybrid(self.path, dict.fromkeys(PARTS, 1.0)), self.bundle.path)
+        learned = learned_weights(self._judged(pipeline, {c.name: self._chosen(c).held for c in self.collections}))
+        weights = np.asarray([round(weight / (learned[0] or 1.0), 2) for weight in learned.tolist()])
+        dev = self._judged(pipeline, {c.name: sample(c.split(self.splits[1]), self.dev_queries) for c in self.collections})
+        figures = {"weights": dict(zip(PARTS, weights.tolist(), strict=True)), "dev": measured(dev, weights)}
+        (self.path / FIGURES_FILE).write_text(json.dumps(figures, indent=1) + "\n", encoding="utf-8")
+        return figures
+
+    def _begin(self) -> None:
+        """Write RUN/recipe.json, or compare it."""
+        self.path.mkdir(parents=True, exist_ok=True)
+        file, own = self.path / RECIPE_FILE, self.recipe.model_dump()
+        if file.exists() and json.loads(file.read_text(encoding="utf-8")) != own:
+            raise ValueError(f"{self.path}: is a run with other numbers ({RECIPE_FILE}); choose another --out, or remove it")
+        file.write_text(json.dumps(own, indent=1) + "\n", encoding="utf-8")
+
+    def _chosen(self, collection: Collection) -> Chosen:
+        return Chosen.of(collection, self.splits[0], self.recipe)
+
+    def _judged(self, pipeline: Pipeline, queries: Mapping[str, Sequence[str]]) -> dict[str, list[Judged]]:
+        """The scores of the hybrid's parts for each collection's queries, by its name."""
+        return {c.name: judge(Preparation(c, pipeline), queries[c.name], parts_of_hybrid()) for c in self.collections}
+
+    def _train(self, teacher: str) -> None:
+        passages = Passages()
+        for collection in self.collections:
+            passages.add(collection.name, Preparation(collection, self.bundle.pipeline), self._chosen(collection).trained)
+        model, known = start(passages, SentenceEncoder(teacher), self.bundle.tokenizer, self.recipe)
+        training, tracker = Training(model, Draws(passages, known, self.recipe), self.path), Tracker(self.path)
+        training.run(lambda step, loss: tracker.record(step, loss=round(loss, 4)))
+        partial = self.path / f"partial-{TABLE_FILE}"  # a table cut short by a kill would be taken for finished
+        TokenTable(*quantised(model.folded())).write(partial)
+        partial.replace(self.path / TABLE_FILE)
+
+
+def start(
+    passages: Passages, encoder: SentenceEncoder, tokenizer: Tokenizer, recipe: VectorsRecipe
+) -> tuple[StaticVectors, Teacher]:
+    """The table that training starts from, and what the teacher makes of the texts that it reads."""
+    cache, read = default_directory() / "teacher", teacher_texts(passages, recipe.teacher_blocks)
+    vectors = encoder.encode_kept(encoder.rows([passages.texts[i] for i in read]), cache)
+    tokens = encoder.encode_kept(encoder.token_rows(tokenizer.backend), cache)
+    projection = Projection.of(vectors if len(vectors) > recipe.dimensions else tokens, recipe.dimensions)
+    return first_table(tokens, projection, passages), Teacher.of(len(passages.texts), read, vectors, projection)
+
+
+def teacher_texts(passages: Passages, blocks: int) -> NDArray[np.int64]:
+    """Numbers of the texts that the teacher reads: each collection's first documents, up to so many blocks, and their queries."""
+    chosen: set[int] = set()
+    for questions in passages.named().values():
+        documents: dict[int, int] = {}
+        for question in questions:
+            if question.first in documents or sum(documents.values()) < blocks:
+                documents[question.first] = len(question.right)
+                chosen.update(question.blocks.tolist(), (question.query,))
+    return np.asarray(sorted(chosen), dtype=np.int64)
+
+
+def first_table(tokens: NDArray[np.float32], projection: Projection, passages: Passages) -> StaticVectors:
+    """The table that training starts from.
+
+    Args:
+        tokens: shape (vocabulary, width), what the teacher makes of each token alone.
+        projection: of the teacher's vectors; the tokens' own mean is taken off, since it says nothing.
+        passages: say how often each token occurs.
+    """
+    table = projection._replace(mean=tokens.mean(0))(tokens)
+    table /= np.sqrt((table**2).sum(1).mean())
+    return StaticVectors(table.astype(np.float32), rarity(passages.tokens, len(tokens)))
+
+
+def hybrid(run: Path, weights: Mapping[str, float]) -> dict[str, Any]:
+    """What of a pipeline is another with the hybrid selector and RUN's table.
+
+    The lexical evidence stays what it was: the fusion's weights were learned with it.
+    """
+    encoder = {"name": "static", "file": str((run / TABLE_FILE).absolute())}
+    return {"selector": {"name": "hybrid", **weights}, "encoder": encoder}
+
+
+def parts_of_hybrid() -> list[Selector]:
+    """A selector for each of the hybrid's parts, with weight 1."""
+    return [SELECTORS.create({"name": "hybrid", **{other: float(other == part) for other in PARTS}}) for part in PARTS]
+
+
+def measured(judged: Mapping[str, Sequence[Judged]], weights: NDArray[np.float64]) -> dict[str, dict[str, Any]]:
+    """Figures by selector and collection: of some parts alone, and of the hybrid with these weights."""
+    alone = dict(zip(PARTS, np.eye(len(PARTS)), strict=True))
+    kinds = {"bm25": alone["terms"], "vectors": alone["vectors"], "soft": alone["soft"], "hybrid": weights}
+    return {kind: {name: found(group, one)._asdict() for name, group in judged.items()} for kind, one in kinds.items()}
+
+
+def write_hybrid_bundle(bundle: Bundle, run: Path, path: Path, changes: Mapping[str, Any] | None = None) -> None:
+    """Write the bundle with the hybrid selector, its weights and RUN's table, to a new directory or over another bundle.
+
+    Args:
+        bundle: whose other files stay as they are.
+        run: of keyblock-vectors.
+        path: of the new bundle; may be the old one's.
+        changes: other parts of its pipeline; see `changed`.
+
+    Raises BundleError for a directory that holds something else, ValueError for changes that are no pipeline.
+    """
+    figures = json.loads((run / FIGURES_FILE).read_text(encoding="utf-8"))
+    described = hybrid(run, figures["weights"]) | dict(changes or {})
+    pipeline = changed(bundle.pipeline, described, bundle.path).config
+    encoder = ENCODERS.create(described["encoder"])
+    update = {
+        "format_version": FORMAT_VERSION,
+        "pipeline": pipeline.model_copy(update={"encoder": encoder.carried().describe()}),
+        "quality": {**bundle.manifest.quality, "selection": figures["dev"]},
+    }
+    files = {name: bundle.path / name for name in bundle.manifest.files} | {encoder.carried_as: bundle.path / encoder.file}
+    write_bundle(path, bundle.manifest.model_copy(update=update), files, overwrite=True)
