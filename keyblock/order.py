@@ -53,7 +53,7 @@ class Candidate(NamedTuple):
 UNREAD = Candidate([], np.zeros(len(FEATURES) - 1), [], read=False)
 
 
-def candidate(document: PreparedDocument, selection: Selection, selection_tokens: int = 0) -> Candidate:
+def candidate(document: PreparedDocument, selection: Selection) -> Candidate:
     """Keep what scoring and answering need; the prepared document itself is large."""
     if not document.n_blocks:
         return Candidate([], selection.evidence, [])
@@ -64,7 +64,7 @@ def candidate(document: PreparedDocument, selection: Selection, selection_tokens
         selection.sequences,
         selection.evidence,
         blocks,
-        selection_tokens,
+        selection.asked_tokens,
         considered=document.n_blocks,
         selected_by=selection.by,
     )

@@ -53,6 +53,11 @@ class PackingConfig(BaseModel):
         """Tokens of a query that are kept at most, however long it is."""
         return max(self.query_tokens, self.long_query.tokens if self.long_query else 0)
 
+    def kept_inside(self, asked: float | None) -> int:
+        """The tokens a sequence may have: what was asked for, kept inside `budget_range`; `budget` where nothing was."""
+        low, high = self.budget_range
+        return self.budget if asked is None else int(min(max(asked, low), high))
+
 
 class PipelineConfig(BaseModel):
     """The whole description; `bundle.json` and a training run carry it as JSON."""
@@ -180,6 +185,7 @@ class Selection:
         evidence: shape (3,), the lexical features that fusion adds to the logit.
         by: what chose the blocks; None where every block is read in full, or there is none.
         doubtful: whether the model is to be asked: the pipeline escalates, and the query's words are not in the chosen blocks.
+        asked_tokens: that the model was fed to choose, where it selects.
     """
 
     sequences: list[Packed]
@@ -188,6 +194,7 @@ class Selection:
     evidence: NDArray[np.float64]
     by: SelectedBy | None = None
     doubtful: bool = False
+    asked_tokens: int = 0
 
     @property
     def packed(self) -> Packed:
@@ -345,7 +352,8 @@ class Pipeline:
         evidence = lexical_evidence(lexical, term_found(query, document), idf_weights(query, self.frequencies))
         by = None if _reads_all(document, sequences, taken) else self._selected_by(cheap, asked)
         doubtful = by is not None and asked is None and self._doubtful(query, document, taken)
-        return Selection(sequences, taken, scores, evidence, by, doubtful)
+        asked_tokens = 0 if asked is None else sum(len(packed.ids) for packed in asked[0].sequences)
+        return Selection(sequences, taken, scores, evidence, by, doubtful, asked_tokens)
 
     def _doubtful(self, query: PreparedQuery, document: PreparedDocument, taken: NDArray[np.intp]) -> bool:
         if self.config.escalation is None:

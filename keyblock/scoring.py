@@ -6,7 +6,7 @@ from typing import NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from keyblock.aggregation import aggregate
+from keyblock.aggregation import Aggregated, aggregate
 from keyblock.escalation import shares
 from keyblock.packing import Packed
 from keyblock.pipeline import Pipeline, Selection, Shortlist
@@ -118,12 +118,17 @@ def score_documents(
 
 def score_selections(pipeline: Pipeline, selections: Sequence[Selection], model: Model) -> Scored:
     """Score and aggregate what was selected."""
-    counts = np.asarray([len(selection.sequences) for selection in selections], dtype=np.intp)
-    if not counts.sum():
-        return Scored(np.full(len(counts), -np.inf, dtype=np.float32), list(selections))
-    outputs = model.outputs([packed for selection in selections for packed in selection.sequences])
-    logits, passages = aggregate(pipeline.aggregator, outputs, counts, model.combine)
+    logits, passages = score_sequences(pipeline, [selection.sequences for selection in selections], model)
     if pipeline.aggregator.joint:
         return Scored(logits, list(selections))
-    of_documents = np.split(passages, np.cumsum(counts))[:-1]
+    of_documents = np.split(passages, np.cumsum([len(selection.sequences) for selection in selections]))[:-1]
     return Scored(logits, [one.decided(own) for one, own in zip(selections, of_documents, strict=True)])
+
+
+def score_sequences(pipeline: Pipeline, documents: Sequence[Sequence[Packed]], model: Model) -> Aggregated:
+    """Score documents, each given by its sequences."""
+    counts = np.asarray([len(sequences) for sequences in documents], dtype=np.intp)
+    if not counts.sum():
+        return Aggregated(np.full(len(counts), -np.inf, dtype=np.float32), np.zeros(0, np.float32))
+    outputs = model.outputs([packed for sequences in documents for packed in sequences])
+    return aggregate(pipeline.aggregator, outputs, counts, model.combine)

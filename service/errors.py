@@ -81,13 +81,3 @@ def ending() -> RequestError:
     return RequestError(
         503, "the service is ending and could not finish this in time: try again, or ask another replica", retry_after=1
     )
-
-
-def some(items: list[str], at_most: int = 5) -> str:
-    """A few of `items`, and how many more there are, so that no warning grows with the input.
-
-    >>> some(["a", "b", "c"], at_most=2)
-    'a, b and 1 more'
-    """
-    shown = ", ".join(items[:at_most])
-    return f"{shown} and {len(items) - at_most} more" if len(items) > at_most else shown

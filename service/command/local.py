@@ -4,21 +4,19 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from keyblock import Ranker
 from keyblock.bundle import Bundle, BundleError
-from keyblock.order import GROUPS, candidate, rank
-from keyblock.runtime.model import GraphModel
 from keyblock.runtime.providers import ProviderError
 from keyblock.runtime.session import SessionError
-from keyblock.scoring import score_documents
 from service.command.inputs import Input
-from service.command.rankers import Asked, CommandError, Found
+from service.command.rankers import Asked, CommandError, Found, as_documents, found_in
 from service.command.report import Report
 from service.ranking.loading import read_bundles
 from service.settings import Settings
 
 
 class LocalRanker:
-    """A bundle in this process: prepared, selected, scored and fused by the same functions as in the service.
+    """A bundle in this process: see `keyblock.Ranker`.
 
     Args:
         settings: the bundles, the provider, the threads.
@@ -33,28 +31,17 @@ class LocalRanker:
     def __init__(self, settings: Settings, asked: Asked, report: Report) -> None:
         try:
             bundle = _chosen(read_bundles(settings), asked.model)
-            self._model = GraphModel.open(bundle, settings.provider, settings.n_threads, settings.precision)
+            self._ranker = Ranker.open(bundle, provider=settings.provider, precision=settings.precision, threads=settings.n_threads)
         except (BundleError, ProviderError, SessionError) as error:
             raise CommandError(str(error)) from None
-        self._pipeline = bundle.pipeline
-        self._query = self._pipeline.prepare_query(asked.query)
-        packing = self._pipeline.config.packing
-        low, high = packing.budget_range
-        self._budget = packing.budget if asked.budget is None else min(max(asked.budget, low), high)
-        if asked.budget not in (None, self._budget):
-            report.note(f"--budget: {self._budget}; this model was measured at {low} to {high} tokens")
-        if self._query.truncated:
-            report.note(f"query: the model reads {self._query.reads}")
-        self.analyzer = self._pipeline.analyzer
+        self._asked, self._report = asked, report
+        self.analyzer = bundle.pipeline.analyzer
 
     def rank(self, inputs: Sequence[Input]) -> list[Found | None]:
         """See Ranker."""
-        documents = self._pipeline.prepare_documents([one.text for one in inputs], [one.title or "" for one in inputs])
-        logits, selections = score_documents(self._pipeline, self._query, documents, self._model, self._budget)
-        candidates = [candidate(*pair) for pair in zip(documents, selections, strict=True)]
-        ranking = rank(candidates, logits, self._pipeline.config.fusion, self._budget, top_n=0, raw=True)
-        groups = [GROUPS.index(by) for by in ranking.scored_by]
-        return [Found(*one) for one in zip(groups, (-ranking.scores).tolist(), ranking.blocks, strict=True)]
+        query, budget, _ = self._asked
+        ranking = self._ranker.rank(query, as_documents(inputs), max_tokens_per_doc=budget, raw_scores=True)
+        return found_in(ranking, self._report)
 
 
 def open_local(bundle: Path | None, asked: Asked, report: Report) -> LocalRanker:

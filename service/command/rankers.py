@@ -102,21 +102,32 @@ class RemoteRanker:
                 name, problem = inputs[left.pop(at_fault)].name, error.answer.details[0].get("msg")
                 self._report.fail(f"{name}: refused by the service: {problem}")
                 continue
-            for result in ranking:
-                blocks = [Block(block.start, block.end, block.score) for block in result.blocks]
-                group = GROUPS.index(ScoredBy(result.scored_by))
-                found[left[result.index]] = Found(group, -result.relevance_score, blocks)
+            for number, one in zip(left, found_in(ranking, self._report), strict=True):
+                found[number] = one
             break
         return found
 
     def _ask(self, inputs: Sequence[Input]) -> Ranking:
-        documents = [{"text": one.text, **({"title": one.title} if one.title else {})} for one in inputs]
         query, budget, model = self._asked
-        ranking = self._client.rerank(query, documents, raw_scores=True, max_tokens_per_doc=budget, model=model, strict=True)
-        for warning in ranking.warnings:
-            if not warning.startswith("documents without text"):  # their numbers say nothing here, and their score is 0
-                self._report.note(warning)
-        return ranking
+        documents = as_documents(inputs)
+        return self._client.rerank(query, documents, raw_scores=True, max_tokens_per_doc=budget, model=model, strict=True)
+
+
+def as_documents(inputs: Sequence[Input]) -> list[dict[str, str]]:
+    """The inputs as a request has them."""
+    return [{"text": one.text, **({"title": one.title} if one.title else {})} for one in inputs]
+
+
+def found_in(ranking: Ranking, report: Report) -> list[Found | None]:
+    """What a ranking with raw scores says of each document, in the order given; its warnings are reported."""
+    for warning in ranking.warnings:
+        if not warning.startswith("documents without text"):  # their numbers say nothing here, and their score is 0
+            report.note(warning)
+    found: list[Found | None] = [None] * len(ranking)
+    for result in ranking:
+        blocks = [Block(block.start, block.end, block.score) for block in result.blocks]
+        found[result.index] = Found(GROUPS.index(ScoredBy(result.scored_by)), -result.relevance_score, blocks)
+    return found
 
 
 def _document_at_fault(error: InvalidRequestError) -> int | None:

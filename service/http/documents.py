@@ -11,9 +11,10 @@ from starlette.convertors import StringConvertor, register_url_convertor
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 
+from keyblock.caveats import some
 from keyblock.prepared import PreparedDocument
 from keyblock.wire import NOTHING_STORED, Deletion, StoredAnswer, StoredText, WrongLine
-from service.errors import RequestError, ending, some, unexpected
+from service.errors import RequestError, ending, unexpected
 from service.http.answers import PiecesResponse
 from service.http.bodies.lines import Given, LineReader, Report
 from service.http.bodies.parsing import check_encoding, declared_bytes, discard

@@ -6,10 +6,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from keyblock.bundle import TOKENIZER_FILE
+from keyblock.caveats import about_budget, about_query
 from keyblock.fingerprint import preparation_fingerprint
 from keyblock.order import Candidate, Ranking, preranking
 from keyblock.prepared import PreparedQuery
-from keyblock.queries import QUERY_TERMS
 from service.call import Call
 from service.engine.engine import Engine
 from service.engine.instance import Turn
@@ -20,7 +20,7 @@ from service.ranking.cache import DocumentCache
 from service.ranking.escalating import Chosen, bound, escalate
 from service.ranking.loading import Opened
 from service.ranking.outcome import Outcome, ranked, unknown_ids
-from service.ranking.plan import Plan, Work, checked_budget, make_plan, usual_budget
+from service.ranking.plan import Plan, Work, make_plan
 from service.ranking.preparation import Doubts, Preparer, sizes
 from service.ranking.slicing import LARGE_CHARS, Threads
 from service.ranking.stored import look_up, renew
@@ -88,7 +88,9 @@ class Model:
         Raises RequestError: 429 when its documents find no room; 422 or 503 where documents by id cannot be had.
         """
         library = self._library_for(call)
-        budget = checked_budget(call, self.bundle.manifest.pipeline.packing)
+        packing = self.bundle.manifest.pipeline.packing
+        call.warnings.extend(about_budget(call.max_tokens, packing))
+        budget = packing.kept_inside(call.max_tokens)
         work = self._work(call)
         hurry = self._hurry(call)
         hurried, by_text = hurry is not None, library is None
@@ -96,7 +98,6 @@ class Model:
         if (chars := sum(work.chars)) > LARGE_CHARS:
             pace, threads = self.preparer.pace, self._shared.threads.number
             place.prepares(lambda: pace.estimate(chars) / threads, hurried=hurried)
-        packing = self.bundle.manifest.pipeline.packing
         plan = Plan(budget) if hurry is None else make_plan(budget, packing, stages.began, hurry, work)
         query = await self._query(call)
         if library is not None:
@@ -186,7 +187,7 @@ class Model:
         pace = self.instance.pace.seconds
         own = pace * sum(len(packed.ids) for one in candidates for packed in one.sequences)
         allowed = tokens, self._shared.settings.escalation_tokens, call.escalation_tokens
-        usual = usual_budget(call, self.bundle.manifest.pipeline.packing)
+        usual = self.bundle.manifest.pipeline.packing.kept_inside(call.max_tokens)
         most = bound(
             allowed, plan, usual, own + self._shared.engine.backlog(own), pace, None if call.max_tokens is None else plan.budget
         )
@@ -206,10 +207,7 @@ class Model:
 
     async def _query(self, call: Call) -> PreparedQuery:
         query = await self.preparer.query(call.query)
-        if query.truncated:
-            call.warnings.append(f"query: the model reads {query.reads}; up to {QUERY_TERMS} different words of it select blocks")
-        if not len(query.token_ids):
-            call.warnings.append("query: holds nothing that the model reads; the order means little")
+        call.warnings.extend(about_query(query))
         return query
 
 

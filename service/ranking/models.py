@@ -2,8 +2,9 @@
 
 from collections.abc import Iterator, Sequence
 
+from keyblock.caveats import some
 from service.call import Call
-from service.errors import RequestError, some
+from service.errors import RequestError
 from service.ranking.model import Model
 
 LONGEST_SHOWN = 40  # characters of a name that a message repeats

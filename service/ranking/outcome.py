@@ -4,17 +4,15 @@ from collections import Counter
 from dataclasses import replace
 from typing import NamedTuple
 
+from keyblock.caveats import about_empty, about_position, some
 from keyblock.order import Candidate, Ranking, ScoredBy, rank
 from keyblock.pipeline import PipelineConfig
-from keyblock.selectors import SELECTORS, SelectedBy
 from service.call import Call
 from service.engine.jobs import Scored
-from service.errors import some
 from service.ranking.escalating import Chosen
-from service.ranking.plan import Plan, usual_budget
+from service.ranking.plan import Plan
 from service.telemetry.metrics import Metrics
 
-BY_POSITION = "their first blocks were chosen, by position alone"
 LONGEST_SHOWN = 40  # characters of an id that a message repeats
 
 
@@ -43,15 +41,12 @@ def ranked(call: Call, outcome: Outcome, config: PipelineConfig, metrics: Metric
     unknown = call.documents.by_id.unknown
     if unknown:
         call.warnings.append(f"unknown ids, ranked last: {unknown_ids(call)}")
-    empty = [str(n) for n, one in enumerate(candidates) if one.read and not one.sequences and n not in unknown]
+    empty = [n for n, one in enumerate(candidates) if one.read and not one.sequences and n not in unknown]
     if empty:
         metrics.add("unscored", len(empty))
-        call.warnings.append(f"documents without text to score, ranked last: {some(empty, 10)}")
-    if SELECTORS.create(config.selector).needs and (blind := ranking.selected_by.count(SelectedBy.POSITION)):
-        call.warnings.append(
-            f"selected_by: nothing stands out for the query in {blind} of {len(candidates)} documents: {BY_POSITION}"
-        )
-    degraded = _warn(call, outcome, ranking, usual_budget(call, config.packing), metrics)
+        call.warnings.extend(about_empty(empty))
+    call.warnings.extend(about_position(ranking.selected_by, config))
+    degraded = _warn(call, outcome, ranking, config.packing.kept_inside(call.max_tokens), metrics)
     return replace(ranking, degraded=degraded, escalated=outcome.chosen.escalated)
 
 

@@ -10,7 +10,6 @@ from dataclasses import dataclass
 
 from keyblock.pipeline import PackingConfig
 from keyblock.runtime.batching import LENGTHS
-from service.call import Call
 
 LEAST_MODEL_SHARE = 0.5  # of the time left that preparation leaves to the model, if that needs so much
 CHARS_PER_TOKEN = 3  # fewer than in most languages: a plan that overrates the work is late less often
@@ -77,22 +76,6 @@ class Plan:
         now = time.perf_counter()
         share = min(asked / max(asked + then, 1.0), MOST_CHOOSING_SHARE)
         return now + max(self.scored_by - now, 0.0) * share
-
-
-def checked_budget(call: Call, packing: PackingConfig) -> int:
-    """See `usual_budget`; warns where that is not what was asked for."""
-    low, high = packing.budget_range
-    if call.max_tokens is not None and call.max_tokens > high:
-        call.warnings.append(f"max_tokens_per_doc: lowered to {high}, the most this model was measured at")
-    elif call.max_tokens is not None and call.max_tokens < low:
-        call.warnings.append(f"max_tokens_per_doc: raised to {low}, the least this model was measured at")
-    return usual_budget(call, packing)
-
-
-def usual_budget(call: Call, packing: PackingConfig) -> int:
-    """The tokens a sequence may have: what was asked for, kept inside the range the bundle was measured for."""
-    low, high = packing.budget_range
-    return packing.budget if call.max_tokens is None else int(min(max(call.max_tokens, low), high))
 
 
 def make_plan(budget: int, packing: PackingConfig, began: float, seconds: float, work: Work) -> Plan:

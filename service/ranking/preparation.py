@@ -138,9 +138,8 @@ class Preparer:
         budget: int | None,
     ) -> Candidate:
         """A candidate whose shortlist's logits are the last ones of `logits`."""
-        asked = shortlist.sequences
-        selection = self._pipeline.select(query, document, budget, (shortlist, logits[len(logits) - len(asked) :]))
-        return candidate(document, selection, sum(len(packed.ids) for packed in asked))
+        of_document = logits[len(logits) - len(shortlist.sequences) :]
+        return candidate(document, self._pipeline.select(query, document, budget, (shortlist, of_document)))
 
     async def stored(self, texts: Sequence[str], titles: Sequence[str], keep: Callable[[int, PreparedDocument], T]) -> list[T]:
         """What `keep` makes of each document's number and preparation, in threads, in the order given; nothing is cached."""

@@ -1,6 +1,6 @@
 import pytest
 
-from service.errors import RequestError, dotted, some
+from service.errors import RequestError, dotted
 
 
 @pytest.mark.parametrize(
@@ -9,11 +9,6 @@ from service.errors import RequestError, dotted, some
 )
 def test_dotted(path: tuple[str | int, ...], written: str) -> None:
     assert dotted(path) == written
-
-
-def test_some_says_how_many_more() -> None:
-    assert some(["a", "b", "c"], at_most=2) == "a, b and 1 more"
-    assert some(["a", "b"], at_most=2) == "a, b"
 
 
 def test_message_names_the_field() -> None:

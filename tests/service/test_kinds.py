@@ -5,6 +5,7 @@ import functools
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,11 +13,14 @@ import numpy as np
 import pytest
 from starlette.testclient import TestClient
 
+from keyblock import Ranker as InProcess
 from keyblock.bundle import Bundle, load_bundle
+from keyblock.client.results import read_ranking
 from keyblock.evidence import sigmoid
 from keyblock.order import LOWEST
 from keyblock.pipeline import Pipeline, Selection, Shortlist
 from keyblock.prepared import PreparedDocument
+from keyblock.results import Result
 from keyblock.runtime.model import GraphModel
 from keyblock.runtime.providers import Provider
 from keyblock.scoring import questions, score_documents
@@ -441,3 +445,23 @@ def test_escalation_is_the_first_to_go_when_time_is_short(settings: Settings, bu
     assert any("the model was not asked which blocks of" in warning for warning in meta["warnings"])
     labels = {"how": "escalation", "model": "escalating"}
     assert ranker.metrics.registry.get_sample_value("keyblock_degraded_total", labels) == 1
+
+
+@pytest.mark.parametrize("options", [{}, {"top_n": 3, "raw_scores": True, "max_tokens_per_doc": 64}], ids=["usual", "options"])
+def test_a_ranker_in_the_process_ranks_as_the_service(served: tuple[TestClient, Ranker], options: dict[str, Any]) -> None:
+    client, serving = served
+    response = client.post("/rerank", json={"query": QUERY, "documents": DOCUMENTS, "return_blocks": True, **options})
+    expected = read_ranking(response.json(), DOCUMENTS, "")
+    with InProcess.open(serving.models.default.bundle.path, provider="cpu", precision="fp32", threads=1) as ranker:
+        ranking = ranker.rank(QUERY, DOCUMENTS, **options)
+    assert list(map(unscored, ranking)) == list(map(unscored, expected))
+    for result, other in zip(ranking, expected, strict=True):
+        assert result.relevance_score == pytest.approx(other.relevance_score, abs=CLOSE)
+        assert [block.score for block in result.blocks] == pytest.approx([block.score for block in other.blocks], abs=CLOSE)
+    assert (ranking.model, ranking.warnings, ranking.degraded) == (expected.model, expected.warnings, expected.degraded)
+    assert ranking.total_tokens == expected.total_tokens
+
+
+def unscored(result: Result) -> Result:
+    """All but the scores, which depend on the batch in their last digits."""
+    return replace(result, relevance_score=0.0, blocks=tuple(replace(block, score=0.0) for block in result.blocks))

@@ -6,10 +6,11 @@ from typing import Any
 
 import orjson
 
+from keyblock.caveats import some
 from keyblock.order import Ranking, ScoredBy
 from keyblock.wire import BlockAnswer, DocumentAnswer, ErrorBody, EscalationAnswer, Meta, Options, RerankAnswer, Result
 from service.call import Call
-from service.errors import RequestError, some
+from service.errors import RequestError
 from service.http.answers import About, PiecesResponse, json_list
 from service.http.dialects.fields import with_text_of
 from service.http.dialects.reading import Payload, read_documents, read_options, read_query, unknown_fields

@@ -7,9 +7,10 @@ from typing import Any, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
+from keyblock.caveats import some
 from keyblock.wire import Document
 from service.call import Documents
-from service.errors import Path, RequestError, some
+from service.errors import Path, RequestError
 from service.http.bodies.parsing import json_type
 from service.settings import Limits
 

@@ -1,0 +1,56 @@
+"""What a user should know about a ranking, in words: `meta.warnings` of the service, `warnings` of a Ranker in the process."""
+
+from collections.abc import Sequence
+
+from keyblock.pipeline import PackingConfig, PipelineConfig
+from keyblock.prepared import PreparedQuery
+from keyblock.queries import QUERY_TERMS
+from keyblock.selectors import SELECTORS, SelectedBy
+
+MOST_EMPTY = 10  # documents without text that a warning names
+BY_POSITION = "their first blocks were chosen, by position alone"
+
+
+def some(items: Sequence[str], at_most: int = 5) -> str:
+    """A few of `items`, and how many more there are, so that no warning grows with the input.
+
+    >>> some(["a", "b", "c"], at_most=2)
+    'a, b and 1 more'
+    """
+    shown = ", ".join(items[:at_most])
+    return f"{shown} and {len(items) - at_most} more" if len(items) > at_most else shown
+
+
+def about_budget(asked: float | None, packing: PackingConfig) -> list[str]:
+    """Whether `max_tokens_per_doc` lies outside the range that the model was measured at."""
+    low, high = packing.budget_range
+    if asked is not None and asked > high:
+        return [f"max_tokens_per_doc: lowered to {high}, the most this model was measured at"]
+    if asked is not None and asked < low:
+        return [f"max_tokens_per_doc: raised to {low}, the least this model was measured at"]
+    return []
+
+
+def about_query(query: PreparedQuery) -> list[str]:
+    """Whether the model reads all of the query, and anything of it."""
+    found = []
+    if query.truncated:
+        found.append(f"query: the model reads {query.reads}; up to {QUERY_TERMS} different words of it select blocks")
+    if not len(query.token_ids):
+        found.append("query: holds nothing that the model reads; the order means little")
+    return found
+
+
+def about_empty(documents: Sequence[int]) -> list[str]:
+    """Which documents, by number, have no text to score."""
+    if not documents:
+        return []
+    return [f"documents without text to score, ranked last: {some([str(number) for number in documents], MOST_EMPTY)}"]
+
+
+def about_position(selected_by: Sequence[SelectedBy | None], config: PipelineConfig) -> list[str]:
+    """In how many documents nothing told the blocks apart, where the selector is one that could."""
+    blind = selected_by.count(SelectedBy.POSITION)
+    if not blind or not SELECTORS.create(config.selector).needs:
+        return []
+    return [f"selected_by: nothing stands out for the query in {blind} of {len(selected_by)} documents: {BY_POSITION}"]

@@ -1,0 +1,201 @@
+"""A bundle in the process: documents in, a ranking out, without a server.
+
+>>> with Ranker.open("models/default") as ranker:                                                 # doctest: +SKIP
+...     ranking = ranker.rank("Which river flows through Vienna?", texts, top_n=3)
+...     print(ranking[0].relevance_score, ranking[0].blocks[0].text)
+
+Needs the extra `cpu` or `gpu`.
+"""
+
+import re
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any, NamedTuple, Protocol, Self
+
+from keyblock.bundle import Bundle, load_bundle
+from keyblock.caveats import about_budget, about_empty, about_position, about_query
+from keyblock.order import Candidate, candidate, rank
+from keyblock.order import Ranking as Order
+from keyblock.prepared import PreparedQuery
+from keyblock.results import Block, Ranking, Result
+from keyblock.scoring import Model, score_sequences, select_documents
+
+_LONE = re.compile("[\ud800-\udfff]")  # surrogates, which the service reads as U+FFFD too
+
+
+class HasText(Protocol):
+    """An object with a `text`, and a `title` and an `id` where it has them."""
+
+    text: str
+
+
+Given = str | Mapping[str, Any] | HasText
+
+
+class _Document(NamedTuple):
+    """What is read of a document that was given."""
+
+    text: str
+    title: str | None = None
+    id: str | int | None = None
+
+
+class Ranker:
+    """Ranks in this process what POST /rerank ranks in the service: same order, same blocks, same scores up to arithmetic.
+
+    May be shared by threads. Close it, or use it in a ``with`` block, to give the model's memory back.
+
+    Args:
+        bundle: says how documents are prepared and scores are made.
+        model: the bundle's, at work.
+
+    Attributes:
+        bundle: as given.
+    """
+
+    def __init__(self, bundle: Bundle, model: Model) -> None:
+        self.bundle = bundle
+        self._model: Model | None = model
+
+    @classmethod
+    def open(
+        cls, bundle: str | Path | Bundle, *, provider: str = "auto", precision: str = "auto", threads: int | None = None
+    ) -> Self:
+        """Load a bundle and open its graphs.
+
+        Args:
+            bundle: its directory, or one that is loaded already.
+            provider: where the model runs: auto, cpu, openvino, cuda or tensorrt.
+            precision: the arithmetic: auto, fp32, bf16, fp16 or int8.
+            threads: that compute; by default as many as the process may use.
+
+        Raises BundleError, ProviderError or SessionError, each one line, and ImportError where ONNX Runtime is not installed.
+        """
+        try:
+            from keyblock.runtime.model import GraphModel
+        except ImportError as error:
+            raise ImportError(f"install what runs a bundle: pip install 'keyblock[cpu]', or gpu ({error})") from None
+        loaded = bundle if isinstance(bundle, Bundle) else load_bundle(bundle)
+        return cls(loaded, GraphModel.open(loaded, provider, threads, precision))
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Let go of the model; rankings in other threads finish. A closed ranker ranks no more."""
+        self._model = None
+
+    def rank(
+        self,
+        query: str,
+        documents: Iterable[Given] | Given,
+        *,
+        top_n: int | None = None,
+        max_tokens_per_doc: float | None = None,
+        return_blocks: bool = True,
+        raw_scores: bool = False,
+    ) -> Ranking:
+        """Rank documents for a query.
+
+        Args:
+            query: what is looked for.
+            documents: in first-stage order: texts, mappings with text, title and id, or objects with such attributes; none at all
+                make an empty ranking.
+            top_n: results to return, best first; 0 or None for all.
+            max_tokens_per_doc: bound on the tokens of a sequence, kept inside the range that the model was measured at.
+            return_blocks: whether results have blocks.
+            raw_scores: scores on the logit scale instead of probabilities.
+
+        Raises TypeError for what is no document, ValueError for a blank query, a negative `top_n`, and a ranker that is closed.
+        """
+        began = time.perf_counter()
+        model = self._model
+        if model is None:
+            raise ValueError("the ranker is closed: open the bundle again")
+        _check(query, top_n)
+        read = [_read(one, f"documents[{number}]") for number, one in enumerate(_several(documents))]
+        pipeline, packing = self.bundle.pipeline, self.bundle.pipeline.config.packing
+        prepared = pipeline.prepare_query(_LONE.sub("\ufffd", query))
+        budget = packing.kept_inside(max_tokens_per_doc)
+        candidates = self._candidates(prepared, read, None if max_tokens_per_doc is None else budget, model)
+        selected = time.perf_counter()
+        logits, passages = score_sequences(pipeline, [one.sequences for one in candidates], model)
+        decided = None if pipeline.aggregator.joint else passages
+        order = rank(candidates, logits, pipeline.config.fusion, budget, top_n=top_n or 0, raw=raw_scores, passages=decided)
+        ended = time.perf_counter()
+        seconds = {"prepare": selected - began, "model": ended - selected, "total": ended - began}
+        return Ranking(
+            tuple(_result(read[number], order, number, return_blocks=return_blocks) for number in order.order),
+            model=self.bundle.manifest.name,
+            warnings=(
+                *about_budget(max_tokens_per_doc, packing),
+                *about_query(prepared),
+                *about_empty([number for number, one in enumerate(candidates) if not one.sequences]),
+                *about_position(order.selected_by, pipeline.config),
+            ),
+            total_tokens=order.n_tokens,
+            timings_ms={stage: 1000 * taken for stage, taken in seconds.items()},
+        )
+
+    def _candidates(
+        self, query: PreparedQuery, documents: Sequence[_Document], budget: int | None, model: Model
+    ) -> list[Candidate]:
+        """The documents with their chosen blocks."""
+        texts, titles = ([_LONE.sub("\ufffd", text) for text in all_of] for all_of in _columns(documents))
+        prepared = self.bundle.pipeline.prepare_documents(texts, titles)
+        selections = select_documents(self.bundle.pipeline, query, prepared, model.choose, budget)
+        return [candidate(*pair) for pair in zip(prepared, selections, strict=True)]
+
+
+def _columns(documents: Sequence[_Document]) -> tuple[list[str], list[str]]:
+    """Texts, and titles."""
+    return [one.text for one in documents], [one.title or "" for one in documents]
+
+
+def _several(given: Iterable[Given] | Given) -> Iterable[object]:
+    """The documents; a single one is a list of one. Raises TypeError for what cannot be gone through."""
+    if isinstance(given, str | Mapping) or hasattr(given, "text"):
+        return [given]
+    if not isinstance(given, Iterable):
+        raise TypeError(f"documents must be a list of texts, mappings or objects with a text, not {type(given).__name__}")
+    return given
+
+
+def _read(given: object, name: str) -> _Document:
+    """One document. Raises TypeError, which calls it by its name."""
+    if isinstance(given, str):
+        return _Document(given)
+    if isinstance(given, Mapping):
+        text, title, identity = (given.get(field) for field in _Document._fields)
+    elif hasattr(given, "text"):
+        text, title, identity = (getattr(given, field, None) for field in _Document._fields)
+    else:
+        raise TypeError(f"{name} must be a string, a mapping or an object with a text, not {type(given).__name__}")
+    if not isinstance(text, str):
+        raise TypeError(f"{name} must have a text that is a string, not {type(text).__name__}")
+    if title is not None and not isinstance(title, str):
+        raise TypeError(f"{name} must have a title that is a string, or none, not {type(title).__name__}")
+    if isinstance(identity, bool) or not isinstance(identity, str | int | None):
+        raise TypeError(f"{name} must have an id that is a string or an integer, or none, not {type(identity).__name__}")
+    return _Document(text, title, identity)
+
+
+def _check(query: str, top_n: int | None) -> None:
+    if not isinstance(query, str):
+        raise TypeError(f"query must be a string, not {type(query).__name__}")
+    if not query.strip():
+        raise ValueError("query is empty: say what to rank the documents for")
+    if top_n is not None and top_n < 0:
+        raise ValueError(f"top_n must be at least 0, not {top_n}")
+
+
+def _result(document: _Document, order: Order, number: int, *, return_blocks: bool) -> Result:
+    text = document.text
+    blocks = [Block(b.start, b.end, b.score, text[b.start : b.end]) for b in order.blocks[number]] if return_blocks else ()
+    score, by, chosen = float(order.scores[number]), order.scored_by[number].value, order.selected_by[number]
+    return Result(number, score, document.id, document.title, text, tuple(blocks), by, None if chosen is None else chosen.value)

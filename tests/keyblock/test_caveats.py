@@ -1,0 +1,43 @@
+"""Warnings name what was asked for and what is done instead."""
+
+import numpy as np
+
+from keyblock.caveats import about_budget, about_empty, about_position, about_query, some
+from keyblock.pipeline import PackingConfig, Pipeline, PipelineConfig
+from keyblock.prepared import PreparedQuery
+from keyblock.selectors import SelectedBy
+
+
+def test_some_says_how_many_more() -> None:
+    assert some(["a", "b", "c"], at_most=2) == "a, b and 1 more"
+    assert some(["a", "b"], at_most=2) == "a, b"
+
+
+def test_a_budget_outside_the_range_is_named_with_the_bound() -> None:
+    packing = PackingConfig(budget=128, budget_range=(64, 256))
+    assert about_budget(1000, packing) == ["max_tokens_per_doc: lowered to 256, the most this model was measured at"]
+    assert about_budget(63.5, packing) == ["max_tokens_per_doc: raised to 64, the least this model was measured at"]
+    assert [about_budget(asked, packing) for asked in (None, 64, 256)] == [[], [], []]
+    assert [packing.kept_inside(asked) for asked in (None, 63.5, 100.9, 1000)] == [128, 64, 100, 256]
+
+
+def test_a_query_that_is_cut_and_one_without_a_token(pipeline: Pipeline) -> None:
+    assert about_query(pipeline.prepare_query("which river")) == []
+    (cut,) = about_query(pipeline.prepare_query("river " * 100))
+    assert f"its first {pipeline.config.packing.query_tokens} tokens" in cut
+    nothing = PreparedQuery(np.zeros(0, np.int32), np.zeros(0, np.int64))
+    assert about_query(nothing) == ["query: holds nothing that the model reads; the order means little"]
+
+
+def test_documents_without_text_are_named_up_to_ten() -> None:
+    assert about_empty([]) == []
+    assert about_empty([1, 4]) == ["documents without text to score, ranked last: 1, 4"]
+    assert about_empty(range(12)) == ["documents without text to score, ranked last: 0, 1, 2, 3, 4, 5, 6, 7, 8, 9 and 2 more"]
+
+
+def test_documents_chosen_from_by_position_are_counted_where_the_selector_could_have_known() -> None:
+    chosen = [SelectedBy.POSITION, None, SelectedBy.EVIDENCE, SelectedBy.POSITION]
+    (warning,) = about_position(chosen, PipelineConfig())
+    assert "in 2 of 4 documents" in warning
+    assert about_position(chosen, PipelineConfig(selector={"name": "first"})) == []
+    assert about_position(chosen[1:3], PipelineConfig()) == []

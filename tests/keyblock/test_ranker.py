@@ -1,0 +1,169 @@
+"""A bundle in the process. That it ranks as POST /rerank does, whatever the bundle, is in tests/service/test_kinds.py."""
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from keyblock import Ranker
+from keyblock.bundle import Bundle, BundleError, load_bundle
+from keyblock.client import Document
+from keyblock.runtime.providers import ProviderError
+from tests.conftest import ROOT
+
+DEFAULT = ROOT / "models" / "default"
+FILLER = "The meeting went on for a while, and nobody said anything of interest about the weather. "
+THAMES, DANUBE = "The Thames flows through London.", "The Danube flows through Vienna, Bratislava and Budapest."
+QUERY = "Which river flows through Vienna?"
+
+
+@pytest.fixture(scope="module")
+def bundle() -> Bundle:
+    return load_bundle(DEFAULT)
+
+
+@pytest.fixture(scope="module")
+def ranker(bundle: Bundle) -> Iterator[Ranker]:
+    with Ranker.open(bundle, provider="cpu", precision="fp32", threads=2) as ranker:
+        yield ranker
+
+
+def test_the_sentence_that_answers_is_found_deep_in_a_long_document(ranker: Ranker) -> None:
+    long = FILLER * 150 + DANUBE + " " + FILLER * 150
+    ranking = ranker.rank(QUERY, [FILLER * 300, THAMES, {"id": "long", "title": "Minutes", "text": long}])
+    assert [result.index for result in ranking] == [2, 1, 0]
+    best = ranking[0]
+    assert (best.id, best.title, best.text, best.scored_by) == ("long", "Minutes", long, "model")
+    assert DANUBE in (best.blocks[0].text or "")
+    assert all(block.text == long[block.start : block.end] for block in best.blocks)
+    assert 0 < ranking[1].relevance_score < best.relevance_score < 1
+    assert ranking.model == "keyb-bm25-minilm-l6"
+    assert (ranking.degraded, ranking.fallback) == (False, False)
+    assert [result.selected_by for result in ranking] == ["evidence", None, "position"]
+    (warning,) = ranking.warnings
+    assert "nothing stands out for the query in 1 of 3 documents" in warning
+    assert ranking.total_tokens > 100
+    assert ranking.timings_ms["total"] == pytest.approx(ranking.timings_ms["prepare"] + ranking.timings_ms["model"])
+
+
+def test_a_document_is_a_text_a_mapping_or_an_object(ranker: Ranker) -> None:
+    plain = SimpleNamespace(text=DANUBE, title="Danube", id=7)
+    given = [DANUBE, {"text": DANUBE, "title": "Danube", "id": "a", "url": "x"}, Document(text=DANUBE, title="Danube"), plain]
+    found = {result.index: result for result in ranker.rank(QUERY, (one for one in given))}
+    assert [(found[n].id, found[n].title, found[n].text) for n in range(4)] == [
+        (None, None, DANUBE),
+        ("a", "Danube", DANUBE),
+        (None, "Danube", DANUBE),
+        (7, "Danube", DANUBE),
+    ]
+    assert found[1].relevance_score == found[2].relevance_score == found[3].relevance_score != found[0].relevance_score
+    for alone in (DANUBE, {"text": DANUBE}, SimpleNamespace(text=DANUBE)):
+        assert [result.index for result in ranker.rank(QUERY, alone)] == [0]
+
+
+def test_options(ranker: Ranker) -> None:
+    documents = [THAMES, "", DANUBE]
+    ranking = ranker.rank(QUERY, documents, top_n=2, return_blocks=False, max_tokens_per_doc=9999)
+    assert [(result.index, result.blocks) for result in ranking] == [(2, ()), (0, ())]
+    assert ranking.warnings == (
+        "max_tokens_per_doc: lowered to 256, the most this model was measured at",
+        "documents without text to score, ranked last: 1",
+    )
+    raw = ranker.rank(QUERY, documents, raw_scores=True)
+    assert [result.index for result in raw] == [2, 0, 1]
+    assert raw[0].relevance_score < 0  # a logit
+    assert (raw[2].scored_by, raw[2].blocks) == ("order", ())
+    assert len(ranker.rank(QUERY, [])) == 0
+
+
+def test_a_budget_bounds_what_the_model_reads(ranker: Ranker) -> None:
+    tokens = [ranker.rank(QUERY, FILLER * 50, max_tokens_per_doc=budget).total_tokens for budget in (96, 128, 256)]
+    assert tokens == [96, 128, 256]
+
+
+def test_any_text_is_ranked_with_offsets_of_what_was_given(ranker: Ranker) -> None:
+    text = "\ud800 😀 \x00 e\u0301 東京 " + DANUBE
+    (result,) = ranker.rank("\udfff Vienna", text)
+    assert result.text == text
+    assert all(block.text == text[block.start : block.end] for block in result.blocks)
+    assert "Vienna" in "".join(block.text or "" for block in result.blocks)
+
+
+@pytest.mark.parametrize(
+    ("documents", "message"),
+    [
+        ([THAMES, 5], r"documents\[1\] must be a string, a mapping or an object with a text, not int"),
+        ([{"id": "a"}], r"documents\[0\] must have a text that is a string, not NoneType"),
+        ([{"text": b"x"}], r"documents\[0\] must have a text that is a string, not bytes"),
+        ([{"text": "x", "title": 3}], r"documents\[0\] must have a title that is a string, or none, not int"),
+        ([{"text": "x", "id": True}], r"documents\[0\] must have an id that is a string or an integer, or none, not bool"),
+        (5, "documents must be a list of texts, mappings or objects with a text, not int"),
+    ],
+)
+def test_what_is_no_document_is_named(ranker: Ranker, documents: Any, message: str) -> None:
+    with pytest.raises(TypeError, match=message):
+        ranker.rank(QUERY, documents)
+
+
+def test_bad_arguments_are_named(ranker: Ranker) -> None:
+    with pytest.raises(ValueError, match="query is empty"):
+        ranker.rank(" \n", [THAMES])
+    with pytest.raises(TypeError, match="query must be a string, not NoneType"):
+        ranker.rank(None, [THAMES])  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="top_n must be at least 0, not -1"):
+        ranker.rank(QUERY, [THAMES], top_n=-1)
+    with pytest.raises(BundleError, match="does not exist"):
+        Ranker.open("nowhere")
+    with pytest.raises(ProviderError, match="unknown provider 'gpu'"):
+        Ranker.open(DEFAULT, provider="gpu")
+
+
+def test_a_closed_ranker_says_so(bundle: Bundle) -> None:
+    with Ranker.open(bundle, provider="cpu", precision="fp32") as ranker:
+        assert len(ranker.rank(QUERY, [THAMES])) == 1
+    with pytest.raises(ValueError, match="the ranker is closed"):
+        ranker.rank(QUERY, [THAMES])
+
+
+def test_threads_share_a_ranker(ranker: Ranker) -> None:
+    queries = [QUERY, "Which river flows through London?"] * 8
+    alone = {query: ranker.rank(query, [THAMES, DANUBE, FILLER * 40]) for query in queries}
+    with ThreadPoolExecutor(8) as pool:
+        together = list(pool.map(lambda query: ranker.rank(query, [THAMES, DANUBE, FILLER * 40]), queries))
+    assert [ranking.results for ranking in together] == [alone[query].results for query in queries]
+    assert [ranking[0].index for ranking in together] == [1, 0] * 8
+
+
+def test_nothing_is_imported_before_it_is_used() -> None:
+    """Neither ONNX Runtime by the name, nor the service, nor what sends HTTP."""
+    code = """import json, sys
+import keyblock
+def have(*names): return [name for name in names if name in sys.modules]
+before = have("numpy", "tokenizers", "keyblock.ranker")
+from keyblock import Ranker
+print(json.dumps([before, have("onnxruntime", "keyblock.ranker", "httpx", "fastapi", "service", "torch")]))
+try:
+    keyblock.nobody
+except AttributeError as error:
+    print(error)"""
+    shown = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    imported, unknown = shown.stdout.splitlines()
+    assert json.loads(imported) == [[], ["keyblock.ranker"]]
+    assert unknown == "module 'keyblock' has no attribute 'nobody'"
+
+
+def test_without_onnx_runtime_a_line_says_what_to_install() -> None:
+    code = f"""import sys
+sys.modules["onnxruntime"] = None
+from keyblock import Ranker
+try:
+    Ranker.open({str(DEFAULT)!r})
+except ImportError as error:
+    print(error)"""
+    shown = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert shown.stdout.startswith("install what runs a bundle: pip install 'keyblock[cpu]', or gpu (")
