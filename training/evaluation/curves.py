@@ -46,8 +46,9 @@ def draw_curves(run: Path) -> Path:
     """Draw RUN/curves.png: the loss (mean of 50 steps) and RR@10 on dev by collection."""
     records = read_log(run)
     curves = dev_curves(records)
-    figure = Figure(figsize=(10, 4), layout="constrained")
+    figure = Figure(figsize=(10, 4))
     left, right = figure.subplots(1, 2)
+    figure.subplots_adjust(left=0.08, right=0.98, bottom=0.14, top=0.96, wspace=0.2)
     left.plot(*smoothed_loss(records))
     left.set(xlabel="step", ylabel=f"loss, mean of {WINDOW} steps")
     for name, points in curves.items():

@@ -28,9 +28,10 @@ from training.evaluation.scoring import TorchModel
 from training.examples.preparation import Preparation
 from training.learning.data import Data
 from training.learning.dev import EarlyStopping, dev_quality
+from training.learning.lock import alone_in
 from training.learning.loop import Trainer, make_accelerator
 from training.learning.objectives import Objective, RankingObjective
-from training.learning.run_directory import alone_in, begin
+from training.learning.run_directory import begin
 from training.learning.train import check_mixture, make_model, prepared_data
 from training.learning.twins import TwinObjective, Twins
 from training.models.arithmetic import in_bf16

@@ -32,6 +32,7 @@ from training.models.ranker_module import RankerModule
 from training.recipe import Optimizer, Recipe
 
 TIMED = (1, 10)  # steps of this process after which the time left is logged
+DRAW_SECONDS = 60  # between two drawings of the curves, at least; the last one shows the whole run
 MEASURING = timedelta(hours=12)  # at most, of one measurement on dev
 
 
@@ -130,6 +131,7 @@ class Trainer:
         Raises TrainingError when loss or gradient is not a number, CheckpointError when there is no room for a checkpoint.
         """
         self.model.train()
+        self._drawn = time.perf_counter()
         self.tracker = Tracker(self.run, self.step, self.tensorboard and self._main)
         steps, name = self.recipe.steps, self.recipe.name
         self._say(f"computes in {arithmetic.in_words(self.recipe.precision, self.device)}")
@@ -233,7 +235,9 @@ class Trainer:
         if not self._main:
             return
         self._log(dev=dev, **self.throughput.figures(self.device))
-        draw_curves(self.run)
+        if self.finished or time.perf_counter() - self._drawn > DRAW_SECONDS:
+            draw_curves(self.run)
+            self._drawn = time.perf_counter()
         if better and self.recipe.patience is not None:
             save_best(self.run, self.model)
 

@@ -1,4 +1,4 @@
-"""The run directory: what it holds, which recipe it belongs to, and that one training at a time writes into it.
+"""The run directory: what it holds, and which recipe it belongs to.
 
 RUN holds: recipe.yaml, pipeline.json, tokenizer.json, frequencies.tsv, provenance.json, log.jsonl, curves.png and checkpoint/
 (config.json, model.safetensors, head.safetensors, tokenizer.json, optimizer state); where the recipe asks for them also best/ (the
@@ -6,12 +6,10 @@ model that was best on dev), chooser/ (the model that selects blocks, where it i
 reads) and tensorboard/.
 """
 
-import fcntl
 import os
 import platform
 import shutil
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Iterable, Sequence
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -29,32 +27,6 @@ from training.evaluation.ranking import CHOOSER, load_run_pipeline
 from training.examples.sampling import Source
 from training.models.starting import TOKENIZER_FILE, backbone_tokenizer, check_tokenizer, read_ranker
 from training.recipe import Recipe, RecipeError, load_recipe
-
-
-class LockError(ValueError):
-    """Another process trains into the run directory."""
-
-
-@contextmanager
-def alone_in(run: Path, wanted: bool = True) -> Iterator[None]:
-    """Hold RUN, made where it is not there; the kernel lets go of it however the process ends. Nothing where it is not `wanted`.
-
-    A file system that cannot lock a directory is trusted. Raises LockError when another process holds it.
-    """
-    if not wanted:
-        yield
-        return
-    run.mkdir(parents=True, exist_ok=True)
-    directory = os.open(run, os.O_RDONLY)
-    try:
-        with suppress(OSError):
-            try:
-                fcntl.flock(directory, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                raise LockError(f"{run}: another process is training into it; wait for it, or choose another --out") from None
-        yield
-    finally:
-        os.close(directory)
 
 
 def begin(recipe: Recipe, collections: Sequence[Collection], backbone: str, run: Path) -> None:

@@ -10,9 +10,10 @@ from training.collections.collection import Collection, distinct_names
 from training.collections.json_files import write_json
 from training.evaluation.ranking import load_chooser, load_run_pipeline
 from training.learning.data import Data
+from training.learning.lock import alone_in
 from training.learning.loop import Trainer, make_accelerator
 from training.learning.objectives import RankingObjective
-from training.learning.run_directory import alone_in, begin, provenance
+from training.learning.run_directory import begin, provenance
 from training.models import attention
 from training.models.checkpoints import has_checkpoint
 from training.models.families import new_ranker

@@ -1,11 +1,7 @@
-"""The run directory: what it holds, what is refused, and who may write into it."""
+"""The run directory: what it holds, and what is refused."""
 
 import json
-import os
 import shutil
-import signal
-import subprocess
-import sys
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -27,55 +23,13 @@ from training.collections.types import CollectionError, FileError
 from training.commands.train import main as train_main
 from training.evaluation.curves import read_log
 from training.evaluation.ranking import CHOOSER, load_chooser, load_run_pipeline
-from training.learning.run_directory import LockError, alone_in, begin, make_pipeline
+from training.learning.lock import alone_in
+from training.learning.run_directory import begin, make_pipeline
 from training.learning.train import train
 from training.models.cross_encoder import CrossEncoder
 from training.recipe import Recipe, RecipeError, load_recipe
 
 Make = Callable[..., Recipe]
-
-
-HOLD = """
-import sys, time
-from pathlib import Path
-from training.learning.run_directory import alone_in
-with alone_in(Path(sys.argv[1])):
-    print("held", flush=True)
-    time.sleep(600)
-"""
-
-
-def test_a_directory_is_held_by_one(tmp_path: Path) -> None:
-    run = tmp_path / "a" / "run"
-    with alone_in(run):
-        with pytest.raises(LockError, match=r"a/run: another process is training into it; wait for it"), alone_in(run):
-            pass
-        with alone_in(tmp_path / "a" / "other"), alone_in(run, wanted=False):
-            pass
-    with alone_in(run):
-        assert not list(run.iterdir()), "nothing is left in it"
-
-
-def test_a_killed_process_holds_nothing(tmp_path: Path) -> None:
-    environment = os.environ | {"PYTHONPATH": str(Path(__file__).resolve().parents[3])}
-    holder = subprocess.Popen([sys.executable, "-c", HOLD, str(tmp_path)], env=environment, stdout=subprocess.PIPE, text=True)
-    try:
-        assert holder.stdout is not None
-        assert holder.stdout.readline() == "held\n"
-        with pytest.raises(LockError), alone_in(tmp_path):
-            pass
-    finally:
-        holder.send_signal(signal.SIGKILL)
-        holder.communicate()
-    with alone_in(tmp_path):
-        pass
-
-
-def test_what_goes_wrong_inside_passes_and_lets_go(tmp_path: Path) -> None:
-    with pytest.raises(OSError, match="full"), alone_in(tmp_path):
-        raise OSError("full")
-    with alone_in(tmp_path):
-        pass
 
 
 def test_what_a_run_holds(toy_run: Path, recipe_tree: dict[str, Any], tiny_backbone: Path) -> None:
