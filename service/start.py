@@ -3,6 +3,7 @@
 import logging
 import os
 import signal
+import socket
 import sys
 from types import FrameType
 
@@ -19,7 +20,7 @@ from service.store.base import StoreError
 from service.telemetry.logs import configure_logs
 from service.terminal import Terminal, outlived
 
-BAD_START, NOT_STARTED = 2, 3  # exit codes; the second where the port is taken, say: the log says why
+BAD_START, NOT_STARTED = 2, 3  # exit codes; the second where the lifespan failed, say: the log says why
 BAD = (KeysError, BundleError, ProviderError, SessionError, StoreError, ListenError)
 SWITCH_SECONDS = 0.001  # how long a thread that prepares documents may keep the event loop waiting for the interpreter lock
 log = logging.getLogger(__name__)
@@ -30,14 +31,22 @@ def start(settings: Settings) -> int:
     try:
         configure(settings)
         load_keys(settings)  # a wrong key is reported before a model is loaded
-        operators = None if settings.admin_port is None else bind(settings.admin_host or settings.host, settings.admin_port)
+        clients, operators = ports(settings)  # a taken one too
         ranker = Ranker.load(settings)
         app = create_app(settings, ranker)
-        started = serve(settings, app, ranker.metrics, None if operators is None else (create_admin_app(app), operators))
+        started = serve(settings, ranker.metrics, (app, clients), (create_admin_app(app), operators) if operators else None)
     except BAD as error:
         print(f"{PROGRAM}: {' '.join(str(error).split())}", file=sys.stderr)
         return BAD_START
     return 0 if started else NOT_STARTED
+
+
+def ports(settings: Settings) -> tuple[list[socket.socket], list[socket.socket]]:
+    """Sockets for clients, and for operators where they have a port of their own. Raises ListenError."""
+    clients = bind(settings.host, settings.port)
+    if settings.admin_port is None:
+        return clients, []
+    return clients, bind(settings.admin_host or settings.host, settings.admin_port, "--admin-host or --admin-port")
 
 
 def configure(settings: Settings) -> None:

@@ -4,11 +4,13 @@ import asyncio
 import logging
 import resource
 import socket
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
 import uvicorn
 from fastapi import FastAPI
+from uvicorn.config import STARTUP_FAILURE
 
 from service.http.connection import Port
 from service.settings import Settings
@@ -37,22 +39,29 @@ class Main(uvicorn.Server):
 
     Args:
         config: its own.
-        operators: what they ask, and the socket they ask it at.
+        operators: what they ask, and the sockets they ask it at.
     """
 
-    def __init__(self, config: uvicorn.Config, operators: tuple[uvicorn.Config, socket.socket] | None = None) -> None:
+    def __init__(self, config: uvicorn.Config, operators: tuple[uvicorn.Config, list[socket.socket]] | None = None) -> None:
         super().__init__(config)
         self._operators = operators
         self._beside: Beside | None = None
         self._task: asyncio.Task[None] | None = None
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Start both."""
+        """Start both. Exits as uvicorn does where another process has begun to listen since the sockets were bound."""
+        try:
+            for one in sockets or []:
+                one.listen(self.config.backlog)  # uvloop would not say that it cannot
+        except OSError as error:
+            log.error("cannot listen on %s, port %d (%s)", self.config.host, self.config.port, error.strerror)
+            sys.exit(STARTUP_FAILURE)
         await super().startup(sockets)
+        self._log_started_message(sockets or [])
         if self._operators is not None:
             config, listening = self._operators
             self._beside = Beside(config)
-            self._task = asyncio.create_task(self._beside.serve(sockets=[listening]))
+            self._task = asyncio.create_task(self._beside.serve(sockets=listening))
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """Stop both, the operators' last."""
@@ -62,14 +71,18 @@ class Main(uvicorn.Server):
             await self._task
 
 
-def serve(settings: Settings, app: FastAPI, metrics: Metrics, operators: tuple[FastAPI, socket.socket] | None = None) -> bool:
+Listening = tuple[FastAPI, list[socket.socket]]
+"""An application, and the sockets that it is asked at."""
+
+
+def serve(settings: Settings, metrics: Metrics, clients: Listening, operators: Listening | None = None) -> bool:
     """Serve until SIGTERM or SIGINT; whether it could be started.
 
     Args:
         settings: addresses, ports and limits.
-        app: what clients ask; has a lifespan.
         metrics: counts connections.
-        operators: what is asked at the admin port, without a lifespan of its own, and its socket.
+        clients: what they ask; has a lifespan.
+        operators: what is asked at the admin port, without a lifespan of its own.
     """
     files = allow_files(2 * settings.max_connections)
     most = min(settings.max_connections, files // 2)
@@ -81,9 +94,10 @@ def serve(settings: Settings, app: FastAPI, metrics: Metrics, operators: tuple[F
     if operators is not None:
         port = Port(operators[0], settings, metrics, "admin", min(ADMIN_CONNECTIONS, most), lifespan="off", backlog=backlog)
         beside = port, operators[1]
+    app, listening = clients
     server = Main(Port(app, settings, metrics, "main", most, host=settings.host, port=settings.port, backlog=backlog), beside)
     with suppress(KeyboardInterrupt):  # raised again once it has stopped
-        server.run()
+        server.run(sockets=listening)
     return server.started
 
 
@@ -99,15 +113,28 @@ def allow_files(wanted: int) -> int:
     return soft
 
 
-def bind(host: str, port: int) -> socket.socket:
-    """A socket at this address, which does not listen yet. Raises ListenError."""
-    bound = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET)
-    bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+def bind(host: str, port: int, flags: str = "--host or --port") -> list[socket.socket]:
+    """Sockets at all addresses of this host, which do not listen yet.
+
+    Args:
+        host: a name or an address; empty: every address of this machine.
+        port: 0: any that is free.
+        flags: that name another.
+
+    Raises ListenError.
+    """
+    bound: list[socket.socket] = []
     try:
-        bound.bind((host, port))
+        for family, kind, protocol, _, address in socket.getaddrinfo(
+            host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        ):
+            bound.append(one := socket.socket(family, kind, protocol))
+            one.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            if family == socket.AF_INET6:
+                one.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+            one.bind(address)
     except OSError as error:
-        bound.close()
-        raise ListenError(
-            f"cannot listen on {host}, port {port} ({error.strerror}): give another --admin-host or --admin-port"
-        ) from None
+        for one in bound:
+            one.close()
+        raise ListenError(f"cannot listen on {host}, port {port} ({error.strerror}): give another {flags}") from None
     return bound

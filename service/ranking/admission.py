@@ -53,11 +53,12 @@ class Admission:
         """How long a newcomer with so many seconds of its own waits for others; by default until all that is in flight is done."""
         return self._ahead(own) + sum(min(theirs, own) for theirs in self._unqueued.values())
 
-    def enter(self, n_bytes: int) -> "Place":
+    def enter(self, n_bytes: int, held: int | None = None) -> "Place":
         """Let a request in.
 
         Args:
-            n_bytes: of its body, as declared.
+            n_bytes: of its body, as declared; there must be room for them now.
+            held: how many of them it holds already; all of them when left out.
 
         Returns its place, a context manager.
 
@@ -69,7 +70,8 @@ class Admission:
         if load.requests >= limits.max_requests_in_flight:
             raise self._refusal("requests", f"{load.requests} requests are in flight, which is the limit")
         place = Place(self)
-        place.holds(n_bytes)
+        self.check_bytes(n_bytes, 0)
+        place.holds(n_bytes if held is None else held)
         load.requests += 1
         return place
 

@@ -107,13 +107,16 @@ class Ranker:
         return await asyncio.get_running_loop().run_in_executor(self._edge_of_large if large else self._edge, work)
 
     def enter(self, n_bytes: int) -> Place:
-        """Let a request in. Raises RequestError 503 when nothing can be served, 429 when there is no room."""
+        """Let a request in that declares so many bytes, of which none is there yet.
+
+        Raises RequestError: 503 when nothing can be served, 429 when there is no room.
+        """
         if not self.engine.alive:
             raise dead()
         if not self.engine.ready:
             self.metrics.add("refused", why="unready")
             raise RequestError(503, "the model is warming up: try again, or another replica", kind=UNREADY, retry_after=1)
-        return self.admission.enter(n_bytes)
+        return self.admission.enter(n_bytes, held=0)
 
 
 def build_labels(model: Model) -> dict[str, str]:

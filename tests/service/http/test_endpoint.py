@@ -360,11 +360,36 @@ def test_a_declared_length_beyond_the_limit_holds_nobody_up(client: TestClient, 
     """It is refused before it has a place."""
     seen: list[int] = []
     enter = ranker.admission.enter
-    ranker.admission.enter = lambda n_bytes: (seen.append(n_bytes), enter(n_bytes))[1]  # type: ignore[method-assign]
+    ranker.admission.enter = lambda n_bytes, held: (seen.append(n_bytes), enter(n_bytes, held))[1]  # type: ignore[method-assign]
     response = client.post("/rerank", content=b"x" * (settings.max_body_bytes + 1))
     assert (response.status_code, seen) == (413, [])
     assert client.post("/rerank", json=GOOD).status_code == 200
     assert len(seen) == 1
+
+
+def test_a_body_that_does_not_come_takes_no_room_from_others(settings: Settings, graphs: Graphs) -> None:
+    """What is in flight holds the bytes that have arrived, not those that were declared."""
+    limits = settings.model_copy(update={"max_bytes_in_flight": 10_000})
+    ranker = serving(limits, graphs)
+    app = create_app(limits, ranker)
+    slow, quick = Connection(b'{"query": ', more=True), Connection(GOOD)
+    declared = [(b"content-length", b"9900")]
+
+    async def work() -> None:
+        async with app.router.lifespan_context(app):
+            async for _ in until(lambda: ranker.engine.ready):
+                pass
+            waiting = asyncio.create_task(app(slow.scope() | {"headers": declared}, slow.receive, slow.send))
+            async for _ in until(lambda: slow.taken):
+                pass
+            assert (ranker.admission.load.requests, ranker.admission.load.bytes) == (1, 10)
+            await app(quick.scope(), quick.receive, quick.send)
+            slow.gone.set()
+            await waiting
+
+    asyncio.run(work())
+    assert quick.sent[0]["status"] == 200
+    assert ranker.admission.load.bytes == 0
 
 
 def test_after_a_body_that_was_not_read_the_connection_ends(client: TestClient) -> None:

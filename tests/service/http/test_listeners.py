@@ -13,9 +13,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import uvicorn
+from fastapi import FastAPI
 
 from benchmarks.event_loop import free_port, wait_ready
-from service.http.listeners import ListenError, allow_files, bind
+from service.http.listeners import ListenError, Main, allow_files, bind
 from tests.service.faults import PATIENCE
 from tests.service.keyed import ALL, bearing
 
@@ -86,8 +88,8 @@ def test_metrics_move_to_the_admin_port_and_nothing_secret_is_written(served: Pr
         shown.append(text)
     lines = served.stop()
     assert served.process.returncode == 0
-    told = [json.loads(line) for line in lines]
-    requests = [(one["path"], one["status"], one.get("key")) for one in told if one["logger"] == "service.access"]
+    entries = [json.loads(line) for line in lines]
+    requests = [(one["path"], one["status"], one.get("key")) for one in entries if one["logger"] == "service.access"]
     assert ("/rerank", 200, "alice") in requests
     assert ("/metrics", 200, "ops") in requests
     for secret in (
@@ -111,8 +113,35 @@ def test_help_shows_no_secret_of_the_environment(tmp_path: Path) -> None:
 def test_a_port_that_is_taken_is_told_in_a_line() -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
-        with pytest.raises(ListenError, match=rf"cannot listen on 127\.0\.0\.1, port {port} \(.*in use\)"):
+        with pytest.raises(ListenError, match=rf"cannot listen on 127\.0\.0\.1, port {port} \(.*in use\): give another --host"):
             bind("127.0.0.1", port)
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "localhost", ""])
+def test_every_address_of_a_host_is_bound_and_does_not_listen_yet(host: str) -> None:
+    bound = bind(host, 0)
+    addresses = {one.getsockname()[:1] for one in bound}
+    assert (
+        len(addresses) == len(bound) == len({info[4][:1] for info in socket.getaddrinfo(host or None, 0, flags=socket.AI_PASSIVE)})
+    )
+    (port,) = {one.getsockname()[1] for one in bound if one.family == socket.AF_INET}
+    with pytest.raises(ConnectionRefusedError):
+        socket.create_connection(("127.0.0.1", port), timeout=PATIENCE)
+    for one in bound:
+        one.close()
+
+
+def test_another_process_that_listens_first_ends_the_start(caplog: pytest.LogCaptureFixture) -> None:
+    """Two may bind a port; the first to listen has it."""
+    (ours,) = bind("127.0.0.1", 0)
+    (theirs,) = bind("127.0.0.1", ours.getsockname()[1])
+    with theirs:
+        theirs.listen()
+        with pytest.raises(SystemExit) as ended:
+            Main(uvicorn.Config(FastAPI(), lifespan="off", log_config=None)).run(sockets=[ours])
+    ours.close()
+    assert ended.value.code == 3
+    assert any("in use" in message for message in caplog.messages)
 
 
 @pytest.mark.parametrize(

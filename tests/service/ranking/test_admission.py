@@ -50,7 +50,7 @@ def test_nothing_is_left_of_what_has_gone(requests: list[tuple[int, int, bool]],
 
 
 @pytest.mark.parametrize(
-    ("limits", "why", "told", "seconds"),
+    ("limits", "why", "problem", "seconds"),
     [
         ({"max_requests_in_flight": 1}, "requests", "1 requests are in flight, which is the limit", 2),
         ({"max_bytes_in_flight": 150}, "bytes", "requests in flight hold 100 bytes, and the limit is 150", 2),
@@ -58,12 +58,12 @@ def test_nothing_is_left_of_what_has_gone(requests: list[tuple[int, int, bool]],
         ({"max_backlog_ms": 2500}, "wait", "3.0 s of work are waiting, and the limit is 2.5 s", 1),
     ],
 )
-def test_one_too_many_is_refused_and_let_in_later(limits: dict[str, int], why: str, told: str, seconds: int) -> None:
+def test_one_too_many_is_refused_and_let_in_later(limits: dict[str, int], why: str, problem: str, seconds: int) -> None:
     """The first is of 100 bytes and 3 s; the next is half of it, and takes turns with it."""
     work = admission(**limits)
     with work.enter(100) as place:
         place.reads(10, 3.0, hurried=False)
-        with pytest.raises(RequestError, match=told) as caught:
+        with pytest.raises(RequestError, match=problem) as caught:
             work.enter(51 if why == "bytes" else 50)
         assert (caught.value.status, caught.value.retry_after) == (429, seconds)
         assert refused(work, why) == 1
@@ -129,6 +129,20 @@ def test_a_body_that_grows_beyond_the_room_is_refused() -> None:
         assert work.load.bytes == 5000
 
 
+def test_declared_bytes_need_room_and_those_that_arrive_take_it() -> None:
+    work = admission(max_bytes_in_flight=100)
+    with work.enter(90, held=0) as slow, work.enter(90, held=0) as quick:
+        assert work.load == Load(2, 0, 0)
+        quick.holds(90)
+        assert work.load.bytes == 90
+        with pytest.raises(RequestError, match="requests in flight hold 90 bytes, and the limit is 100"):
+            slow.holds(11)
+        with pytest.raises(RequestError, match="requests in flight hold 90 bytes, and the limit is 100"):
+            work.enter(11, held=0)
+        slow.holds(10)
+    assert work.load == Load()
+
+
 def test_requests_by_id_do_not_say_how_long_a_text_takes() -> None:
     work = admission(queued=1e7, max_wait_ms=1000, max_backlog_ms=10**12)
     with work.enter(1_000_000) as by_text:
@@ -146,9 +160,9 @@ def test_large_ones_wait_for_what_others_have_to_prepare_at_the_pace_of_the_mome
         first.prepares(lambda: 4 * pace, hurried=False)
         second.prepares(lambda: 4 * pace, hurried=False)
         pace = 0.2  # the first is slower than was known
-        with pytest.raises(RequestError, match=r"preparing others takes 1\.6 s, and the limit is 1 s") as told:
+        with pytest.raises(RequestError, match=r"preparing others takes 1\.6 s, and the limit is 1 s") as raised:
             third.prepares(lambda: 4 * pace, hurried=False)
-        assert (told.value.status, told.value.retry_after) == (429, 1)
+        assert (raised.value.status, raised.value.retry_after) == (429, 1)
         assert refused(work, "wait") == 1
         third.prepares(lambda: 4 * pace, hurried=True)
         third.queued()
