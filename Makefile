@@ -1,5 +1,5 @@
 # make serve: serve the default model at http://127.0.0.1:8000 (KEYBLOCK_HOST and KEYBLOCK_PORT say otherwise).
-# make test:  every check that a change has to pass.
+# make test:  every check that a change has to pass (HYPOTHESIS_PROFILE=thorough: four times the examples of property tests).
 # make test-clients: what Cohere's, LangChain's, Haystack's ... own libraries make of it (docs/clients.md); environments of 1.1 GB in build/.
 # make audit: known vulnerabilities of the locked versions (docs/security.md); says so where there is no network to ask.
 # make docs: the documentation as a site in build/site, its links checked.

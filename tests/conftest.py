@@ -1,8 +1,10 @@
 """What several test modules share. Everything here is real: the backbone's own tokenizer, text written in place."""
 
+import gc
 import json
 import os
 import signal
+import warnings
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -11,19 +13,28 @@ import pytest
 from hypothesis import settings
 
 from benchmarks.performance.service import Service
+from keyblock.bundle import FREQUENCIES_FILE, GRAPH_FILE, TOKENIZER_FILE, GraphEntry, Manifest, write_bundle
 from keyblock.pipeline import Pipeline, PipelineConfig
 from keyblock.text.frequencies import DocumentFrequencies
 from keyblock.text.tokenizer import Tokenizer
+from tests.service.kinds import FUSION
 
 ROOT = Path(__file__).resolve().parent.parent
 collect_ignore = ["clients"]  # they have environments of their own: make test-clients
 
-settings.register_profile("keyblock", deadline=None, max_examples=100, derandomize="CI" in os.environ)
-settings.load_profile("keyblock")
+for profile, examples in {"quick": 25, "thorough": 100}.items():
+    settings.register_profile(profile, deadline=None, max_examples=examples, derandomize="CI" in os.environ)
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "quick"))
 
 for number, handler in ((signal.SIGINT, signal.default_int_handler), (signal.SIGHUP, signal.SIG_DFL)):
     if signal.getsignal(number) is signal.SIG_IGN:  # under nohup, or behind `&` in a script: programs that tests start inherit it
         signal.signal(number, handler)
+
+
+def pytest_collection_finish() -> None:
+    """What was imported stays: the garbage collector need not go through it again and again."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(scope="session")
@@ -49,6 +60,46 @@ def frequencies() -> DocumentFrequencies:
 def pipeline(tokenizer: Tokenizer, frequencies: DocumentFrequencies) -> Pipeline:
     """The default pipeline."""
     return Pipeline(PipelineConfig(), tokenizer, frequencies)
+
+
+@pytest.fixture(scope="session")
+def bundle_path(tmp_path_factory: pytest.TempPathFactory, backbone: Path, frequencies: DocumentFrequencies) -> Path:
+    """A bundle on disk; its model is a tiny BERT whose logits differ between texts."""
+    work = tmp_path_factory.mktemp("bundle")
+    frequencies.write(work / FREQUENCIES_FILE)
+    export_tiny(work / GRAPH_FILE)
+    graph = GraphEntry(inputs=dict.fromkeys(("input_ids", "token_type_ids", "attention_mask"), "int64"), vocabulary_size=30522)
+    manifest = Manifest(name="tiny", pipeline=PipelineConfig(fusion=FUSION), graph=graph, quality={"dev": {"nDCG@10": 0.5}})
+    files = {GRAPH_FILE: work / GRAPH_FILE, FREQUENCIES_FILE: work / FREQUENCIES_FILE, TOKENIZER_FILE: backbone / TOKENIZER_FILE}
+    return write_bundle(work / "tiny", manifest, files).path
+
+
+def export_tiny(path: Path) -> None:
+    """A CrossEncoder with random weights as ONNX."""
+    import torch
+    from transformers import BertConfig, BertModel
+
+    from training.models.cross_encoder import CrossEncoder
+
+    torch.manual_seed(0)
+    sizes = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 64}
+    config = BertConfig(**sizes, attn_implementation="eager")
+    model = CrossEncoder(BertModel(config, add_pooling_layer=False)).eval()
+    torch.nn.init.normal_(model.head.weight, std=0.5)  # a fresh head's logits would hardly differ
+    example = torch.ones((2, 8), dtype=torch.int64)
+    inputs = ["input_ids", "token_type_ids", "attention_mask"]
+    axes = {name: {0: "batch", 1: "length"} for name in inputs} | {"logits": {0: "batch"}}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # the TorchScript exporter is deprecated, and quick
+        torch.onnx.export(
+            model,
+            (example, example, example),
+            str(path),
+            input_names=inputs,
+            output_names=["logits"],
+            dynamic_axes=axes,
+            dynamo=False,
+        )
 
 
 @pytest.fixture(scope="session")

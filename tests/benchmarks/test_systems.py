@@ -155,7 +155,7 @@ def test_gold_passages_of_other_records_have_a_place_of_their_own(
     write(shorter, "keyb-bm25", "qmsum", [1, 1, 0], {"q0": 1}, 100)
     write(shorter, "chance", "squad-far", [0, 0, 0, 0, 0])
     monkeypatch.setattr("sys.argv", ["systems.py", "--publish-gold", str(shorter.records), "--page", str(options.page)])
-    runpy.run_module("benchmarks.systems", run_name="__main__")
+    runpy.run_path(str(FILE), run_name="__main__")
     new = options.page.read_text()
     assert new.startswith(
         f"{page}{systems.GOLD_MARK}\n\nOn squad-far, the first 10 candidates of 5 test queries were ranked again, "
@@ -179,7 +179,7 @@ def test_what_a_person_can_mend_is_one_line(
 ) -> None:
     monkeypatch.setattr("sys.argv", ["systems.py", *(argument.format(tmp_path) for argument in arguments)])
     with pytest.raises(SystemExit) as error:
-        runpy.run_module("benchmarks.systems", run_name="__main__")
+        runpy.run_path(str(FILE), run_name="__main__")
     assert problem in f"{error.value.code}{capsys.readouterr().err}"
 
 

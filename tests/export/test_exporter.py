@@ -125,17 +125,17 @@ def test_half_weights_of_every_graph(tmp_path: Path, save_run: SaveRun, tiny: Ti
 
 
 @pytest.mark.parametrize(
-    ("aggregator", "parts", "told"),
+    ("aggregator", "parts", "problem"),
     [
         (None, PARADE, "its pipeline's aggregator is 'states', but its model has no aggregator"),
         ({"name": "max"}, {}, "its pipeline's aggregator is 'joint', but its model has an aggregator"),
     ],
 )
 def test_a_pipeline_of_another_model(
-    tmp_path: Path, save_run: SaveRun, tiny: Tiny, aggregator: dict[str, Any] | None, parts: dict[str, Any], told: str
+    tmp_path: Path, save_run: SaveRun, tiny: Tiny, aggregator: dict[str, Any] | None, parts: dict[str, Any], problem: str
 ) -> None:
     run = save_run(tmp_path / "run", tiny(aggregator=aggregator), **parts)
-    with pytest.raises(ExportError, match=told):
+    with pytest.raises(ExportError, match=problem):
         export_run(run, tmp_path / "bundle", Options())
 
 
@@ -230,7 +230,7 @@ def test_the_real_backbone_fuses_and_stays_small(tmp_path: Path, backbone: Path,
     pipeline = json.loads((run / "pipeline.json").read_text())
     pipeline["packing"] |= {"budget": 64, "budget_range": [64, 64]}
     (run / "pipeline.json").write_text(json.dumps(pipeline))
-    bundle = export_run(run, tmp_path / "bundle", Options(**FEW))
+    bundle = export_run(run, tmp_path / "bundle", Options(provider=Provider.CPU, **FEW))
     assert bundle.manifest.graph.fused == {
         "EmbedLayerNormalization": 1,
         "Attention": 5,

@@ -3,12 +3,13 @@
 import http.client
 import json
 import os
+import re
 import signal
 import socket
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,11 +17,27 @@ import pytest
 
 from benchmarks.event_loop import free_port, get, wait_ready
 from keyblock.client import Client, KeyBlockError
+from tests.forks import Forks
 from tests.service.faults import PATIENCE, wait_for
 from tests.service.rankers import another
 
 GOOD = json.dumps({"query": "river bridge", "documents": ["the river flooded the bridge", "a city"]}).encode()
 LIMIT = 20_000_000
+
+
+Fork = Callable[[Sequence[str], dict[str, str]], tuple[int, str]]
+
+
+@pytest.fixture(scope="module")
+def fork() -> Iterator[Fork]:
+    """Exit code and stderr of keyblock-serve with these arguments and variables, where it does not start."""
+    with Forks("service.cli", "service.start") as forks:
+
+        def run(arguments: Sequence[str], variables: dict[str, str]) -> tuple[int, str]:
+            finished = forks.run("service.cli", arguments, os.environ | {"KEYBLOCK_PORT": "0"} | variables, Path.cwd())
+            return finished.returncode, finished.stderr.decode()
+
+        yield run
 
 
 def command(*arguments: str) -> list[str]:
@@ -111,9 +128,9 @@ def metrics(port: int) -> bytes:
     return content
 
 
-def reloads(told: bytes) -> float:
+def reloads(metrics: bytes) -> float:
     """Of all outcomes."""
-    return sum(float(line.split()[-1]) for line in told.splitlines() if line.startswith(b"keyblock_reloads_total"))
+    return sum(float(line.split()[-1]) for line in metrics.splitlines() if line.startswith(b"keyblock_reloads_total"))
 
 
 def budget(port: int, model: str | None = None) -> int:
@@ -149,9 +166,9 @@ def test_several_bundles_and_a_reload_by_sighup(bundle_path: Path, tmp_path: Pat
         process.kill()
     assert process.returncode == 0
     assert "Traceback" not in log
-    (told,) = (line for line in log.splitlines() if " ERROR " in line)
-    assert "not reloaded, nothing has changed: " in told
-    assert "bundle.json: not JSON" in told
+    (line,) = (line for line in log.splitlines() if " ERROR " in line)
+    assert "not reloaded, nothing has changed: " in line
+    assert "bundle.json: not JSON" in line
 
 
 IN_A_TERMINAL = """import fcntl, os, sys, termios
@@ -200,7 +217,7 @@ def test_nohup_outlives_the_terminal_and_is_reloaded_by_sighup_as_ever(bundle_pa
 
 
 @pytest.mark.parametrize(
-    ("arguments", "environment", "told"),
+    ("arguments", "environment", "problem"),
     [
         (["--bundle", "no/such/bundle"], {}, "no/such/bundle: does not exist"),
         ([], {"KEYBLOCK_BUNDLE": "no/such/bundle"}, "no/such/bundle: does not exist"),
@@ -216,17 +233,30 @@ def test_nohup_outlives_the_terminal_and_is_reloaded_by_sighup_as_ever(bundle_pa
     ],
 )
 def test_a_bad_start_is_one_line_and_exit_code_2(
-    bundle_path: Path, arguments: list[str], environment: dict[str, str], told: str
+    fork: Fork, bundle_path: Path, arguments: list[str], environment: dict[str, str], problem: str
 ) -> None:
-    ours = {"KEYBLOCK_BUNDLE": str(bundle_path)} | environment
+    code, said = fork(arguments, {"KEYBLOCK_BUNDLE": str(bundle_path)} | environment)
+    assert code == 2
+    assert said.startswith("keyblock-serve: ")
+    assert problem in said
+    assert said.count("\n") == 1
+    assert "hunter2" not in said
+
+
+def test_the_command_itself_ends_so(bundle_path: Path) -> None:
     finished = subprocess.run(
-        command(*arguments), env=os.environ | ours, capture_output=True, text=True, timeout=PATIENCE, check=False
+        command("--port", "0", "--bundle", "no/such/bundle"), capture_output=True, text=True, timeout=PATIENCE, check=False
     )
     assert finished.returncode == 2
-    assert finished.stderr.startswith("keyblock-serve: ")
-    assert told in finished.stderr
-    assert finished.stderr.count("\n") == 1
-    assert "hunter2" not in finished.stderr
+    assert re.fullmatch("keyblock-serve: no/such/bundle: does not exist.*\n", finished.stderr)
+
+
+def test_a_taken_port_is_found_before_a_model_is_loaded(fork: Fork) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        code, said = fork(["--port", str(port), "--bundle", "no/such/bundle"], {})
+    problem = f"cannot listen on 127.0.0.1, port {port} (Address already in use): give another --host or --port\n"
+    assert (code, said) == (2, f"keyblock-serve: {problem}")
 
 
 def put(port: int, names: list[str]) -> bool:
@@ -262,24 +292,19 @@ def test_no_document_acknowledged_is_lost_by_kill_9(bundle_path: Path, tmp_path:
     assert len(acknowledged) >= 20
 
 
-def test_an_unknown_variable_is_reported_with_the_nearest_known_one(bundle_path: Path) -> None:
-    ours = {"KEYBLOCK_PROVIDRE": "cpu", "KEYBLOCK_BUNDLE": "no/such/bundle"}
-    finished = subprocess.run(command(), env=os.environ | ours, capture_output=True, text=True, timeout=PATIENCE, check=False)
-    warning, error = finished.stderr.splitlines()
+def test_an_unknown_variable_is_reported_with_the_nearest_known_one(fork: Fork) -> None:
+    _, said = fork([], {"KEYBLOCK_PROVIDRE": "cpu", "KEYBLOCK_BUNDLE": "no/such/bundle"})
+    warning, error = said.splitlines()
     assert warning.endswith("KEYBLOCK_PROVIDRE is no setting, and is ignored: did you mean KEYBLOCK_PROVIDER?")
     assert "no/such/bundle" in error
 
 
-def test_a_secret_that_is_wrong_is_not_repeated() -> None:
-    ours = os.environ | {"KEYBLOCK_STORE_KEY": "hush"}
-    finished = subprocess.run(command(), env=ours, capture_output=True, text=True, timeout=PATIENCE, check=False)
-    assert (
-        "--store-key: has 4 characters and needs 32: make one with `openssl rand -hex 32` (KEYBLOCK_STORE_KEY)" in finished.stderr
-    )
-    assert "hush" not in finished.stderr
+def test_a_secret_that_is_wrong_is_not_repeated(fork: Fork) -> None:
+    _, said = fork([], {"KEYBLOCK_STORE_KEY": "hush"})
+    assert "--store-key: has 4 characters and needs 32: make one with `openssl rand -hex 32` (KEYBLOCK_STORE_KEY)" in said
+    assert "hush" not in said
 
 
-def test_a_wrong_variable_is_named(bundle_path: Path) -> None:
-    ours = os.environ | {"KEYBLOCK_PORT": "many"}
-    finished = subprocess.run(command(), env=ours, capture_output=True, text=True, timeout=PATIENCE, check=False)
-    assert finished.stderr.endswith("and it is 'many' (KEYBLOCK_PORT)\n")
+def test_a_wrong_variable_is_named(fork: Fork) -> None:
+    _, said = fork([], {"KEYBLOCK_PORT": "many"})
+    assert said.endswith("and it is 'many' (KEYBLOCK_PORT)\n")
