@@ -12,6 +12,9 @@ from keyblock.client import (
     KeyBlockError,
     UnreachableError,
 )
+from keyblock.client.answers import read
+from keyblock.client.results import RERANK_ANSWER
+from keyblock.client.steps import Answer
 from tests.keyblock.client.conftest import Connect
 from tests.keyblock.client.proxy import Fault, Proxy, says
 
@@ -27,7 +30,7 @@ def test_refused_with_the_services_words(client: Client) -> None:
 
 
 @pytest.mark.parametrize(
-    ("fault", "kind", "told"),
+    ("fault", "kind", "problem"),
     [
         (says(401), AccessError, r"told so \(status 401"),
         (says(403, b"<h1>no</h1>"), AccessError, r"<h1>no</h1> \(status 403"),
@@ -39,13 +42,18 @@ def test_refused_with_the_services_words(client: Client) -> None:
     ],
 )
 def test_a_fallback_hides_no_mistake_of_ours(
-    connect: Connect, proxy: Proxy, fault: Fault, kind: type[KeyBlockError], told: str
+    connect: Connect, proxy: Proxy, fault: Fault, kind: type[KeyBlockError], problem: str
 ) -> None:
     proxy.faults = [fault]
-    with pytest.raises(kind, match=told) as caught:
+    with pytest.raises(kind, match=problem) as caught:
         connect(proxy.url).rerank(QUERY, TEXTS, fallback=kind is not UnreachableError)
     assert caught.value.request_id == proxy.seen[0].headers["x-request-id"]
     assert len(proxy.seen) == 1
+
+
+def test_eighty_bytes_of_another_answer_are_shown() -> None:
+    with pytest.raises(AnswerError, match=rf"; it begins b'{'x' * 80}'$"):
+        read(RERANK_ANSWER, Answer(200, {}, b"x" * 200), "id")
 
 
 def test_an_answer_about_other_documents(connect: Connect, proxy: Proxy) -> None:

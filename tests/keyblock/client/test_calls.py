@@ -74,8 +74,8 @@ def test_offsets_hold_for_any_text(client: Client, text: str) -> None:
 
 
 def test_documents_by_id(client: Client) -> None:
-    told = client.put_documents([{"id": n, "text": text, "title": "A river"} for n, text in enumerate(TEXTS)])
-    assert (told.stored, told.failed, told.errors) == (2, 0, ())
+    outcome = client.put_documents([{"id": n, "text": text, "title": "A river"} for n, text in enumerate(TEXTS)])
+    assert (outcome.stored, outcome.failed, outcome.errors) == (2, 0, ())
     ranking = client.rerank(QUERY, [{"id": 0}, {"id": 1}], return_documents=True)
     assert [(result.id, result.text) for result in ranking] == [(1, TEXTS[1]), (0, TEXTS[0])]
     assert ranking[0].blocks[0].text == TEXTS[1]
@@ -166,9 +166,9 @@ def test_wrong_documents_are_named_by_their_place(client: Client, monkeypatch: p
     monkeypatch.setattr(uploads, "BATCH_BYTES", 400)
     good = [{"id": f"good-{n}", "text": "x" * 180} for n in range(3)]
     wrong = [{"id": "no text"}, {"id": "", "text": "y"}, {"text": "no id"}]
-    told = client.put_documents([good[0], wrong[0], good[1], good[2], {"id": "huge", "text": "y" * 2_000_001}, *wrong[1:]])
-    assert (told.stored, told.failed) == (3, 4)
-    assert [(one.index, one.message.split(":")[0]) for one in told.errors] == [(1, "text"), (4, "text"), (5, "id"), (6, "id")]
+    outcome = client.put_documents([good[0], wrong[0], good[1], good[2], {"id": "huge", "text": "y" * 2_000_001}, *wrong[1:]])
+    assert (outcome.stored, outcome.failed) == (3, 4)
+    assert [(one.index, one.message.split(":")[0]) for one in outcome.errors] == [(1, "text"), (4, "text"), (5, "id"), (6, "id")]
     assert client.put_documents([]).stored == 0
     assert (client.put_documents(wrong).failed, client.put_documents(wrong).stored) == (3, 0)
 

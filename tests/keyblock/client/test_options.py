@@ -1,5 +1,6 @@
 """Options: those of the wire, and those of a client, checked."""
 
+import sys
 from typing import Any
 
 import pytest
@@ -7,7 +8,7 @@ import pytest
 from keyblock.client import (
     RerankOptions,
 )
-from keyblock.client.options import OWN
+from keyblock.client.options import OWN, Configuration
 from keyblock.wire import Options
 from tests.keyblock.client.conftest import Connect
 
@@ -18,7 +19,7 @@ def test_options_are_those_of_the_wire() -> None:
 
 
 @pytest.mark.parametrize(
-    ("options", "told"),
+    ("options", "problem"),
     [
         ({"url": "localhost:8000"}, "url must be like http://127.0.0.1:8000, not 'localhost:8000'"),
         ({"url": "http://x?y=1"}, "url must be like"),
@@ -31,6 +32,22 @@ def test_options_are_those_of_the_wire() -> None:
         ({"headers": {"x-team": "a\r\nb"}}, "^x-team has a character"),
     ],
 )
-def test_a_client_that_cannot_be_made(connect: Connect, options: Any, told: str) -> None:
-    with pytest.raises(ValueError, match=told):
+def test_a_client_that_cannot_be_made(connect: Connect, options: Any, problem: str) -> None:
+    with pytest.raises(ValueError, match=problem):
         connect(**options)
+
+
+def test_zstd_needs_a_package(connect: Connect, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "zstandard", None)  # as where it is not installed
+    with pytest.raises(ValueError, match=r"^compression 'zstd' needs the package zstandard"):
+        connect(compression="zstd")
+    connect(compression="gzip")
+
+
+@pytest.mark.parametrize("least", [{"timeout": 0}, {"margin": 0}, {"retries": 0}, {"max_connections": 1}])
+def test_the_least_is_allowed(connect: Connect, least: Any) -> None:
+    connect(**least)
+
+
+def test_the_url_is_shown_without_a_password() -> None:
+    assert Configuration(url="http://me:secret@there:8000/under").where == "http://there:8000/under"

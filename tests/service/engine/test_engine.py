@@ -291,6 +291,11 @@ def test_nothing_to_score_needs_no_thread(graphs: Graphs, faulty: Faulty, pipeli
     assert asyncio.run(engine.model.score([[], []])).logits.tolist() == [-np.inf, -np.inf]
 
 
+def test_a_device_that_hangs_does_not_keep_the_process_from_ending(engine: One) -> None:
+    (model,) = (thread for thread in threading.enumerate() if thread.name == "model")
+    assert model.daemon
+
+
 def test_closing_fails_what_waits(engine: One, faulty: Faulty, packed: list[Packed]) -> None:
     longest = max(packed, key=lambda p: len(p.ids))
     faulty.open.clear()
