@@ -71,8 +71,8 @@ def train(model: str, options: argparse.Namespace) -> None:
     run = options.runs / f"budget-{model}"
     if (run / "finished").exists():
         if (steps := cost(run)[0]) != options.steps:
-            told = f"{run} was trained for {steps} steps, not {options.steps}"
-            sys.exit(f"budgets.py: {told}: remove it, or name other --runs and --records")
+            problem = f"{run} was trained for {steps} steps, not {options.steps}"
+            sys.exit(f"budgets.py: {problem}: remove it, or name other --runs and --records")
         return
     shares = [] if model == MIXED else [f"--set=budgets={{{model}: 1.0}}"]
     collections = [f"--collection={options.data / name}" for name in COLLECTIONS]
@@ -90,8 +90,8 @@ def measure(model: str, collection_name: str, budget: int, options: argparse.Nam
     ranker = HeadRanker(kind(model), run_ranker(run, collection, budget), options.depth)
     evaluation = evaluate(ranker, collection, queries, candidates)
     place, details = cell(collection_name, budget), {"depth": options.depth}
-    told = {"steps": options.steps, "details": details, "ms_per_document": None}  # which would count what is not re-ranked
-    write_record(record_evaluation(evaluation, place, "dev", **told), options.records)
+    costs = {"steps": options.steps, "details": details, "ms_per_document": None}  # which would count what is not re-ranked
+    write_record(record_evaluation(evaluation, place, "dev", **costs), options.records)
     if budget == BUDGETS[0]:  # the order given is the same at each
         given = evaluate_run(FIRST_STAGE, {q: candidates[q] for q in queries if q in candidates}, collection, queries)
         write_record(record_evaluation(given, place, "dev"), options.records)

@@ -114,20 +114,20 @@ def row(values: dict[str, float], every: dict[str, float], ms: float) -> dict[st
 def table(found: dict[str, dict[str, dict[str, Any]]]) -> str:
     """A row a selector, collections and budgets together."""
     head = ["dev queries of", "blocks chosen by the model among", MEASURE, "against every block", "95% interval", "ms a document"]
-    rows = [_cells(where, name, told, of[SHORT]["ms"]) for where, of in found.items() for name, told in of.items()]
+    rows = [_cells(where, name, measured, of[SHORT]["ms"]) for where, of in found.items() for name, measured in of.items()]
     return markdown([[*head, "times BM25's"], *rows])
 
 
-def _cells(where: str, name: str, told: dict[str, Any], of_bm25: float) -> list[str]:
-    low, high = told["interval"]
-    differs = ["", ""] if name == EVERY else [f"{told['difference']:+.4f}", f"{low:+.3f} to {high:+.3f}"]
+def _cells(where: str, name: str, measured: dict[str, Any], of_bm25: float) -> list[str]:
+    low, high = measured["interval"]
+    differs = ["", ""] if name == EVERY else [f"{measured['difference']:+.4f}", f"{low:+.3f} to {high:+.3f}"]
     return [
-        f"{where} ({told['queries']})",
+        f"{where} ({measured['queries']})",
         name,
-        f"{told['mean']:.4f}",
+        f"{measured['mean']:.4f}",
         *differs,
-        f"{told['ms']:.1f}",
-        f"{told['ms'] / of_bm25:.2f}",
+        f"{measured['ms']:.1f}",
+        f"{measured['ms'] / of_bm25:.2f}",
     ]
 
 

@@ -24,7 +24,7 @@ from keyblock.scoring import questions, select_documents
 from training.collections.collection import Collection
 from training.evaluation.intrinsic import Segmented, segmented
 from training.evaluation.tables import markdown
-from training.examples.sampling import Preparation
+from training.examples.preparation import Preparation
 
 DEFAULT = Path(__file__).resolve().parent.parent / "models" / "default"
 THRESHOLDS = (0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.7, 1.0)

@@ -4,7 +4,7 @@
 
 In turns, on one thread: the pipeline as it is, the same with other segmenters, the same where the tokenizer reads each text whole,
 that tokenizer alone, and the selection of the prepared documents' blocks for a query. Medians of CPU time, and ratios. The first
-turn of a new process is told apart: it meets every word for the first time. Without --data the documents are of random words, of
+turn of a new process is shown apart: it meets every word for the first time. Without --data the documents are of random words, of
 which a few are frequent and most are rare, as in a language.
 """
 

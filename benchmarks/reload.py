@@ -60,9 +60,9 @@ class Asker:
     def row(self, name: str) -> str:
         """The line of the table for what was asked since the last."""
         p50, p99, most = 1000 * np.quantile(self.seconds, [0.5, 0.99, 1.0])
-        told = f"| {name} | {len(self.seconds)} | {p50:.1f} | {p99:.1f} | {most:.1f} |"
+        line = f"| {name} | {len(self.seconds)} | {p50:.1f} | {p99:.1f} | {most:.1f} |"
         self.seconds.clear()
-        return told
+        return line
 
 
 def main(options: argparse.Namespace) -> None:

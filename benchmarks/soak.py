@@ -221,9 +221,9 @@ def refused(response: httpx.Response, kind: str, tally: Tally) -> bool:
 
 
 def check_malformed(response: httpx.Response, tally: Tally) -> None:
-    """It is told what is wrong, unless it was refused unread."""
+    """The answer says what is wrong, unless it was refused unread."""
     if not refused(response, "malformed", tally):
-        tally.outcomes["malformed told"] += 1
+        tally.outcomes["malformed, refused"] += 1
         tally.check(response.status_code in (400, 422), f"malformed: {response.status_code} {response.text[:200]}")
 
 

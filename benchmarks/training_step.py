@@ -184,7 +184,7 @@ def train_theirs(directory: Path, options: argparse.Namespace) -> None:
 
 
 def synchronize() -> None:
-    """Wait until a GPU has done what it was told."""
+    """Wait until a GPU has done what it was given."""
     import torch
 
     if torch.cuda.is_available():

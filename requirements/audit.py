@@ -21,11 +21,11 @@ def verdict(report: dict[str, Any]) -> tuple[list[str], list[str]]:
     for package in report["dependencies"]:
         for found in package.get("vulns", []):
             fixes = found["fix_versions"]
-            told = f"{package['name']} {package['version']}: {found['id']}"
+            package_in_words = f"{package['name']} {package['version']}: {found['id']}"
             if fixes:
-                fixed.append(f"{told}, fixed in {', '.join(fixes)}")
+                fixed.append(f"{package_in_words}, fixed in {', '.join(fixes)}")
             else:
-                unfixed.append(f"{told}, not fixed by any version yet")
+                unfixed.append(f"{package_in_words}, not fixed by any version yet")
     return fixed, unfixed
 
 

@@ -15,8 +15,8 @@ def need(program: str, package: str) -> str:
     return path
 
 
-def missing(told: str) -> NoReturn:
+def missing(problem: str) -> NoReturn:
     """Skip, or fail where nothing may be missing."""
     if os.environ.get("KEYBLOCK_CI"):
-        pytest.fail(told)
-    pytest.skip(told)
+        pytest.fail(problem)
+    pytest.skip(problem)

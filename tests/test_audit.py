@@ -16,7 +16,7 @@ HOPELESS = {"name": "d", "version": "4", "vulns": [{"id": "PYSEC-2", "fix_versio
 
 
 @pytest.mark.parametrize(
-    ("packages", "code", "told"),
+    ("packages", "code", "problem"),
     [
         ([SOUND, SKIPPED], 0, "2 packages audited, 0 to be moved"),
         ([SOUND, HOPELESS], 0, "d 4: PYSEC-2, not fixed by any version yet"),
@@ -24,12 +24,12 @@ HOPELESS = {"name": "d", "version": "4", "vulns": [{"id": "PYSEC-2", "fix_versio
     ],
 )
 def test_only_what_has_a_fix_fails(
-    packages: list[dict[str, Any]], code: int, told: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    packages: list[dict[str, Any]], code: int, problem: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     report = tmp_path / "report.json"
     report.write_text(json.dumps({"dependencies": packages, "fixes": []}))
     assert main([_program(tmp_path, f"cat {report}; exit 1")]) == code
-    assert told in capsys.readouterr().out
+    assert problem in capsys.readouterr().out
 
 
 def test_without_a_network_nothing_fails(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -23,8 +23,8 @@ def test_every_client_has_a_snippet_and_a_row() -> None:
 
 def test_the_versions_are_those_installed() -> None:
     first = [line for text in PINS.values() for line in text.split("\n\n")[0].splitlines() if not line.startswith(("#", "pytest"))]
-    told = {version for _, versions in ROWS for version in re.findall(r"\d+(?:\.\d+)+", versions)}
-    assert {pin.split("==")[1] for pin in first if not pin.startswith("haystack-ai")} == told
+    in_table = {version for _, versions in ROWS for version in re.findall(r"\d+(?:\.\d+)+", versions)}
+    assert {pin.split("==")[1] for pin in first if not pin.startswith("haystack-ai")} == in_table
 
 
 def test_every_environment_and_test_is_made_and_run() -> None:

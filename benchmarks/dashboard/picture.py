@@ -76,9 +76,9 @@ def _panel(figure: Figure, box: tuple[float, float, float, float], panel: Panel,
 
 
 def _stat(frame: Axes, panel: Panel, answers: Answers) -> None:
-    told = [(line.name(query.legend), line.values[-1]) for query, found in answers for line in found]
-    for number, (name, value) in enumerate(told):
-        at = (number + 0.5) / len(told)
+    newest = [(line.name(query.legend), line.values[-1]) for query, found in answers for line in found]
+    for number, (name, value) in enumerate(newest):
+        at = (number + 0.5) / len(newest)
         colour = COLOURS[
             sum(value >= step for step in panel.steps) if len(panel.steps) > 1 else 2 * any(value >= s for s in panel.steps)
         ]

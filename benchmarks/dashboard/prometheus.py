@@ -105,10 +105,10 @@ class Prometheus:
     def ask(self, path: str, **parameters: object) -> Any:
         """What its interface answers. Raises ValueError with what is wrong."""
         answer = self._client.get(path, params={name: str(value) for name, value in parameters.items()})
-        told = json.loads(answer.content)
-        if told["status"] != "success":
-            raise ValueError(f"{parameters}: {told['error']}")
-        return told["data"]
+        body = json.loads(answer.content)
+        if body["status"] != "success":
+            raise ValueError(f"{parameters}: {body['error']}")
+        return body["data"]
 
     def instant(self, expression: str) -> list[Line]:
         """An expression's values now."""

@@ -83,10 +83,10 @@ def words_of_100_letters(folder: Path) -> str:
                 thread.join()
         late = _seconds(it)
         must(max(seen.live) < MOST_LIVE_SECONDS, str(seen))
-        told = ", ".join(f"{number} x {what}" for what, number in sorted(statuses.items()))
+        answers = ", ".join(f"{number} x {what}" for what, number in sorted(statuses.items()))
         beside, after = 1000 * statistics.median(others), 1000 * late
         small = f"a small request beside takes {beside:.0f} ms, and one after they have gone {after:.0f} ms"
-        return f"{len(packed):,} bytes each: {told}; {small}; {seen}"
+        return f"{len(packed):,} bytes each: {answers}; {small}; {seen}"
 
 
 def _attack(url: str, packed: bytes, statuses: Counter[str], seconds: float = PATIENCE) -> None:

@@ -158,9 +158,9 @@ def beside_floods(folder: Path, start: bytes, more: bytes, number: int, allowed:
         must(grown < 50 * MIB, f"memory has grown by {grown / MIB:.0f} MiB")
         must(statuses <= allowed, f"they were answered {statuses}")
         must(max(took) < 1, f"/health/live took {max(took):.1f} s")
-    told = " or ".join(map(str, sorted(statuses - {0}))) or "no answer"
+    outcome = " or ".join(map(str, sorted(statuses - {0}))) or "no answer"
     return (
-        f"{told}, and each connection is closed; {sent[0] / MIB:.0f} MiB were sent, memory grows by {grown / MIB:.0f} MiB; "
+        f"{outcome}, and each connection is closed; {sent[0] / MIB:.0f} MiB were sent, memory grows by {grown / MIB:.0f} MiB; "
         f"/health/live: median {1000 * statistics.median(took):.0f} ms, worst {1000 * max(took):.0f} ms; {asked.check()}"
     )
 

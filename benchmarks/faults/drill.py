@@ -67,7 +67,7 @@ class Asked:
     lost: int = 0
 
     def check(self, allowed: tuple[int, ...] = (200,), lost: int = 0) -> str:
-        """What they were told, in words. Raises NotHeldError where that is not allowed."""
+        """What they were answered, in words. Raises NotHeldError where that is not allowed."""
         must(not self.wrong, f"{len(self.wrong)} wrong answers, such as {self.wrong[:1]}")
         must(set(self.statuses) <= set(allowed), f"clients were answered {dict(self.statuses)}")
         must(self.lost <= lost, f"{self.lost} clients lost their connection")

@@ -27,10 +27,10 @@ def thread_killed(folder: Path) -> str:
             red = until(lambda: it.health() == (503, 503), "health turns red")
             after = it.post(request("eel"))
         must(status in (500, 503), f"its request was answered {status}")
-        told = asked.check(allowed=(200, 503))
+        answers = asked.check(allowed=(200, 503))
         must(after.status_code == 503, f"a request after it was answered {after.status_code}")
         return (
-            f"its request: {status}; /health/live and /health/ready red {red:.1f} s after its answer; others: {told}; "
+            f"its request: {status}; /health/live and /health/ready red {red:.1f} s after its answer; others: {answers}; "
             f"`{after.json()['message']}`"
         )
 

@@ -27,8 +27,8 @@ def measure(bench: Bench) -> dict[str, Any]:
         if isinstance(running, Server):
             ways[f"{peer.name}: {most} clients"] = lambda _, r=running: client_rate(bench, r.url, most, rounds=1)
     rates = in_turns(ways, sizes.turns)
-    told = {"clients": most, "client_documents": sizes.client_documents, "words": sizes.client_words}
-    return told | {"documents_a_second": {name: spread(found) for name, found in rates.items()}}
+    figures = {"clients": most, "client_documents": sizes.client_documents, "words": sizes.client_words}
+    return figures | {"documents_a_second": {name: spread(found) for name, found in rates.items()}}
 
 
 def client_rate(bench: Bench, url: str, clients: int, rounds: int | None = None) -> float:

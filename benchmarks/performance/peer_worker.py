@@ -57,7 +57,7 @@ def sessions(threads: int) -> Any:
 
 
 def openvino_f32(model: Path, threads: int) -> tuple[Score, Any]:
-    """CrossEncoder on OpenVINO, told to compute in fp32."""
+    """CrossEncoder on OpenVINO, set to compute in fp32."""
     return openvino(model, threads, "f32")
 
 

@@ -126,7 +126,7 @@ def run_pip(command: list[str]) -> None:
 def versions(python: Path) -> dict[str, str]:
     """What is installed in an environment, by package, of what matters to speed."""
     listed = subprocess.run([str(python), "-m", "pip", "list", "--format=json"], capture_output=True, text=True, check=False).stdout
-    told = (
+    order = (
         "infinity_emb",
         "sentence-transformers",
         "transformers",
@@ -137,7 +137,7 @@ def versions(python: Path) -> dict[str, str]:
         "FlashRank",
     )
     found = {package["name"]: package["version"] for package in json.loads(listed or "[]")}
-    return {name: found[name] for name in told if name in found}
+    return {name: found[name] for name in order if name in found}
 
 
 def threads_environment(threads: int) -> dict[str, str]:

@@ -11,8 +11,8 @@ from benchmarks.performance.targets import (
     best_peak,
     fastest,
     fastest_default,
+    in_words,
     pace,
-    told,
     verdicts,
 )
 from training.evaluation.tables import markdown
@@ -78,8 +78,8 @@ def verdict_section(record: Record) -> str:
     """Each target, its figure and whether it is met."""
     rows = [["target", "bound", "measured", "verdict"]]
     for target, value in verdicts(record):
-        bound = f"at {'most' if target.most else 'least'} {told(target.bound, target.unit)}"
-        measured = ["not measured", ""] if value is None else [f"**{told(value, target.unit)}**", target.verdict(value)]
+        bound = f"at {'most' if target.most else 'least'} {in_words(target.bound, target.unit)}"
+        measured = ["not measured", ""] if value is None else [f"**{in_words(value, target.unit)}**", target.verdict(value)]
         rows.append([target.name, bound, *measured])
     return f"## Targets\n\n{markdown(rows)}"
 
@@ -124,8 +124,8 @@ def stages_section(part: Part) -> str:
         cells = [f"{1000 * row['stages'].get(name, 0.0):.1f}" for name in (*names, "whole")]
         limit = f"{row['stages']['model'] * best_peak(part) / row['operations']:.1f}" if best_peak(part) else ""
         rows.append([f"{row['name']}, {row['seen']}", *cells, f"{row['share_before']:.1%}", limit])
-    told = [f"{name} {1000 * s['median']:.0f}" for name, s in part["tokenizers"].items() if isinstance(s, Mapping)]
-    beside = f"The peers' tokenizers alone, ms for such a request: {', '.join(told)}. " if told else ""
+    times = [f"{name} {1000 * s['median']:.0f}" for name, s in part["tokenizers"].items() if isinstance(s, Mapping)]
+    beside = f"The peers' tokenizers alone, ms for such a request: {', '.join(times)}. " if times else ""
     sizes = f"{part['documents']} documents x {part['words']:,} words."
     return f"## Stage by stage\n\n{sizes}\n\n{markdown(rows)}\n\n{beside}{limit_note(part)}"
 
@@ -162,12 +162,12 @@ def memory_section(part: Part) -> str:
     for when in ("first", "last"):
         resident, cached = part[f"resident_{when}"] / MEBI, part[f"cached_{when}"] / MEBI
         rows.append([f"after {part[when]:,} requests", f"{resident:.0f}", f"{cached:.1f}"])
-    told = (
+    sentence = (
         f"Requests of {part['documents']} documents of 1 to {2 * part['words']:,} words at mixed budgets, every document new. The "
         f"cache of prepared documents is held to {part['cache_bytes'] / MEBI:.1f} MiB here, so that the first requests fill it; "
         "its default is 256 MiB."
     )
-    return f"## Memory\n\n{told}\n\n{markdown(rows)}"
+    return f"## Memory\n\n{sentence}\n\n{markdown(rows)}"
 
 
 def start_section(part: Part) -> str:
@@ -219,6 +219,6 @@ def summary(record: Record) -> str:
     """The targets for a terminal, a line each."""
     lines = []
     for target, value in verdicts(record):
-        figure = "not measured" if value is None else f"{told(value, target.unit)}, {target.verdict(value).replace('*', '')}"
+        figure = "not measured" if value is None else f"{in_words(value, target.unit)}, {target.verdict(value).replace('*', '')}"
         lines.append(f"{target.name}: {figure}")
     return "\n".join(lines)

@@ -17,7 +17,7 @@ class Spread(TypedDict):
 
 
 def in_turns(ways: Mapping[str, Callable[[int], T]], turns: int) -> dict[str, list[T]]:
-    """What each way gave, turn by turn; every turn starts with another way, and each is told the turn's number."""
+    """What each way gave, turn by turn; every turn starts with another way, and each is given the turn's number."""
     names = list(ways)
     found: dict[str, list[T]] = {name: [] for name in names}
     for turn in range(turns):

@@ -140,8 +140,8 @@ class Service:
     @cached_property
     def info(self) -> Mapping[str, Any]:
         """What it says of itself: model, provider, threads, budgets."""
-        told: dict[str, Any] = self._client.get("/info").json()
-        return told
+        about: dict[str, Any] = self._client.get("/info").json()
+        return about
 
     @property
     def budgets(self) -> tuple[int, int, int]:

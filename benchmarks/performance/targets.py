@@ -43,11 +43,11 @@ class Target:
         if not self.met(value):
             return f"**missed** by {abs(value / self.bound - 1):.0%}"
         if self.aim is not None and not (value <= self.aim if self.most else value >= self.aim):
-            return f"passed; the aim is {told(self.aim, self.unit)}"
+            return f"passed; the aim is {in_words(self.aim, self.unit)}"
         return "passed"
 
 
-def told(value: float, unit: str) -> str:
+def in_words(value: float, unit: str) -> str:
     """A figure with its unit."""
     return {"%": f"{value:.1%}", "s": f"{value:.2f} s"}.get(unit, f"{value:.2f}")
 

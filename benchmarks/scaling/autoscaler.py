@@ -213,7 +213,7 @@ def range_seconds(query: str) -> float:
 
 
 def pre_stop_seconds() -> float:
-    """How long a pod goes on answering after it was told to go."""
+    """How long a pod goes on answering after it was asked to stop."""
     (container,) = load(K8S / "base" / "deployment.yaml")["spec"]["template"]["spec"]["containers"]
     return float(container["lifecycle"]["preStop"]["sleep"]["seconds"])
 

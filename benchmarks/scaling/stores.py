@@ -3,8 +3,8 @@
     python -m benchmarks.scaling.stores [--documents 2000] [--words 2000] [--seconds 3] [--data DATA/squad-articles]
 
 A redis-server of the machine's own on a free port of 127.0.0.1, asked through the service's own store by one process and by
-several, 100 ids at a time. What a core of the server can do at most is told by its CPU time, which a busy machine does not change
-much; the rate is what was seen beside the clients on the same cores. Preparing the same texts is told beside it.
+several, 100 ids at a time. What a core of the server can do at most shows in its CPU time, which a busy machine does not change
+much; the rate is what was seen beside the clients on the same cores. Preparing the same texts stands beside it.
 """
 
 import argparse
@@ -89,21 +89,21 @@ def cpu() -> float:
     return used.ru_utime + used.ru_stime
 
 
-def ask(port: int, documents: int, seconds: float, seed: int, told: "multiprocessing.Queue[tuple[int, float]]") -> None:
+def ask(port: int, documents: int, seconds: float, seed: int, results: "multiprocessing.Queue[tuple[int, float]]") -> None:
     """A client process."""
-    told.put(read(RedisStore(f"redis://127.0.0.1:{port}/0"), documents, seconds, seed, decoding=False))
+    results.put(read(RedisStore(f"redis://127.0.0.1:{port}/0"), documents, seconds, seed, decoding=False))
 
 
 def from_redis(port: int, clients: int, documents: int, seconds: float) -> str:
     """A row: documents a second, and microseconds of CPU of either side for each."""
     context = multiprocessing.get_context("spawn")
-    told: multiprocessing.Queue[tuple[int, float]] = context.Queue()
+    results: multiprocessing.Queue[tuple[int, float]] = context.Queue()
     with redis.Redis(port=port) as server:
         before = server_cpu(server)
-        started = [context.Process(target=ask, args=(port, documents, seconds, seed, told)) for seed in range(clients)]
+        started = [context.Process(target=ask, args=(port, documents, seconds, seed, results)) for seed in range(clients)]
         for process in started:
             process.start()
-        counts = [told.get(timeout=60 + seconds) for _ in started]
+        counts = [results.get(timeout=60 + seconds) for _ in started]
         for process in started:
             process.join()
         used = server_cpu(server) - before
@@ -114,8 +114,8 @@ def from_redis(port: int, clients: int, documents: int, seconds: float) -> str:
 
 def server_cpu(server: "redis.Redis") -> float:
     """CPU seconds that it has used."""
-    told = server.info("cpu")
-    return float(told["used_cpu_user"]) + float(told["used_cpu_sys"])
+    info = server.info("cpu")
+    return float(info["used_cpu_user"]) + float(info["used_cpu_sys"])
 
 
 def main(options: argparse.Namespace) -> None:

@@ -302,7 +302,7 @@ DOCUMENTS = Row(
         ),
         Panel(
             "Documents in the store",
-            "What it holds, in the replica that tells most (a shared store is told by each), and what it forgot for want of room: "
+            "What it holds, in the replica that reports most (each reports a shared store), and what it forgot for want of room: "
             "growth of the latter means that the store is too small.",
             Kind.LINES,
             Unit.NUMBER,
@@ -505,7 +505,7 @@ DEVICE = Row(
         ),
         Panel(
             "GPU utilisation",
-            "Share of the last second in which the GPU ran anything, as the driver tells. Low while the model thread is busy: "
+            "Share of the last second in which the GPU ran anything, as the driver reports. Low while the model thread is busy: "
             "batches are "
             "too small to fill it.",
             Kind.LINES,

@@ -11,14 +11,14 @@ OPEN = {
 }
 HEAD = f"""# Metrics
 
-`GET /metrics` tells these to Prometheus, and to OpenMetrics scrapers with trace ids as exemplars. What is made of them,
+`GET /metrics` reports these to Prometheus, and to OpenMetrics scrapers with trace ids as exemplars. What is made of them,
 dashboards and alerts: [monitoring.md](monitoring.md).
 
 This page is written by `python -m k8s.monitoring` from the table in `service/telemetry/metrics.py`, and a test holds it to that.
 
 Histograms of seconds have the buckets {", ".join(f"{bound:g}" for bound in BUCKETS)}. Counters and histograms are there
 from the start, as 0. The values of every label are listed here, or are what the process finds at its start: whatever clients
-send, the number of series stays the same. Process, platform and garbage collector are told as all Python services tell them
+send, the number of series stays the same. Process, platform and garbage collector are reported as by all Python services
 (`process_*`, `python_*`).
 
 | metric | type | labels | |

@@ -27,12 +27,12 @@ class Objective(NamedTuple):
     Attributes:
         name: of what is recorded.
         target: the share that has to be good, over 30 days.
-        told: what is promised, in words.
+        promise: what is promised, in words.
     """
 
     name: str
     target: float
-    told: str
+    promise: str
 
 
 SLOW = "2.5"  # seconds; one of the buckets
@@ -110,7 +110,7 @@ def burn_alert(objective: Objective, severity: str, name: str, runbook: str) -> 
         expression,
         "2m" if severity == "page" else "1h",
         severity,
-        f'The budget of "{objective.told}" burns {speed}',
+        f'The budget of "{objective.promise}" burns {speed}',
         f"{{{{ $value | humanizePercentage }}}} are not as promised, over {long} or longer; "
         f"{budget:.4g} may be. At {factor:g} times that, 30 days' budget is gone in {30 / factor:.3g} days.",
     )
@@ -183,7 +183,7 @@ ALERTS = (
         f"absent({series('build')})",
         "5m",
         "page",
-        "No replica tells its metrics",
+        "No replica reports its metrics",
         "Prometheus has found no replica of KeyBlock for five minutes: none runs, or none can be scraped.",
     ),
     Alert(

@@ -31,7 +31,7 @@ class Hit(NamedTuple):
     """A document's place.
 
     Attributes:
-        place: name of the file, with the line of the best passage where it can be told.
+        place: name of the file, with the line of the best passage where it is known.
     """
 
     input: str

@@ -15,10 +15,10 @@ const share = (part, whole) => `${whole ? (100 * part) / whole : 0}%`;
 export function moveOf({ index, place }) {
   const kind = place < index ? "up" : place > index ? "down" : "same";
   const sign = { up: "▲", down: "▼", same: "" }[kind];
-  const told = { up: `up ${index - place}`, down: `down ${place - index}`, same: "where it was" }[kind];
+  const moved = { up: `up ${index - place}`, down: `down ${place - index}`, same: "where it was" }[kind];
   const shown = kind === "same" ? "=" : `${sign}${Math.abs(index - place)}`;
   const sight = make("span", { textContent: shown, attributes: { "aria-hidden": "true" } });
-  return make("span", { className: `move ${kind}`, title: told }, sight, make("span", { className: "unseen", textContent: told }));
+  return make("span", { className: `move ${kind}`, title: moved }, sight, make("span", { className: "unseen", textContent: moved }));
 }
 
 /** A document's score to three digits. */
@@ -50,8 +50,8 @@ function mapOf({ text, blocks, seen }, units, strengths) {
 function whereOf({ text, blocks, seen }, units) {
   if (!blocks.length) return make("span", { className: "where", textContent: text.trim() ? "No block was read" : "There is nothing to read" });
   const best = make("span", {}, "Best block at ", make("strong", { textContent: percent(units[0], text.length) }), " of the document");
-  const told = seen < text.length ? `512 tokens end at about ${percent(seen, text.length)}` : "512 tokens would do";
-  return make("span", { className: "where" }, best, " ", make("span", { className: "reach", textContent: told }));
+  const reach = seen < text.length ? `512 tokens end at about ${percent(seen, text.length)}` : "512 tokens would do";
+  return make("span", { className: "where" }, best, " ", make("span", { className: "reach", textContent: reach }));
 }
 
 /** A stretch of text outside of all blocks; the middle of a very long one is left out, to keep the page quick. */

@@ -52,16 +52,16 @@ function guessed(bytes) {
   const wrong = amount(text, /\ufffd/g);
   const right = amount(text, /[^\0-\x7f]/gu) - wrong;
   if (wrong < right) return { text, problem: "is not all UTF-8; what is not is read as \ufffd" };
-  const told = (encoding) => `is not UTF-8; read as ${encoding}, which is a guess: if it is wrong, save the file as UTF-8`;
+  const guess = (encoding) => `is not UTF-8; read as ${encoding}, which is a guess: if it is wrong, save the file as UTF-8`;
   for (const encoding of ["shift_jis", "euc-jp"]) {
     const japanese = strictly(bytes, encoding);
     if (japanese !== null && amount(japanese, /[\u3041-\u30fa]/g) > KANA * amount(japanese, /[^\0-\x7f]/gu)) {
-      return { text: japanese, problem: told(encoding) };
+      return { text: japanese, problem: guess(encoding) };
     }
   }
   const high = bytes.reduce((sum, byte) => sum + (byte > 0x7f), 0);
   if (high > WESTERN * bytes.length) throw new NotTextError("is in an encoding that this page does not know: save it as UTF-8");
-  return { text: new TextDecoder("windows-1252").decode(bytes), problem: told("windows-1252") };
+  return { text: new TextDecoder("windows-1252").decode(bytes), problem: guess("windows-1252") };
 }
 
 /** `{text, problem}` of a file; the problem is empty where there is none. `type` may declare a charset. Raises NotTextError. */

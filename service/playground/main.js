@@ -19,11 +19,11 @@ function complain(message) {
   if (message && NARROW.matches) byId("problem").scrollIntoView({ block: "center" });
 }
 
-/** What is told of a request that has no answer: the service's own words where there are any. */
-const told = (error) => (error instanceof ServiceError ? `${error.status}: ${error.message}` : error.message);
+/** The message for a request that failed: the service's own words where there are any. */
+const messageOf = (error) => (error instanceof ServiceError ? `${error.status}: ${error.message}` : error.message);
 
 function refuse(error) {
-  complain(told(error));
+  complain(messageOf(error));
   byId("results").classList.add("old");
   const field = error.path && fieldAt(error.path);
   if (field) mark(field, error.message);
@@ -53,7 +53,7 @@ async function load() {
   try {
     fill(await sample());
   } catch (error) {
-    complain(told(error));
+    complain(messageOf(error));
   }
 }
 

@@ -25,7 +25,7 @@ async function problemOf(response) {
   try {
     const { message, detail, error } = JSON.parse(text);
     const path = Array.isArray(detail?.[0]?.loc) ? detail[0].loc.slice(1) : undefined; // its first part is "body"
-    return { message: [message, detail, error?.message].find((told) => typeof told === "string") ?? text, path };
+    return { message: [message, detail, error?.message].find((one) => typeof one === "string") ?? text, path };
   } catch {
     return { message: text.slice(0, 500) || response.statusText || "no answer" }; // a proxy's page, perhaps
   }

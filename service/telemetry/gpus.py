@@ -1,6 +1,6 @@
-"""Memory and utilisation of the GPUs that this process sees, as NVIDIA's driver tells them; nothing where there is none.
+"""Memory and utilisation of the GPUs that this process sees, as NVIDIA's driver reports them; nothing where there is none.
 
-A driver whose device is lost may never answer. So it is asked in a thread of its own, which nobody waits for: what is told is what
+A driver whose device is lost may never answer. So it is asked in a thread of its own, which nobody waits for: what is shown is what
 it said after the scrape before.
 """
 

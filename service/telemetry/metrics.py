@@ -69,9 +69,12 @@ TABLE = {
         {"dialect": DIALECTS, "outcome": OUTCOMES},
     ),
     "refused": Metric(
-        "counter", "keyblock_refused_total", f"Requests refused for want of room, by what: {_list(REFUSED)}", {"why": REFUSED}
+        "counter",
+        "keyblock_refused_total",
+        f"Requests refused because a limit was reached, by limit: {_list(REFUSED)}",
+        {"why": REFUSED},
     ),
-    "denied": Metric("counter", "keyblock_denied_total", f"Requests denied for want of what: {_list(DENIED)}", {"why": DENIED}),
+    "denied": Metric("counter", "keyblock_denied_total", f"Requests denied, by what they lack: {_list(DENIED)}", {"why": DENIED}),
     "in_flight": Metric("gauge", "keyblock_in_flight_requests", "Requests in flight, until their answers are written"),
     "connections": Metric("gauge", "keyblock_open_connections", "Connections that are open", {"port": PORTS}),
     "closed": Metric(
@@ -81,11 +84,11 @@ TABLE = {
         "did not read, or to make room for others",
         {"why": CLOSED},
     ),
-    "wait": Metric("gauge", "keyblock_wait_seconds", "Waiting work at the measured pace of the model"),
+    "wait": Metric("gauge", "keyblock_wait_seconds", "Time that the waiting work takes at the measured pace of the model"),
     "latency": Metric(
         "histogram",
         "keyblock_request_seconds",
-        "From a request's last byte to its answer, of those answered",
+        "Time from the last byte of a request to its answer, of answered requests",
         {"dialect": DIALECTS, MODEL: ()},
     ),
     "stages": Metric("histogram", "keyblock_stage_seconds", f"Time in a stage: {_list(STAGES)}", {"stage": STAGES, MODEL: ()}),
@@ -106,13 +109,13 @@ TABLE = {
     "blocks": Metric(
         "counter",
         "keyblock_blocks_total",
-        "Blocks of answered requests: considered (of all documents read), asked (scored by the model to select), scored (to rank)",
+        "Blocks of answered requests: considered (in all documents read), asked (scored by the model to select), scored (to rank)",
         {"step": BLOCKS, MODEL: ()},
     ),
     "degraded": Metric(
         "counter",
         "keyblock_degraded_total",
-        f"What a deadline cost a request, which may be several of: {_list(DEGRADED)}",
+        f"What a deadline cost a request, which may count several times: {_list(DEGRADED)}",
         {"how": DEGRADED, MODEL: ()},
     ),
     "degraded_requests": Metric("counter", "keyblock_degraded_requests_total", "Requests whose deadline cost something", BY_MODEL),
@@ -136,17 +139,17 @@ TABLE = {
     "batch_fill": Metric(
         "histogram",
         "keyblock_batch_fill_ratio",
-        "Sequences of a batch, of those that one of its length may have",
+        "Sequences of a batch, as a share of the most that a batch of its length may have",
         BY_MODEL,
         RATIOS,
     ),
     "queued": Metric("gauge", "keyblock_queue_sequences", "Sequences waiting for the model, to select or to score", BY_MODEL),
     "queued_requests": Metric("gauge", "keyblock_queue_requests", "Requests with sequences waiting for the model", BY_MODEL),
     "queue_age": Metric(
-        "gauge", "keyblock_queue_age_seconds", "How long the oldest of the requests with sequences waiting has waited", BY_MODEL
+        "gauge", "keyblock_queue_age_seconds", "How long the oldest request with waiting sequences has waited", BY_MODEL
     ),
     "cache_lookups": Metric(
-        "counter", "keyblock_cache_lookups_total", f"Documents sought in the cache: {_list(LOOKUPS)}", {"outcome": LOOKUPS}
+        "counter", "keyblock_cache_lookups_total", f"Documents looked up in the cache: {_list(LOOKUPS)}", {"outcome": LOOKUPS}
     ),
     "cache_bytes": Metric("gauge", "keyblock_cache_bytes", "Bytes of prepared documents in the cache"),
     "store_requests": Metric(
@@ -158,49 +161,47 @@ TABLE = {
     "store_lookups": Metric(
         "counter",
         "keyblock_store_lookups_total",
-        f"Documents sought by id alone: {_list(STORE_LOOKUPS)}",
+        f"Documents looked up by id alone: {_list(STORE_LOOKUPS)}",
         {"outcome": STORE_LOOKUPS},
     ),
     "stored": Metric("counter", "keyblock_stored_documents_total", "Documents stored, and acknowledged"),
     "store_errors": Metric(
-        "counter", "keyblock_store_errors_total", f"What the store could not do: {_list(STORE_ERRORS)}", {"why": STORE_ERRORS}
+        "counter", "keyblock_store_errors_total", f"Errors of the store, by reason: {_list(STORE_ERRORS)}", {"why": STORE_ERRORS}
     ),
     "store_up": Metric(
-        "gauge", "keyblock_store_up", "1 while the store of documents answers; 0 when it does not, or there is none"
+        "gauge", "keyblock_store_up", "1 while the store of documents answers; 0 when it does not answer or there is none"
     ),
     "store_documents": Metric("gauge", "keyblock_store_documents", "Documents in the store"),
     "store_bytes": Metric("gauge", "keyblock_store_bytes", "Bytes that the store takes"),
-    "store_evicted": Metric(
-        "gauge", "keyblock_store_evicted_documents", "Documents forgotten for want of room since the store runs"
-    ),
+    "store_evicted": Metric("gauge", "keyblock_store_evicted_documents", "Documents removed to make room since the store started"),
     "ready": Metric("gauge", "keyblock_ready", "1 when requests can be served: warmed up, and the model's thread lives"),
     "reloads": Metric(
         "counter",
         "keyblock_reloads_total",
-        f"Times that the bundles were read again: {_list(RELOADS)}",
+        f"Reloads of the bundles, by outcome: {_list(RELOADS)}",
         {"outcome": RELOADS},
     ),
     "load": Metric(
         "gauge",
         "keyblock_model_load_seconds",
-        "What it took to load a bundle and open its graphs, and to run every batch shape once",
+        "Time to load a bundle and open its graphs, and to run every batch shape once",
         {"phase": LOADS, MODEL: ()},
     ),
     "fell_back": Metric(
         "gauge",
         "keyblock_provider_fell_back",
-        "1 where this build of ONNX Runtime could use a GPU and the model computes elsewhere, since none is shown",
+        "1 where this build of ONNX Runtime could use a GPU but the model computes elsewhere, because it sees none",
         BY_MODEL,
     ),
-    "gpu_memory": Metric("gauge", "keyblock_gpu_memory_used_bytes", "Memory in use on the GPU, by whatever process", {"gpu": ()}),
+    "gpu_memory": Metric("gauge", "keyblock_gpu_memory_used_bytes", "Memory in use on the GPU, by all processes", {"gpu": ()}),
     "gpu_memory_total": Metric("gauge", "keyblock_gpu_memory_total_bytes", "Memory of the GPU", {"gpu": ()}),
     "gpu_utilization": Metric(
-        "gauge", "keyblock_gpu_utilization_ratio", "Share of the last second or so in which the GPU computed", {"gpu": ()}
+        "gauge", "keyblock_gpu_utilization_ratio", "Share of about the last second in which the GPU computed", {"gpu": ()}
     ),
     "build": Metric(
         "gauge",
         "keyblock_build_info",
-        "Always 1; one for each bundle that is served",
+        "Always 1; one series for each bundle that is served",
         {"version": (), MODEL: (), "precision": (), "provider": ()},
     ),
 }
@@ -234,7 +235,7 @@ class Metrics:
         return view
 
     def forget(self, key: str, **labels: str) -> None:
-        """Tell the series of these labels no more."""
+        """Stop reporting the series of these labels."""
         self._instrument(key).remove_by_labels(labels)
 
     def forget_model(self) -> None:

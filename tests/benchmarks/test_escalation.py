@@ -10,7 +10,7 @@ from keyblock.bundle import load_bundle
 from keyblock.runtime.model import GraphModel
 from training.collections.collection import Collection
 from training.evaluation.intrinsic import segmented
-from training.examples.sampling import Preparation
+from training.examples.preparation import Preparation
 
 QUIET = "The winter garden was quiet that morning, and nobody came. "
 ANSWER = "The river flooded the old stone bridge in May."

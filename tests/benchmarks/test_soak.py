@@ -61,7 +61,7 @@ def test_the_hurried_are_whole_and_in_order() -> None:
 
 
 @pytest.mark.parametrize(
-    ("late", "slow", "resident", "told"),
+    ("late", "slow", "resident", "problem"),
     [
         ([-5.0] * 99, [1.0], [100, 100, 104], None),
         ([80.0], [1.0], [100], "after its deadline is 80 ms"),
@@ -70,13 +70,13 @@ def test_the_hurried_are_whole_and_in_order() -> None:
     ],
 )
 def test_the_report_judges(
-    late: list[float], slow: list[float], resident: list[int], told: str | None, capsys: pytest.CaptureFixture[str]
+    late: list[float], slow: list[float], resident: list[int], problem: str | None, capsys: pytest.CaptureFixture[str]
 ) -> None:
     tally = Tally(resident=resident)
     tally.milliseconds["hurried: after the deadline"], tally.milliseconds["refused"] = late, slow
-    assert report(tally) == (0 if told is None else 1)
+    assert report(tally) == (0 if problem is None else 1)
     printed = capsys.readouterr().out
-    assert (told or "all held") in printed
+    assert (problem or "all held") in printed
     assert GROWTH > 1
 
 

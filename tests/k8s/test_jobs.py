@@ -42,8 +42,8 @@ def test_their_flags_are_known(
 ) -> None:
     with pytest.raises(SystemExit):
         main(["--help"])
-    told = capsys.readouterr().out
-    assert [argument for argument in commands(built)[name] if argument.startswith("--") and argument not in told] == []
+    help_text = capsys.readouterr().out
+    assert [argument for argument in commands(built)[name] if argument.startswith("--") and argument not in help_text] == []
 
 
 def test_the_recipe_is_in_the_image(built: dict[str, list[Manifest]]) -> None:

@@ -36,8 +36,8 @@ def wrong(manifest: Manifest, schemas: Path) -> str | None:
 
 
 def test_every_manifest_keeps_to_its_schema(built: dict[str, list[Manifest]], schemas: Path) -> None:
-    told = {json.dumps(manifest, sort_keys=True): name for name, manifests in built.items() for manifest in manifests}
-    different = [(name, json.loads(manifest)) for manifest, name in told.items()]
+    name_of = {json.dumps(manifest, sort_keys=True): name for name, manifests in built.items() for manifest in manifests}
+    different = [(name, json.loads(manifest)) for manifest, name in name_of.items()]
     assert {manifest["kind"] for _, manifest in different} == KINDS
     assert [f"{name}: {m['kind']}: {error}" for name, m in different if (error := wrong(m, schemas))] == []
 

@@ -198,7 +198,7 @@ def test_a_graph_that_is_not_listed(tmp_path: Path, all_files: dict[str, Path], 
 
 
 @pytest.mark.parametrize(
-    ("changes", "told"),
+    ("changes", "problem"),
     [
         ({"aggregator": None}, "pipeline.aggregator 'states' combines states, but there is no entry 'aggregator'"),
         (
@@ -212,8 +212,8 @@ def test_a_graph_that_is_not_listed(tmp_path: Path, all_files: dict[str, Path], 
         ({"pipeline": PipelineConfig(aggregator={"name": "states"})}, "'selector_graph', but pipeline.selector 'bm25' asks none"),
     ],
 )
-def test_graphs_that_are_not_the_pipelines(changes: dict[str, Any], told: str) -> None:
-    with pytest.raises(ValueError, match=told):
+def test_graphs_that_are_not_the_pipelines(changes: dict[str, Any], problem: str) -> None:
+    with pytest.raises(ValueError, match=problem):
         with_all_graphs(**changes)
 
 
@@ -278,7 +278,7 @@ def test_a_damaged_file(bundle: Path, name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("content", "told"),
+    ("content", "problem"),
     [
         (b"", "not JSON"),
         (b"{", "not JSON"),
@@ -295,15 +295,15 @@ def test_a_damaged_file(bundle: Path, name: str) -> None:
         (b" " * (17 << 20), "larger than 16 MiB"),
     ],
 )
-def test_a_manifest_that_is_none(bundle: Path, content: bytes, told: str) -> None:
+def test_a_manifest_that_is_none(bundle: Path, content: bytes, problem: str) -> None:
     (bundle / "bundle.json").write_bytes(content)
     message = refusal(bundle)
     assert message.startswith("/bundle.json: ")
-    assert told in message
+    assert problem in message
 
 
 @pytest.mark.parametrize(
-    ("edit", "told"),
+    ("edit", "problem"),
     [
         (lambda m: m.update(colour="red"), "colour: unknown field of another or newer version ('red')"),
         (lambda m: m["graph"].update(device="x"), "graph.device: unknown field"),
@@ -325,9 +325,9 @@ def test_a_manifest_that_is_none(bundle: Path, content: bytes, told: str) -> Non
         (lambda m: m["graph"].update(vocabulary_size=4), "/tokenizer.json: has 9 tokens, but the graph knows 4"),
     ],
 )
-def test_a_manifest_that_does_not_fit(bundle: Path, edit: Edit, told: str) -> None:
+def test_a_manifest_that_does_not_fit(bundle: Path, edit: Edit, problem: str) -> None:
     edit_manifest(bundle, edit)
-    assert told in refusal(bundle)
+    assert problem in refusal(bundle)
 
 
 def test_many_problems_are_told_in_short(bundle: Path) -> None:
@@ -374,15 +374,15 @@ def test_an_empty_directory_is_filled(tmp_path: Path, files: dict[str, Path]) ->
 
 
 @pytest.mark.parametrize(
-    ("changes", "told"),
+    ("changes", "problem"),
     [
         ({"quality": {"nDCG@10": float("nan")}}, "holds what JSON cannot"),
         ({"provenance": {"git": object()}}, "holds what JSON cannot"),
         ({"graph": GraphEntry(inputs={}, vocabulary_size=2)}, "belongs to another model"),
     ],
 )
-def test_what_would_not_load_is_not_written(tmp_path: Path, files: dict[str, Path], changes: dict[str, Any], told: str) -> None:
-    with pytest.raises(BundleError, match=told):
+def test_what_would_not_load_is_not_written(tmp_path: Path, files: dict[str, Path], changes: dict[str, Any], problem: str) -> None:
+    with pytest.raises(BundleError, match=problem):
         write_bundle(tmp_path / "bundle", manifest(**changes), files)
     assert [path.name for path in tmp_path.iterdir()] == ["made"]
 

@@ -209,13 +209,13 @@ def test_concurrent_requests_of_all_sizes_get_what_each_would_get_alone(served: 
 
 def test_info_tells_selector_aggregator_and_graphs(served: tuple[TestClient, Ranker]) -> None:
     client, ranker = served
-    told = client.get("/info").json()
+    about = client.get("/info").json()
     parts = KINDS[ranker.models.default.bundle.manifest.name]
-    assert told["selector"]["name"] == parts.get("selector", {"name": "bm25"})["name"]
-    assert told["aggregator"]["name"] == parts.get("aggregator", {"name": "joint"})["name"]
-    aggregated = told["aggregator"]["name"] == "states"
+    assert about["selector"]["name"] == parts.get("selector", {"name": "bm25"})["name"]
+    assert about["aggregator"]["name"] == parts.get("aggregator", {"name": "joint"})["name"]
+    aggregated = about["aggregator"]["name"] == "states"
     chooser = ranker.models.default.bundle.manifest.name in CHOOSERS
-    assert set(told["graphs"]) == {"ranker"} | ({"aggregator"} if aggregated else set()) | ({"selector"} if chooser else set())
+    assert set(about["graphs"]) == {"ranker"} | ({"aggregator"} if aggregated else set()) | ({"selector"} if chooser else set())
     assert str(ranker.models.default.bundle.path) not in client.get("/info").text
 
 

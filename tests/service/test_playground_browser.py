@@ -77,8 +77,8 @@ def check_highlights(page: Page, texts: list[str], answer: Any) -> None:
         at = 0
         for piece, blocks, label in pieces:
             for block in map(int, (blocks or "").split()):
-                start, _, told = shown.get(block, (at, at, label))
-                shown[block] = (start, at + len(piece), told)
+                start, _, words = shown.get(block, (at, at, label))
+                shown[block] = (start, at + len(piece), words)
             at += len(piece)
         expected = {n: (b["start"], b["end"], f"{n + 1} · {b['score']:.2f}") for n, b in enumerate(result.get("blocks", []))}
         assert shown == expected
@@ -313,9 +313,9 @@ def test_errors_are_told_in_the_words_of_the_service(page: Page, url: str) -> No
     page.ask("", ["a river"])
     with pytest.raises(urllib.error.HTTPError) as refused:
         post(url, {"query": "", "documents": ["a river"]})
-    told = json.loads(refused.value.read())["message"]
+    message = json.loads(refused.value.read())["message"]
     refused.value.close()
-    assert page.texts("#problem") == [f"422: {told}"]
+    assert page.texts("#problem") == [f"422: {message}"]
     page.ask("river", ["a river"])
     assert not page.one("#problem").is_displayed()
     assert len(page.all(".card")) == 1

@@ -7,5 +7,5 @@ ASKED = "from service.terminal import Terminal; print(Terminal().closed)"
 
 
 def test_where_there_was_none_none_is_closed() -> None:
-    told = subprocess.run([sys.executable, "-c", ASKED], capture_output=True, text=True, start_new_session=True, check=True)
-    assert told.stdout == "False\n"
+    printed = subprocess.run([sys.executable, "-c", ASKED], capture_output=True, text=True, start_new_session=True, check=True)
+    assert printed.stdout == "False\n"

@@ -63,10 +63,10 @@ def test_two_processes_update_like_one(toy_path: Path, recipe_file: Path, tiny_b
         far = {name: float((mine[name] - theirs[name]).abs().max()) for name in mine.keys() - SHIFTS}
         assert max(far.values()) < 1e-5, far
         assert float((mine[WEIGHT] - start[WEIGHT]).abs().median()) > 5e-5
-        told, theirs_told = read_log(one), read_log(two)
-        assert len(told) == len(theirs_told) < 2 * 5  # stopped before the five steps were done, all processes alike
-        assert [r["loss"] for r in told if "loss" in r] == pytest.approx([r["loss"] for r in theirs_told if "loss" in r], abs=1e-5)
-        assert [r["dev"] for r in told if "dev" in r] == [r["dev"] for r in theirs_told if "dev" in r]
+        records, others = read_log(one), read_log(two)
+        assert len(records) == len(others) < 2 * 5  # stopped before the five steps were done, all processes alike
+        assert [r["loss"] for r in records if "loss" in r] == pytest.approx([r["loss"] for r in others if "loss" in r], abs=1e-5)
+        assert [r["dev"] for r in records if "dev" in r] == [r["dev"] for r in others if "dev" in r]
 
 
 @pytest.mark.timeout(300)

@@ -21,11 +21,11 @@ def test_every_target_has_its_figure(record: Record) -> None:
 
 
 def test_a_bound_is_kept_or_missed_by_a_share_of_it(record: Record) -> None:
-    told = {target.name: target.verdict(value) for target, value in verdicts(record) if value is not None}
-    missed = {name: verdict for name, verdict in told.items() if verdict.startswith("**missed")}
+    verdict_of = {target.name: target.verdict(value) for target, value in verdicts(record) if value is not None}
+    missed = {name: verdict for name, verdict in verdict_of.items() if verdict.startswith("**missed")}
     assert missed == {"memory after ten times the requests, over that before": "**missed** by 5%"}
-    assert told["model time over the arithmetic limit"] == "passed; the aim is 3.00"
-    assert told["throughput at 512 tokens, over the faster peer's"] == "passed"
+    assert verdict_of["model time over the arithmetic limit"] == "passed; the aim is 3.00"
+    assert verdict_of["throughput at 512 tokens, over the faster peer's"] == "passed"
 
 
 def test_what_was_not_measured_has_no_figure(record: Record) -> None:

@@ -135,7 +135,7 @@ def test_what_is_asked_for_is_taken(
 
 
 @pytest.mark.parametrize(
-    ("asked", "precision", "told"),
+    ("asked", "precision", "problem"),
     [
         (
             "cpu",
@@ -149,11 +149,11 @@ def test_what_is_asked_for_is_taken(
         ("cuda", "auto", "provider cuda was asked for, but none here; install"),
     ],
 )
-def test_what_is_asked_for_and_is_not_there(machine: Callable[..., None], asked: str, precision: str, told: str) -> None:
+def test_what_is_asked_for_and_is_not_there(machine: Callable[..., None], asked: str, precision: str, problem: str) -> None:
     machine({OPENVINO, CPU})
     with pytest.raises(ProviderError) as raised:
         resolve(asked, precision=precision)
-    assert told in str(raised.value)
+    assert problem in str(raised.value)
 
 
 def test_unknown_names_list_the_known() -> None:

@@ -97,14 +97,17 @@ def test_a_denied_request_and_a_fault_of_ours_have_one_too(
     monkeypatch.setattr("service.http.info.describe", on_fire)
     response = client.get("/info", headers=bearing("ops") | {"x-request-id": "t2"})
     assert (response.status_code, response.headers["x-request-id"]) == (500, "t2")
-    told = [json.loads(line) for line in lines]
-    assert [(one["request_id"], one["status"]) for one in told if one["logger"] == "service.access"] == [("t1", 401), ("t2", 500)]
+    entries = [json.loads(line) for line in lines]
+    assert [(one["request_id"], one["status"]) for one in entries if one["logger"] == "service.access"] == [
+        ("t1", 401),
+        ("t2", 500),
+    ]
 
 
 def access(lines: list[str]) -> dict[str, Any]:
     (line,) = (line for line in lines if '"service.access"' in line)
-    told: dict[str, Any] = json.loads(line)
-    return told
+    entry: dict[str, Any] = json.loads(line)
+    return entry
 
 
 def test_a_line_says_what_became_of_a_request_and_nothing_that_it_says(
@@ -112,8 +115,8 @@ def test_a_line_says_what_became_of_a_request_and_nothing_that_it_says(
 ) -> None:
     client = logging_client(settings, ranker)
     response = client.post("/rerank?q=confidential", json=REQUEST, headers=bearing("alice"))
-    told = access(lines)
-    assert (told["method"], told["path"], told["status"], told["dialect"], told["documents"], told["key"]) == (
+    entry = access(lines)
+    assert (entry["method"], entry["path"], entry["status"], entry["dialect"], entry["documents"], entry["key"]) == (
         "POST",
         "/rerank",
         200,
@@ -121,9 +124,9 @@ def test_a_line_says_what_became_of_a_request_and_nothing_that_it_says(
         2,
         "alice",
     )
-    assert told["request_id"] == response.headers["x-request-id"]
-    assert set(told["stages_ms"]) == {"parse", "prepare", "queue", "model", "aggregate", "respond"}
-    assert told["duration_ms"] >= max(told["stages_ms"].values())
+    assert entry["request_id"] == response.headers["x-request-id"]
+    assert set(entry["stages_ms"]) == {"parse", "prepare", "queue", "model", "aggregate", "respond"}
+    assert entry["duration_ms"] >= max(entry["stages_ms"].values())
     assert "confidential" not in "".join(lines)
 
 
@@ -149,9 +152,9 @@ def test_no_request_is_quoted_in_the_log(settings: Settings, ranker: Ranker, lin
 def test_texts_are_logged_where_it_is_asked_for(settings: Settings, ranker: Ranker, lines: list[str]) -> None:
     client = logging_client(settings, ranker, log_texts=True)
     client.post("/rerank", json=REQUEST | {"documents": [TEXT, "x" * 1000, *["more"] * 20]}, headers=bearing("alice"))
-    told = access(lines)
-    assert told["query"] == QUERY
-    assert told["texts"] == [TEXT, "x" * 200, *["more"] * 8]
+    entry = access(lines)
+    assert entry["query"] == QUERY
+    assert entry["texts"] == [TEXT, "x" * 200, *["more"] * 8]
 
 
 def test_without_access_log_there_is_no_line(settings: Settings, client: TestClient, lines: list[str]) -> None:

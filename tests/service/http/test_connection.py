@@ -111,8 +111,8 @@ def status(answer: bytes) -> int:
 
 
 def message(answer: bytes) -> str:
-    told: str = json.loads(answer.partition(b"\r\n\r\n")[2])["message"]
-    return told
+    said: str = json.loads(answer.partition(b"\r\n\r\n")[2])["message"]
+    return said
 
 
 @contextmanager
@@ -222,7 +222,7 @@ def test_chunks_are_put_together_and_trailers_left_out(server: Server) -> None:
 
 
 @pytest.mark.parametrize(
-    ("body", "expected", "told"),
+    ("body", "expected", "problem"),
     [
         (b"1;" + b"x" * 40 * HEAD_BYTES, 400, "sizes of chunks"),
         (b"0\r\n" + b"a: b\r\n" * HEAD_BYTES, 431, "more than 32768 bytes"),
@@ -231,14 +231,14 @@ def test_chunks_are_put_together_and_trailers_left_out(server: Server) -> None:
     ],
     ids=["an extension", "trailers", "small chunks", "no chunk"],
 )
-def test_a_body_of_nearly_nothing_but_framing_is_refused(server: Server, body: bytes, expected: int, told: str) -> None:
+def test_a_body_of_nearly_nothing_but_framing_is_refused(server: Server, body: bytes, expected: int, problem: str) -> None:
     answer = server.ask(CHUNKED + body)
     assert status(answer) == expected
-    assert told in message(answer)
+    assert problem in message(answer)
 
 
 @pytest.mark.parametrize(
-    ("sent", "told"),
+    ("sent", "problem"),
     [
         (b"nonsense\r\n\r\n", "Invalid method"),
         (CHUNKED.replace(b"\r\n\r\n", b"\r\nContent-Length: 3\r\n\r\n") + b"0\r\n\r\n", "Transfer-Encoding"),
@@ -248,10 +248,10 @@ def test_a_body_of_nearly_nothing_but_framing_is_refused(server: Server, body: b
         (b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", "PRI"),
     ],
 )
-def test_what_is_no_request_is_refused_in_the_shape_of_all_errors(server: Server, sent: bytes, told: str) -> None:
+def test_what_is_no_request_is_refused_in_the_shape_of_all_errors(server: Server, sent: bytes, problem: str) -> None:
     answer = server.ask(sent)
     assert status(answer) == 400
-    assert told.lower() in message(answer).lower()
+    assert problem.lower() in message(answer).lower()
 
 
 UPGRADE = b"Connection: Upgrade, HTTP2-Settings\r\nUpgrade: %b\r\nHTTP2-Settings: AAMAAABkAAQ\r\n"

@@ -217,18 +217,18 @@ BAD_LINES: dict[str, tuple[bytes, str]] = {
 }
 
 
-@pytest.mark.parametrize(("line", "told"), BAD_LINES.values(), ids=BAD_LINES)
-def test_a_bad_line_stops_no_other(embedded: Service, line: bytes, told: str) -> None:
+@pytest.mark.parametrize(("line", "problem"), BAD_LINES.values(), ids=BAD_LINES)
+def test_a_bad_line_stops_no_other(embedded: Service, line: bytes, problem: str) -> None:
     good = jsonl(DOCUMENTS[:2])
     answer = embedded.client.put("/documents", content=good + b"\n" + line + b"\r\n" + jsonl(DOCUMENTS[2:4])[:-1]).json()
     assert (answer["stored"], answer["failed"], answer["errors"][0]["line"]) == (4, 1, 4)
-    assert answer["errors"][0]["message"].startswith(told)
+    assert answer["errors"][0]["message"].startswith(problem)
     assert embedded.rank(ids("d0", "d1", "d2", "d3"), strict=True)
     response = embedded.client.put("/documents", content=line)
     assert response.status_code == 422
-    assert response.json()["message"].startswith(f"nothing could be stored: line 1: {told}")
+    assert response.json()["message"].startswith(f"nothing could be stored: line 1: {problem}")
     assert response.json()["error"]["type"] == "nothing_stored"
-    assert [(one["loc"], one["msg"].startswith(told)) for one in response.json()["detail"]] == [(["body", 1], True)]
+    assert [(one["loc"], one["msg"].startswith(problem)) for one in response.json()["detail"]] == [(["body", 1], True)]
 
 
 def test_the_answer_names_the_first_errors_and_fields_not_used(embedded: Service) -> None:
@@ -314,10 +314,10 @@ def test_a_full_store_says_so_and_what_it_has_taken(serve: Serve, tmp_path: Path
     with serve(store=str(tmp_path / "store"), store_bytes=600_000) as service:
         response = service.client.put("/documents", content=jsonl(documents))
         assert (response.status_code, response.json()["error"]["type"]) == (507, "store_full")
-        told = response.json()["message"]
-        assert "the store is full: its documents may take 600000 bytes" in told
-        stored = int(told.partition("; ")[2].rpartition("; ")[2].split()[0])
-        assert f"{stored} documents of this request, of its lines up to {stored}, are stored" in told
+        said = response.json()["message"]
+        assert "the store is full: its documents may take 600000 bytes" in said
+        stored = int(said.partition("; ")[2].rpartition("; ")[2].split()[0])
+        assert f"{stored} documents of this request, of its lines up to {stored}, are stored" in said
         assert service.rank(ids(*(f"d{n}" for n in range(stored)))[:64], strict=True)
         assert service.rank(ids(f"d{stored}"))["meta"]["warnings"] != []
         assert service.sample("store_errors", why="full") == 1
@@ -374,9 +374,9 @@ def test_metrics_and_info_tell_of_the_store(service: Service) -> None:
     metrics = service.client.get("/metrics").text
     assert "keyblock_store_documents 20.0" in metrics
     assert 'keyblock_store_requests_total{method="PUT",outcome="ok"} 1.0' in metrics
-    told = service.client.get("/info").json()["store"]
-    assert (told["available"], told["documents"], told["kind"] in ("lmdb", "redis")) == (True, 20, True)
-    assert told["bytes"] > 0
+    store = service.client.get("/info").json()["store"]
+    assert (store["available"], store["documents"], store["kind"] in ("lmdb", "redis")) == (True, 20, True)
+    assert store["bytes"] > 0
 
 
 def scores(answer: dict[str, Any]) -> dict[str, float]:
@@ -494,8 +494,8 @@ def test_a_client_that_sends_too_slowly_is_not_waited_for(serve: Serve, tmp_path
         assert service.client.portal is not None
         service.client.portal.call(work)
         assert connection.sent[0]["status"] == 408
-        told = json.loads(connection.sent[1]["body"])["message"]
-        assert "less than 65536 more bytes of the body arrived in 1 s" in told
+        said = json.loads(connection.sent[1]["body"])["message"]
+        assert "less than 65536 more bytes of the body arrived in 1 s" in said
 
 
 def test_a_document_that_is_shown_has_a_place_among_the_requests_in_flight(embedded: Service) -> None:

@@ -96,10 +96,10 @@ def test_a_key_may_do_what_its_scopes_say(guarded: TestClient, name: str, method
 @pytest.mark.parametrize("body", [b'{"query": "q", "texts": ["a"]}', b"not JSON"])
 def test_who_has_no_key_reads_why_in_the_words_of_all_dialects(guarded: TestClient, path: str, body: bytes) -> None:
     response = guarded.post(path, content=body, headers={"authorization": "Bearer any"})
-    told = TypeAdapter(ErrorBody).validate_json(response.content)
+    answer = TypeAdapter(ErrorBody).validate_json(response.content)
     assert (response.status_code, response.headers["www-authenticate"]) == (401, "Bearer")
-    assert (told["error"]["type"], told["error"]["code"], told["error_type"]) == ("unauthorized", 401, "Unauthorized")
-    assert told["message"] == told["detail"] == told["error"]["message"]
+    assert (answer["error"]["type"], answer["error"]["code"], answer["error_type"]) == ("unauthorized", 401, "Unauthorized")
+    assert answer["message"] == answer["detail"] == answer["error"]["message"]
     assert "connection" not in response.headers
     assert "any`" not in response.text
 
@@ -218,10 +218,10 @@ def test_no_page_may_ask_unless_its_origin_is_allowed(guarded: TestClient, setti
     assert not [name for name in guarded.get("/health/live", headers=asks).headers if name.startswith("access-control")]
     app = create_app(settings.model_copy(update={"cors_origins": "https://a.example, https://b.example"}))
     open_to = TestClient(app)
-    told = open_to.options("/rerank", headers=asks)
-    assert (told.status_code, told.headers["access-control-allow-origin"]) == (200, "https://a.example")
-    assert told.headers["access-control-allow-headers"] == "authorization"
-    assert "access-control-allow-credentials" not in told.headers
+    answer = open_to.options("/rerank", headers=asks)
+    assert (answer.status_code, answer.headers["access-control-allow-origin"]) == (200, "https://a.example")
+    assert answer.headers["access-control-allow-headers"] == "authorization"
+    assert "access-control-allow-credentials" not in answer.headers
     refused = open_to.options("/rerank", headers=asks | {"origin": "https://c.example"})
     assert "access-control-allow-origin" not in refused.headers
 

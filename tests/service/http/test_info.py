@@ -8,25 +8,25 @@ from service.settings import Limits
 
 
 def test_info_says_what_is_served(client: TestClient, ranker: Ranker) -> None:
-    told = client.get("/info").json()
-    assert (told["version"], told["model"], told["format_version"], told["precision"]) == (
+    about = client.get("/info").json()
+    assert (about["version"], about["model"], about["format_version"], about["precision"]) == (
         __version__,
         "tiny",
         FORMAT_VERSION,
         "fp32",
     )
-    assert told["provider"]["asked"] == told["provider"]["chosen"] == "cpu"
-    assert "asked for" in told["provider"]["why"]
-    assert (told["selector"]["name"], told["aggregator"], told["graphs"]) == (
+    assert about["provider"]["asked"] == about["provider"]["chosen"] == "cpu"
+    assert "asked for" in about["provider"]["why"]
+    assert (about["selector"]["name"], about["aggregator"], about["graphs"]) == (
         "bm25",
         {"name": "joint"},
         {"ranker": {"precision": "fp32"}},
     )
-    assert PipelineConfig.model_validate(told["pipeline"]) == ranker.models.default.bundle.manifest.pipeline
-    assert told["tokens_per_document"] == {"default": 128, "least": 64, "most": 256}
-    assert told["quality"] == {"dev": {"nDCG@10": 0.5}}
-    assert set(told["limits"]) == set(Limits.model_fields)
-    assert told["limits"]["max_documents"] == 64
+    assert PipelineConfig.model_validate(about["pipeline"]) == ranker.models.default.bundle.manifest.pipeline
+    assert about["tokens_per_document"] == {"default": 128, "least": 64, "most": 256}
+    assert about["quality"] == {"dev": {"nDCG@10": 0.5}}
+    assert set(about["limits"]) == set(Limits.model_fields)
+    assert about["limits"]["max_documents"] == 64
 
 
 def test_info_names_no_path_of_the_machine(client: TestClient, ranker: Ranker) -> None:

@@ -23,8 +23,8 @@ def test_a_key_is_random_and_its_entry_holds_its_hash_alone() -> None:
     assert SEARCH.secret != make("search", ["rank", "documents"]).secret
     assert len(SEARCH.secret) >= 43  # 256 bits
     assert SEARCH.secret not in SEARCH.entry
-    told = json.loads(SEARCH.entry)
-    assert told == {
+    written = json.loads(SEARCH.entry)
+    assert written == {
         "name": "search",
         "sha256": hashlib.sha256(SEARCH.secret.encode()).hexdigest(),
         "scopes": ["documents", "rank"],
@@ -108,26 +108,26 @@ WRONG = {
 }
 
 
-@pytest.mark.parametrize(("text", "told"), WRONG.values(), ids=WRONG)
-def test_what_is_wrong_is_told_in_a_line_that_repeats_no_key(text: str, told: str) -> None:
+@pytest.mark.parametrize(("text", "problem"), WRONG.values(), ids=WRONG)
+def test_what_is_wrong_is_told_in_a_line_that_repeats_no_key(text: str, problem: str) -> None:
     with pytest.raises(KeysError) as caught:
         list(read_keys(text, "here"))
     message = str(caught.value)
-    assert message.startswith(told)
+    assert message.startswith(problem)
     assert "\n" not in message
     assert SEARCH.secret not in message
 
 
 @pytest.mark.parametrize(
-    ("keys", "told"),
+    ("keys", "problem"),
     [
         ([], "holds no keys"),
         ([GOOD, GOOD | {"sha256": "0" * 64}], "two entries have the name 'search'"),
         ([GOOD, GOOD | {"name": "b", "sha256": GOOD["sha256"].upper()}], "two entries have the sha256 of the same key"),
     ],
 )
-def test_keys_that_cannot_be_told_apart_are_refused(keys: list[object], told: str) -> None:
-    with pytest.raises(KeysError, match=told):
+def test_keys_that_cannot_be_told_apart_are_refused(keys: list[object], problem: str) -> None:
+    with pytest.raises(KeysError, match=problem):
         Keyring([Key.model_validate(key) for key in keys])
 
 

@@ -133,16 +133,16 @@ def test_strict_models_holds_for_all_requests(settings: Settings, bundle_path: P
 
 
 def test_info_lists_them_all(client: TestClient, paths: dict[str, Path]) -> None:
-    told = client.get("/info").json()
-    assert [model["model"] for model in told["models"]] == list(paths)
-    assert {**told, **told["models"][0]} == told, "the default one's are at the top"
-    assert told["models"][1]["pipeline"]["segmenter"]["name"] == "window"
+    about = client.get("/info").json()
+    assert [model["model"] for model in about["models"]] == list(paths)
+    assert {**about, **about["models"][0]} == about, "the default one's are at the top"
+    assert about["models"][1]["pipeline"]["segmenter"]["name"] == "window"
     assert (
-        {model["precision"] for model in told["models"]}
-        == {model["provider"]["arithmetic"] for model in told["models"]}
+        {model["precision"] for model in about["models"]}
+        == {model["provider"]["arithmetic"] for model in about["models"]}
         == {"fp32"}
     )
-    preparations = {model["model"]: model["preparation"] for model in told["models"]}
+    preparations = {model["model"]: model["preparation"] for model in about["models"]}
     assert preparations["keyb-bm25-minilm-l6"] == preparations["tiny"] == preparations["maxp"]
     assert len(set(preparations.values())) == 2
 

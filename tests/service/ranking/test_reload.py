@@ -167,9 +167,9 @@ BAD: dict[str, tuple[Callable[[Path], object], str]] = {
 }
 
 
-@pytest.mark.parametrize(("spoil", "told"), BAD.values(), ids=BAD)
+@pytest.mark.parametrize(("spoil", "problem"), BAD.values(), ids=BAD)
 def test_a_bad_bundle_leaves_the_old_ones_served(
-    service: Service, place: Place, spoil: Callable[[Path], object], told: str, caplog: pytest.LogCaptureFixture
+    service: Service, place: Place, spoil: Callable[[Path], object], problem: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     """And whatever else is new beside it is not served either: all change at once, or none."""
     before, models = service.rank(), service.ranker.models
@@ -181,9 +181,9 @@ def test_a_bad_bundle_leaves_the_old_ones_served(
         answer = service.reload(409)
     assert answer["error"]["type"] == "not_reloaded"
     assert answer["message"].startswith("not reloaded, nothing has changed: ")
-    assert told in answer["message"]
+    assert problem in answer["message"]
     (line,) = caplog.messages
-    assert told in line
+    assert problem in line
     assert "\n" not in line
     assert service.ranker.models is models
     assert service.rank()["results"] == before["results"]

@@ -88,17 +88,17 @@ def test_an_answer_with_a_text_sixty_times_is_counted_sixty_times(library: Libra
 
 
 def test_what_would_never_fit_is_told_and_what_does_not_fit_now_may_come_again(library: Library, metrics: Metrics) -> None:
-    with pytest.raises(RequestError, match="bytes once read, and the limit is 1000: ask for fewer") as told:
+    with pytest.raises(RequestError, match="bytes once read, and the limit is 1000: ask for fewer") as raised:
         entered(library, asked("new"), place(metrics, 1000))
-    assert told.value.status == 422
+    assert raised.value.status == 422
     admission = Admission(Limits(max_bytes_in_flight=50_000), lambda _: 0.0, metrics)
     with (
         admission.enter(40_000),
         admission.enter(0) as second,
-        pytest.raises(RequestError, match="requests in flight hold") as told,
+        pytest.raises(RequestError, match="requests in flight hold") as raised,
     ):
         entered(library, asked("new"), second)
-    assert (told.value.status, admission.load.bytes) == (429, 0)
+    assert (raised.value.status, admission.load.bytes) == (429, 0)
 
 
 def test_a_stale_document_is_prepared_once_and_renewed(library: Library, metrics: Metrics, pipeline: Pipeline) -> None:

@@ -76,9 +76,9 @@ def test_nonsense_is_one_line(use: str, nonsense: bytes, monkeypatch: pytest.Mon
     with answering(nonsense) as url:
         store = RedisStore(url)
         store._resting_until = 0.0
-        with pytest.raises(StoreUnavailableError) as told:
+        with pytest.raises(StoreUnavailableError) as raised:
             USES[use](store)
-        assert "\n" not in str(told.value)
+        assert "\n" not in str(raised.value)
         store.close()
 
 

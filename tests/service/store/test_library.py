@@ -193,13 +193,13 @@ def test_what_is_not_looked_up_in_time_is_neither_known_nor_unknown(library: Lib
 
 def test_errors_are_answers_and_counted(library: Library, store: Slow, metrics: Metrics) -> None:
     store.fault = StoreUnavailableError("the cable is cut")
-    with pytest.raises(RequestError, match="the store of documents does not answer: try again") as told:
+    with pytest.raises(RequestError, match="the store of documents does not answer: try again") as raised:
         look_up(library, ["a"])
-    assert (told.value.status, told.value.retry_after) == (503, 2)
+    assert (raised.value.status, raised.value.retry_after) == (503, 2)
     store.fault = None
-    with pytest.raises(RequestError, match="keeps none over") as told:
+    with pytest.raises(RequestError, match="keeps none over") as raised:
         asyncio.run(library.put("default", [Item("a", bytes(5 << 20))]))
-    assert told.value.status == 507
+    assert raised.value.status == 507
     sample = metrics.registry.get_sample_value
     assert [sample(TABLE["store_errors"].name, {"why": why}) for why in ("unavailable", "full")] == [1, 1]
 

@@ -135,12 +135,15 @@ def nobody() -> Iterator[None]:
 def test_a_directory_that_cannot_be_written_is_one_line() -> None:
     with tempfile.TemporaryDirectory() as place:
         os.chmod(place, 0o555)
-        with nobody(), pytest.raises(StoreUnavailableError, match=r"cannot be used as a store \(Permission denied\); give") as told:
+        with (
+            nobody(),
+            pytest.raises(StoreUnavailableError, match=r"cannot be used as a store \(Permission denied\); give") as error,
+        ):
             LmdbStore(Path(place), CAPACITY)
         with nobody(), pytest.raises(StoreUnavailableError, match="Permission denied"):
             LmdbStore(Path(place, "new"), CAPACITY)
         os.chmod(place, 0o755)
-    assert "\n" not in str(told.value)
+    assert "\n" not in str(error.value)
 
 
 def test_what_is_no_store_is_one_line(directory: Path) -> None:

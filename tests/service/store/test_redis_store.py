@@ -104,9 +104,9 @@ def test_a_server_that_evicts_counts_it(server: RedisServer) -> None:
 @pytest.mark.parametrize("login", ["", ":wrong@", "nobody:wrong@"])
 def test_a_wrong_password_is_one_line_without_it(server: RedisServer, login: str) -> None:
     server.start("--requirepass", "right")
-    with pytest.raises(StoreUnavailableError, match="Redis refuses the store's user and password") as told:
+    with pytest.raises(StoreUnavailableError, match="Redis refuses the store's user and password") as raised:
         RedisStore(f"redis://{login}127.0.0.1:{server.port}")
-    assert "wrong" not in str(told.value)
+    assert "wrong" not in str(raised.value)
     store = RedisStore(f"redis://:right@127.0.0.1:{server.port}")
     assert store.get_many("s", ["a"]) == [None]
     store.close()
@@ -116,6 +116,6 @@ def test_a_wrong_password_is_one_line_without_it(server: RedisServer, login: str
     "url", ["redis://host:port", "redis://:secret/part@host:6379", "redis://localhost/many?socket_timeout=soon"]
 )
 def test_what_is_no_url_is_one_line(url: str) -> None:
-    with pytest.raises(StoreUnavailableError, match="the store's URL is not one of Redis: give redis://") as told:
+    with pytest.raises(StoreUnavailableError, match="the store's URL is not one of Redis: give redis://") as raised:
         RedisStore(url)
-    assert "secret" not in str(told.value)
+    assert "secret" not in str(raised.value)

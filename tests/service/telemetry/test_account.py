@@ -35,13 +35,13 @@ def test_all_who_ask_see_one_account() -> None:
 
 def test_a_path_forges_no_line_and_no_long_one() -> None:
     asked = scope(path="/documents/a\nb", raw_path=b"/documents/a%0Ab" + b"x" * 5000)
-    told = open_account(asked).fields(asked)
-    assert told["path"].startswith("/documents/a%0Abxx")
-    assert len(told["path"]) == 200
+    logged = open_account(asked).fields(asked)
+    assert logged["path"].startswith("/documents/a%0Abxx")
+    assert len(logged["path"]) == 200
 
 
 def test_what_is_not_known_is_not_told() -> None:
     asked = scope(client=("10.0.0.7", 1234))
-    told = open_account(asked).fields(asked)
-    assert told.pop("duration_ms") >= 0
-    assert told == {"method": "GET", "path": "/info", "status": 500, "client": "10.0.0.7"}
+    logged = open_account(asked).fields(asked)
+    assert logged.pop("duration_ms") >= 0
+    assert logged == {"method": "GET", "path": "/info", "status": 500, "client": "10.0.0.7"}

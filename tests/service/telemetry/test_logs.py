@@ -25,9 +25,9 @@ def line(kind: LogFormat, message: str = "all is well", **extra: object) -> str:
 def test_json_is_an_object_a_line(request_id: str) -> None:
     shown = line(LogFormat.JSON, "two\nlines", stages_ms={"parse": 0.1}, color_message="of uvicorn")
     assert "\n" not in shown
-    told = json.loads(shown)
-    assert told.pop("time").endswith("+00:00")
-    assert told == {
+    entry = json.loads(shown)
+    assert entry.pop("time").endswith("+00:00")
+    assert entry == {
         "level": "INFO",
         "logger": "service.x",
         "message": "two\nlines",

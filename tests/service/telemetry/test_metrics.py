@@ -151,10 +151,10 @@ def test_the_trace_id_of_a_caller_stands_beside_what_its_request_took(client: Te
     for flags in ("01", "00"):
         headers = {"traceparent": f"00-{trace if flags == '01' else 'f' * 32}-00f067aa0ba902b7-{flags}"}
         assert client.post("/rerank", json={"query": "river", "documents": ["a river"]}, headers=headers).status_code == 200
-    told = client.get("/metrics", headers={"accept": "application/openmetrics-text; version=1.0.0"}).text
-    beside = [line.partition("{")[0] for line in told.splitlines() if f'trace_id="{trace}"' in line]
+    exposed = client.get("/metrics", headers={"accept": "application/openmetrics-text; version=1.0.0"}).text
+    beside = [line.partition("{")[0] for line in exposed.splitlines() if f'trace_id="{trace}"' in line]
     assert {"keyblock_request_seconds_bucket", "keyblock_stage_seconds_bucket"} == set(beside)
-    assert "f" * 32 not in told  # not sampled
+    assert "f" * 32 not in exposed  # not sampled
     assert trace not in client.get("/metrics").text  # Prometheus's own text has no place for it
 
 

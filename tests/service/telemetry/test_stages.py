@@ -12,18 +12,18 @@ def test_stages_are_timed_and_observed() -> None:
     stages.add("model", 0.25)
     time.sleep(0.26)
     stages.end("respond")
-    told = stages.milliseconds()
-    assert list(told) == ["parse", "model", "respond", "total"]
-    assert told["model"] == 250.0
-    assert sum(told.values()) - told["total"] <= told["total"] + 0.002
-    assert told["respond"] >= 10  # from where the model's time ended
+    timings = stages.milliseconds()
+    assert list(timings) == ["parse", "model", "respond", "total"]
+    assert timings["model"] == 250.0
+    assert sum(timings.values()) - timings["total"] <= timings["total"] + 0.002
+    assert timings["respond"] >= 10  # from where the model's time ended
     sums = [
         metrics.registry.get_sample_value(f"{TABLE['stages'].name}_sum", {"stage": stage, "model": "m"})
         for stage in ("parse", "model")
     ]
     assert sums[1] == 0.25
     assert sums[0] is not None
-    assert abs(sums[0] * 1e3 - told["parse"]) < 0.001
+    assert abs(sums[0] * 1e3 - timings["parse"]) < 0.001
 
 
 def test_stages_follow_each_other_and_make_a_server_timing_header() -> None:

@@ -41,7 +41,7 @@ def attributes(span: Span) -> dict[str, Any]:
 def test_a_request_is_a_span_with_its_stages_in_the_trace_of_the_caller(settings: Settings, collector: Collector) -> None:
     with serving(settings, collector.url) as client:
         headers = {"traceparent": f"00-{TRACE}-{PARENT}-01", "tracestate": "vendor=1"}
-        told = ready(client).post("/v1/rerank", json=GOOD, headers=headers).json()["meta"]["timings_ms"]
+        timings = ready(client).post("/v1/rerank", json=GOOD, headers=headers).json()["meta"]["timings_ms"]
     assert set(collector.paths) == {"/v1/traces"}
     assert collector.resources[0]["service.name"] == "keyblock"
     (root,) = (span for span in collector.spans if span.kind == Span.SPAN_KIND_SERVER)
@@ -57,7 +57,7 @@ def test_a_request_is_a_span_with_its_stages_in_the_trace_of_the_caller(settings
         assert root.start_time_unix_nano - 1_000_000 <= span.start_time_unix_nano <= span.end_time_unix_nano
         assert span.end_time_unix_nano <= root.end_time_unix_nano + 1_000_000
         if span.name in ("parse", "prepare", "model"):
-            assert (span.end_time_unix_nano - span.start_time_unix_nano) / 1e6 == pytest.approx(told[span.name], abs=0.01)
+            assert (span.end_time_unix_nano - span.start_time_unix_nano) / 1e6 == pytest.approx(timings[span.name], abs=0.01)
 
 
 def test_no_span_holds_a_text_or_an_id(settings: Settings, collector: Collector) -> None:

@@ -277,10 +277,10 @@ def test_a_finished_run_is_left_as_it_is(best_run: Path, train: Train, tmp_path:
     assert train(run) == 0
     assert {path: path.stat().st_mtime_ns for path in times} == times
     assert table_of(run) == table_of(best_run)
-    told = [line for line in capsys.readouterr().err.splitlines() if "on dev" in line]
+    lines = [line for line in capsys.readouterr().err.splitlines() if "on dev" in line]
     rows = table_of(best_run)[1:]
-    assert [line.partition(",")[0].split()[-1] for line in told] == [str(row["iteration"]) for row in rows]
-    assert all(f"RR@10 {of['RR@10']:.3f}" in line for line, row in zip(told, rows, strict=True) for of in row["dev"].values())
+    assert [line.partition(",")[0].split()[-1] for line in lines] == [str(row["iteration"]) for row in rows]
+    assert all(f"RR@10 {of['RR@10']:.3f}" in line for line, row in zip(lines, rows, strict=True) for of in row["dev"].values())
 
 
 def test_another_recipe_is_refused(best_run: Path, train: Train, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

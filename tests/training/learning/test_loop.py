@@ -87,9 +87,9 @@ def test_the_first_steps_tell_arithmetic_and_time_left(trainer: Make, capsys: py
     trainer(steps=12).train()
     lines = [line for line in capsys.readouterr().err.splitlines() if line.startswith("toy: ")]
     assert f"toy: computes in {in_words('fp32', torch.device('cpu'))}" in lines
-    told = [line for line in lines if " left, at " in line]
-    assert len(told) == 2
-    for line in told:
+    estimates = [line for line in lines if " left, at " in line]
+    assert len(estimates) == 2
+    for line in estimates:
         assert re.fullmatch(r"toy: less than a minute left, at [\d.]+ s a step; measuring on dev comes on top", line)
 
 

@@ -47,8 +47,8 @@ def test_how_a_body_arrives_makes_no_difference(body: list[bytes], cuts: list[in
     found, report = read(whole, cuts)
     alone = [read(line, []) for line in body]
     assert [document._replace(line=0) for document in found] == [d._replace(line=0) for got, _ in alone for d in got]
-    assert [wrong.line for wrong in report.wrong] == [n for n, (_, told) in enumerate(alone, 1) if told.failed]
-    assert report.failed == sum(told.failed for _, told in alone)
+    assert [wrong.line for wrong in report.wrong] == [n for n, (_, outcome) in enumerate(alone, 1) if outcome.failed]
+    assert report.failed == sum(outcome.failed for _, outcome in alone)
     packed, _ = read(gzip.compress(whole), cuts, "gzip")
     assert packed == found
 
@@ -117,10 +117,10 @@ def test_a_reader_pauses_while_it_unpacks() -> None:
 def test_what_a_body_unpacks_to_is_bounded_whatever_it_says(line: bytes) -> None:
     reader = LineReader("zstd", LIMITS, Report())
     body = zstandard.compress(line * (10_000_000 // len(line)))
-    with pytest.raises(RequestError, match="unpacks to more than 250 times its size") as told:
+    with pytest.raises(RequestError, match="unpacks to more than 250 times its size") as raised:
         for _ in reader.feed(body):
             pass
-    assert told.value.status == 413
+    assert raised.value.status == 413
 
 
 def test_long_lines_in_vain_are_bounded_too(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -83,9 +83,9 @@ def test_a_frame_may_have_the_window_that_http_allows(size: int) -> None:
         lambda: unpack(bytearray(without), "zstd", size),
         lambda: in_pieces(without, "zstd", 100),
     ):
-        with pytest.raises(RequestError, match="its window has more than 8 MiB, which HTTP does not allow") as told:
+        with pytest.raises(RequestError, match="its window has more than 8 MiB, which HTTP does not allow") as raised:
             unpacking()
-        assert told.value.status == 400
+        assert raised.value.status == 400
 
 
 def test_others_are_not_known() -> None:
