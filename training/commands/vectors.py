@@ -44,7 +44,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _vectors(options: argparse.Namespace) -> None:
     from keyblock.bundle import load_bundle
     from training.collections.collection import Collection, distinct_names
-    from training.learning.run_directory import alone_in
+    from training.learning.lock import alone_in
     from training.learning.vectors_run import VectorsRun, write_hybrid_bundle
     from training.models.starting import find_start
     from training.recipe import DEFAULT_BACKBONE, backbone_path
