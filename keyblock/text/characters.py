@@ -10,7 +10,7 @@ import unicodedata
 from collections import defaultdict
 from collections.abc import Iterable
 from enum import IntEnum
-from functools import cache
+from functools import cache, lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -36,11 +36,19 @@ class Kind(IntEnum):
 
 def character_kinds(tokenizer: Tokenizer) -> NDArray[np.uint8] | None:
     """The Kind of each code point, shape (CODES,); None for a tokenizer that does not read word by word as BERT's does."""
+    return _kinds(tokenizer.to_str())
+
+
+@lru_cache(maxsize=4)
+def _kinds(description: str) -> NDArray[np.uint8] | None:
+    """Of the tokenizer that is so described: pipelines of one tokenizer share them."""
+    tokenizer = Tokenizer.from_str(description)
     if not reads_words(tokenizer):
         return None
     kinds = np.full(CODES, Kind.ODD, dtype=np.uint8)
     asked = [chr(code) for codes in ASKED for code in codes if _plain(chr(code))]
     kinds[list(map(ord, asked))] = list(_asked(tokenizer, asked))
+    kinds.setflags(write=False)
     return kinds
 
 

@@ -26,8 +26,8 @@ from tests.conftest import ROOT
 from tests.programs import need
 
 BUNDLE = ROOT / "models" / "default"
-PHASES = (Phase(1, 2), Phase(2, 12))
-ROUNDS = 12
+PHASES = (Phase(4, 2), Phase(6, 12))
+ROUNDS = 6
 SETTLED = 3  # seconds, a few scrapes: what came last is seen too
 QUERIES = [(board, panel, query) for board in BOARDS for panel in board.panels for query in panel.queries]
 NAMES = [f"{board.name}: {panel.title}, {query.legend}" for board, panel, query in QUERIES]

@@ -33,6 +33,13 @@ def test_kinds(kinds: NDArray[np.uint8], characters: str, kind: Kind) -> None:
     assert {character: Kind(kinds[ord(character)]).name for character in characters} == dict.fromkeys(characters, kind.name)
 
 
+def test_pipelines_of_one_tokenizer_share_them(kinds: NDArray[np.uint8], backbone: Path) -> None:
+    assert character_kinds(Tokenizer(backbone / "tokenizer.json").backend) is kinds
+    assert not kinds.flags.writeable
+    cased = character_kinds(changed(backbone, normalizer=normalizers.BertNormalizer(lowercase=False)))
+    assert cased is not kinds
+
+
 def test_term_characters() -> None:
     words, analyzer = word_characters(), Analyzer(AnalyzerConfig(stem=False, stop_words=False))
     assert words.shape == (CODES,)
