@@ -60,3 +60,21 @@ def test_a_bundle_that_cannot_be_read_back(tmp_path: Path, run: Path, save_run: 
     manifest.write_text(json.dumps(json.loads(manifest.read_text()) | {"provenance": {"recipe": "by hand"}}))
     with pytest.raises(ExportError, match="does not say which backbone"):
         export_run(tmp_path / "plain", tmp_path / "again", Options(**FEW))
+
+
+@pytest.mark.parametrize(
+    ("aggregator", "parts", "problem"),
+    [
+        (
+            None,
+            {"aggregator": {"name": "states", "passages": 2}},
+            "aggregator is 'states', but its model has no aggregator; train it",
+        ),
+        ({"name": "max"}, {}, "is 'joint', but its model has an aggregator; train it again"),
+    ],
+)
+def test_a_model_and_a_pipeline_that_do_not_belong_together(
+    tmp_path: Path, save_run: SaveRun, tiny: Tiny, aggregator: dict[str, Any] | None, parts: dict[str, Any], problem: str
+) -> None:
+    with pytest.raises(ExportError, match=problem):
+        load_trained(save_run(tmp_path / "run", tiny(aggregator=aggregator), **SMALL | parts))
