@@ -145,8 +145,8 @@ def test_an_encoder_whose_file_is_not_listed(tmp_path: Path, files: dict[str, Pa
 
 
 def test_an_encoder_of_another_tokenizer(tmp_path: Path, files: dict[str, Path]) -> None:
-    told = "is of a vocabulary of 12 tokens, and the tokenizer has 9: they belong to different models; copy the bundle again"
-    with pytest.raises(BundleError, match=told):
+    problem = "is of a vocabulary of 12 tokens, and the tokenizer has 9: they belong to different models; copy the bundle again"
+    with pytest.raises(BundleError, match=problem):
         write_bundle(tmp_path / "bundle", manifest(pipeline=VECTORS), with_table(files, tokens=12))
 
 

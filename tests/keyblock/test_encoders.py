@@ -146,7 +146,7 @@ TABLE, SCALES = np.zeros((4, 2), np.int8), np.zeros(4, np.float32)
 
 
 @pytest.mark.parametrize(
-    ("arrays", "told"),
+    ("arrays", "problem"),
     [
         ({"table": TABLE}, "no table of token vectors"),
         (
@@ -161,12 +161,12 @@ TABLE, SCALES = np.zeros((4, 2), np.int8), np.zeros(4, np.float32)
         ({"table": np.asarray([{}]), "scales": SCALES}, "no table of token vectors"),
     ],
 )
-def test_a_table_that_is_none(tmp_path: Path, arrays: dict[str, NDArray[np.generic]], told: str) -> None:
+def test_a_table_that_is_none(tmp_path: Path, arrays: dict[str, NDArray[np.generic]], problem: str) -> None:
     path = tmp_path / "token_vectors.npz"
     np.savez(path, **arrays)  # type: ignore[arg-type]  # an array cannot be `allow_pickle`, the other parameter
     with pytest.raises(ValueError, match=r"token_vectors.npz: ") as caught:
         TokenTable.read(path)
-    assert told in str(caught.value)
+    assert problem in str(caught.value)
     assert len(str(caught.value).splitlines()) == 1
 
 

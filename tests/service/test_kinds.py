@@ -420,14 +420,14 @@ def test_documents_in_doubt_are_asked_about_and_what_it_took_is_told(settings: S
         answer = client.post("/rerank", json={"query": QUERY, "documents": DOCUMENTS}).json()
         off = client.post("/rerank", json={"query": QUERY, "documents": DOCUMENTS, "escalation_tokens": 0}).json()
         metrics = client.get("/metrics").text
-    told = answer["meta"]["escalation"]
-    assert (told["documents"], told["left"]) == (len(asked), len(reference.questions) - len(asked))
+    escalation = answer["meta"]["escalation"]
+    assert (escalation["documents"], escalation["left"]) == (len(asked), len(reference.questions) - len(asked))
     assert sum(result.get("selected_by") == "model" for result in answer["results"]) == len(asked)
-    assert told["tokens"] == answer["usage"]["total_tokens"] - off["usage"]["total_tokens"]
-    assert 0 < told["tokens"] <= 3000
+    assert escalation["tokens"] == answer["usage"]["total_tokens"] - off["usage"]["total_tokens"]
+    assert 0 < escalation["tokens"] <= 3000
     assert off["meta"]["escalation"] == {"documents": 0, "tokens": 0, "left": len(reference.questions)}
     assert not any(result.get("selected_by") == "model" for result in off["results"])
-    assert f'keyblock_escalation_tokens_total{{model="escalating"}} {told["tokens"]}.0' in metrics
+    assert f'keyblock_escalation_tokens_total{{model="escalating"}} {escalation["tokens"]}.0' in metrics
     assert answer["meta"]["degraded"] is False
 
 

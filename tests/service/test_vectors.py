@@ -72,8 +72,8 @@ def test_documents_stored_with_vectors_are_not(settings: Settings, hybrid: Path,
 
 
 def test_info_tells_what_makes_vectors(both: TestClient) -> None:
-    told = {model["model"]: (model["selector"]["name"], model["encoder"]) for model in both.get("/info").json()["models"]}
-    assert told == {
+    served = {model["model"]: (model["selector"]["name"], model["encoder"]) for model in both.get("/info").json()["models"]}
+    assert served == {
         "tiny": ("bm25", None),
         "hybrid": ("hybrid", {"name": "static", "file": "token_vectors.npz", "dimensions": 6}),
     }

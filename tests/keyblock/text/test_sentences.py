@@ -18,7 +18,7 @@ PIECES = st.sampled_from(
 TEXT = st.text(max_size=80) | st.lists(PIECES, max_size=60).map("".join)
 
 
-def told(text: str) -> list[str]:
+def sentence_texts(text: str) -> list[str]:
     return [text[start:end] for start, end in sentences(text)]
 
 
@@ -102,8 +102,8 @@ def test_ends_equal_the_slow_walk(text: str) -> None:
 @given(TEXT)
 def test_nothing_is_lost(text: str) -> None:
     """Sentences follow each other, begin and end with no space, and hold all but the spaces between them."""
-    assert "".join("".join(told(text)).split()) == "".join(text.split())
-    assert all(one == one.strip() and one for one in told(text))
+    assert "".join("".join(sentence_texts(text)).split()) == "".join(text.split())
+    assert all(one == one.strip() and one for one in sentence_texts(text))
     ends = sentence_ends(text).tolist()
     assert ends == sorted(set(ends))
     assert all(0 <= end < len(text) for end in ends)
@@ -134,7 +134,7 @@ def test_pieces_of_a_long_text_meet(shift: int, joint: str) -> None:
 )
 def test_a_reader_agrees(expected: list[str]) -> None:
     between = "\n" if expected[0].startswith(("1.", "Alice", "A heading")) else "" if expected[0][0] == "東" else " "
-    assert told(between.join(expected)) == expected
+    assert sentence_texts(between.join(expected)) == expected
 
 
 def test_lines_broken_at_a_width_do_not_end_sentences() -> None:
@@ -142,7 +142,7 @@ def test_lines_broken_at_a_width_do_not_end_sentences() -> None:
         "This is a text whose lines are broken at some width, as in\ne-mails. It mentions the long journey of the explorer\n"
         "John Smith to the far east of the country.\n\nA new paragraph\n"
     )
-    assert told(text) == [
+    assert sentence_texts(text) == [
         "This is a text whose lines are broken at some width, as in\ne-mails.",
         "It mentions the long journey of the explorer\nJohn Smith to the far east of the country.",
         "A new paragraph",
@@ -151,4 +151,4 @@ def test_lines_broken_at_a_width_do_not_end_sentences() -> None:
 
 def test_lines_of_verse_and_of_long_turns_end() -> None:
     lines = ["Up above the world so high in the evening sky", "Like a tea-tray made of silver in the evening sky", "Twinkle"]
-    assert told("\n".join(lines)) == lines
+    assert sentence_texts("\n".join(lines)) == lines

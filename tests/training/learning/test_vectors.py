@@ -69,10 +69,10 @@ def found_first(model: StaticVectors, passages: Passages) -> float:
 def test_synonyms_are_learned(passages: Passages, teacher: Teacher, tmp_path: Path) -> None:
     started = training(passages, teacher, tmp_path)
     assert found_first(started.model, passages) < 0.5
-    told: list[int] = []
-    started.run(lambda step, _: told.append(step))
+    stopped_at: list[int] = []
+    started.run(lambda step, _: stopped_at.append(step))
     assert found_first(started.model, passages) > 0.95
-    assert told == [140]
+    assert stopped_at == [140]
 
 
 def test_a_teacher_alone_teaches_synonyms_too(passages: Passages, teacher: Teacher, tmp_path: Path) -> None:
