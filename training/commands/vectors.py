@@ -31,6 +31,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--dev-queries", type=count, default=1000, help="of them, a fixed sample of each collection")
     parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="change a number of the training")
     parser.add_argument("--out", type=Path, required=True, help="the run directory")
+    parser.add_argument(
+        "--weights",
+        type=yaml.safe_load,
+        metavar="YAML",
+        help="of the hybrid, in place of learned ones, 0 where left out: '{terms: 1, vectors: 2, soft: 1}'",
+    )
     parser.add_argument("--into", type=Path, help="also write the bundle with the hybrid selector and these vectors, here")
     parser.add_argument(
         "--pipeline",
@@ -57,7 +63,7 @@ def _vectors(options: argparse.Namespace) -> None:
         bundle, collections, (options.split, options.dev_split), _recipe(options.set), options.out, options.dev_queries
     )
     with alone_in(options.out):
-        figures = run.figures(options.teacher or backbone_path(DEFAULT_BACKBONE))
+        figures = run.figures(options.teacher or backbone_path(DEFAULT_BACKBONE), options.weights)
         print(json.dumps(figures, indent=1))
         if options.into:
             write_hybrid_bundle(bundle, options.out, options.into, options.pipeline)

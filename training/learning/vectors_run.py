@@ -85,24 +85,34 @@ class VectorsRun:
     path: Path
     dev_queries: int | None = None
 
-    def figures(self, teacher: str) -> dict[str, Any]:
+    def figures(self, teacher: str, weights: Mapping[str, float] | None = None) -> dict[str, Any]:
         """Train the table, learn the hybrid's weights, measure both on dev, and write vectors.json; what RUN has is not done again.
 
-        Raises CollectionError for a split without gold passages, ValueError for a RUN of another recipe.
+        Args:
+            teacher: a sentence encoder.
+            weights: of the hybrid, in place of learned ones; measured anew.
+
+        Raises CollectionError for a split without gold passages, ValueError for a RUN of another recipe and for unknown weights.
         """
+        if unknown := set(weights or ()) - set(PARTS):
+            raise ValueError(f"the hybrid has no weight {min(unknown)!r}; it has {', '.join(PARTS)}")
         self._begin()
-        if (self.path / FIGURES_FILE).exists():
+        if weights is None and (self.path / FIGURES_FILE).exists():
             known: dict[str, Any] = json.loads((self.path / FIGURES_FILE).read_text(encoding="utf-8"))
             return known
         if not (self.path / TABLE_FILE).exists():
             self._train(teacher)
         pipeline = changed(self.bundle.pipeline, hybrid(self.path, dict.fromkeys(PARTS, 1.0)), self.bundle.path)
-        learned = learned_weights(self._judged(pipeline, {c.name: self._chosen(c).held for c in self.collections}))
-        weights = np.asarray([round(weight / (learned[0] or 1.0), 2) for weight in learned.tolist()])
+        chosen = self._learned(pipeline) if weights is None else np.asarray([weights.get(part, 0.0) for part in PARTS], np.float64)
         dev = self._judged(pipeline, {c.name: sample(c.split(self.splits[1]), self.dev_queries) for c in self.collections})
-        figures = {"weights": dict(zip(PARTS, weights.tolist(), strict=True)), "dev": measured(dev, weights)}
+        figures = {"weights": dict(zip(PARTS, chosen.tolist(), strict=True)), "dev": measured(dev, chosen)}
         (self.path / FIGURES_FILE).write_text(json.dumps(figures, indent=1) + "\n", encoding="utf-8")
         return figures
+
+    def _learned(self, pipeline: Pipeline) -> NDArray[np.float64]:
+        """Weights of the parts; that of terms is 1 where it is not 0."""
+        learned = learned_weights(self._judged(pipeline, {c.name: self._chosen(c).held for c in self.collections}))
+        return np.asarray([round(weight / (learned[0] or 1.0), 2) for weight in learned.tolist()])
 
     def _begin(self) -> None:
         """Write RUN/recipe.json, or compare it."""

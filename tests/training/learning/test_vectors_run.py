@@ -38,6 +38,18 @@ def test_a_run_leaves_a_table_and_figures(make: Callable[..., VectorsRun], tiny_
     assert (run.path / "token_vectors.npz").stat().st_mtime_ns == written
 
 
+def test_weights_of_ones_own_are_measured(make: Callable[..., VectorsRun], tiny_backbone: Path) -> None:
+    """By terms alone the hybrid finds what BM25 finds."""
+    run = make()
+    run.figures(str(tiny_backbone))
+    by_terms = run.figures("nowhere", {"terms": 2})
+    assert by_terms["weights"] == {"terms": 2.0, "vectors": 0.0, "exact": 0.0, "soft": 0.0}
+    assert by_terms["dev"]["hybrid"] == by_terms["dev"]["bm25"]
+    assert run.figures("nowhere") == by_terms
+    with pytest.raises(ValueError, match="the hybrid has no weight 'words'; it has terms, vectors, exact, soft"):
+        run.figures("nowhere", {"words": 1})
+
+
 def test_the_same_numbers_give_the_same_table(
     make: Callable[..., VectorsRun], tiny_backbone: Path, toy: Collection, toy_bundle: Bundle, tmp_path: Path
 ) -> None:
