@@ -25,12 +25,12 @@ DEFAULT = Path(__file__).parents[3] / "models" / "default"
 
 @pytest.fixture(scope="module")
 def paths(bundle_path: Path, bundle_of: Callable[[str], Path], tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    """The embedded bundle, one that cuts the same text otherwise, and three of other graphs, one of them of three graphs."""
+    """The embedded bundle, and four of small graphs: one that cuts the same text otherwise, and one of three graphs."""
     window = {"name": "window", "block_tokens": 30, "stride": 20}
     place = tmp_path_factory.mktemp("models") / "windows"
     return {
         "keyb-bm25-minilm-l6": DEFAULT,
-        "windows": another(DEFAULT, place, "windows", segmenter=window),
+        "windows": another(bundle_path, place, "windows", segmenter=window),
         "tiny": bundle_path,
         "parade by binb2": bundle_of("parade by binb2"),
         "maxp": bundle_of("maxp"),
