@@ -27,7 +27,7 @@ from keyblock.pipeline import Pipeline, PipelineConfig
 from keyblock.text.frequencies import DocumentFrequencies
 from keyblock.text.tokenizer import Tokenizer
 
-FORMAT_VERSION = 5  # 2: aggregator, selector_graph; 3: variants; 4: evidence; 5: encoder, escalation; older ones are read
+FORMAT_VERSION = 5  # 2: aggregator, selector_graph; 3: variants; 4: evidence; 5: encoder, escalation, activation, grow; older ones are read
 MANIFEST_FILE, TOKENIZER_FILE, GRAPH_FILE, FREQUENCIES_FILE = "bundle.json", "tokenizer.json", "model.onnx", "frequencies.tsv"
 AGGREGATOR_FILE, SELECTOR_FILE = "aggregator.onnx", "selector.onnx"
 _PLAIN_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")  # no folder, no "..", nothing hidden
@@ -299,7 +299,7 @@ def write_bundle(path: str | Path, manifest: Manifest, files: Mapping[str, Path]
         BundleError: the place is taken, or what was to be written would not load.
     """
     path = Path(path).absolute()
-    _check_target(path, overwrite)
+    check_target(path, overwrite)
     if wrong := [name for name in files if not _PLAIN_NAME.fullmatch(name)]:
         raise BundleError(f"{path}: {wrong[0]!r} is no plain file name inside the bundle; rename it")
     partial = path.with_name(f".{path.name}.{uuid.uuid4().hex}.partial")
@@ -320,7 +320,8 @@ def write_bundle(path: str | Path, manifest: Manifest, files: Mapping[str, Path]
     return replace(bundle, path=path)
 
 
-def _check_target(path: Path, overwrite: bool) -> None:
+def check_target(path: Path, overwrite: bool) -> None:
+    """Raise BundleError unless a bundle may be written there; asked first where the making of one takes long."""
     if not path.exists():
         return
     if not path.is_dir():

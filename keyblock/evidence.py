@@ -5,7 +5,7 @@ and one document only, never on the other candidates, so a score does not change
 rare query terms found: it orders the candidates of one query, and a threshold across queries has to be learned on one's own.
 """
 
-from typing import Self
+from typing import Literal, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -45,6 +45,19 @@ class Fusion(BaseModel):
             Shape (n_documents,), on the logit scale.
         """
         return np.asarray(self.bias + self.logit * logits.astype(np.float64) + evidence @ self.weights[1:])
+
+
+class Activation(BaseModel):
+    """From the fused logit to the score of an answer; it grows with the logit, so it changes no order."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+    name: Literal["sigmoid", "identity"] = Field("sigmoid", description="sigmoid: scores from 0 to 1; identity: logits")
+    scale: float = Field(1.0, gt=0, allow_inf_nan=False, description="multiplies the logit first")
+
+    def scores(self, logits: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Scores of the logits' shape."""
+        scaled = self.scale * logits
+        return sigmoid(scaled) if self.name == "sigmoid" else scaled
 
 
 def lexical_evidence(scores: NDArray[np.float64], term_found: NDArray[np.bool_], idf: NDArray[np.float64]) -> NDArray[np.float64]:

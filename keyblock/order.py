@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from keyblock.escalation import Escalated
-from keyblock.evidence import FEATURES, Fusion, sigmoid
+from keyblock.evidence import FEATURES, Activation, Fusion
 from keyblock.packing import Packed
 from keyblock.pipeline import Selection
 from keyblock.prepared import PreparedDocument
@@ -17,6 +17,9 @@ from keyblock.selectors import SelectedBy
 
 UNSCORED_LOGIT = -5.0  # a document that the model has not scored stays below it: nothing is known of its relevance
 LOWEST = -100.0  # the logit of a document without a block: the sigmoid of it is 0
+
+
+SIGMOID = Activation()
 
 
 class Block(NamedTuple):
@@ -57,8 +60,8 @@ def candidate(document: PreparedDocument, selection: Selection) -> Candidate:
     """Keep what scoring and answering need; the prepared document itself is large."""
     if not document.n_blocks:
         return Candidate([], selection.evidence, [])
-    taken = selection.taken
-    places = (document.starts[taken].tolist(), document.ends[taken].tolist(), block_scores(selection).tolist())
+    first, last = selection.reach[:, 0], selection.reach[:, 1] - 1
+    places = (document.starts[first].tolist(), document.ends[last].tolist(), block_scores(selection).tolist())
     blocks = [Block(*place) for place in zip(*places, strict=True)]
     return Candidate(
         selection.sequences,
@@ -137,6 +140,7 @@ def rank(
     top_n: int,
     raw: bool,
     passages: NDArray[np.float32] | None = None,
+    activation: Activation = SIGMOID,
 ) -> Ranking:
     """Order the candidates: those that the model has scored, then those ordered by their blocks, then the rest.
 
@@ -150,6 +154,7 @@ def rank(
         top_n: how many to return; 0 for all.
         raw: whether scores stay logits.
         passages: shape (n_sequences,), what the model says of each block; none where it reads a document's blocks as one sequence.
+        activation: from the fused logit to the score, unless `raw`.
     """
     has_blocks = np.asarray([bool(c.sequences) for c in candidates], dtype=np.bool_)
     by_model = has_blocks & (logits > -np.inf)
@@ -159,7 +164,7 @@ def rank(
     worth[by_model] = fusion.fuse(logits[by_model], evidence[by_model])
     worth[group == 2] = 0.0
     order = np.lexsort((-worth, group))  # stable: equals keep the order given
-    scores = _scores(worth, group, order, raw)
+    scores = _scores(worth, group, order, None if raw else activation)
     fed = (packed for c, number in zip(candidates, group, strict=True) if number == 0 for packed in c.sequences)
     n_tokens = sum(len(packed.ids) for packed in fed) + sum(c.selection_tokens for c in candidates)
     scored_by = [GROUPS[number] for number in group]
@@ -183,16 +188,20 @@ def by_scores(blocks: Sequence[Block], scores: NDArray[np.float32]) -> list[Bloc
     return sorted((Block(block.start, block.end, score) for block, score in in_document), key=lambda block: -block.score)
 
 
-def _scores(worth: NDArray[np.float64], group: NDArray[np.intp], order: NDArray[np.intp], raw: bool) -> NDArray[np.float64]:
+def _scores(
+    worth: NDArray[np.float64], group: NDArray[np.intp], order: NDArray[np.intp], activation: Activation | None
+) -> NDArray[np.float64]:
     """Scores that never grow along the order: the model's, then steps below its lowest, then the lowest of all.
 
     Equal worth gives equal scores.
     """
-    scores = worth.copy() if raw else sigmoid(worth)
+    bounded = activation is not None and activation.name == "sigmoid"
+    scores = worth.copy() if activation is None else activation.scores(worth)
+    unscored = np.asarray(UNSCORED_LOGIT)
     steps = order[group[order] == 1]
-    lowest = scores[group == 0].min(initial=UNSCORED_LOGIT if raw else float(sigmoid(np.asarray(UNSCORED_LOGIT))))
+    lowest = scores[group == 0].min(initial=float(unscored if activation is None else activation.scores(unscored)))
     place = np.searchsorted(-worth[steps], -worth[steps]) + 1  # of the first of its equals
     share = place / (len(steps) + 1)
-    scores[steps] = lowest - share if raw else lowest * (1 - share)
-    scores[group == 2] = min(LOWEST, scores[group < 2].min(initial=0.0)) if raw else 0.0
+    scores[steps] = lowest * (1 - share) if bounded else lowest - share
+    scores[group == 2] = 0.0 if bounded else min(LOWEST, scores[group < 2].min(initial=0.0))
     return scores

@@ -50,6 +50,79 @@ def take_blocks(lengths: NDArray[np.int32], order: NDArray[np.intp], room: int) 
     return order[:n_taken], min(int(lengths[last]), room - before)
 
 
+def room_beside(query: PreparedQuery, document: PreparedDocument, template: PairTemplate, budget: int) -> tuple[int, int]:
+    """How many tokens of the title, and of the text, a sequence of `budget` tokens may have beside the query.
+
+    Raises ValueError when the query leaves no room for a token of the document.
+    """
+    room = budget - template.overhead - len(query.token_ids)
+    if room < 1:
+        asked = f"{len(query.token_ids)} query and {template.overhead} special tokens"
+        raise ValueError(f"a budget of {budget} tokens has no room beside {asked}")
+    title = min(len(document.title_ids), room // 2)
+    return title, room - title
+
+
+def grow(bounds: NDArray[np.int32], scores: NDArray[np.float64], order: NDArray[np.intp], room: int, most: int) -> NDArray[np.intp]:
+    """Passages around the best blocks: each takes in whole neighbours, the better side first, as long as they fit `room` tokens.
+
+    Passages never share a block: one that a better passage took in starts none of its own. Equal sides take turns by their tokens,
+    so that a block between blocks without a query term stands in the middle.
+
+    Args:
+        bounds: shape (n_blocks, 2), the token range of each block.
+        scores: shape (n_blocks,), the selector's.
+        order: shape (n_blocks,), block numbers, best first.
+        room: tokens a passage may have; a block that is longer stays alone, and is cut when it is packed.
+        most: passages; 0 for as many as there are.
+
+    Returns:
+        Shape (n_passages, 3): the block that the passage grew from, its first block, and the one behind its last; best first.
+    """
+    free = np.ones(len(bounds), dtype=np.bool_)
+    passages: list[tuple[int, int, int]] = []
+    for seed in order.tolist():
+        if most and len(passages) == most:
+            break
+        if free[seed]:
+            first, end = _grown(bounds, scores, free, seed, room)
+            free[first:end] = False
+            passages.append((seed, first, end))
+    return np.asarray(passages, dtype=np.intp).reshape(-1, 3)
+
+
+def _grown(
+    bounds: NDArray[np.int32], scores: NDArray[np.float64], free: NDArray[np.bool_], seed: int, room: int
+) -> tuple[int, int]:
+    """The first block of the passage around `seed`, and the one behind its last."""
+    first, end = seed, seed + 1
+    while True:
+        head, tail = int(bounds[first, 0]), int(bounds[end - 1, 1])
+        before = first > 0 and free[first - 1] and tail - int(bounds[first - 1, 0]) <= room
+        after = end < len(bounds) and free[end] and int(bounds[end, 1]) - head <= room
+        if before and after:
+            left, right = scores[first - 1], scores[end]
+            shorter = int(bounds[seed, 0]) - head < tail - int(bounds[seed, 1])
+            before = bool(left > right or (left == right and shorter))
+        if before:
+            first -= 1
+        elif after:
+            end += 1
+        else:
+            return first, end
+
+
+def pack_passage(
+    query: PreparedQuery, document: PreparedDocument, passage: tuple[int, int, int], template: PairTemplate, budget: int
+) -> Packed:
+    """The query with one of the passages that `grow` gives, in at most `budget` tokens. Raises ValueError as `pack` does."""
+    seed, first, end = passage
+    title, room = room_beside(query, document, template, budget)
+    head, tail = int(document.bounds[first, 0]), int(document.bounds[end - 1, 1])
+    text = [document.title_ids[:title], document.token_ids[head : min(tail, head + room)]]
+    return _sequence(query, text, template, np.asarray([seed], dtype=np.intp), cut=tail - head > room)
+
+
 def pack(query: PreparedQuery, document: PreparedDocument, order: NDArray[np.intp], template: PairTemplate, budget: int) -> Packed:
     """Pack one pair into at most `budget` tokens.
 
@@ -62,20 +135,22 @@ def pack(query: PreparedQuery, document: PreparedDocument, order: NDArray[np.int
 
     Raises ValueError when the query leaves no room for a token of the document.
     """
-    room = budget - template.overhead - len(query.token_ids)
-    if room < 1:
-        asked = f"{len(query.token_ids)} query and {template.overhead} special tokens"
-        raise ValueError(f"a budget of {budget} tokens has no room beside {asked}")
-    title = document.title_ids[: room // 2]
+    titled, room = room_beside(query, document, template, budget)
     lengths = document.bounds[:, 1] - document.bounds[:, 0]
-    taken, kept = take_blocks(lengths, order, room - len(title))
-    pieces = [np.asarray(template.before, np.int32), query.token_ids, np.asarray(template.between, np.int32)]
-    split = sum(map(len, pieces))
-    pieces.append(title)
+    taken, kept = take_blocks(lengths, order, room)
+    text = [document.title_ids[:titled]]
     for block in np.sort(taken).tolist():
         start, end = document.bounds[block].tolist()
         if block == taken[-1]:
             end = start + kept
-        pieces.append(document.token_ids[start:end])
-    pieces.append(np.asarray(template.after, np.int32))
-    return Packed(np.concatenate(pieces), split, taken, cut=bool(len(taken)) and kept < int(lengths[taken[-1]]))
+        text.append(document.token_ids[start:end])
+    return _sequence(query, text, template, taken, cut=bool(len(taken)) and kept < int(lengths[taken[-1]]))
+
+
+def _sequence(
+    query: PreparedQuery, text: list[NDArray[np.int32]], template: PairTemplate, taken: NDArray[np.intp], *, cut: bool
+) -> Packed:
+    """The query, and the pieces of the document's text, between the special tokens."""
+    pieces = [np.asarray(template.before, np.int32), query.token_ids, np.asarray(template.between, np.int32)]
+    split = sum(map(len, pieces))
+    return Packed(np.concatenate([*pieces, *text, np.asarray(template.after, np.int32)]), split, taken, cut)

@@ -11,8 +11,8 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator, model_valida
 from keyblock.aggregation import AGGREGATORS, PassageAggregator
 from keyblock.encoders import ENCODERS, Encoder, vector_of, with_vectors
 from keyblock.escalation import Escalation, certainty, spread
-from keyblock.evidence import Fusion, lexical_evidence
-from keyblock.packing import Packed, pack
+from keyblock.evidence import Activation, Fusion, lexical_evidence
+from keyblock.packing import Packed, grow, pack, pack_passage, room_beside
 from keyblock.prepared import PreparedDocument, PreparedQuery
 from keyblock.queries import QUERY_TERMS, LongQuery, long_query
 from keyblock.segmenters import SEGMENTERS
@@ -38,6 +38,10 @@ class PackingConfig(BaseModel):
     title_tokens: int = Field(16, ge=0, le=128, description="tokens of the title in front of the blocks; 0 leaves it out")
     budget: int = Field(128, ge=16, description="tokens of a sequence by default, specials included")
     budget_range: tuple[int, int] = Field((64, 256), description="budgets the model was measured at: never fed outside")
+    grow: bool = Field(
+        False,
+        description="where each chosen block is a sequence of its own: it takes in whole neighbours as far as the budget goes",
+    )
 
     @model_validator(mode="after")
     def _ordered(self) -> Self:
@@ -76,6 +80,7 @@ class PipelineConfig(BaseModel):
         "fusion's weights of block scores are dropped: they were learned on places in the document",
     )
     fusion: Fusion = Fusion()
+    activation: Activation = Activation()
     escalation: Escalation | None = Field(
         None,
         description="when the model is asked to choose blocks, of documents where the selector's evidence is weak; none: never",
@@ -183,6 +188,8 @@ class Selection:
         taken: shape (n_taken,), the chosen blocks, best first.
         scores: shape (n_blocks,), the selector's score of every block; -inf where a learned one was not asked. See `decided`.
         evidence: shape (3,), the lexical features that fusion adds to the logit.
+        reach: shape (n_taken, 2), which blocks each of them stands for: the first, and the one behind the last. Where a block takes
+            in neighbours, those that its sequence holds; else the block alone.
         by: what chose the blocks; None where every block is read in full, or there is none.
         doubtful: whether the model is to be asked: the pipeline escalates, and the query's words are not in the chosen blocks.
         asked_tokens: that the model was fed to choose, where it selects.
@@ -192,6 +199,7 @@ class Selection:
     taken: NDArray[np.intp]
     scores: NDArray[np.float64]
     evidence: NDArray[np.float64]
+    reach: NDArray[np.intp]
     by: SelectedBy | None = None
     doubtful: bool = False
     asked_tokens: int = 0
@@ -208,9 +216,10 @@ class Selection:
         Args:
             passages: shape (n_taken,), of the sequences, which stand in document order; see `keyblock.aggregation.Aggregated`.
         """
-        blocks, scores = np.sort(self.taken), self.scores.copy()
-        scores[blocks] = passages
-        return replace(self, taken=blocks[rank_blocks(scores[blocks])], scores=scores)
+        in_document, scores = np.argsort(self.taken), self.scores.copy()
+        scores[self.taken[in_document]] = passages
+        order = in_document[rank_blocks(np.asarray(passages, dtype=np.float64))]
+        return replace(self, taken=self.taken[order], scores=scores, reach=self.reach[order])
 
 
 class Pipeline:
@@ -348,18 +357,18 @@ class Pipeline:
             scores, lexical = self._cheap_scores(query, document)
             cheap = scores
         order = np.lexsort((-cheap, -scores))  # blocks that the model was not asked about follow by their cheap score
-        sequences, taken = self._pack(query, document, order, budget)
+        sequences, taken, reach = self._pack(query, document, order, scores, budget)
         evidence = lexical_evidence(lexical, term_found(query, document), idf_weights(query, self.frequencies))
-        by = None if _reads_all(document, sequences, taken) else self._selected_by(cheap, asked)
-        doubtful = by is not None and asked is None and self._doubtful(query, document, taken)
+        by = None if _reads_all(document, sequences, reach) else self._selected_by(cheap, asked)
+        doubtful = by is not None and asked is None and self._doubtful(query, document, held_blocks(reach))
         asked_tokens = 0 if asked is None else sum(len(packed.ids) for packed in asked[0].sequences)
-        return Selection(sequences, taken, scores, evidence, by, doubtful, asked_tokens)
+        return Selection(sequences, taken, scores, evidence, reach, by, doubtful, asked_tokens)
 
-    def _doubtful(self, query: PreparedQuery, document: PreparedDocument, taken: NDArray[np.intp]) -> bool:
+    def _doubtful(self, query: PreparedQuery, document: PreparedDocument, read: NDArray[np.intp]) -> bool:
         if self.config.escalation is None:
             return False
         found = term_counts(query, document) > 0
-        return certainty(found, idf_weights(query, self.frequencies), taken) < self.config.escalation.below
+        return certainty(found, idf_weights(query, self.frequencies), read) < self.config.escalation.below
 
     def question(self, query: PreparedQuery, document: PreparedDocument, count: int, budget: int | None = None) -> Shortlist:
         """So many blocks that escalation asks the model about, see `keyblock.escalation.spread`, each packed with the query."""
@@ -384,13 +393,32 @@ class Pipeline:
         return self._cheap.scores(query, document, self.frequencies), lexical
 
     def _pack(
-        self, query: PreparedQuery, document: PreparedDocument, order: NDArray[np.intp], budget: int | None
-    ) -> tuple[list[Packed], NDArray[np.intp]]:
+        self,
+        query: PreparedQuery,
+        document: PreparedDocument,
+        order: NDArray[np.intp],
+        scores: NDArray[np.float64],
+        budget: int | None,
+    ) -> tuple[list[Packed], NDArray[np.intp], NDArray[np.intp]]:
+        """Sequences, the blocks taken, and the reach of each: see Selection."""
         if isinstance(self.aggregator, PassageAggregator):
+            if self.config.packing.grow:
+                return self._grown(query, document, order, scores, self._budget(budget))
             taken = order[: self.aggregator.passages or None]
-            return self.block_sequences(query, document, np.sort(taken), budget), taken
+            return self.block_sequences(query, document, np.sort(taken), budget), taken, alone(taken)
         packed = pack(query, document, order, self.tokenizer.template, self._budget(budget))
-        return [packed], packed.taken
+        return [packed], packed.taken, alone(packed.taken)
+
+    def _grown(
+        self, query: PreparedQuery, document: PreparedDocument, order: NDArray[np.intp], scores: NDArray[np.float64], budget: int
+    ) -> tuple[list[Packed], NDArray[np.intp], NDArray[np.intp]]:
+        """The same where the best blocks take in their neighbours."""
+        template, most = self.tokenizer.template, getattr(self.aggregator, "passages", 0)
+        _, room = room_beside(query, document, template, budget)
+        passages = grow(document.bounds, scores, order, room, most)
+        in_document = passages[np.argsort(passages[:, 0])].tolist()
+        sequences = [pack_passage(query, document, tuple(passage), template, budget) for passage in in_document]
+        return sequences, passages[:, 0], passages[:, 1:]
 
     def block_sequences(
         self, query: PreparedQuery, document: PreparedDocument, blocks: NDArray[np.intp], budget: int | None = None
@@ -407,6 +435,17 @@ class Pipeline:
         return self.config.packing.budget if budget is None else budget
 
 
-def _reads_all(document: PreparedDocument, sequences: Sequence[Packed], taken: NDArray[np.intp]) -> bool:
+def alone(taken: NDArray[np.intp]) -> NDArray[np.intp]:
+    """The reach of blocks that stand for themselves, shape (n_taken, 2): see Selection."""
+    return np.stack([taken, taken + 1], axis=1)
+
+
+def held_blocks(reach: NDArray[np.intp]) -> NDArray[np.intp]:
+    """The blocks that sequences of this reach hold, shape (n_held,): see Selection."""
+    return np.concatenate([np.arange(first, end) for first, end in reach.tolist()]) if len(reach) else reach[:, 0]
+
+
+def _reads_all(document: PreparedDocument, sequences: Sequence[Packed], reach: NDArray[np.intp]) -> bool:
     """Whether nothing had to be chosen: every block is read in full, or there is one at most."""
-    return document.n_blocks < 2 or (len(taken) == document.n_blocks and not any(packed.cut for packed in sequences))
+    n_read = int((reach[:, 1] - reach[:, 0]).sum())
+    return document.n_blocks < 2 or (n_read == document.n_blocks and not any(packed.cut for packed in sequences))

@@ -171,7 +171,10 @@ class Result(TypedDict):
     index: Annotated[int, Field(description="the document's place in the request")]
     relevance_score: Annotated[
         float,
-        Field(description="0 to 1, orders the documents of one query; not comparable between queries; a logit with raw_scores"),
+        Field(
+            description="0 to 1, or a logit where the model's bundle says so; orders the documents of one query; not comparable "
+            "between queries; a logit with raw_scores"
+        ),
     ]
     id: NotRequired[str | int]
     document: NotRequired[DocumentAnswer]

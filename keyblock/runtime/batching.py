@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from keyblock.packing import Packed
 
-LENGTHS = (32, 64, 96, 128, 160, 192, 256, 384, 512)
+LENGTHS = (32, 64, 96, 128, 160, 192, 256, 384, 512, 768, 1024, 1536, 2048, 3072, 4096, 6144, 8192)
 TOKEN_CAP = 4096
 SPARE_TOKENS = 256  # padding rows worth more tokens than this cost more than a second, smaller batch
 

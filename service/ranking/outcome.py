@@ -36,7 +36,16 @@ def ranked(call: Call, outcome: Outcome, config: PipelineConfig, metrics: Metric
     """Order what was scored, and say what was not."""
     plan, candidates, scored = outcome.plan, outcome.chosen.candidates, outcome.scored
     passages = scored.passages
-    ranking = rank(candidates, scored.logits, config.fusion, plan.budget, top_n=call.top_n, raw=call.raw_scores, passages=passages)
+    ranking = rank(
+        candidates,
+        scored.logits,
+        config.fusion,
+        plan.budget,
+        top_n=call.top_n,
+        raw=call.raw_scores,
+        passages=passages,
+        activation=config.activation,
+    )
     _count(candidates, ranking, metrics)
     unknown = call.documents.by_id.unknown
     if unknown:

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from keyblock.evidence import FEATURES, Fusion, lexical_evidence, sigmoid
+from keyblock.evidence import FEATURES, Activation, Fusion, lexical_evidence, sigmoid
 
 ALL_FOUND, NO_IDF = np.ones(2, dtype=np.bool_), np.zeros(0)
 
@@ -65,3 +65,16 @@ def test_a_score_does_not_depend_on_the_other_candidates(logits: np.ndarray, evi
 def test_the_sigmoid() -> None:
     values = np.asarray([-1e6, -2.0, 0.0, 2.0, 1e6])
     np.testing.assert_allclose(sigmoid(values), [0, 1 / (1 + math.exp(2)), 0.5, 1 / (1 + math.exp(-2)), 1], atol=1e-15)
+
+
+def test_activations_by_hand() -> None:
+    logits = np.asarray([0.0, 2.0, -2.0])
+    np.testing.assert_allclose(Activation().scores(logits), [0.5, 0.880797, 0.119203], rtol=1e-5)
+    np.testing.assert_allclose(Activation(name="identity").scores(logits), logits)
+    np.testing.assert_allclose(Activation(scale=0.5).scores(logits), [0.5, 0.731059, 0.268941], rtol=1e-5)
+
+
+@pytest.mark.parametrize("wrong", [{"name": "softmax"}, {"scale": 0}, {"scale": math.nan}, {"bias": 1}])
+def test_an_activation_that_is_none_is_refused(wrong: dict[str, object]) -> None:
+    with pytest.raises(ValueError, match=next(iter(wrong))):
+        Activation.model_validate(wrong)

@@ -3,10 +3,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from keyblock.evidence import Fusion
+from keyblock.evidence import Activation, Fusion
 from keyblock.order import LOWEST, UNREAD, Block, Candidate, Ranking, block_scores, candidate, preranking, rank
 from keyblock.packing import Packed
-from keyblock.pipeline import Pipeline, Selection
+from keyblock.pipeline import Pipeline, Selection, alone
 
 FUSION = Fusion(bias=-1.0, logit=2.0, best_block=0.5)
 PACKED = Packed(np.arange(10, dtype=np.int32), 3, np.zeros(1, np.intp))
@@ -70,7 +70,7 @@ def test_blocks_that_a_learned_selector_was_not_asked_about_come_last_with_finit
     document = pipeline.prepare_document("The river flooded the bridge. " * 40)
     sequence = Packed(np.arange(10, dtype=np.int32), 3, np.zeros(1, np.intp))
     scores = np.asarray([-np.inf, 2.5, -np.inf, -1.5])
-    selection = Selection([sequence], np.asarray([1, 3, 0, 2]), scores, np.zeros(3), asked_tokens=20)
+    selection = Selection([sequence], np.asarray([1, 3, 0, 2]), scores, np.zeros(3), alone(np.asarray([1, 3, 0, 2])), asked_tokens=20)
     kept = candidate(document, selection)
     assert [block.score for block in kept.blocks] == [2.5, -1.5, LOWEST, LOWEST]
     assert [block.start for block in kept.blocks] == document.starts[[1, 3, 0, 2]].tolist()
@@ -80,7 +80,7 @@ def test_blocks_that_a_learned_selector_was_not_asked_about_come_last_with_finit
 
 
 def test_a_block_that_was_asked_about_is_never_below_one_that_was_not() -> None:
-    selection = Selection([], np.asarray([0, 1, 2]), np.asarray([3.0, -400.0, -np.inf]), np.zeros(3))
+    selection = Selection([], np.asarray([0, 1, 2]), np.asarray([3.0, -400.0, -np.inf]), np.zeros(3), alone(np.arange(3)))
     assert block_scores(selection).tolist() == [3.0, -400.0, -400.0]
 
 
@@ -149,3 +149,18 @@ def test_preranking_is_the_fusions_where_it_weighs_blocks_else_the_best_block() 
     given = [Candidate([], np.asarray([1.0, 5.0, 0.5]), []), UNREAD]
     assert preranking(given, Fusion(best_block=2, coverage=4)).tolist() == [4, 0]
     assert preranking(given, Fusion()).tolist() == [1, 0]
+
+
+def test_scores_go_through_the_bundles_activation_and_order_the_same() -> None:
+    candidates, logits = candidates_of([1.0, 2.0, 3.0, None]), np.asarray([2.0, -np.inf, -7.0, -np.inf], dtype=np.float32)
+    usual = rank(candidates, logits, Fusion(), 128, top_n=0, raw=False)
+    identity, raw = (
+        rank(candidates, logits, Fusion(), 128, top_n=0, raw=raw, activation=Activation(name="identity")) for raw in (False, True)
+    )
+    assert identity.order == raw.order == usual.order == [0, 2, 1, 3]
+    assert identity.scores.tolist() == raw.scores.tolist()
+    assert identity.scores[[0, 2]].tolist() == [2.0, -7.0]
+    assert (np.diff(identity.scores[identity.order]) < 0).all()
+    scaled = rank(candidates, logits, Fusion(), 128, top_n=0, raw=False, activation=Activation(scale=0.5))
+    assert scaled.scores[0] == pytest.approx(0.7310586)
+    assert scaled.scores[3] == 0.0

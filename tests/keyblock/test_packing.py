@@ -1,6 +1,7 @@
 """Packing against a slow, obvious version: one token at a time."""
 
 from dataclasses import replace
+from random import Random
 
 import numpy as np
 import pytest
@@ -8,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from keyblock.packing import Packed, pack, take_blocks
+from keyblock.packing import Packed, grow, pack, pack_passage, room_beside, take_blocks
 from keyblock.prepared import PreparedDocument, PreparedQuery
 from keyblock.segmenters import between
 from keyblock.text.tokenizer import PairTemplate
@@ -142,3 +143,51 @@ def test_blocks_that_overlap_are_each_packed_whole() -> None:
     assert packed.taken.tolist() == [1, 0]
     tight = pack(query_of(2), document, np.asarray([2, 0, 1]), TEMPLATE, 5 + 6)
     assert tight.ids.tolist() == [CLS, 500, 501, SEP, 1000, 1001, *range(1004, 1008), SEP]
+
+
+def test_a_passage_grows_to_its_better_side_first() -> None:
+    bounds, scores = document_of([10, 10, 10, 10, 10]).bounds, np.asarray([0.0, 1.0, 5.0, 2.0, 0.0])
+    order = np.argsort(-scores, kind="stable")
+    assert grow(bounds, scores, order, 10, 1).tolist() == [[2, 2, 3]], "no room for a neighbour"
+    assert grow(bounds, scores, order, 20, 1).tolist() == [[2, 2, 4]]
+    assert grow(bounds, scores, order, 30, 1).tolist() == [[2, 1, 4]]
+    assert grow(bounds, scores, order, 30, 0).tolist() == [[2, 1, 4], [0, 0, 1], [4, 4, 5]], "what is left starts its own"
+    assert grow(bounds, scores, order, 5, 1).tolist() == [[2, 2, 3]], "a block that is too long stays alone"
+
+
+def test_between_blocks_that_say_nothing_the_best_stands_in_the_middle() -> None:
+    scores = np.asarray([0.0, 0.0, 0.0, 3.0, 0.0, 0.0, 0.0])
+    assert grow(document_of([10] * 7).bounds, scores, np.argsort(-scores, kind="stable"), 50, 1).tolist() == [[3, 1, 6]]
+
+
+@given(st.lists(st.integers(1, 40), max_size=25), st.integers(1, 120), st.integers(0, 5), st.randoms(use_true_random=False))
+def test_passages_hold_whole_blocks_that_fit_and_none_twice(lengths: list[int], room: int, most: int, random: Random) -> None:
+    document, scores = document_of(lengths), np.asarray([random.choice([0.0, 1.0, 2.5]) for _ in lengths])
+    order = np.argsort(-scores, kind="stable")
+    passages = grow(document.bounds, scores, order, room, most).tolist()
+    held = [block for _, first, end in passages for block in range(first, end)]
+    assert len(held) == len(set(held))
+    assert len(passages) == min(most, len(passages)) if most else sorted(held) == list(range(len(lengths)))
+    assert [seed for seed, _, _ in passages[:1]] == order[:1].tolist(), "the best block is always read"
+    for number, (seed, first, end) in enumerate(passages):
+        tokens = sum(lengths[first:end])
+        assert first <= seed < end
+        assert tokens <= room or end - first == 1
+        taken = {block for _, a, b in passages[:number] for block in range(a, b)}
+        for beside in {first - 1, end} & set(range(len(lengths))):
+            assert beside in taken or tokens + lengths[beside] > room, "it grew as far as it could"
+
+
+def test_a_grown_passage_is_packed_as_its_text_stands() -> None:
+    document, query = document_of([10, 20, 30, 40], n_title=6), query_of(4)
+    title, room = room_beside(query, document, ROBERTA, 64)
+    assert (title, room) == (6, 64 - 4 - 4 - 6)
+    packed = pack_passage(query, document, (2, 1, 3), ROBERTA, 64)
+    text = [*range(900, 906), *range(1010, 1060)]
+    assert packed.ids.tolist() == [0, *range(500, 504), 2, 2, *text, 2]
+    assert packed.ids[packed.split :].tolist() == [*text, 2]
+    assert packed.taken.tolist() == [2]
+    cut = pack_passage(query, document, (3, 3, 4), ROBERTA, 30)
+    assert cut.ids.tolist() == [0, *range(500, 504), 2, 2, *range(900, 906), *range(1060, 1076), 2]
+    with pytest.raises(ValueError, match="a budget of 8 tokens has no room beside 4 query and 4 special tokens"):
+        pack_passage(query, document, (2, 1, 3), ROBERTA, 8)

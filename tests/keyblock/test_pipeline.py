@@ -437,6 +437,39 @@ def test_passages_are_sequences_of_their_own_in_document_order(fine: Pipeline, t
         assert packed.ids.tolist() == alone.ids.tolist()
 
 
+def test_passages_that_grow_hold_whole_neighbours_and_say_which(fine: Pipeline) -> None:
+    text = " ".join(f"Sentence {i} says nothing." for i in range(40)) + " The river flooded. " + "More follows here. " * 40
+    packing = {"budget": 64, "budget_range": (64, 64), "query_tokens": 16, "grow": True}
+    parts = {"segmenter": {"name": "sentences", "block_tokens": 16}, "packing": packing}
+    grown = make(fine.tokenizer, fine.frequencies, aggregator={"name": "max", "passages": 2}, **parts)
+    query, document = grown.prepare_query("Which river?"), grown.prepare_document(text)
+    selection = grown.select(query, document)
+    assert len(selection.sequences) == len(selection.taken) == 2
+    first, end = selection.reach[0].tolist()
+    assert first < selection.taken[0] < end - 1, "neighbours on both sides"
+    passage = text[document.starts[first] : document.ends[end - 1]]
+    assert "The river flooded." in passage
+    assert passage[0].isupper()
+    assert passage[-1] == "."
+    in_document = np.argsort(selection.taken)
+    whole = selection.sequences[int(np.flatnonzero(in_document == 0)[0])]
+    query_ids, text_ids = query.token_ids.tolist(), grown.tokenizer.ids(passage).tolist()
+    assert whole.ids.tolist() == [101, *query_ids, 102, *text_ids, 102], "as the tokenizer reads the passage alone"
+    turned = selection.decided(np.asarray([1.0, 2.0], dtype=np.float32))
+    assert turned.taken.tolist() == [int(selection.taken.max()), int(selection.taken.min())]
+    assert turned.reach.tolist() == selection.reach[in_document[::-1]].tolist()
+
+
+def test_a_short_document_is_one_whole_passage(fine: Pipeline) -> None:
+    packing = {"budget": 128, "budget_range": (64, 128), "grow": True}
+    parts = {"segmenter": {"name": "sentences", "block_tokens": 8}, "packing": packing}
+    grown = make(fine.tokenizer, fine.frequencies, aggregator={"name": "max", "passages": 3}, **parts)
+    document = grown.prepare_document("A bridge. A river, and a city by it. Nothing else.")
+    (packed,) = grown.select(grown.prepare_query("river"), document).sequences
+    assert document.n_blocks > 1
+    assert packed.ids[packed.split : -1].tolist() == document.token_ids.tolist()
+
+
 def test_a_joint_selection_has_one_sequence_always(pipeline: Pipeline) -> None:
     query = pipeline.prepare_query("river")
     for text in ("", "A river. " * 100):

@@ -88,8 +88,8 @@ class LocalRanker(Ranker):
         return Reranked(ranked(dict(zip(candidates, scores.tolist(), strict=True))), blocks)
 
     def _blocks(self, doc_id: str, selection: Selection) -> list[tuple[int, int]]:
-        document, taken = self.preparation.document(doc_id), selection.taken
-        return list(zip(document.starts[taken].tolist(), document.ends[taken].tolist(), strict=True))
+        document, (first, end) = self.preparation.document(doc_id), selection.reach.T
+        return list(zip(document.starts[first].tolist(), document.ends[end - 1].tolist(), strict=True))
 
 
 @dataclass
