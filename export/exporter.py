@@ -6,7 +6,8 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from export.graph import OPSET, output_name
+from export.given import GivenGraph
+from export.graph import LOGITS, OPSET, output_name
 from export.graphs import Graphs, export_graphs
 from export.options import Options, VariantKind, WeightPrecision
 from export.trained import Trained, load_trained
@@ -63,7 +64,7 @@ def export_run(source: Path, out: Path, options: Options) -> Bundle:
             variants={
                 kind.value: _variant(trained, graphs, kind, checks.variant(kind, graphs)) for kind, graphs in variants.items()
             },
-            provenance=trained.provenance | {"export": _software()},
+            provenance=trained.provenance | {"export": software()},
             quality=trained.quality | {"export": quality},
         )
         return write_bundle(out, manifest, _files(source, manifest.pipeline, served, variants), overwrite=options.overwrite)
@@ -139,26 +140,28 @@ def _entries(trained: Trained, precision: str, graphs: Graphs) -> dict[str, Any]
 
 
 def _encoders(trained: Trained, precision: str, graphs: Graphs) -> dict[str, GraphEntry]:
-    entries = {"graph": _entry(trained.model, precision, GRAPH_FILE, graphs)}
+    entries = {"graph": graph_entry(trained.model, precision, GRAPH_FILE, graphs)}
     if trained.chooser is not None:
-        entries["selector_graph"] = _entry(trained.chooser, precision, SELECTOR_FILE, graphs)
+        entries["selector_graph"] = graph_entry(trained.chooser, precision, SELECTOR_FILE, graphs)
     return entries
 
 
-def _entry(model: RankerModule, precision: str, file: str, graphs: Graphs) -> GraphEntry:
+def graph_entry(model: RankerModule | GivenGraph, precision: str, file: str, graphs: Graphs) -> GraphEntry:
+    """The manifest's entry of a model's graph."""
     return GraphEntry(
         file=file,
         precision=precision,
         opset=OPSET,
-        inputs=dict.fromkeys(model.INPUTS, "int64"),
-        output=output_name(model),
+        inputs=dict.fromkeys(model.graph_inputs, "int64"),
+        output=LOGITS if isinstance(model, GivenGraph) else output_name(model),
         max_length=model.max_length,
         vocabulary_size=model.vocabulary_size,
         fused=graphs.fused[file],
     )
 
 
-def _software() -> dict[str, str]:
+def software() -> dict[str, str]:
+    """The versions of what exports."""
     import onnxruntime  # whichever wheel it came in
 
     return {"keyblock": __version__, "onnxruntime": onnxruntime.__version__} | {name: version(name) for name in VERSIONS}

@@ -5,14 +5,22 @@ from pathlib import Path
 from typing import Any
 
 from export import ExportError
+from export.classifier import export_classifier
+from export.given import GivenGraph, export_given
 from export.graph import export_graph
 from training.models.ranker_module import RankerModule
 
-EXPORTS: dict[str, Callable[[Any, Path], dict[str, int]]] = {"cross_encoder": export_graph}
-"""By the family's name: writes the fp32 graph of a model's `outputs`, and gives its fused nodes by operator."""
+EXPORTS: dict[str, Callable[[Any, Path], dict[str, int]]] = {
+    "cross_encoder": export_graph,
+    "classifier": export_classifier,
+    "judge": export_classifier,
+    "given": export_given,
+}
+"""By the family's name: writes the fp32 graph of a model's `outputs`, and gives its fused nodes by
+operator."""
 
 
-def export_ranker(model: RankerModule, path: Path) -> dict[str, int]:
+def export_ranker(model: RankerModule | GivenGraph, path: Path) -> dict[str, int]:
     """Write the graph of what the model says of sequences. Raises ExportError for a family without one, and as its export does."""
     family = model.family["name"]
     if family not in EXPORTS:

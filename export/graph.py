@@ -24,6 +24,7 @@ from training.models.ranker_module import RankerModule
 
 OPSET = 17
 LOGITS, OUTPUTS = "logits", "outputs"
+CLS_POSITION = "cls_position"  # an initializer: where a narrowed last layer finds [CLS]
 
 
 class Traceable(nn.Module):
@@ -139,9 +140,9 @@ def narrow_last_layer(model: ModelProto) -> None:
     readers = [node for node in nodes[last + 1 :] if mixed in node.input or states in node.input]
     if sorted(node.op_type for node in readers) != ["MatMul", "SkipLayerNormalization"]:
         raise ExportError(f"the last attention is read by {[node.op_type for node in readers]}: not a layer of a BERT encoder")
-    graph.initializer.append(onnx.helper.make_tensor("cls_position", onnx.TensorProto.INT64, [1], [0]))
+    graph.initializer.append(onnx.helper.make_tensor(CLS_POSITION, onnx.TensorProto.INT64, [1], [0]))
     for name in (mixed, states):
-        nodes.insert(last + 1, onnx.helper.make_node("Gather", [name, "cls_position"], [f"{name}_cls"], f"{name}_cls", axis=1))
+        nodes.insert(last + 1, onnx.helper.make_node("Gather", [name, CLS_POSITION], [f"{name}_cls"], f"{name}_cls", axis=1))
     for node in readers:
         inputs = [f"{name}_cls" if name in (mixed, states) else name for name in node.input]
         del node.input[:]

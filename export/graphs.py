@@ -11,15 +11,19 @@ from onnx import ModelProto
 
 from export.aggregation import export_aggregator
 from export.families import export_ranker
+from export.given import GivenGraph
+from export.graph import CLS_POSITION
 from export.last_attention import ask_for_cls_alone
 from export.options import VariantKind, WeightPrecision
 from export.precision import halve_weights
+from export.storage import save_graph
 from export.trained import Trained
 from export.variants import convert, fused_nodes
 from keyblock.bundle import AGGREGATOR_FILE, GRAPH_FILE, SELECTOR_FILE
 from keyblock.runtime.model import GraphModel
 from keyblock.runtime.providers import Precision, Provider, resolve
 from keyblock.text.tokenizer import Tokenizer
+from training.models.ranker_module import RankerModule
 
 Change = Callable[[ModelProto], object]
 """Something done to a graph, in place."""
@@ -55,7 +59,7 @@ class Graphs:
         Raises ExportError when a weight does not fit.
         """
         stored = [halve_weights] if precision is WeightPrecision.FP16 else []
-        encoder = _in_turn(ask_for_cls_alone, *stored)
+        encoder = _in_turn(_cls_alone_where_narrowed, *stored)
         changes = {path.name: encoder if path.name in self.fused else _in_turn(*stored) for path in self.folder.iterdir()}
         return self._copied(folder, changes).counted()
 
@@ -72,8 +76,14 @@ class Graphs:
         for name, change in changes.items():
             graph = onnx.load(str(folder / name))
             change(graph)
-            onnx.save(graph, str(folder / name))
+            save_graph(graph, folder / name)
         return replace(self, folder=folder)
+
+
+def _cls_alone_where_narrowed(model: ModelProto) -> None:
+    """Most architectures of others are not fused whole, so that their last layer was left as it is."""
+    if any(CLS_POSITION in node.input for node in model.graph.node):
+        ask_for_cls_alone(model)
 
 
 def _in_turn(*changes: Change) -> Change:
@@ -93,3 +103,9 @@ def export_graphs(trained: Trained, folder: Path) -> Graphs:
     if trained.model.aggregator is not None:
         export_aggregator(trained.model, folder / AGGREGATOR_FILE)
     return Graphs(folder, fused)
+
+
+def export_graph_of(model: RankerModule | GivenGraph, folder: Path) -> Graphs:
+    """Write the fp32 graph of one model into a new folder. Raises ExportError as its export does."""
+    folder.mkdir()
+    return Graphs(folder, {GRAPH_FILE: export_ranker(model, folder / GRAPH_FILE)})

@@ -3,7 +3,9 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from pathlib import Path
 
+from keyblock.evidence import Activation
 from keyblock.runtime.providers import Provider
 from training.collections.collection import Collection
 
@@ -49,4 +51,44 @@ class Options:
     depth: int = 100
     variants: Sequence[VariantKind] = ()
     name: str = ""
+    overwrite: bool = False
+
+
+@dataclass(frozen=True)
+class ImportOptions:
+    """How to import a model of others.
+
+    Attributes:
+        passage_tokens: of a sequence at most, query included.
+        passages: of a document that are read; the best one's score is the document's.
+        joint: the best blocks in one sequence instead, as KeyBlock's own models read them.
+        activation: from logit to score; none: what the model's card says.
+        frequencies: a table, or a collection whose documents are counted; none: a general table.
+        precision: of the stored weights.
+        provider: what the bundle will be served on: scores are compared there too, and the pace is measured.
+        variants: graphs for another arithmetic that the bundle gets as well.
+        template: what a decoder is asked, a name or a file; none: by its architecture. See export.prompts.
+        instruction: what a decoder is told to do where a request says nothing; none: the template's.
+        yes, no: the words that a decoder answers with; none: the template's.
+        pairs: that are compared with transformers.
+        name: the model's; the checkpoint's when empty.
+        trust_remote_code: run code that the checkpoint brings along.
+        overwrite: replace the bundle at the target.
+    """
+
+    passage_tokens: int = 256
+    passages: int = 3
+    joint: bool = False
+    activation: Activation | None = None
+    frequencies: Path | None = None
+    precision: WeightPrecision = WeightPrecision.FP32
+    provider: Provider = Provider.AUTO
+    variants: Sequence[VariantKind] = ()
+    template: str | None = None
+    instruction: str | None = None
+    yes: str | None = None
+    no: str | None = None
+    pairs: int = 384
+    name: str = ""
+    trust_remote_code: bool = False
     overwrite: bool = False

@@ -65,6 +65,8 @@ def _load_bundle(path: Path) -> Trained:
     manifest = bundle.manifest
     if manifest.aggregator or manifest.selector_graph:
         raise ExportError(f"{path}: a bundle of several graphs cannot be written anew; export the run that it was made from")
+    if "import" in manifest.provenance:
+        raise ExportError(f"{path}: was imported; import its model again, with the --variant or --precision that it is to have")
     backbone = _recipe(manifest.provenance).get("backbone")
     if not isinstance(backbone, str) or not backbone:
         raise ExportError(f"{path}: does not say which backbone it was trained on; export the run that it was made from")

@@ -27,7 +27,8 @@ from keyblock.pipeline import Pipeline, PipelineConfig
 from keyblock.text.frequencies import DocumentFrequencies
 from keyblock.text.tokenizer import Tokenizer
 
-FORMAT_VERSION = 5  # 2: aggregator, selector_graph; 3: variants; 4: evidence; 5: encoder, escalation, activation, grow; older ones are read
+# 2: aggregator, selector_graph; 3: variants; 4: evidence; 5: encoder, escalation, activation, prompt, grow; older ones are read
+FORMAT_VERSION = 5
 MANIFEST_FILE, TOKENIZER_FILE, GRAPH_FILE, FREQUENCIES_FILE = "bundle.json", "tokenizer.json", "model.onnx", "frequencies.tsv"
 AGGREGATOR_FILE, SELECTOR_FILE = "aggregator.onnx", "selector.onnx"
 _PLAIN_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")  # no folder, no "..", nothing hidden
@@ -263,7 +264,7 @@ def _verify(file: Path, entry: FileEntry) -> None:
 
 def _build(path: Path, manifest: Manifest) -> Bundle:
     try:
-        tokenizer = Tokenizer(path / TOKENIZER_FILE)
+        tokenizer = Tokenizer(path / TOKENIZER_FILE, manifest.pipeline.prompt)
     except ValueError as error:
         raise BundleError(f"{path / TOKENIZER_FILE}: cannot be read ({_line(error)}); {_AGAIN}") from None
     known = min(entry.vocabulary_size for entry in manifest.encoders)

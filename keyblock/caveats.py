@@ -2,10 +2,11 @@
 
 from collections.abc import Sequence
 
-from keyblock.pipeline import PackingConfig, PipelineConfig
+from keyblock.pipeline import INSTRUCTION_TOKENS, PackingConfig, PipelineConfig
 from keyblock.prepared import PreparedQuery
 from keyblock.queries import QUERY_TERMS
 from keyblock.selectors import SELECTORS, SelectedBy
+from keyblock.text.tokenizer import Tokenizer
 
 MOST_EMPTY = 10  # documents without text that a warning names
 BY_POSITION = "their first blocks were chosen, by position alone"
@@ -39,6 +40,16 @@ def about_query(query: PreparedQuery) -> list[str]:
     if not len(query.token_ids):
         found.append("query: holds nothing that the model reads; the order means little")
     return found
+
+
+def about_instruction(instruction: str | None, tokenizer: Tokenizer) -> list[str]:
+    """Whether the model reads what it is told to do, and all of it."""
+    if not instruction:
+        return []
+    if tokenizer.prompt is None or not tokenizer.prompt.instructed:
+        return ["instruction: this model reads none"]
+    read = tokenizer.beginning(instruction, INSTRUCTION_TOKENS)
+    return [] if read == instruction else [f"instruction: the model reads its first {INSTRUCTION_TOKENS} tokens"]
 
 
 def about_empty(documents: Sequence[int]) -> list[str]:

@@ -32,6 +32,7 @@ def preparation_fingerprint(of: Pipeline, tokenizer_file: Path) -> str:
         "segmenter": of.config.segmenter,
         "title_tokens": of.config.packing.title_tokens,
         "encoder": None if of.encoder is None else of.encoder.fingerprint.hex(),
+        "lead": of.tokenizer.prompt.lead if of.tokenizer.prompt else "",
         "libraries": {name: version(name) for name in LIBRARIES},
     }
     digest = hashlib.sha256(json.dumps(description, sort_keys=True).encode())

@@ -19,12 +19,14 @@ from keyblock.segmenters import SEGMENTERS
 from keyblock.selectors import SELECTORS, Need, SelectedBy, idf_of, idf_weights, rank_blocks, term_counts, term_found
 from keyblock.text.analyzer import Analyzer, AnalyzerConfig, unique_in_order
 from keyblock.text.frequencies import DocumentFrequencies
+from keyblock.text.prompt import Prompt
 from keyblock.text.reader import Pause, Reader
 from keyblock.text.reading import Reading
 from keyblock.text.tokenizer import Tokenizer
 
 TITLE_TOKEN_CHARS = 64  # characters of a title that are tokenized for each token it may have: the rest of a huge one costs nothing
 QUERY_VECTOR_TOKENS = 1024  # tokens of a query that its vector is made of, beyond those that the model reads
+INSTRUCTION_TOKENS = 64  # of what a request tells a model with a prompt to do
 
 
 class PackingConfig(BaseModel):
@@ -81,6 +83,7 @@ class PipelineConfig(BaseModel):
     )
     fusion: Fusion = Fusion()
     activation: Activation = Activation()
+    prompt: Prompt | None = Field(None, description="around query and document, for a model that answers in words; none: a pair")
     escalation: Escalation | None = Field(
         None,
         description="when the model is asked to choose blocks, of documents where the selector's evidence is weak; none: never",
@@ -251,20 +254,33 @@ class Pipeline:
         self._costs = self.segmenter.cut_costs(tokenizer)
         self.reader = Reader(tokenizer, self.analyzer)
 
-    def prepare_query(self, text: str) -> PreparedQuery:
+    def prepare_query(self, text: str, instruction: str | None = None) -> PreparedQuery:
         """Token ids up to the cap, and the distinct terms up to QUERY_TERMS (terms beyond the token cap still select blocks).
 
         Its vector, where there is an encoder, is of all its tokens, up to QUERY_VECTOR_TOKENS. See `keyblock.queries` for what is
         kept of a query beyond the cap where the pipeline has a `long_query`: its vector then is of that.
+
+        Args:
+            text: any Unicode.
+            instruction: what a model with a prompt is told to do, its first INSTRUCTION_TOKENS; none: what its prompt says.
         """
         ids = self.tokenizer.ids(text)
         cap, long = self.config.packing.query_tokens, self.config.packing.long_query
-        if len(ids) > cap and long is not None:
+        if len(ids) > cap and long is not None and self.tokenizer.prompt is None:
             query = long_query(self.reader.read([text])[0], self.analyzer, self._idf, long)
             return self._with_query_vector(query, query.token_ids)
         terms = np.asarray(unique_in_order(self.analyzer.keys(text))[:QUERY_TERMS], dtype=np.int64)
         reads = f"its first {cap} tokens" if len(ids) > cap else ""
-        return self._with_query_vector(PreparedQuery(ids[:cap], terms, len(ids) > cap, reads=reads), ids[:QUERY_VECTOR_TOKENS])
+        read = self._asked(text, ids, instruction)
+        return self._with_query_vector(PreparedQuery(read, terms, len(ids) > cap, reads=reads), ids[:QUERY_VECTOR_TOKENS])
+
+    def _asked(self, text: str, ids: NDArray[np.int32], instruction: str | None) -> NDArray[np.int32]:
+        """What the model reads of a query with these ids; where it has a prompt, all of that in front of the document."""
+        prompt, cap = self.tokenizer.prompt, self.config.packing.query_tokens
+        if prompt is None:
+            return ids[:cap]
+        told = None if instruction is None else self.tokenizer.beginning(instruction, INSTRUCTION_TOKENS)
+        return prompt.head(self.tokenizer.backend, self.tokenizer.beginning(text, cap), told)
 
     def _with_query_vector(self, query: PreparedQuery, ids: NDArray[np.int32]) -> PreparedQuery:
         """The query with what the encoder makes of these tokens, where there is one."""
@@ -291,7 +307,9 @@ class Pipeline:
             pause: is called between the steps of reading, which are of bounded length; see `keyblock.text.reader`.
         """
         titles = titles or [""] * len(texts)
-        documents = [self._document(*parts) for parts in zip(self.reader.read(texts, pause), titles, strict=True)]
+        lead = self.tokenizer.prompt.lead if self.tokenizer.prompt else ""
+        led = [f"{lead}{text}" if text else text for text in texts] if lead else texts
+        documents = [self._document(*parts, len(lead)) for parts in zip(self.reader.read(led, pause), titles, strict=True)]
         return documents if self.encoder is None else with_vectors(documents, self.encoder, pause)
 
     def check(self, document: PreparedDocument) -> None:
@@ -304,19 +322,22 @@ class Pipeline:
         if found != due:
             raise ValueError(f"has vectors of shape {found}, and the pipeline makes them of {due}")
 
-    def _document(self, reading: Reading, title: str) -> PreparedDocument:
+    def _document(self, reading: Reading, title: str, lead: int) -> PreparedDocument:
         bounds = self.segmenter.ranges(self._costs(reading))
         starts, ends = reading.offsets(bounds)
         # a character of several tokens (Hangul) may be cut in two: it is the first block's, unless the second has no other
         cut_in_two = (bounds[:-1, 1] <= bounds[1:, 0]) & (ends[:-1] < ends[1:])
         starts[1:] = np.where(cut_in_two, np.maximum(starts[1:], ends[:-1]), starts[1:])
         terms = reading.terms(starts, ends)
+        if lead:
+            starts, ends = np.maximum(starts - lead, 0), np.maximum(ends - lead, 0)
         return PreparedDocument(reading.ids, bounds, starts, ends, terms.keys, terms.bounds, self._title(title))
 
     def _title(self, title: str) -> NDArray[np.int32]:
         cap = self.config.packing.title_tokens
         title = title[: TITLE_TOKEN_CHARS * cap]
-        return self.tokenizer.ids(title)[:cap] if title and cap else np.zeros(0, np.int32)
+        lead = self.tokenizer.prompt.lead if self.tokenizer.prompt else ""
+        return self.tokenizer.ids(f"{lead}{title}")[:cap] if title and cap else np.zeros(0, np.int32)
 
     def shortlist(self, query: PreparedQuery, document: PreparedDocument, budget: int | None = None) -> Shortlist:
         """The blocks that the model is asked about, each packed with the query.

@@ -126,7 +126,8 @@ class Ranker:
         selected = time.perf_counter()
         logits, passages = score_sequences(pipeline, [one.sequences for one in candidates], model)
         decided = None if pipeline.aggregator.joint else passages
-        order = rank(candidates, logits, pipeline.config.fusion, budget, top_n=top_n or 0, raw=raw_scores, passages=decided)
+        fusion, to_score = pipeline.config.fusion, pipeline.config.activation
+        order = rank(candidates, logits, fusion, budget, top_n=top_n or 0, raw=raw_scores, passages=decided, activation=to_score)
         ended = time.perf_counter()
         seconds = {"prepare": selected - began, "model": ended - selected, "total": ended - began}
         return Ranking(

@@ -11,6 +11,7 @@ from typing_extensions import TypedDict  # pydantic reads typing's own from Pyth
 
 LONGEST_ID = 512  # characters
 NOTHING_STORED = "nothing_stored"  # the `type` of the error where every line of PUT /documents is wrong; `detail` has them
+INSTRUCTION_CHARS = 1000
 MOST_EXPIRES_IN = 315_360_000  # seconds: ten years
 
 
@@ -70,6 +71,11 @@ class Options(BaseModel):
         "never more than the bundle's and the service's own bounds",
     )
     strict: bool | None = Field(None, description="an unknown id or model is an error (422), instead of a warning")
+    instruction: str | None = Field(
+        None,
+        max_length=INSTRUCTION_CHARS,
+        description="what a model that answers in words is told to do, in place of what its bundle says; others do not read it",
+    )
     first_stage_scores: Ignored = Field(None, description="accepted, not honoured by this version")
     max_chunks_per_doc: Ignored = Field(None, description="accepted, not honoured: every block of a document competes")
     truncate: Ignored = Field(None, description="accepted, not honoured: blocks are selected from the whole document")

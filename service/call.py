@@ -84,6 +84,7 @@ class Call:
         priority: calls of a smaller one go first.
         escalation_tokens: that the model may be asked for to choose blocks; None for as many as bundle and service have it.
         strict: whether an unknown id or model is an error.
+        instruction: what a model with a prompt is told to do; None for what its bundle says.
         warnings: what was asked for and is not done; grows on the way.
     """
 
@@ -99,4 +100,5 @@ class Call:
     priority: int = 0
     strict: bool = False
     escalation_tokens: int | None = None
+    instruction: str | None = None
     warnings: list[str] = field(default_factory=list)

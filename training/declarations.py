@@ -24,6 +24,11 @@ class CrossEncoderFamily(Family):
     """An encoder that reads query and blocks together, and one linear layer on [CLS] (KeyB section 4.1, step 4)."""
 
 
+@FAMILIES.register("classifier")
+class ClassifierFamily(Family):
+    """A checkpoint for sequence classification with the head that its authors gave it: what keyblock-import takes."""
+
+
 class StateAggregator(Component):
     """What a recipe says of the module that an aggregator ``states`` combines [CLS] states by."""
 

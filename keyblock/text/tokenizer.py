@@ -10,6 +10,8 @@ from numpy.typing import NDArray
 from tokenizers import Encoding
 from tokenizers import Tokenizer as _Tokenizer
 
+from keyblock.text.prompt import Prompt
+
 _WORD_START_MARKS = ("", "Ġ", "▁")  # WordPiece, byte-level BPE, SentencePiece
 
 
@@ -31,10 +33,14 @@ class PairTemplate:
 class Tokenizer:
     """A Hugging Face `tokenizers` tokenizer without truncation or padding. Safe to use from several threads.
 
-    Raises ValueError when the file is not a tokenizer that marks pairs.
+    Args:
+        path: its file.
+        prompt: what stands around a query and a document, where the model does not read them as a pair.
+
+    Raises ValueError when the file is no tokenizer, or one that marks no pairs and has no prompt.
     """
 
-    def __init__(self, path: str | Path) -> None:
+    def __init__(self, path: str | Path, prompt: Prompt | None = None) -> None:
         try:
             self._tokenizer = _Tokenizer.from_file(str(path))
         except Exception as error:  # tokenizers raises bare Exception
@@ -42,16 +48,18 @@ class Tokenizer:
         self._tokenizer.no_truncation()
         self._tokenizer.no_padding()
         self._tokenizer.encode_special_tokens = True  # "[SEP]" in a text is three words, not its end
-        self.template = self._pair_template()
+        self.prompt = prompt
+        self.template = PairTemplate((), (), prompt.tail(self._tokenizer), 0) if prompt else self._pair_template()
 
     def _pair_template(self) -> PairTemplate:
         pair = self._tokenizer.encode("a", "a")
-        words = [i for i, special in enumerate(pair.special_tokens_mask) if not special]
-        if len(words) != 2 or words[0] + 1 == words[1]:
+        ids, of_text = pair.ids, [i for i, sequence in enumerate(pair.sequence_ids) if sequence is not None]
+        second = next((i for i in of_text if pair.sequence_ids[i] == 1), None)
+        ends = [i for i in of_text if pair.sequence_ids[i] == 0]
+        if second is None or not ends or ends[-1] + 1 == second:
             raise ValueError(f"the tokenizer does not mark a pair of texts: it makes {pair.tokens} of 'a' and 'a'")
-        first, second = words
-        ids = pair.ids
-        return PairTemplate(tuple(ids[:first]), tuple(ids[first + 1 : second]), tuple(ids[second + 1 :]), pair.type_ids[second])
+        before, between, after = ids[: of_text[0]], ids[ends[-1] + 1 : second], ids[of_text[-1] + 1 :]
+        return PairTemplate(tuple(before), tuple(between), tuple(after), pair.type_ids[second])
 
     @property
     def backend(self) -> _Tokenizer:
@@ -70,6 +78,11 @@ class Tokenizer:
             if (found := self._tokenizer.token_to_id(token)) is not None:
                 return found
         return 0
+
+    def beginning(self, text: str, n_tokens: int) -> str:
+        """As much of the text as its first tokens stand for; all of it where there are no more."""
+        (encoding,) = self.encode([text])
+        return text if len(encoding.ids) <= n_tokens else text[: encoding.offsets[n_tokens - 1][1]]
 
     def token_ids(self, surface: str) -> list[int]:
         """Every id whose token reads `surface`, with or without a mark for a word's start."""

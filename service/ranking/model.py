@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from keyblock.bundle import TOKENIZER_FILE
-from keyblock.caveats import about_budget, about_query
+from keyblock.caveats import about_budget, about_instruction, about_query
 from keyblock.fingerprint import preparation_fingerprint
 from keyblock.order import Candidate, Ranking, preranking
 from keyblock.prepared import PreparedQuery
@@ -206,7 +206,8 @@ class Model:
         return ranking
 
     async def _query(self, call: Call) -> PreparedQuery:
-        query = await self.preparer.query(call.query)
+        query = await self.preparer.query(call.query, call.instruction)
+        call.warnings.extend(about_instruction(call.instruction, self.bundle.pipeline.tokenizer))
         call.warnings.extend(about_query(query))
         return query
 

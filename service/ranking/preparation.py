@@ -58,9 +58,9 @@ class Preparer:
         self._metrics = metrics
         self._empty = pipeline.prepare_document("")
 
-    async def query(self, text: str) -> PreparedQuery:
-        """Prepare the query."""
-        return await self._threads.run(self._pipeline.prepare_query, text)
+    async def query(self, text: str, instruction: str | None = None) -> PreparedQuery:
+        """Prepare the query, and what a model with a prompt is told to do."""
+        return await self._threads.run(self._pipeline.prepare_query, text, instruction)
 
     async def candidates(
         self, query: PreparedQuery, documents: Documents, budget: int, until: float | None = None, doubts: Doubts | None = None

@@ -7,7 +7,11 @@ import pytest
 import torch
 from transformers import BertConfig, BertModel
 
+from benchmarks.checkpoints import save_checkpoint
+from export.importing import import_model
+from export.options import ImportOptions
 from keyblock.pipeline import Pipeline, PipelineConfig
+from keyblock.runtime.providers import Provider
 from keyblock.text.frequencies import DocumentFrequencies
 from training.collections.json_files import write_json
 from training.models.aggregators import build_aggregation
@@ -60,6 +64,26 @@ def tiny() -> Callable[..., CrossEncoder]:
 def save_run(backbone: Path, frequencies: DocumentFrequencies) -> Callable[..., Path]:
     """Writes a run directory; see `_save_run`."""
     return lambda run, model, **parts: _save_run(run, model, backbone, frequencies, **parts)
+
+
+@pytest.fixture(scope="session")
+def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
+    """The small random checkpoint of a family, see `benchmarks.checkpoints`; each is written once."""
+    folder = tmp_path_factory.mktemp("checkpoints")
+    return lambda name: folder / name if (folder / name).exists() else save_checkpoint(name, folder / name)
+
+
+@pytest.fixture(scope="session")
+def imported(tmp_path_factory: pytest.TempPathFactory, checkpoint: Callable[[str], Path]) -> Callable[[str], Path]:
+    """The bundle of such a checkpoint; each is imported once, and compared on few pairs."""
+    folder = tmp_path_factory.mktemp("imported")
+
+    def made(name: str) -> Path:
+        if not (folder / name).exists():
+            import_model(str(checkpoint(name)), folder / name, ImportOptions(pairs=40, provider=Provider.CPU, passage_tokens=128))
+        return folder / name
+
+    return made
 
 
 @pytest.fixture(scope="session")

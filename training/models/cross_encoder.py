@@ -13,7 +13,7 @@ from typing import Any, Self
 import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
-from transformers import AutoConfig, AutoModel
+from transformers import AutoConfig, AutoModel, PretrainedConfig
 from transformers.modeling_utils import PreTrainedModel
 
 from training.declarations import STATE_AGGREGATORS
@@ -56,18 +56,15 @@ class CrossEncoder(RankerModule):
         aggregator: Mapping[str, Any] | None = None,
     ) -> Self:
         """See RankerFamily. Dropout costs a third of a CPU step's speed, and these runs stop long before they overfit."""
-        with _one_clear_error(name_or_path):
-            config = AutoConfig.from_pretrained(name_or_path)
-            for name, value in config.to_dict().items():  # BERT's hidden_dropout_prob, DistilBERT's attention_dropout ...
-                if name.endswith(("dropout", "dropout_prob")) and isinstance(value, int | float):
-                    setattr(config, name, dropout)
+        with one_clear_error(name_or_path):
+            config = without_dropout(AutoConfig.from_pretrained(name_or_path), dropout)
             encoder = _encoder(name_or_path, attention, config=config)
         return cls(encoder, build_aggregation(aggregator, encoder.config.hidden_size) if aggregator else None)
 
     @classmethod
     def load(cls, directory: str | Path, attention: str = "sdpa") -> Self:
         """See RankerFamily."""
-        with _one_clear_error(directory):
+        with one_clear_error(directory):
             encoder = _encoder(str(directory), attention)
             described = Path(directory) / AGGREGATOR_FILE
             aggregator = None
@@ -102,7 +99,7 @@ class CrossEncoder(RankerModule):
         An aggregator of another kind stays fresh. Raises ValueError when the encoders differ.
         """
         directory = Path(directory)
-        with _one_clear_error(directory):
+        with one_clear_error(directory):
             self.encoder.load_state_dict(load_file(directory / "model.safetensors"))
             self.head.load_state_dict(load_file(directory / HEAD_FILE))
             described = directory / AGGREGATOR_FILE
@@ -133,12 +130,8 @@ class CrossEncoder(RankerModule):
 
     @property
     def max_length(self) -> int:
-        """Tokens of the longest sequence that the encoder has positions for (RoBERTa's begin behind its padding id)."""
-        for name, module in self.encoder.named_modules():
-            if name.endswith("position_embeddings") and isinstance(module, nn.Embedding):
-                return module.num_embeddings - (0 if module.padding_idx is None else module.padding_idx + 1)
-        longest = getattr(self.encoder.config, "max_position_embeddings", None)
-        return longest if longest and longest > 0 else RELATIVE
+        """Tokens of the longest sequence that the encoder has positions for."""
+        return longest_sequence(self.encoder)
 
     def states(self, *inputs: Tensor) -> Tensor:
         """[CLS] states of shape (batch, hidden), in fp32, from three (batch, length) integer tensors."""
@@ -153,8 +146,26 @@ class CrossEncoder(RankerModule):
             return self.head(states.float()).squeeze(-1)
 
 
+def longest_sequence(encoder: PreTrainedModel) -> int:
+    """Tokens of the longest sequence that an encoder has positions for (RoBERTa's begin behind its padding id)."""
+    for name, module in encoder.named_modules():
+        if name.endswith("position_embeddings") and isinstance(module, nn.Embedding):
+            return module.num_embeddings - (0 if module.padding_idx is None else module.padding_idx + 1)
+    longest = getattr(encoder.config, "max_position_embeddings", None)
+    return longest if longest and longest > 0 else RELATIVE
+
+
+def without_dropout(config: PretrainedConfig, dropout: float = 0.0) -> PretrainedConfig:
+    """The configuration with this dropout everywhere: BERT's hidden_dropout_prob, DistilBERT's attention_dropout ..."""
+    for name, value in config.to_dict().items():
+        if name.endswith(("dropout", "dropout_prob")) and isinstance(value, int | float):
+            setattr(config, name, dropout)
+    return config
+
+
 @contextmanager
-def _one_clear_error(where: str | Path) -> Iterator[None]:
+def one_clear_error(where: str | Path) -> Iterator[None]:
+    """Whatever is raised becomes a ValueError of one line that names the checkpoint."""
     try:
         yield
     except Exception as error:  # configuration, weights and architecture each raise kinds of their own

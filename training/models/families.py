@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from training.declarations import FAMILIES
+from training.models.classifier import Classifier
 from training.models.cross_encoder import CrossEncoder
 from training.models.ranker_module import FAMILY_FILE, RankerModule
 
@@ -26,7 +27,7 @@ class RankerFamily(Protocol):
         """Read the directory that `save` wrote, with this `attention`; in eval mode. Raises ValueError when it is damaged."""
 
 
-MODULES: dict[str, RankerFamily] = {"cross_encoder": CrossEncoder}
+MODULES: dict[str, RankerFamily] = {"cross_encoder": CrossEncoder, "classifier": Classifier}
 """By the name that the family is declared under in training.declarations."""
 
 BEFORE_FAMILIES = {"name": "cross_encoder"}  # what checkpoints without a family.json are

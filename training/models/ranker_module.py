@@ -21,7 +21,7 @@ class RankerModule(nn.Module, ABC):
     """One family's model. A sequence becomes a state, a state a logit, and the states of a document's passages its logit.
 
     Attributes:
-        INPUTS: names of the integer tensors that `states` reads, each (batch, length); a served graph has the same.
+        INPUTS: names of the integer tensors that `states` reads, each (batch, length).
         family: what the recipe's `model` says; a checkpoint keeps it in family.json.
         aggregator: makes one state of a document's passages, for a pipeline whose aggregator is ``states``.
     """
@@ -60,6 +60,11 @@ class RankerModule(nn.Module, ABC):
     def rankers(self) -> "list[RankerModule]":
         """The rankers that learn independently of each other: this one, unless the module holds several."""
         return [self]
+
+    @property
+    def graph_inputs(self) -> tuple[str, ...]:
+        """Those of INPUTS that a served graph has."""
+        return self.INPUTS
 
     @property
     @abstractmethod

@@ -18,6 +18,7 @@ from torch import Tensor
 from keyblock.bundle import MANIFEST_FILE, load_bundle
 from training.models.aggregators import TransformerAggregation
 from training.models.checkpoints import chosen
+from training.models.classifier import Classifier
 from training.models.cross_encoder import CrossEncoder
 from training.models.families import load_ranker, new_ranker
 from training.models.ranker_module import RankerModule
@@ -34,6 +35,7 @@ READING = (
 )  # parts of a tokenizer that decide ids; cutting and padding do not
 BUNDLED = {"name": "cross_encoder"}  # the family of a bundle's graph
 BESIDE = Path(__file__).parents[2]
+PARAMETERS = "keyblock.parameters"  # in a graph's metadata: where each weight of a checkpoint stands (export.parameters)
 NORM = ("LayerNorm.weight", "LayerNorm.bias")
 CLS_ATTENTION, CLS_HEADS = (
     "cls_attention",
@@ -51,11 +53,19 @@ def start_from(model: RankerModule, path: Path) -> None:
     if not (path / MANIFEST_FILE).exists():
         model.start_from(chosen(path))
         return
+    graph = onnx.load(str(load_bundle(path).graph_path))
+    table = next((property.value for property in graph.metadata_props if property.key == PARAMETERS), None)
+    if isinstance(model, Classifier) and table is not None:
+        _take(model, path, graph, json.loads(table))
+        return
+    if table is not None:
+        raise ValueError(
+            f"{path}: is the bundle of a model that was imported, head and all; it is trained on with model.name=classifier"
+        )
     if not isinstance(model, CrossEncoder):
         raise ValueError(
             f"{path}: is a bundle, whose graph is a cross-encoder's; a {model.family['name']} starts from a run of its own"
         )
-    graph = onnx.load(str(load_bundle(path).graph_path))
     weights = graph_weights(graph)
     head = {name.removeprefix("head."): weights.pop(name) for name in ("head.weight", "head.bias")}
     try:
@@ -66,6 +76,26 @@ def start_from(model: RankerModule, path: Path) -> None:
     found, due = _heads(graph), model.encoder.config.num_attention_heads
     if found != {due}:  # no weight's shape tells
         raise _another_architecture(path, f"{', '.join(map(str, sorted(found)))} attention heads where the backbone has {due}")
+
+
+def _take(model: Classifier, path: Path, graph: ModelProto, table: dict[str, tuple[str, bool, int, int]]) -> None:
+    """Take over a checkpoint's weights from where its bundle's graph has them. Raises ValueError for another checkpoint's."""
+    if missing := model.module.state_dict().keys() - table.keys():
+        raise _another_architecture(path, f"its graph does not hold {min(missing)}, and {len(missing) - 1} others")
+    try:
+        model.take(dict(stored_parameters(graph, table)))
+    except RuntimeError as error:
+        raise _another_architecture(path, " ".join(str(error).split())[:300]) from None
+
+
+def stored_parameters(graph: ModelProto, table: dict[str, tuple[str, bool, int, int]]) -> Iterator[tuple[str, Tensor]]:
+    """Each weight of a checkpoint, in fp32; the table is `export.parameters.note_parameters`'s."""
+    stored = {tensor.name: tensor for tensor in graph.graph.initializer}
+    casts = {node.output[0]: node.input[0] for node in graph.graph.node if node.op_type == "Cast"}
+    for name, (place, transposed, part, parts) in table.items():
+        values = numpy_helper.to_array(stored[place] if place in stored else stored[casts[place]]).astype(np.float32)
+        values = np.split(values, parts, axis=-1)[part] if parts > 1 else values
+        yield name, torch.from_numpy(np.ascontiguousarray(values.T if transposed else values))
 
 
 def backbone_tokenizer(backbone: str) -> tokenizers.Tokenizer:

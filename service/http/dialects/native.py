@@ -46,6 +46,7 @@ def read(payload: Payload, limits: Limits) -> Call:
         priority=options.priority or 0,
         strict=bool(options.strict),
         escalation_tokens=options.escalation_tokens,
+        instruction=options.instruction,
         warnings=warnings,
     )
 

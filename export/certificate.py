@@ -1,0 +1,130 @@
+"""The proof that a bundle's scores are the model's: the same pairs of text through transformers and through KeyBlock.
+
+Compared is the whole way from text to logit: tokenizer, packing and graph here, transformers' tokenizer and model there.
+"""
+
+import platform
+import random
+import shlex
+import sys
+from collections.abc import Sequence
+from importlib.metadata import version
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from export import ExportError
+from keyblock import __version__
+from keyblock.pipeline import Pipeline
+from keyblock.scoring import Model
+
+ALLOWED = 1e-3  # largest difference of a logit in fp32
+PAIRS = 384  # at least
+FULL = 0.15  # of the pairs fill a sequence; the words of the others are drawn on a scale of logarithms, from one word up
+Pair = tuple[str, str]
+
+
+def mixed_pairs(pipeline: Pipeline, queries: Sequence[str], texts: Sequence[str], n: int) -> list[Pair]:
+    """Pairs of a query and a passage of real text, of all lengths that one sequence of the pipeline's largest budget holds.
+
+    Args:
+        pipeline: says what fits.
+        queries: to draw from; each fits the pipeline's query.
+        texts: whose words, one after the other and again from the start, are cut into passages.
+        n: pairs.
+    """
+    rng, words = random.Random(0), " ".join(texts).split()
+    longest = pipeline.config.packing.budget_range[1]
+    made: list[Pair] = []
+    for number in range(n):
+        query = queries[number % len(queries)]
+        room = longest - pipeline.tokenizer.template.overhead - len(pipeline.prepare_query(query).token_ids)
+        n_words = room if rng.random() < FULL else round(room ** rng.random())
+        start = rng.randrange(len(words))
+        passage = " ".join(words[(start + i) % len(words)] for i in range(n_words))
+        made.append((query, _cut(pipeline, passage, room)))
+    return made
+
+
+def _cut(pipeline: Pipeline, text: str, room: int) -> str:
+    """As much of the text as gives at most `room` tokens."""
+    while (n := len(pipeline.prepare_document(text).token_ids)) > room:
+        words = text.split(" ")
+        text = " ".join(words[: max(1, min(len(words) - 1, len(words) * room // n))])
+        if len(words) == 1:
+            text = text[: len(text) // 2]
+    return text
+
+
+def served_logits(pipeline: Pipeline, model: Model, pairs: Sequence[Pair]) -> NDArray[np.float32]:
+    """What a bundle's graphs say of pairs that fit one sequence, shape (pairs,). Raises ExportError for a pair that does not."""
+    longest = pipeline.config.packing.budget_range[1]
+    sequences = []
+    for query, text in pairs:
+        selection = pipeline.select(pipeline.prepare_query(query), pipeline.prepare_document(text), longest)
+        if len(selection.sequences) != 1:
+            raise ExportError(f"a text of {len(text)} characters became {len(selection.sequences)} passages where one was due")
+        sequences += selection.sequences
+    return model.outputs(sequences)
+
+
+def differences(expected: NDArray[np.float32], found: NDArray[np.float32]) -> dict[str, float]:
+    """The largest and mean absolute difference, over how many pairs, and how far apart the expected logits are.
+
+    Raises ExportError for logits that are all the same, which prove nothing, and for some that are not finite.
+    """
+    if not np.isfinite(expected).all():
+        raise ExportError("the model gives logits that are not finite: its weights are damaged, or no weights of its architecture")
+    if not np.ptp(expected) > 0:
+        raise ExportError(
+            f"the model gives every pair the logit {expected[0]:.4g}: it tells nothing apart, so nothing can be checked"
+        )
+    moved = np.abs(expected.astype(np.float64) - found)
+    return {
+        "max": float(moved.max()),
+        "mean": float(moved.mean()),
+        "pairs": len(moved),
+        "least_logit": float(expected.min()),
+        "largest_logit": float(expected.max()),
+    }
+
+
+def certify(expected: NDArray[np.float32], pipeline: Pipeline, model: Model, pairs: Sequence[Pair]) -> dict[str, Any]:
+    """The certificate, for the bundle.
+
+    Args:
+        expected: shape (pairs,), what transformers' tokenizer and model say of them.
+        pipeline: the bundle's.
+        model: its graphs, in fp32.
+        pairs: see `mixed_pairs`.
+
+    Raises:
+        ExportError: a logit differs by more than ALLOWED, or is not finite.
+    """
+    found = differences(expected, served_logits(pipeline, model, pairs))
+    if not found["max"] <= ALLOWED:
+        raise ExportError(
+            f"the graph's logits differ from transformers' by up to {found['max']:.2g} over {len(pairs)} pairs ({ALLOWED:g} is "
+            "allowed), so no bundle is written; use the locked versions of torch, transformers and onnxruntime"
+        )
+    lengths = [len(pipeline.tokenizer.ids(text)) for _, text in pairs]
+    return {
+        "logits": found,
+        "allowed": ALLOWED,
+        "tokens_of_passages": {"least": min(lengths), "most": max(lengths)},
+        "versions": versions(),
+        "command": shlex.join([sys.argv[0].rpartition("/")[2], *sys.argv[1:]]),
+    }
+
+
+def versions() -> dict[str, str]:
+    """Of all that has a part in a score."""
+    import onnxruntime  # whichever wheel it came in
+
+    names = ("torch", "transformers", "tokenizers", "onnx")
+    return {
+        "keyblock": __version__,
+        "onnxruntime": onnxruntime.__version__,
+        "python": platform.python_version(),
+    } | {name: version(name) for name in names}

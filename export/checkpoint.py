@@ -1,0 +1,229 @@
+"""What keyblock-import reads: a checkpoint of transformers, from the hub or a directory, its tokenizer, and the scores it gives.
+
+What is wrong with one is said in a line. A head is never invented, and code of others is run only where that was asked for.
+"""
+
+from collections.abc import Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from itertools import chain
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForSequenceClassification, AutoTokenizer, PretrainedConfig
+from transformers.modeling_utils import PreTrainedModel
+
+from export import ExportError
+from export.given import GivenGraph, find_graph
+from export.options import ImportOptions
+from export.prompts import Question, question_of
+from keyblock.evidence import Activation
+from training.models.classifier import Classifier
+from training.models.judge import Judge
+
+CLASSIFIER, GENERATOR = "ForSequenceClassification", "ForCausalLM"
+TOKENIZERS = ("tokenizer.json", "vocab.txt", "vocab.json", "*.model")  # without any, transformers makes an empty one
+ROWS = 8  # pairs that transformers' model reads at once
+UNBOUNDED = 1 << 20  # what tokenizers call a model_max_length that nobody set is far more
+ACTIVATIONS = {"Sigmoid": "sigmoid", "Identity": "identity"}
+Pair = tuple[str, str]
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """A cross-encoder of others.
+
+    Attributes:
+        source: as it was named.
+        model: in eval mode, with eager attention, in fp32; or the repository's own graph, where it has no weights.
+        tokenizer: transformers' own, a fast one.
+        question: what a decoder is asked; none for a model that reads pairs.
+    """
+
+    source: str
+    model: Classifier | GivenGraph
+    tokenizer: Any
+    question: Question | None = None
+
+    @property
+    def config(self) -> PretrainedConfig:
+        """The model's."""
+        return self.model.config if isinstance(self.model, GivenGraph) else self.model.module.config
+
+    @property
+    def window(self) -> int:
+        """Tokens of the longest pair that the model and its tokenizer are made for."""
+        most = int(self.tokenizer.model_max_length)
+        return min(self.model.max_length, most if 0 < most < UNBOUNDED else UNBOUNDED)
+
+    @property
+    def about(self) -> dict[str, Any]:
+        """Where it comes from, for the bundle."""
+        return {
+            "model": self.source,
+            "revision": getattr(self.config, "_commit_hash", None),
+            "architecture": ", ".join(self.config.architectures),
+            "from": "its own ONNX graph" if isinstance(self.model, GivenGraph) else "its weights",
+            "model_type": self.config.model_type,
+            "labels": self.config.num_labels,
+            "window": self.window,
+        }
+
+    def save_tokenizer(self, path: Path) -> None:
+        """Write the tokenizer as transformers uses it: a tokenizer.json."""
+        self.tokenizer.backend_tokenizer.save(str(path))
+
+    def activation(self) -> Activation:
+        """What the card says of scores (sentence-transformers' key, or its older one); by default the sigmoid, as there.
+
+        Raises ExportError for a function that KeyBlock does not have.
+        """
+        card = getattr(self.config, "sentence_transformers", None) or {}
+        said = card.get("activation_fn") or getattr(self.config, "sbert_ce_default_activation_function", None)
+        if said is None:
+            return Activation()
+        name = ACTIVATIONS.get(str(said).rpartition(".")[2])
+        if name is None:
+            known = " or ".join(ACTIVATIONS.values())
+            raise ExportError(f"{self.source}: its card's activation {said} is unknown here; give --activation {known}")
+        return Activation(name=name)
+
+    def logits(self, pairs: Sequence[Pair]) -> NDArray[np.float32]:
+        """What transformers' tokenizer and model say of (query, text), shape (pairs,): the logit, of two labels the difference."""
+        if self.question is not None:
+            return np.asarray([self._log_odds(self.question, *pair) for pair in pairs], dtype=np.float32)
+        found = []
+        for first in range(0, len(pairs), ROWS):
+            queries, texts = zip(*pairs[first : first + ROWS], strict=True)
+            logits = self._labels(self.tokenizer(list(queries), list(texts), padding=True, return_tensors="pt"))
+            found.append(logits[:, 0] if logits.shape[1] == 1 else logits[:, 1] - logits[:, 0])
+        return np.concatenate(found)
+
+    def _labels(self, given: Mapping[str, torch.Tensor]) -> NDArray[np.float32]:
+        """Logits of shape (batch, labels)."""
+        if isinstance(self.model, GivenGraph):
+            return self.model.logits(given)
+        with torch.inference_mode():
+            logits: NDArray[np.float32] = self.model.module(**given).logits.numpy()
+        return logits
+
+    def _log_odds(self, question: Question, query: str, text: str) -> float:
+        """Of a decoder's two words behind the prompt, from all of its vocabulary's logits."""
+        words = [word_id(self.tokenizer, word) for word in (question.yes, question.no)]
+        pieces = [self.tokenizer(piece, add_special_tokens=False)["input_ids"] for piece in question.prompt.text(query, text)]
+        assert isinstance(self.model, Judge)  # noqa: S101  # whoever has a question has one
+        with torch.inference_mode():
+            logits = self.model.module(input_ids=torch.tensor([list(chain.from_iterable(pieces))])).logits[0, -1]
+        return float(logits[words[0]] - logits[words[1]])
+
+
+def read_checkpoint(source: str, options: ImportOptions) -> Checkpoint:
+    """Read a checkpoint: a directory, or a name on the hub. Raises ExportError for all that is no cross-encoder."""
+    trust_remote_code = options.trust_remote_code
+    config = _config(source, trust_remote_code)
+    architectures = config.architectures or []
+    if any(name.endswith(GENERATOR) for name in architectures):
+        question = question_of(options.template, config.model_type, options.yes, options.no)
+        if options.instruction is not None:
+            question = question._replace(prompt=question.prompt.model_copy(update={"instruction": options.instruction}))
+        tokenizer = _tokenizer(source, trust_remote_code)
+        return Checkpoint(source, _judge(source, trust_remote_code, tokenizer, question), tokenizer, question)
+    if not any(name.endswith(CLASSIFIER) for name in architectures):
+        named = ", ".join(architectures) or "no architecture"
+        raise ExportError(
+            f"{source}: is no cross-encoder: its config.json names {named}, which has no head that scores a pair (a bi-encoder, or "
+            "a model to be trained on); give a checkpoint for sequence classification"
+        )
+    if config.num_labels not in (1, 2):
+        raise ExportError(
+            f"{source}: has {config.num_labels} labels; a reranker has one, or two of which the second is 'relevant': this "
+            "checkpoint classifies something else"
+        )
+    tokenizer = _tokenizer(source, trust_remote_code)
+    graph = find_graph(Path(source)) if Path(source).is_dir() else None
+    model = _classifier(source, trust_remote_code) if graph is None else GivenGraph(graph, config)
+    return Checkpoint(source, model, tokenizer)
+
+
+def _config(source: str, trust: bool) -> PretrainedConfig:
+    path = Path(source)
+    if path.is_dir() and not (path / "config.json").is_file():
+        raise ExportError(f"{source}: has no config.json; give the directory of a checkpoint as transformers writes it")
+    if not path.is_dir() and (path.exists() or source.startswith((".", "/", "~")) or source.count("/") > 1):
+        raise ExportError(f"{source}: no such directory; give the directory of a checkpoint, or its name on the hub")
+    with _said(source, "cannot be read"):
+        return AutoConfig.from_pretrained(source, trust_remote_code=trust)
+
+
+def _tokenizer(source: str, trust: bool) -> Any:
+    if Path(source).is_dir() and not any(next(Path(source).glob(name), None) for name in TOKENIZERS):
+        raise ExportError(f"{source}: has no tokenizer; put the checkpoint's tokenizer.json beside its weights")
+    with _said(source, "its tokenizer cannot be read"):
+        tokenizer = AutoTokenizer.from_pretrained(source, use_fast=True, trust_remote_code=trust)
+    if not getattr(tokenizer, "is_fast", False):
+        raise ExportError(
+            f"{source}: its tokenizer {type(tokenizer).__name__} is a slow one, which does not say where tokens stand; save it as "
+            "a fast one (tokenizer.json) beside the weights"
+        )
+    return tokenizer
+
+
+def _judge(source: str, trust: bool, tokenizer: Any, question: Question) -> Judge:
+    ids = [_answer(source, tokenizer, word) for word in (question.yes, question.no)]
+    return Judge(_loaded(AutoModelForCausalLM, source, trust), *ids)
+
+
+def _answer(source: str, tokenizer: Any, word: str) -> int:
+    if (number := word_id(tokenizer, word)) is None:
+        raise ExportError(
+            f"{source}: its vocabulary has no token {word!r} to answer with; give the words of its training with --yes and --no"
+        )
+    return number
+
+
+def word_id(tokenizer: Any, word: str) -> int | None:
+    """The id of the one token that reads this word; None where there is none."""
+    ids = tokenizer(word, add_special_tokens=False)["input_ids"]
+    return ids[0] if len(ids) == 1 and ids[0] != tokenizer.unk_token_id else None
+
+
+def _classifier(source: str, trust: bool) -> Classifier:
+    try:
+        return Classifier(_loaded(AutoModelForSequenceClassification, source, trust))
+    except ValueError as error:
+        raise ExportError(f"{source}: {error}") from None
+
+
+def _loaded(kind: Any, source: str, trust: bool) -> PreTrainedModel:
+    """The model with all of its weights, in eval mode."""
+    with _said(source, "its weights cannot be read"):
+        module, loaded = kind.from_pretrained(
+            source, attn_implementation="eager", dtype=torch.float32, trust_remote_code=trust, output_loading_info=True
+        )
+    if missing := sorted(loaded["missing_keys"]):
+        raise ExportError(
+            f"{source}: has no weights for {', '.join(missing[:3])}, which would start at random (a bi-encoder taken for a "
+            "cross-encoder?); give a checkpoint with its head"
+        )
+    if wrong := sorted(map(str, loaded["mismatched_keys"])):
+        raise ExportError(f"{source}: weights of another shape than its config.json says: {wrong[0]}; copy it again")
+    return module.eval()
+
+
+@contextmanager
+def _said(source: str, what: str) -> Any:
+    """Whatever transformers raises becomes one line that says what to do."""
+    try:
+        yield
+    except Exception as error:  # OSError for the hub, ValueError for code of others, safetensors' own, ...
+        line = " ".join(str(error).split())
+        if "trust_remote_code" in line:
+            told = "it runs code of its own, which is not trusted; read that code, then add --trust-remote-code"
+        elif not Path(source).is_dir():
+            told = f"no such directory here, and the hub does not give it ({line[:160]}); check the name and the network"
+        else:
+            told = f"{what} ({type(error).__name__}: {line[:200]})"
+        raise ExportError(f"{source}: {told}") from None

@@ -1,0 +1,104 @@
+"""A checkpoint of others as an ONNX graph: fused as far as ONNX Runtime knows its architecture, and exact in any case."""
+
+import logging
+import warnings
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import onnx
+import torch
+from onnx import ModelProto
+from onnxruntime.transformers.optimizer import optimize_model
+from torch import Tensor, nn
+from transformers import PretrainedConfig
+
+from export import ExportError
+from export.graph import LOGITS, check_shapes, name_heads, narrow_last_layer, trace
+from export.masks import causal, spelled_masks
+from export.parameters import note_parameters
+from export.storage import save_graph
+from export.variants import fused_nodes
+from training.models.classifier import Classifier, masked_by
+
+log = logging.getLogger(__name__)
+
+
+class Traced(nn.Module):
+    """The model with the inputs that its graph has."""
+
+    def __init__(self, model: Classifier) -> None:
+        super().__init__()
+        self.model = model
+
+    def forward(self, *inputs: Tensor) -> Tensor:
+        """Logits of shape (batch,); see Classifier.graph_inputs."""
+        given = dict(zip(self.model.graph_inputs, inputs, strict=True))
+        types = given.get("token_type_ids", torch.zeros_like(given["input_ids"]))
+        return self.model.outputs(given["input_ids"], types, given["attention_mask"])
+
+
+def export_classifier(model: Classifier, path: Path) -> dict[str, int]:
+    """Write the fp32 graph of what the model says of sequences to `path`.
+
+    What ONNX Runtime fuses of the architecture is fused; where a BERT encoder is fused whole, its last layer computes [CLS] alone.
+
+    Args:
+        model: loaded with ``attention="eager"``; left in eval mode.
+        path: where the ONNX file goes; weights beyond 2 GiB go into a file beside it.
+
+    Returns:
+        Fused nodes by operator; empty where nothing was fused.
+
+    Raises:
+        ExportError: the architecture cannot be traced, or a dimension of the graph is frozen.
+    """
+    config = model.module.config
+    with masked_by(model, spelled_masks(config)), TemporaryDirectory(prefix="keyblock-trace-") as folder:
+        _trace(model, Path(folder) / path.name)
+        graph = onnx.load(str(Path(folder) / path.name))
+    graph = _fused(graph, config)
+    check_shapes(graph, {name: ["batch", "length"] for name in model.graph_inputs}, {LOGITS: ["batch"]})
+    if missing := note_parameters(graph, model.module.state_dict()):
+        log.info("the graph does not hold %d of the checkpoint's weights, among them %s", len(missing), missing[0])
+    save_graph(graph, path)
+    return fused_nodes(graph)
+
+
+def _trace(model: Classifier, path: Path) -> None:
+    """Two rows of different lengths: with one row, tracing would freeze the batch at 1."""
+    ids = torch.arange(2 * 16).reshape(2, 16) % model.vocabulary_size
+    mask = torch.ones_like(ids)
+    mask[1, 12:] = 0
+    by_name = {"input_ids": ids, "token_type_ids": torch.zeros_like(ids), "attention_mask": mask}
+    given = tuple(by_name[name] for name in model.graph_inputs)
+    free = {name: {0: "batch", 1: "length"} for name in model.graph_inputs}
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", UserWarning)  # of what an architecture's code does; parity is checked by its values
+            trace(Traced(model).eval(), given, path, LOGITS, free)
+    except Exception as error:  # whatever a module's own code and the exporter raise
+        line = " ".join(str(error).split())[:200]
+        raise ExportError(f"the architecture {model.module.config.model_type} cannot be traced ({line})") from None
+
+
+def _fused(graph: ModelProto, config: PretrainedConfig) -> ModelProto:
+    """The graph, optimized where the optimizer knows such graphs."""
+    if spelled_masks(config).__qualname__.startswith(causal.__qualname__):
+        return graph  # attention with key and value heads of other numbers: the optimizer would break its shapes
+    name_heads(graph, config)
+    optimized: ModelProto = optimize_model(
+        graph, model_type="bert", num_heads=config.num_attention_heads, hidden_size=config.hidden_size, opt_level=0
+    ).model
+    if fused_nodes(optimized).get("Attention", 0) == config.num_hidden_layers:
+        try:
+            narrow_last_layer(optimized)
+        except ExportError as error:
+            log.info("the last layer computes all tokens: %s", error)
+    declare_fused(optimized)
+    return optimized
+
+
+def declare_fused(graph: ModelProto) -> None:
+    """Say in the graph that it has ONNX Runtime's own operators: it does without, other tools do not."""
+    if all(opset.domain != "com.microsoft" for opset in graph.opset_import):
+        graph.opset_import.append(onnx.helper.make_opsetid("com.microsoft", 1))

@@ -1,0 +1,95 @@
+"""A repository's own ONNX graph, where it has no weights that PyTorch could read."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+import onnx
+import onnxruntime
+from numpy.typing import NDArray
+from onnx import ModelProto, TensorProto, helper, numpy_helper
+from transformers import PretrainedConfig
+
+from export import ExportError
+from export.graph import LOGITS
+from export.storage import save_graph
+from export.variants import fused_nodes
+from keyblock.runtime.session import INPUTS
+
+PLACES = ("onnx/model.onnx", "model.onnx")
+WEIGHTS = ("*.safetensors", "pytorch_model*.bin")
+FROM_PADDING = {"camembert", "mpnet", "roberta", "xlm-roberta"}  # architectures whose positions begin behind the padding id
+
+
+class GivenGraph:
+    """What an import needs to know of such a graph.
+
+    Args:
+        path: of the ONNX file.
+        config: the checkpoint's.
+
+    Raises ExportError for a graph with other inputs than a cross-encoder's.
+    """
+
+    family: ClassVar[Mapping[str, Any]] = {"name": "given"}
+    aggregator = None
+
+    def __init__(self, path: Path, config: PretrainedConfig) -> None:
+        self.path, self.config = path, config
+        graph = onnx.load(str(path), load_external_data=False).graph
+        self.graph_inputs = tuple(given.name for given in graph.input)
+        if not set(self.graph_inputs) <= set(INPUTS) or not {"input_ids", "attention_mask"} <= set(self.graph_inputs):
+            raise ExportError(f"{path}: has the inputs {', '.join(self.graph_inputs)}; a cross-encoder's are {', '.join(INPUTS)}")
+        self.output = LOGITS if LOGITS in {output.name for output in graph.output} else graph.output[0].name
+
+    @property
+    def max_length(self) -> int:
+        """Tokens of the longest sequence."""
+        taken = self.config.pad_token_id + 1 if self.config.model_type in FROM_PADDING else 0
+        return int(self.config.max_position_embeddings) - taken
+
+    @property
+    def vocabulary_size(self) -> int:
+        """Token ids that the model knows."""
+        return int(self.config.vocab_size)
+
+    def logits(self, given: Mapping[str, Any]) -> NDArray[np.float32]:
+        """What the graph says as it is, shape (batch, labels), of what transformers' tokenizer gives."""
+        session = onnxruntime.InferenceSession(str(self.path), providers=["CPUExecutionProvider"])
+        inputs = {name: np.asarray(given[name], dtype=np.int64) for name in self.graph_inputs}
+        (found,) = session.run([self.output], inputs)
+        return np.asarray(found, dtype=np.float32).reshape(len(inputs["input_ids"]), -1)
+
+
+def find_graph(source: Path) -> Path | None:
+    """The graph of a repository that has no weights; None where it has some, or no graph either."""
+    if any(next(source.glob(pattern), None) for pattern in WEIGHTS):
+        return None
+    return next((source / place for place in PLACES if (source / place).is_file()), None)
+
+
+def export_given(model: GivenGraph, path: Path) -> dict[str, int]:
+    """Write the graph with logits of shape (batch,), of two labels their difference; its fused nodes by operator."""
+    graph = onnx.load(str(model.path))
+    _one_logit(graph, model.output, model.config.num_labels)
+    save_graph(graph, path)
+    return fused_nodes(graph)
+
+
+def _one_logit(model: ModelProto, output: str, labels: int) -> None:
+    """Make the output one number a sequence, in place."""
+    graph, given = model.graph, f"{LOGITS}_of_labels"
+    for node in graph.node:
+        for names in (node.input, node.output):
+            kept = [given if name == output else name for name in names]
+            del names[:]
+            names.extend(kept)
+    signs = np.asarray([[1.0]] if labels == 1 else [[-1.0], [1.0]], dtype=np.float32)
+    graph.initializer.extend(
+        [numpy_helper.from_array(signs, "signs_of_labels"), helper.make_tensor("flat", TensorProto.INT64, [1], [-1])]
+    )
+    graph.node.append(helper.make_node("MatMul", [given, "signs_of_labels"], ["relevance"], "relevance"))
+    graph.node.append(helper.make_node("Reshape", ["relevance", "flat"], [LOGITS], LOGITS))
+    del graph.output[:]
+    graph.output.append(helper.make_tensor_value_info(LOGITS, TensorProto.FLOAT, ["batch"]))

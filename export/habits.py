@@ -1,0 +1,92 @@
+"""The default pipeline of an imported model: passages as it was trained on.
+
+A model of others never saw glued blocks. It gets the best blocks of whole sentences, each grown to whole neighbours up to a passage
+of its habit, one sequence each, and the best score wins (MaxP, Dai and Callan 2019).
+"""
+
+from pathlib import Path
+
+from export import ExportError
+from export.checkpoint import Checkpoint
+from export.options import ImportOptions
+from keyblock.bundle import FREQUENCIES_FILE
+from keyblock.pipeline import INSTRUCTION_TOKENS, Pipeline, PipelineConfig
+from keyblock.runtime.batching import LENGTHS
+from keyblock.text.analyzer import Analyzer
+from keyblock.text.frequencies import DocumentFrequencies
+from keyblock.text.tokenizer import Tokenizer
+from training.collections.collection import Collection
+
+GENERAL = Path(__file__).parent / "general" / FREQUENCIES_FILE
+QUERY_TOKENS = 64  # of a query at most
+SENTENCES = 63  # tokens of the whole sentences that a block is made of
+LEAST_TEXT = 32  # tokens beside the longest query: one sentence
+USUAL = 512  # tokens: a longer window is used where longer passages are asked for
+
+
+def import_pipeline(
+    checkpoint: Checkpoint, tokenizer: Tokenizer, frequencies: DocumentFrequencies, options: ImportOptions
+) -> Pipeline:
+    """What the bundle of a checkpoint does with documents. Raises ExportError for a window that is too small."""
+    window, overhead = min(checkpoint.window, LENGTHS[-1]), tokenizer.template.overhead
+    asked = 0 if tokenizer.prompt is None else overhead + len(tokenizer.prompt.head(tokenizer.backend, "", "")) + INSTRUCTION_TOKENS
+    query_tokens, wanted = min(QUERY_TOKENS, window // 4), options.passage_tokens + asked
+    least, most = query_tokens + max(overhead, asked) + LEAST_TEXT, _longest(window, max(USUAL, wanted))
+    if most < least:
+        raise ExportError(
+            f"{checkpoint.source}: its window of {window} tokens is too small for a query of {query_tokens} tokens and one "
+            f"sentence, which need {least}"
+        )
+    budget = min(max(wanted, least), most)
+    config = PipelineConfig.model_validate(
+        {
+            "segmenter": {"name": "cogltx"} if options.joint else {"name": "whole_sentences", "block_tokens": SENTENCES},
+            "packing": {
+                "query_tokens": query_tokens,
+                "budget": budget,
+                "budget_range": (least, most),
+                "grow": not options.joint,
+            },
+            "aggregator": {"name": "joint"} if options.joint else {"name": "max", "passages": options.passages},
+            "activation": options.activation or checkpoint.activation(),
+            "prompt": tokenizer.prompt,
+        }
+    )
+    return Pipeline(config, tokenizer, frequencies)
+
+
+def _longest(window: int, wanted: int) -> int:
+    """Tokens of the longest sequence, wanted so long: padded as batches are, it fits the window. 0 where no batch does."""
+    longest = min(window, wanted)
+    padded = min(length for length in LENGTHS if length >= longest)
+    return longest if padded <= window else max((length for length in LENGTHS if length <= window), default=0)
+
+
+def import_tokenizer(checkpoint: Checkpoint, path: Path) -> Tokenizer:
+    """Write the checkpoint's tokenizer, and read it as the service does. Raises ExportError for one that is of no use."""
+    checkpoint.save_tokenizer(path)
+    try:
+        tokenizer = Tokenizer(path, checkpoint.question.prompt if checkpoint.question else None)
+    except ValueError as error:
+        raise ExportError(f"{checkpoint.source}: {' '.join(str(error).replace(f'{path}: ', '').split())}") from None
+    if tokenizer.vocabulary_size > checkpoint.model.vocabulary_size:
+        raise ExportError(
+            f"{checkpoint.source}: its tokenizer has {tokenizer.vocabulary_size} tokens, its model "
+            f"{checkpoint.model.vocabulary_size}: they do not belong together; copy both again"
+        )
+    return tokenizer
+
+
+def import_frequencies(path: Path | None) -> DocumentFrequencies:
+    """The table at the path, or that of the collection there; the general one for none.
+
+    The general one counts stems in the English articles and meetings that the embedded model learned from. Raises ExportError when
+    there is none at the path.
+    """
+    try:
+        if path is None or not path.is_dir():
+            return DocumentFrequencies.read(path or GENERAL)
+        documents = Collection(path).documents.values()
+        return DocumentFrequencies.count((f"{one.title}\n{one.text}" for one in documents), Analyzer(PipelineConfig().analyzer))
+    except (OSError, ValueError) as error:
+        raise ExportError(f"--frequencies {path}: {' '.join(str(error).split())}") from None

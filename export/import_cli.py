@@ -1,0 +1,125 @@
+"""keyblock-import."""
+
+import argparse
+import json
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from export.options import ImportOptions, VariantKind, WeightPrecision
+from keyblock.bundle import Bundle
+from keyblock.evidence import Activation
+from keyblock.runtime.providers import Provider
+from training.commands.command import count, make_parser, quiet_transformers, run
+
+
+def parser() -> argparse.ArgumentParser:
+    """The command line."""
+    made = make_parser("keyblock-import", "Make a bundle of a cross-encoder that somebody else trained, and prove its scores.")
+    usual = ImportOptions()
+    made.add_argument("model", help="a directory with config.json, weights and tokenizer.json; or a name on the hub")
+    made.add_argument("--out", type=Path, required=True, help="the bundle's directory: new, empty, or see --overwrite")
+    made.add_argument(
+        "--passage-tokens",
+        type=count,
+        default=usual.passage_tokens,
+        help="tokens of a sequence, query included; at most the model's window (%(default)s)",
+    )
+    made.add_argument(
+        "--passages",
+        type=count,
+        default=usual.passages,
+        help="passages of a document that are read, the best one's score wins; a short document is one (%(default)s)",
+    )
+    made.add_argument("--joint", action="store_true", help="read a document's best blocks as one sequence instead")
+    made.add_argument("--activation", choices=["sigmoid", "identity"], help="from logit to score; the model card's when left out")
+    made.add_argument("--scale", type=float, default=1.0, help="multiplies the logit before --activation (%(default)s)")
+    made.add_argument(
+        "--frequencies", type=Path, help="a frequencies.tsv, or a collection to count; a general English table when left out"
+    )
+    made.add_argument(
+        "--precision", type=WeightPrecision, choices=list(WeightPrecision), default=usual.precision, help="weights (%(default)s)"
+    )
+    made.add_argument("--provider", type=Provider, choices=list(Provider), default=usual.provider, help="where it will be served")
+    made.add_argument(
+        "--variant",
+        type=VariantKind,
+        choices=list(VariantKind),
+        action="append",
+        default=[],
+        help="graphs beside the bundle's own: int8 for CPUs without bf16, fp16 for CUDA; repeatable",
+    )
+    made.add_argument(
+        "--pairs", type=_pairs, default=usual.pairs, help="pairs compared with transformers, 384 or more (%(default)s)"
+    )
+    decoders = made.add_argument_group("decoders", "For models that answer in words.")
+    decoders.add_argument(
+        "--template", help="the prompt: qwen3-reranker, mxbai-rerank-v2, or a JSON file; else by the architecture"
+    )
+    decoders.add_argument("--instruction", help="what the prompt asks for where a request says nothing; else the template's")
+    decoders.add_argument("--yes", help="the word for relevant; else the template's")
+    decoders.add_argument("--no", help="the word for not relevant; else the template's")
+    made.add_argument("--name", default="", help="the model's name in answers; the checkpoint's when left out")
+    made.add_argument("--trust-remote-code", action="store_true", help="run Python code that comes with the checkpoint")
+    made.add_argument("--overwrite", action="store_true", help="replace the bundle at --out")
+    return made
+
+
+def _pairs(text: str) -> int:
+    if (number := count(text)) < ImportOptions.pairs:
+        raise argparse.ArgumentTypeError(f"{number} pairs prove too little: {ImportOptions.pairs} or more")
+    return number
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Import a model."""
+    return run(_import, parser(), arguments)
+
+
+def _import(given: argparse.Namespace) -> None:
+    from export.importing import import_model  # imports PyTorch, which takes seconds
+
+    quiet_transformers()
+    activation = None
+    if given.activation or given.scale != 1.0:
+        activation = Activation(name=given.activation or "sigmoid", scale=given.scale)
+    options = ImportOptions(
+        passage_tokens=given.passage_tokens,
+        passages=given.passages,
+        joint=given.joint,
+        activation=activation,
+        frequencies=given.frequencies,
+        precision=given.precision,
+        provider=given.provider,
+        variants=sorted(set(given.variant)),
+        template=given.template,
+        instruction=given.instruction,
+        yes=given.yes,
+        no=given.no,
+        pairs=given.pairs,
+        name=given.name,
+        trust_remote_code=given.trust_remote_code,
+        overwrite=given.overwrite,
+    )
+    try:
+        print(summary(import_model(given.model, given.out, options)))
+    except RuntimeError as error:  # ExportError, SessionError, and PyTorch's own
+        raise ValueError(str(error)) from error
+
+
+def summary(bundle: Bundle) -> str:
+    """What was written, and the certificate in a line."""
+    manifest = bundle.manifest
+    proof: dict[str, Any] = manifest.quality["certificate"]["logits"]
+    megabytes = sum(entry.bytes for entry in manifest.files.values()) / 1e6
+    fused = ", ".join(f"{name} {count}" for name, count in manifest.graph.fused.items()) or "not fused"
+    return (
+        f"{bundle.path}: {megabytes:.1f} MB, {fused}\n"
+        f"certificate: {proof['pairs']} pairs, largest difference of a logit {proof['max']:.2g}, mean {proof['mean']:.2g}\n"
+        f"{json.dumps(manifest.quality['import'])}"
+    )
+
+
+if __name__ == "__main__":
+    sys.exit(main())

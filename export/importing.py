@@ -1,0 +1,126 @@
+"""A cross-encoder that somebody else trained to a bundle, step by step."""
+
+import json
+import re
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from export.certificate import Pair, certify, differences, mixed_pairs, served_logits
+from export.checkpoint import Checkpoint, read_checkpoint
+from export.exporter import graph_entry
+from export.graphs import Graphs, export_graph_of
+from export.habits import import_frequencies, import_pipeline, import_tokenizer
+from export.options import ImportOptions, VariantKind, WeightPrecision
+from export.pace import measured_pace
+from export.variants import variant_name
+from keyblock.bundle import FREQUENCIES_FILE, GRAPH_FILE, TOKENIZER_FILE, Bundle, Manifest, Variant, check_target, write_bundle
+from keyblock.pipeline import Pipeline
+from keyblock.runtime.providers import Provider, ProviderError, resolve
+from keyblock.runtime.session import ScoreError, SessionError
+
+SAMPLE = Path(__file__).parent / "sample"
+
+
+def import_model(source: str, out: Path, options: ImportOptions) -> Bundle:
+    """Write a bundle of a checkpoint, and prove that its scores are the checkpoint's.
+
+    Args:
+        source: a directory, or a name on the hub.
+        out: where the bundle goes; nothing is left there when something fails.
+        options: how.
+
+    Raises:
+        ExportError: this is no cross-encoder, or its graph's logits are not its own.
+        BundleError: the bundle cannot be written.
+        ProviderError: the provider to serve on is not there.
+    """
+    check_target(out, options.overwrite)
+    resolve(options.provider)
+    frequencies = import_frequencies(options.frequencies)
+    checkpoint = read_checkpoint(source, options)
+    with tempfile.TemporaryDirectory(prefix="keyblock-import-") as folder:
+        files = {name: Path(folder) / name for name in (TOKENIZER_FILE, FREQUENCIES_FILE)}
+        frequencies.write(files[FREQUENCIES_FILE])
+        tokenizer = import_tokenizer(checkpoint, files[TOKENIZER_FILE])
+        pipeline = import_pipeline(checkpoint, tokenizer, frequencies, options)
+        plain = export_graph_of(checkpoint.model, Path(folder) / "fp32")
+        served = plain.served(Path(folder) / "served", options.precision)
+        variants = {kind: plain.variant(kind, Path(folder) / kind) for kind in options.variants}
+        full = options.precision is WeightPrecision.FP32
+        exact = served if full else plain.served(Path(folder) / "exact", WeightPrecision.FP32)
+        checks = ImportChecks(checkpoint, pipeline, exact, options)
+        manifest = Manifest(
+            name=options.name or _name(source),
+            pipeline=pipeline.config,
+            graph=graph_entry(checkpoint.model, options.precision.value, GRAPH_FILE, served),
+            variants={kind.value: _variant(checkpoint, graphs, kind, checks) for kind, graphs in variants.items()},
+            provenance={"import": checkpoint.about | {"frequencies": str(options.frequencies or "general")}},
+            quality=checks.served(served),
+        )
+        files |= {path.name: path for path in served.folder.iterdir()}
+        files |= {variant_name(name, kind): graphs.folder / name for kind, graphs in variants.items() for name in graphs.fused}
+        return write_bundle(out, manifest, files, overwrite=options.overwrite)
+
+
+class ImportChecks:
+    """What is compared with transformers, and measured.
+
+    Args:
+        checkpoint: the model that others trained.
+        pipeline: the bundle's.
+        exact: the graph as it is served, in fp32.
+        options: how many pairs, and what will be served on.
+    """
+
+    def __init__(self, checkpoint: Checkpoint, pipeline: Pipeline, exact: Graphs, options: ImportOptions) -> None:
+        self._pipeline, self._options = pipeline, options
+        self._pairs = sample_pairs(pipeline, options.pairs)
+        self._expected = checkpoint.logits(self._pairs)
+        model = exact.open(pipeline.tokenizer, Provider.CPU, "fp32")
+        self._certificate = certify(self._expected, pipeline, model, self._pairs)
+
+    def served(self, graphs: Graphs) -> dict[str, Any]:
+        """The certificate, and what the provider that serves makes of it."""
+        return {"certificate": self._certificate, "import": self._measured(graphs, self._options.provider)}
+
+    def variant(self, kind: VariantKind, graphs: Graphs) -> dict[str, Any]:
+        """The same of a variant, on the provider that it is made for; why not, where that is not here."""
+        try:
+            return self._measured(graphs, kind.provider, kind.value)
+        except ProviderError as error:
+            return {"unmeasured": str(error)}
+
+    def _measured(self, graphs: Graphs, provider: Provider, precision: str = "auto") -> dict[str, Any]:
+        try:
+            model = graphs.open(self._pipeline.tokenizer, provider, precision)
+            found = served_logits(self._pipeline, model, self._pairs)
+        except (SessionError, ScoreError) as error:
+            return {"provider": provider.value, "cannot": f"{error}; serve it with another --provider"}
+        return {
+            "provider": model.session.choice.provider.value,
+            "precision": model.session.choice.precision.value,
+            "logits": differences(self._expected, found),
+            "pace": measured_pace(model, self._pipeline.config.packing.budget),
+        }
+
+
+def sample_pairs(pipeline: Pipeline, n: int) -> list[Pair]:
+    """Pairs of the queries and texts of the sample that comes with this package; see `mixed_pairs`."""
+    queries, texts = (_texts(SAMPLE / f"{name}.jsonl") for name in ("queries", "corpus"))
+    return mixed_pairs(pipeline, queries, texts, n)
+
+
+def _texts(path: Path) -> list[str]:
+    return [json.loads(line)["text"] for line in path.read_text(encoding="utf-8").splitlines()]
+
+
+def _variant(checkpoint: Checkpoint, graphs: Graphs, kind: VariantKind, checks: ImportChecks) -> Variant:
+    entry = graph_entry(checkpoint.model, kind.value, GRAPH_FILE, graphs)
+    return Variant(graph=entry.model_copy(update={"file": variant_name(GRAPH_FILE, kind)}), quality=checks.variant(kind, graphs))
+
+
+def _name(source: str) -> str:
+    """What a model is called after its directory, or its name on the hub."""
+    last = Path(source).resolve().name if Path(source).is_dir() else source.rpartition("/")[2]
+    return re.sub(r"[^A-Za-z0-9._-]+", "-", last)[:100] or "imported"

@@ -1,0 +1,74 @@
+"""Attention masks spelled out for tracing: what transformers makes of a mask of real tokens, in operators that a graph can keep.
+
+Its own way (`transformers.masking_utils`) decides by values what a mask looks like, which a trace would freeze.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+from transformers import PretrainedConfig
+
+Spell = Callable[[Tensor], Any]
+LOWEST = torch.finfo(torch.float32).min
+
+
+def spelled_masks(config: PretrainedConfig) -> Spell:
+    """How a model of this configuration is told of padding in a trace: from (batch, length) to its `attention_mask`."""
+    if config.model_type in MASKS:
+        return MASKS[config.model_type](config)
+    return own_way
+
+
+def own_way(mask: Tensor) -> Tensor:
+    """For architectures that make their masks by arithmetic alone (MPNet, DeBERTa), and for those that nobody here knows."""
+    return mask
+
+
+def padding(mask: Tensor) -> Tensor:
+    """Added to the scores: (batch, 1, length, length), 0 where both tokens are real.
+
+    In the operators that ONNX Runtime's optimizer recognises.
+    """
+    batch, length = mask.shape
+    hidden = 1.0 - mask[:, None, None, :].expand(batch, 1, length, length).to(torch.float32)
+    return hidden.masked_fill(hidden.to(torch.bool), LOWEST)
+
+
+def local(config: PretrainedConfig) -> Spell:
+    """ModernBERT's: some layers see all tokens, the others those of a window."""
+    reach = config.local_attention // 2
+
+    def spell(mask: Tensor) -> dict[str, Tensor]:
+        everywhere = padding(mask)
+        places = torch.arange(mask.shape[1])
+        far = (places[None, :] - places[:, None]).abs() > reach
+        return {"full_attention": everywhere, "sliding_attention": everywhere.masked_fill(far[None, None], LOWEST)}
+
+    return spell
+
+
+def causal(_: PretrainedConfig) -> Spell:
+    """A decoder's: no token sees those behind it."""
+
+    def spell(mask: Tensor) -> dict[str, Tensor]:
+        places = torch.arange(mask.shape[1])
+        later = places[None, :] > places[:, None]
+        return {"full_attention": padding(mask).masked_fill(later[None, None], LOWEST)}
+
+    return spell
+
+
+def everywhere(_: PretrainedConfig) -> Spell:
+    """An encoder's: every token sees every other."""
+    return padding
+
+
+BIDIRECTIONAL = ("albert", "bert", "camembert", "distilbert", "electra", "roberta", "xlm-roberta")
+MASKS: dict[str, Callable[[PretrainedConfig], Spell]] = {
+    **dict.fromkeys(BIDIRECTIONAL, everywhere),
+    "modernbert": local,
+    **dict.fromkeys(("qwen2", "qwen3"), causal),
+}
+"""By transformers' name of the architecture."""

@@ -1,0 +1,56 @@
+"""keyblock-verify."""
+
+import argparse
+import json
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+from export.options import ImportOptions
+from keyblock.client import Client, KeyBlockError
+from training.commands.command import count, make_parser, quiet_transformers, run
+
+API_KEY = "KEYBLOCK_API_KEY"
+
+
+def parser() -> argparse.ArgumentParser:
+    """The command line."""
+    made = make_parser("keyblock-verify", "Prove that a running service gives the scores of the model that it was imported from.")
+    made.add_argument("bundle", type=Path, help="the bundle that is served")
+    made.add_argument("--url", required=True, help=f"the service, like http://127.0.0.1:8000; its key is in {API_KEY}")
+    made.add_argument("--model", required=True, help="the checkpoint: a directory, or a name on the hub")
+    made.add_argument("--pairs", type=count, default=ImportOptions.pairs, help="pairs of a query and a text (%(default)s)")
+    made.add_argument("--template", help="as at keyblock-import")
+    made.add_argument("--yes", help="as at keyblock-import")
+    made.add_argument("--no", help="as at keyblock-import")
+    made.add_argument("--trust-remote-code", action="store_true", help="run Python code that comes with the checkpoint")
+    return made
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Verify a service."""
+    return run(_verify, parser(), arguments)
+
+
+def _verify(given: argparse.Namespace) -> None:
+    from export.verifying import verify  # imports PyTorch, which takes seconds
+    from keyblock.bundle import load_bundle
+
+    quiet_transformers()
+    name = load_bundle(given.bundle).manifest.name
+    options = ImportOptions(
+        pairs=given.pairs, template=given.template, yes=given.yes, no=given.no, trust_remote_code=given.trust_remote_code
+    )
+
+    def ask(query: str, texts: Sequence[str], longest: int) -> list[float]:
+        answer = client.rerank(
+            query, texts, raw_scores=True, max_tokens_per_doc=longest, model=name, strict=True, return_blocks=False
+        )
+        scores = {result.index: result.relevance_score for result in answer.results}
+        return [scores[number] for number in range(len(texts))]
+
+    try:
+        with Client(given.url, api_key=os.environ.get(API_KEY)) as client:
+            print(json.dumps(verify(given.bundle, given.model, ask, options), indent=2))
+    except (RuntimeError, KeyBlockError) as error:  # ExportError among them
+        raise ValueError(str(error)) from error

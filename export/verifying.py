@@ -1,0 +1,70 @@
+"""The certificate through HTTP: what a running service answers beside what transformers says of the same texts."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from export import ExportError
+from export.certificate import ALLOWED, Pair, differences, versions
+from export.checkpoint import Checkpoint, read_checkpoint
+from export.importing import sample_pairs
+from export.options import ImportOptions
+from keyblock.bundle import Bundle, load_bundle
+from keyblock.evidence import Fusion
+
+Ask = Callable[[str, Sequence[str], int], Sequence[float]]
+"""The service's raw scores of texts for a query, in the order given, with so many tokens a sequence."""
+
+
+def verify(bundle_path: Path, source: str, ask: Ask, options: ImportOptions) -> dict[str, Any]:
+    """Compare a service with a checkpoint.
+
+    Args:
+        bundle_path: what the service serves.
+        source: the checkpoint that it was made of.
+        ask: the service.
+        options: how many pairs, and how a decoder is asked where the bundle does not say.
+
+    Returns:
+        Largest and mean difference of a logit, how many pairs, and versions.
+
+    Raises:
+        ExportError: a logit differs by more than ALLOWED, or the bundle's scores are not the model's alone.
+        BundleError: this is no bundle.
+    """
+    bundle = load_bundle(bundle_path)
+    if bundle.pipeline.config.fusion != Fusion():
+        raise ExportError(
+            f"{bundle_path}: was calibrated, so its raw scores are not the model's alone; verify it as it was imported"
+        )
+    checkpoint = _asked_alike(read_checkpoint(source, options), bundle)
+    pairs = sample_pairs(bundle.pipeline, options.pairs)
+    longest = bundle.pipeline.config.packing.budget_range[1]
+    found = differences(checkpoint.logits(pairs), _answers(pairs, ask, longest))
+    if not found["max"] <= ALLOWED:
+        raise ExportError(
+            f"the service's raw scores differ from transformers' by up to {found['max']:.2g} over {len(pairs)} pairs ({ALLOWED:g} "
+            "is allowed): it serves another model, or computes in less than fp32; start it with --provider cpu --precision fp32"
+        )
+    return found | {"versions": versions()}
+
+
+def _asked_alike(checkpoint: Checkpoint, bundle: Bundle) -> Checkpoint:
+    """A decoder's checkpoint with the prompt that the bundle has."""
+    prompt = bundle.pipeline.config.prompt
+    if checkpoint.question is None or prompt is None:
+        return checkpoint
+    return replace(checkpoint, question=checkpoint.question._replace(prompt=prompt))
+
+
+def _answers(pairs: Sequence[Pair], ask: Ask, longest: int) -> NDArray[np.float32]:
+    """The service's logits, shape (pairs,); one request for each query."""
+    found = np.zeros(len(pairs), dtype=np.float32)
+    for query in dict.fromkeys(query for query, _ in pairs):
+        numbers = [number for number, pair in enumerate(pairs) if pair[0] == query]
+        found[numbers] = ask(query, [pairs[number][1] for number in numbers], longest)
+    return found

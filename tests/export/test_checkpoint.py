@@ -1,0 +1,140 @@
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from transformers import BertConfig, BertModel
+
+from benchmarks.checkpoints import FAMILIES, SIZES, save_checkpoint, save_tokenizer, wordpiece
+from export import ExportError
+from export.checkpoint import read_checkpoint
+from export.options import ImportOptions
+
+PLAIN = ImportOptions()
+
+
+@pytest.fixture
+def copied(checkpoint: Callable[[str], Path], tmp_path: Path) -> Path:
+    """A BERT's checkpoint that a test may spoil."""
+    return Path(shutil.copytree(checkpoint("bert"), tmp_path / "bert"))
+
+
+def change(folder: Path, **changes: Any) -> Path:
+    file = folder / "config.json"
+    file.write_text(json.dumps(json.loads(file.read_text("utf-8")) | changes), encoding="utf-8")
+    return folder
+
+
+def refused(source: str | Path, options: ImportOptions = PLAIN) -> str:
+    with pytest.raises(ExportError) as error:
+        read_checkpoint(str(source), options)
+    said = str(error.value)
+    assert said.startswith(f"{source}: ")
+    assert "\n" not in said
+    return said
+
+
+def test_a_checkpoint_says_what_transformers_says(checkpoint: Callable[[str], Path]) -> None:
+    read = read_checkpoint(str(checkpoint("xlm-roberta")), PLAIN)
+    assert read.window == 512, "514 positions, of which the padding id takes the first two"
+    assert read.about["architecture"] == "XLMRobertaForSequenceClassification"
+    logits = read.logits([("a bridge", "short"), ("a bridge", "a much longer text about the bridge"), ("b", "short")])
+    alone = read.logits([("a bridge", "short")])
+    assert logits.shape == (3,)
+    assert logits[0] == pytest.approx(alone[0], abs=1e-5), "padding beside a longer text changes nothing"
+
+
+@pytest.mark.parametrize("source", ["/no/such/directory", "./none", "a/b/c"])
+def test_no_such_directory(source: str) -> None:
+    assert "no such directory" in refused(source)
+
+
+def test_no_such_model_and_no_network(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
+    said = refused("nobody/no-such-model")
+    assert "no such directory here, and the hub does not give it" in said
+    assert "check the name and the network" in said
+
+
+def test_a_directory_of_something_else(tmp_path: Path) -> None:
+    assert "has no config.json" in refused(tmp_path)
+
+
+def test_a_bi_encoder_has_no_head(tmp_path: Path) -> None:
+    BertModel(BertConfig(vocab_size=100, **SIZES)).save_pretrained(tmp_path)
+    said = refused(tmp_path)
+    assert "is no cross-encoder: its config.json names BertModel" in said
+
+
+def test_a_head_is_never_invented(tmp_path: Path) -> None:
+    """A bi-encoder whose config.json was made to say that it is a cross-encoder."""
+    tokenizer = wordpiece(FAMILIES["bert"].special)
+    BertModel(BertConfig(vocab_size=tokenizer.get_vocab_size(), **SIZES)).save_pretrained(tmp_path)
+    save_tokenizer(tokenizer, FAMILIES["bert"], tmp_path)
+    change(tmp_path, architectures=["BertForSequenceClassification"], id2label={"0": "relevant"}, label2id={"relevant": 0})
+    assert "has no weights for classifier.bias, classifier.weight, which would start at random" in refused(tmp_path)
+
+
+def test_a_classifier_of_something_else(tmp_path: Path) -> None:
+    assert "has 3 labels; a reranker has one, or two" in refused(save_checkpoint("bert", tmp_path, labels=3))
+
+
+def test_a_slow_tokenizer(copied: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Slow:
+        is_fast = False
+
+    monkeypatch.setattr("transformers.AutoTokenizer.from_pretrained", lambda *_, **__: Slow())
+    assert "its tokenizer Slow is a slow one, which does not say where tokens stand" in refused(copied)
+
+
+def test_no_tokenizer(copied: Path) -> None:
+    for file in ("tokenizer.json", "tokenizer_config.json"):
+        (copied / file).unlink()
+    assert "has no tokenizer; put the checkpoint's tokenizer.json beside its weights" in refused(copied)
+
+
+def test_remote_code_runs_only_when_asked_for(copied: Path) -> None:
+    (copied / "mine.py").write_text("raise SystemExit('this ran')", encoding="utf-8")
+    change(copied, model_type="mine", auto_map={"AutoConfig": "mine.MineConfig"})
+    assert "it runs code of its own, which is not trusted; read that code, then add --trust-remote-code" in refused(copied)
+
+
+def test_damaged_weights(copied: Path) -> None:
+    (copied / "model.safetensors").write_bytes(b"\x08\0\0\0\0\0\0\0{}")
+    assert "its weights cannot be read" in refused(copied)
+
+
+def test_no_weights(copied: Path) -> None:
+    (copied / "model.safetensors").unlink()
+    assert "its weights cannot be read" in refused(copied)
+
+
+@pytest.mark.parametrize(
+    ("card", "expected"),
+    [
+        ({}, ("sigmoid", 1.0)),
+        ({"sbert_ce_default_activation_function": "torch.nn.modules.linear.Identity"}, ("identity", 1.0)),
+        ({"sentence_transformers": {"activation_fn": "torch.nn.modules.activation.Sigmoid"}}, ("sigmoid", 1.0)),
+    ],
+)
+def test_the_cards_activation(copied: Path, card: dict[str, Any], expected: tuple[str, float]) -> None:
+    activation = read_checkpoint(str(change(copied, **card)), PLAIN).activation()
+    assert (activation.name, activation.scale) == expected
+
+
+def test_an_activation_that_nobody_has(copied: Path) -> None:
+    change(copied, sentence_transformers={"activation_fn": "torch.nn.modules.activation.Tanh"})
+    with pytest.raises(ExportError, match=r"activation torch\.nn\.modules\.activation\.Tanh is unknown here; give --activation"):
+        read_checkpoint(str(copied), PLAIN).activation()
+
+
+def test_a_generator_without_the_two_words(checkpoint: Callable[[str], Path]) -> None:
+    said = refused(checkpoint("qwen3"), ImportOptions(yes="certainly"))
+    assert "its vocabulary has no token 'certainly' to answer with; give the words of its training with --yes and --no" in said
+
+
+def test_a_generator_whose_prompt_nobody_knows(checkpoint: Callable[[str], Path], tmp_path: Path) -> None:
+    with pytest.raises(ExportError, match=r"none\.json: no such file; the templates that have names are qwen3-reranker"):
+        read_checkpoint(str(checkpoint("qwen3")), ImportOptions(template=str(tmp_path / "none.json")))

@@ -1,0 +1,79 @@
+"""Repositories that have a graph of their own and no weights."""
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+import torch
+from onnx import helper
+
+from benchmarks.checkpoints import save_checkpoint
+from export import ExportError
+from export.checkpoint import read_checkpoint
+from export.given import GivenGraph, find_graph
+from export.graph import trace
+from export.importing import import_model
+from export.options import ImportOptions
+from keyblock.runtime.providers import Provider
+from training.models.classifier import Classifier
+
+FEW = ImportOptions(pairs=16, provider=Provider.CPU)
+
+
+class Labels(torch.nn.Module):
+    """A checkpoint with logits of shape (batch, labels), as repositories publish its graph."""
+
+    def __init__(self, model: Classifier) -> None:
+        super().__init__()
+        self.model = model
+
+    def forward(self, ids: torch.Tensor, types: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+        wide = (1.0 - mask[:, None, None, :].expand(-1, 1, mask.shape[1], -1).float()) * -10_000.0
+        logits: torch.Tensor = self.model.module(input_ids=ids, token_type_ids=types, attention_mask=wide).logits
+        return logits
+
+
+def published(folder: Path, labels: int) -> Path:
+    """A repository with onnx/model.onnx alone."""
+    model = Classifier.load(save_checkpoint("bert", folder, labels=labels), attention="eager")
+    (folder / "onnx").mkdir()
+    ids = torch.arange(5, 37).reshape(2, 16)
+    free = {name: {0: "batch", 1: "length"} for name in model.INPUTS}
+    trace(Labels(model).eval(), (ids, torch.zeros_like(ids), torch.ones_like(ids)), folder / "onnx" / "model.onnx", "logits", free)
+    return folder
+
+
+@pytest.mark.parametrize("labels", [1, 2])
+def test_a_graph_without_weights_is_served_as_it_is(tmp_path: Path, labels: int) -> None:
+    source = published(tmp_path / "model", labels)
+    assert find_graph(source) is None, "weights are there, and come first"
+    pairs = [("a bridge", "The river flooded the bridge."), ("why", "Bread.")]
+    expected = read_checkpoint(str(source), FEW).logits(pairs)
+    (source / "model.safetensors").unlink()
+    assert find_graph(source) == source / "onnx" / "model.onnx"
+    np.testing.assert_allclose(read_checkpoint(str(source), FEW).logits(pairs), expected, atol=1e-4)
+    manifest = import_model(str(source), tmp_path / "bundle", FEW).manifest
+    assert manifest.provenance["import"]["from"] == "its own ONNX graph"
+    assert manifest.quality["certificate"]["logits"]["max"] <= 1e-3
+    assert manifest.graph.max_length == 512
+
+
+def test_a_graph_of_something_else(checkpoint: Callable[[str], Path], tmp_path: Path) -> None:
+    source = Path(shutil.copytree(checkpoint("bert"), tmp_path / "model"))
+    (source / "model.safetensors").unlink()
+    given = [helper.make_tensor_value_info(name, onnx.TensorProto.INT64, ["b", "l"]) for name in ("input_ids", "pixels")]
+    node = helper.make_node("Add", ["input_ids", "pixels"], ["logits"])
+    output = helper.make_tensor_value_info("logits", onnx.TensorProto.INT64, ["b", "l"])
+    onnx.save(helper.make_model(helper.make_graph([node], "g", given, [output])), str(source / "model.onnx"))
+    with pytest.raises(ExportError, match="has the inputs input_ids, pixels; a cross-encoder's are input_ids"):
+        read_checkpoint(str(source), FEW)
+
+
+def test_positions_behind_the_padding_id(checkpoint: Callable[[str], Path], tmp_path: Path) -> None:
+    config = read_checkpoint(str(checkpoint("roberta")), FEW).config
+    path = published(tmp_path / "model", 1) / "onnx" / "model.onnx"
+    assert GivenGraph(path, config).max_length == 512
+    assert GivenGraph(path, config).vocabulary_size == config.vocab_size

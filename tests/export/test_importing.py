@@ -1,0 +1,132 @@
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from starlette.testclient import TestClient
+from transformers import AutoModelForSequenceClassification
+
+from benchmarks.checkpoints import BERT, FAMILIES, save_checkpoint, save_tokenizer, wordpiece
+from export import ExportError
+from export.certificate import ALLOWED
+from export.importing import import_model
+from export.options import ImportOptions, VariantKind, WeightPrecision
+from keyblock.bundle import BundleError, load_bundle
+from keyblock.evidence import Activation, Fusion
+from keyblock.runtime.providers import Precision, Provider
+from service.app import create_app
+from service.settings import Settings
+
+FEW = ImportOptions(pairs=16, provider=Provider.CPU)
+
+
+def test_the_default_pipeline_is_passages_of_the_models_habit(imported: Callable[[str], Path]) -> None:
+    bundle = load_bundle(imported("bert"))
+    config = bundle.manifest.pipeline
+    assert config.aggregator == {"name": "max", "passages": 3}
+    assert config.segmenter["name"] == "whole_sentences"
+    assert config.packing.grow
+    assert (config.packing.budget, config.packing.budget_range[1]) == (128, 512)
+    assert config.fusion == Fusion()
+    assert config.activation == Activation()
+    assert bundle.frequencies.n_documents > 10_000
+    assert bundle.manifest.provenance["import"]["labels"] == 1
+
+
+def test_an_unfit_place_is_refused_before_anything_is_done(checkpoint: Callable[[str], Path], tmp_path: Path) -> None:
+    (tmp_path / "mine.txt").write_text("a letter", encoding="utf-8")
+    with pytest.raises(BundleError, match="is not empty"):
+        import_model("no-such-model", tmp_path, FEW)
+    assert [path.name for path in tmp_path.iterdir()] == ["mine.txt"]
+
+
+def test_a_graph_that_says_something_else_leaves_nothing(
+    checkpoint: Callable[[str], Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("export.certificate.ALLOWED", 0.0)
+    with pytest.raises(ExportError, match=r"the graph's logits differ from transformers' by up to .* over 16 pairs"):
+        import_model(str(checkpoint("bert")), tmp_path / "out", FEW)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_two_labels_and_half_weights_and_int8(tmp_path: Path) -> None:
+    source = save_checkpoint("bert", tmp_path / "two", labels=2)
+    options = ImportOptions(
+        pairs=16, provider=Provider.CPU, precision=WeightPrecision.FP16, variants=[VariantKind.INT8], joint=True, name="mine"
+    )
+    bundle = import_model(str(source), tmp_path / "out", options)
+    manifest = bundle.manifest
+    assert (manifest.name, manifest.pipeline.aggregator["name"]) == ("mine", "joint")
+    assert manifest.quality["certificate"]["logits"]["max"] <= ALLOWED
+    assert 0 < manifest.quality["import"]["logits"]["max"] < 1, "half of the bytes"
+    assert manifest.variants["int8"].quality["logits"]["max"] > 0, "and the loss of the variant is told"
+    assert manifest.provenance["import"]["labels"] == 2
+
+
+def counting_checkpoint(folder: Path, word: str) -> Path:
+    """A BERT whose logit grows with the share of a sequence's tokens that are this word, and with nothing else."""
+    tokenizer = wordpiece(BERT)
+    tokenizer.add_tokens([word])
+    sizes = {"hidden_size": 4, "num_hidden_layers": 1, "num_attention_heads": 1, "intermediate_size": 4}
+    config = FAMILIES["bert"].config(vocab_size=tokenizer.get_vocab_size(), num_labels=1, **sizes)
+    module = AutoModelForSequenceClassification.from_config(config)
+    with torch.no_grad():
+        for name, parameter in module.named_parameters():
+            parameter.fill_(1.0 if name.endswith("LayerNorm.weight") else 0.0)
+        words = module.bert.embeddings.word_embeddings.weight
+        words[:] = torch.tensor([0.0, 0.0, 1.0, -1.0])
+        words[tokenizer.token_to_id(word)] = torch.tensor([1.0, -1.0, 0.0, 0.0])
+        layer = module.bert.encoder.layer[0].attention
+        for dense in (layer.self.value, layer.output.dense, module.bert.pooler.dense):  # queries and keys are 0: all tokens alike
+            dense.weight.copy_(torch.eye(4))
+        module.classifier.weight[0, 0] = 10.0
+    module.save_pretrained(folder)
+    save_tokenizer(tokenizer, FAMILIES["bert"], folder)
+    return folder
+
+
+def test_the_right_answer_wins_from_wherever_it_is_buried(tmp_path: Path) -> None:
+    """The model counts the word swarm: the document that has a passage full of it wins, and that passage is named."""
+    source = counting_checkpoint(tmp_path / "counting", "swarm")
+    bundle = import_model(str(source), tmp_path / "bundle", ImportOptions(pairs=16, provider=Provider.CPU, passage_tokens=64))
+    filler = "Bread and stone stood by the old bridge. " * 60
+    passage = "The swarm saw a swarm. A swarm and a swarm."
+    documents = [f"{filler}One swarm. {filler}", f"{filler}{passage} {filler}{filler}", filler]
+    settings = Settings(bundle=(bundle.path,), provider=Provider.CPU, precision=Precision.FP32, threads=1, token_cap=512)
+    with TestClient(create_app(settings)) as client:
+        while client.get("/health/ready").status_code != 200:
+            assert client.get("/health/live").status_code == 200
+        request = {"query": "bread and swarm", "documents": documents, "return_blocks": True, "raw_scores": True}
+        results = client.post("/rerank", json=request).json()["results"]
+    assert [result["index"] for result in results] == [1, 0, 2]
+    scores = [result["relevance_score"] for result in results]
+    assert scores[0] > scores[1] > scores[2]
+    best = results[0]["blocks"][0]
+    assert passage in documents[1][best["start"] : best["end"]]
+    assert best["end"] - best["start"] < 600
+
+
+def test_a_bundle_is_trained_on_and_exported_again_with_its_head(
+    imported: Callable[[str], Path], checkpoint: Callable[[str], Path]
+) -> None:
+    from training.models.families import new_ranker
+    from training.models.starting import start_from
+
+    for name in ("bert", "xlm-roberta"):
+        model = new_ranker({"name": "classifier"}, str(checkpoint(name)))
+        with torch.no_grad():
+            for parameter in model.parameters():
+                parameter.zero_()
+        start_from(model, imported(name))
+        theirs = AutoModelForSequenceClassification.from_pretrained(checkpoint(name)).state_dict()
+        ours = model.module.state_dict()  # type: ignore[union-attr]
+        assert theirs.keys() == ours.keys()
+        assert all(np.array_equal(theirs[key].numpy(), ours[key].numpy()) for key in theirs)
+
+
+def test_an_import_is_quiet_about_where_it_ran(imported: Callable[[str], Path]) -> None:
+    manifest = json.loads((imported("bert") / "bundle.json").read_text(encoding="utf-8"))
+    assert manifest["format_version"] == 5
+    assert manifest["quality"]["import"]["provider"] == "cpu"

@@ -1,0 +1,50 @@
+"""Masks that are spelled out, against what transformers makes of the mask of real tokens."""
+
+import pytest
+import torch
+from transformers import AutoModelForCausalLM, AutoModelForSequenceClassification
+
+from benchmarks.checkpoints import DECODERS, FAMILIES, spread
+from export.masks import LOWEST, causal, own_way, padding, spelled_masks
+
+
+def test_padding_by_hand() -> None:
+    mask = padding(torch.tensor([[1, 1, 0], [1, 1, 1]]))
+    assert mask.shape == (2, 1, 3, 3)
+    assert mask[0, 0].tolist() == [[0.0, 0.0, LOWEST]] * 3
+    assert not mask[1].any()
+
+
+def test_no_token_sees_later_ones_by_hand() -> None:
+    config = DECODERS["qwen3"].config(vocab_size=9)
+    (mask,) = causal(config)(torch.tensor([[1, 1, 1, 0]]))["full_attention"]
+    hidden = (mask[0] == LOWEST).tolist()
+    assert hidden == [
+        [False, True, True, True],
+        [False, False, True, True],
+        [False, False, False, True],
+        [False, False, False, True],
+    ]
+
+
+@pytest.mark.parametrize("name", [*FAMILIES, *DECODERS])
+def test_a_model_says_the_same_with_both(name: str) -> None:
+    family = {**FAMILIES, **DECODERS}[name]
+    head = {} if name in DECODERS else {"num_labels": 1}
+    config = family.config(vocab_size=50, **head, **family.sizes)
+    kind = AutoModelForCausalLM if name in DECODERS else AutoModelForSequenceClassification
+    model = kind.from_config(config, attn_implementation="eager").eval()
+    spread(model)
+    ids = torch.arange(5, 45).repeat(2, 1)
+    mask = torch.ones_like(ids)
+    mask[1, 30:] = 0
+    with torch.inference_mode():
+        expected = model.base_model(input_ids=ids, attention_mask=mask).last_hidden_state
+        found = model.base_model(input_ids=ids, attention_mask=spelled_masks(config)(mask)).last_hidden_state
+    torch.testing.assert_close(found[mask.bool()], expected[mask.bool()], atol=1e-4, rtol=1e-4)
+
+
+def test_an_architecture_that_nobody_knows_makes_its_own() -> None:
+    assert spelled_masks(FAMILIES["mpnet"].config(vocab_size=9)) is own_way
+    mask = torch.ones(1, 2)
+    assert own_way(mask) is mask

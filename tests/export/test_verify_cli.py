@@ -1,0 +1,34 @@
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from benchmarks.performance.service import Service
+from export.verify_cli import main
+
+
+def test_a_running_service_is_proven(
+    imported: Callable[[str], Path], checkpoint: Callable[[str], Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with Service(1, tmp_path / "log", bundle=imported("bert"), provider="cpu") as service:
+        given = [str(imported("bert")), "--url", service.url, "--model", str(checkpoint("bert")), "--pairs", "24"]
+        assert main(given) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["pairs"] == 24
+    assert found["max"] <= 1e-3
+
+
+def test_no_service_is_one_line(
+    imported: Callable[[str], Path], checkpoint: Callable[[str], Path], capsys: pytest.CaptureFixture[str]
+) -> None:
+    given = [str(imported("bert")), "--url", "http://127.0.0.1:9", "--model", str(checkpoint("bert")), "--pairs", "4"]
+    assert main(given) == 2
+    said = capsys.readouterr().err.splitlines()
+    assert len(said) == 1
+    assert said[0].startswith("keyblock-verify: ")
+
+
+def test_no_bundle_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([str(tmp_path), "--url", "http://127.0.0.1:9", "--model", "any"]) == 2
+    assert "bundle.json: is missing" in capsys.readouterr().err

@@ -1,0 +1,52 @@
+"""Proving a service; the services of every family are proven in test_families_served."""
+
+import json
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import pytest
+
+from export import ExportError
+from export.options import ImportOptions
+from export.verifying import verify
+from keyblock.bundle import load_bundle
+from keyblock.runtime.model import GraphModel
+from keyblock.runtime.providers import Provider
+from keyblock.scoring import score_documents
+
+FEW = ImportOptions(pairs=24)
+
+
+def asked(bundle_path: Path, more: float = 0.0) -> Callable[[str, Sequence[str], int], list[float]]:
+    """A service in the process."""
+    bundle = load_bundle(bundle_path)
+    model, pipeline = GraphModel.open(bundle, Provider.CPU, 1), bundle.pipeline
+
+    def ask(query: str, texts: Sequence[str], longest: int) -> list[float]:
+        documents = pipeline.prepare_documents(texts)
+        return [float(x) + more for x in score_documents(pipeline, pipeline.prepare_query(query), documents, model, longest).logits]
+
+    return ask
+
+
+def test_a_service_that_is_the_models(imported: Callable[[str], Path], checkpoint: Callable[[str], Path]) -> None:
+    found = verify(imported("bert"), str(checkpoint("bert")), asked(imported("bert")), FEW)
+    assert found["pairs"] == 24
+    assert found["max"] <= 1e-3
+
+
+def test_a_service_of_another_model(imported: Callable[[str], Path], checkpoint: Callable[[str], Path]) -> None:
+    with pytest.raises(ExportError, match=r"by up to 0\.5 over 24 pairs .* serves another model"):
+        verify(imported("bert"), str(checkpoint("bert")), asked(imported("bert"), more=0.5), FEW)
+
+
+def test_a_calibrated_bundle_proves_nothing_of_the_model(
+    imported: Callable[[str], Path], checkpoint: Callable[[str], Path], tmp_path: Path
+) -> None:
+    for file in imported("bert").iterdir():
+        (tmp_path / file.name).write_bytes(file.read_bytes())
+    manifest = json.loads((tmp_path / "bundle.json").read_text("utf-8"))
+    manifest["pipeline"]["fusion"]["best_block"] = 0.5
+    (tmp_path / "bundle.json").write_text(json.dumps(manifest), encoding="utf-8")
+    with pytest.raises(ExportError, match="was calibrated, so its raw scores are not the model's alone"):
+        verify(tmp_path, str(checkpoint("bert")), asked(tmp_path), FEW)

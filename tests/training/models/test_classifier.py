@@ -1,0 +1,80 @@
+import json
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file
+from transformers import AutoModelForSequenceClassification, BertConfig, BertModel
+
+from benchmarks.checkpoints import SIZES, save_checkpoint
+from training.models.classifier import Classifier, final_layer
+from training.models.families import load_ranker, new_ranker
+
+IDS = torch.arange(5, 25).repeat(2, 1)
+MASK = torch.ones_like(IDS)
+MASK[1, 12:] = 0
+TYPES = (torch.arange(20) > 8).long().repeat(2, 1)
+
+
+def theirs(folder: Path) -> torch.Tensor:
+    model = AutoModelForSequenceClassification.from_pretrained(folder).eval()
+    types = {"token_type_ids": TYPES} if model.config.type_vocab_size > 1 else {}
+    with torch.inference_mode():
+        logits: torch.Tensor = model(input_ids=IDS, attention_mask=MASK, **types).logits
+    return logits
+
+
+@pytest.mark.parametrize(("name", "labels"), [("bert", 1), ("bert", 2), ("electra", 1), ("roberta", 2), ("xlm-roberta", 1)])
+def test_the_head_is_the_checkpoints_own(tmp_path: Path, name: str, labels: int) -> None:
+    folder = save_checkpoint(name, tmp_path, labels=labels)
+    model = new_ranker({"name": "classifier"}, str(folder)).eval()
+    with torch.inference_mode():
+        found = model.scores(model.states(IDS, TYPES, MASK))
+    logits = theirs(folder)
+    expected = logits[:, 0] if labels == 1 else logits[:, 1] - logits[:, 0]
+    torch.testing.assert_close(found, expected, atol=1e-5, rtol=1e-5)
+    assert model.hidden_size == 32
+    assert model.max_length == 512
+    assert model.graph_inputs == (model.INPUTS if name in ("bert", "electra") else ("input_ids", "attention_mask"))
+
+
+def test_saved_read_back_and_started_from(tmp_path: Path) -> None:
+    model = new_ranker({"name": "classifier"}, str(save_checkpoint("bert", tmp_path / "source")))
+    model.save(tmp_path / "saved")
+    assert json.loads((tmp_path / "saved" / "family.json").read_text("utf-8")) == {"name": "classifier"}
+    again = load_ranker(tmp_path / "saved")
+    assert isinstance(again, Classifier)
+    other = new_ranker({"name": "classifier"}, str(save_checkpoint("bert", tmp_path / "other")))
+    with torch.no_grad():
+        for parameter in other.parameters():
+            parameter.zero_()
+    other.start_from(tmp_path / "saved")
+    weights = load_file(tmp_path / "saved" / "model.safetensors")
+    for same in (again, other):
+        assert all(torch.equal(weights[name], value) for name, value in same.module.state_dict().items())  # type: ignore[union-attr]
+    third = new_ranker({"name": "classifier"}, str(save_checkpoint("bert", tmp_path / "third", intermediate_size=64)))
+    with pytest.raises(ValueError, match="cannot be read as an encoder"):
+        third.start_from(tmp_path / "saved")
+
+
+def test_an_encoder_without_a_head_gets_a_fresh_one_to_train(tmp_path: Path) -> None:
+    BertModel(BertConfig(vocab_size=100, **SIZES)).save_pretrained(tmp_path)
+    model = new_ranker({"name": "classifier"}, str(tmp_path))
+    assert isinstance(model, Classifier)
+    assert model.final.out_features == 1
+    assert 0 < len(list(model.pretrained())) < len(list(model.parameters()))
+    loss = model(IDS, TYPES, MASK).sum()
+    loss.backward()
+    assert model.final.weight.grad is not None
+
+
+def test_what_it_refuses(tmp_path: Path) -> None:
+    folder = save_checkpoint("bert", tmp_path, labels=3)
+    with pytest.raises(ValueError, match="has 3 labels; a reranker has one, or two"):
+        new_ranker({"name": "classifier"}, str(folder))
+    with pytest.raises(ValueError, match="has no states for a learned aggregator"):
+        new_ranker({"name": "classifier"}, str(folder), aggregator={"name": "max"})
+    model = AutoModelForSequenceClassification.from_pretrained(folder)
+    model.config.num_labels = 1
+    with pytest.raises(ValueError, match="has no head"):
+        final_layer(model)

@@ -1,0 +1,63 @@
+"""Models of others: imported, trained on from their bundle, exported again, head and all."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from benchmarks.checkpoints import save_checkpoint
+from export.cli import main as export_main
+from export.importing import import_model
+from export.options import ImportOptions
+from keyblock.bundle import load_bundle
+from keyblock.runtime.model import GraphModel
+from keyblock.runtime.providers import Provider
+from training.collections.collection import Collection
+from training.commands.train import main as train_main
+from training.evaluation.ranking import bundle_ranker, run_ranker
+from training.models.classifier import Classifier
+from training.models.families import load_ranker, new_ranker
+from training.models.starting import start_from
+
+FINETUNE = Path(__file__).parents[2] / "training" / "recipes" / "small" / "finetune.yaml"
+
+
+@pytest.mark.parametrize("name", ["bert", "xlm-roberta"])
+def test_an_import_is_trained_on_and_exported_again(name: str, toy: Collection, tmp_path: Path) -> None:
+    source, bundle, run, again = (tmp_path / part for part in ("source", "bundle", "run", "again"))
+    save_checkpoint(name, source)
+    import_model(str(source), bundle, ImportOptions(pairs=16, provider=Provider.CPU))
+    settings = {"model.name": "classifier", "backbone": source, "init": bundle, "steps": 2, "evaluate_every": 2, "dev_queries": 2}
+    settings |= {"precision": "fp32", "negatives.hard": 0, "optimizer.encoder_lr": 1e-3, "mixture": "{}"}
+    sets = [f"--set={key}={value}" for key, value in settings.items()]
+    assert train_main([str(FINETUNE), f"--collection={toy.path}", f"--out={run}", *sets]) == 0
+    assert export_main([str(run), f"--out={again}", f"--collection={toy.path}", "--precision=fp32", "--provider=cpu"]) == 0
+
+    query, candidates = next(iter(toy.run("dev").items()))
+    trained = run_ranker(run, toy, bf16=False).score(query, list(candidates)).logits
+    loaded = load_bundle(again)
+    served = bundle_ranker(loaded, GraphModel.open(loaded, Provider.CPU), toy).score(query, list(candidates)).logits
+    assert np.ptp(trained) > 1e-3
+    np.testing.assert_allclose(served, trained, atol=1e-4)
+
+    before, after = Classifier.load(source), load_ranker(run / "checkpoint")
+    assert isinstance(after, Classifier)
+    assert type(after.module) is type(before.module)
+    assert not np.array_equal(before.final.weight.detach().numpy(), after.final.weight.detach().numpy()), "it learned"
+    start_from(before, again)
+    assert np.array_equal(before.final.weight.detach().numpy(), after.final.weight.detach().numpy()), "and all of it was kept"
+
+
+def test_another_checkpoints_bundle_is_one_clear_error(tmp_path: Path) -> None:
+    import_model(
+        str(save_checkpoint("bert", tmp_path / "one")), tmp_path / "bundle", ImportOptions(pairs=16, provider=Provider.CPU)
+    )
+    other = Classifier.load(save_checkpoint("bert", tmp_path / "other", intermediate_size=64))
+    with pytest.raises(ValueError, match="its ranker is not of the backbone's architecture"):
+        start_from(other, tmp_path / "bundle")
+    with pytest.raises(
+        ValueError, match="is a bundle, whose graph is a cross-encoder's; a classifier starts from a run of its own"
+    ):
+        start_from(other, Path("models/default"))
+    with pytest.raises(ValueError, match=r"it is trained on with model\.name=classifier"):
+        start_from(new_ranker({"name": "cross_encoder"}, str(tmp_path / "one")), tmp_path / "bundle")

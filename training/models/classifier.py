@@ -1,0 +1,191 @@
+"""The ranker family of models that others trained: a Hugging Face checkpoint for sequence classification, head and all.
+
+Each architecture's head is transformers' own code, so that a model is exported, trained on and measured as its authors made it. A
+checkpoint of two labels says by their difference how relevant a document is: the softmax of two logits is the sigmoid of that.
+"""
+
+import inspect
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Self
+
+import torch
+from safetensors.torch import load_file
+from torch import Tensor, nn
+from transformers import AutoConfig, AutoModelForSequenceClassification
+from transformers.modeling_utils import PreTrainedModel
+
+from training.models.cross_encoder import longest_sequence, one_clear_error, without_dropout
+from training.models.ranker_module import RankerModule
+
+WEIGHTS = "model.safetensors"
+Masks = Callable[[Tensor], Any]
+"""From the mask of real tokens, (batch, length), to what a module takes as its `attention_mask`."""
+
+
+class Classifier(RankerModule):
+    """Scores packed sequences by a checkpoint with a head of one label, or of two, of which the second is "relevant".
+
+    Args:
+        module: the checkpoint's model.
+
+    Attributes:
+        masks: how the module is told of padding; an export spells the mask out, in operators that a graph can keep.
+        final: the head's last layer; what it reads is a sequence's state.
+    """
+
+    family: Mapping[str, Any] = {"name": "classifier"}
+    aggregator = None
+
+    def __init__(self, module: PreTrainedModel) -> None:
+        super().__init__()
+        self.module = module
+        self.masks: Masks = unchanged
+        self.typed = (
+            getattr(module.config, "type_vocab_size", 0) > 1 and "token_type_ids" in inspect.signature(module.forward).parameters
+        )
+        self._final_name = final_layer(module)
+
+    @property
+    def final(self) -> nn.Linear:
+        """See the class."""
+        layer = self.module.get_submodule(self._final_name)
+        assert isinstance(layer, nn.Linear)  # noqa: S101  # final_layer found it so
+        return layer
+
+    @classmethod
+    def from_backbone(
+        cls,
+        name_or_path: str,
+        dropout: float = 0.0,
+        attention: str = "sdpa",
+        aggregator: Mapping[str, Any] | None = None,
+    ) -> Self:
+        """See RankerFamily: the checkpoint's own head, or a fresh one of one label where it has none."""
+        if aggregator:
+            raise ValueError("model classifier scores by its own head, and has no states for a learned aggregator")
+        with one_clear_error(name_or_path):
+            config = without_dropout(AutoConfig.from_pretrained(name_or_path), dropout)
+            if not any(name.endswith("ForSequenceClassification") for name in config.architectures or ()):
+                config.num_labels = 1
+            return cls(_module(name_or_path, attention, config=config))
+
+    @classmethod
+    def load(cls, directory: str | Path, attention: str = "sdpa") -> Self:
+        """See RankerFamily."""
+        with one_clear_error(directory):
+            return cls(_module(str(directory), attention)).eval()
+
+    def save_weights(self, directory: str | Path) -> None:
+        """Write config.json and model.safetensors, as transformers reads them."""
+        self.module.save_pretrained(directory)
+
+    def load_weights(self, directory: str | Path) -> None:
+        """See RankerModule."""
+        self.module.load_state_dict(load_file(Path(directory) / WEIGHTS), strict=False)  # tied weights are stored once
+
+    def start_from(self, directory: str | Path) -> None:
+        """See RankerModule."""
+        with one_clear_error(directory):
+            self.take(load_file(Path(directory) / WEIGHTS))
+
+    def take(self, weights: Mapping[str, Tensor]) -> None:
+        """Take over weights by their names in the checkpoint. Raises RuntimeError for those of another architecture."""
+        wrong = self.module.load_state_dict(weights, strict=False)
+        tied = set(getattr(self.module, "all_tied_weights_keys", ()))
+        if missing := [*wrong.unexpected_keys, *(name for name in wrong.missing_keys if name not in tied)]:
+            raise RuntimeError(f"weights do not fit: {', '.join(missing[:3])}")
+
+    def pretrained(self) -> Iterator[nn.Parameter]:
+        """All but the head's last layer."""
+        last = {id(parameter) for parameter in self.final.parameters()}
+        return (parameter for parameter in self.module.parameters() if id(parameter) not in last)
+
+    def checkpoint_activations(self) -> None:
+        """See RankerModule."""
+        self.module.activation_checkpointing_enable({"use_reentrant": False})
+
+    @property
+    def graph_inputs(self) -> tuple[str, ...]:
+        """See RankerModule: without type ids where the model has one type of segment."""
+        return self.INPUTS if self.typed else (self.INPUTS[0], self.INPUTS[2])
+
+    @property
+    def hidden_size(self) -> int:
+        """See RankerModule."""
+        return self.final.in_features
+
+    @property
+    def vocabulary_size(self) -> int:
+        """See RankerModule."""
+        return int(self.module.config.vocab_size)
+
+    @property
+    def max_length(self) -> int:
+        """See RankerModule."""
+        return longest_sequence(self.module)
+
+    def states(self, *inputs: Tensor) -> Tensor:
+        """What the head's last layer reads: (batch, hidden), in fp32, from three (batch, length) integer tensors."""
+        input_ids, token_type_ids, attention_mask = inputs
+        types = {"token_type_ids": token_type_ids} if self.typed else {}
+        read: list[Tensor] = []
+        hooks = [
+            self.final.register_forward_pre_hook(lambda _, given: read.append(given[0])),
+            self.module.base_model.register_forward_pre_hook(self._told_of_padding, with_kwargs=True),
+        ]
+        try:
+            self.module(input_ids=input_ids, attention_mask=attention_mask, **types)
+        finally:
+            for hook in hooks:
+                hook.remove()
+        return read[0].float()
+
+    def _told_of_padding(
+        self, _: nn.Module, given: tuple[Any, ...], named: dict[str, Any]
+    ) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """The encoder's arguments, its mask as `masks` has it: a head that takes a mean reads the mask as it was."""
+        return given, named | {"attention_mask": self.masks(named["attention_mask"])}
+
+    def scores(self, states: Tensor) -> Tensor:
+        """Logits of shape (...,) from states (..., hidden), in fp32; of two labels the difference."""
+        with torch.autocast(states.device.type, enabled=False):
+            logits: Tensor = self.final(states.float())
+        return logits.squeeze(-1) if logits.shape[-1] == 1 else logits[..., 1] - logits[..., 0]
+
+
+def unchanged(mask: Tensor) -> Tensor:
+    """The mask as it is: transformers makes of it what the architecture needs."""
+    return mask
+
+
+def final_layer(module: PreTrainedModel) -> str:
+    """The name of the layer that gives the labels. Raises ValueError for a module without one, or one of more than two labels."""
+    labels = module.config.num_labels
+    if labels not in (1, 2):
+        raise ValueError(f"has {labels} labels; a reranker has one, or two of which the second is 'relevant'")
+    layers = [name for name, layer in module.named_modules() if isinstance(layer, nn.Linear) and layer.out_features == labels]
+    if not layers:
+        raise ValueError("has no head: no linear layer gives its labels")
+    return layers[-1]
+
+
+def _module(name_or_path: str, attention: str, **options: object) -> PreTrainedModel:
+    """The model; one that does not have the attention asked for takes its own."""
+    try:
+        return AutoModelForSequenceClassification.from_pretrained(name_or_path, attn_implementation=attention, **options)
+    except ValueError as error:
+        if attention == "eager" or "attention implementation" not in str(error):
+            raise
+        return _module(name_or_path, "eager", **options)
+
+
+@contextmanager
+def masked_by(model: Classifier, masks: Masks) -> Iterator[None]:
+    """Tell the model's module of padding in another way for a while."""
+    before, model.masks = model.masks, masks
+    try:
+        yield
+    finally:
+        model.masks = before
