@@ -53,6 +53,7 @@ class RerankOptions(TypedDict, total=False):
     deadline_ms: float | None
     priority: int | None
     strict: bool | None
+    escalation_tokens: int | None
     instruction: str | None
     timeout: float | None
     fallback: bool
