@@ -231,7 +231,7 @@ class Meta(TypedDict):
         dict[str, float],
         Field(
             description="parse, prepare, queue, model, and the total, in milliseconds; where the model selects the blocks too, "
-            "`select` is the whole of that round, waiting included"
+            "`select` is the whole of that round, waiting included; where an upstream scores, `upstream` takes the place of `model`"
         ),
     ]
     tokens_per_document: Annotated[int, Field(description="tokens a sequence could have, query and specials included")]

@@ -232,6 +232,7 @@ def create_app(settings: Settings, ranker: Ranker | None = None) -> FastAPI:
         try:
             yield
         finally:
+            await app.state.ranker.end()
             app.state.ranker.close()
             app.state.reloader.close()
             app.state.tracing.close()

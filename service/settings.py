@@ -5,6 +5,7 @@ from enum import StrEnum
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated
+from urllib.parse import urlsplit
 
 from pydantic import BaseModel, BeforeValidator, Field, SecretStr, field_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
@@ -51,6 +52,23 @@ class LogLevel(StrEnum):
     ERROR = "error"
 
 
+class UpstreamKind(StrEnum):
+    """Whose API an upstream speaks; auto is found out by asking it."""
+
+    AUTO = "auto"
+    COHERE = "cohere"
+    JINA = "jina"
+    TEI = "tei"
+
+
+class UpstreamScores(StrEnum):
+    """On which scale an upstream scores; auto is its kind's own."""
+
+    AUTO = "auto"
+    PROBABILITY = "probability"
+    LOGIT = "logit"
+
+
 class Limits(BaseModel):
     """What a request may hold, and what all in flight may; more is refused before work is done."""
 
@@ -75,6 +93,32 @@ class Settings(Limits, BaseSettings):
         (DEFAULT_BUNDLE,),
         description=f"directory of a bundle, or of bundles; several: the flag again, or {os.pathsep!r} between them; the first is "
         "the default model",
+    )
+    upstream: str = Field(
+        "",
+        repr=False,  # a URL may hold a password
+        description="URL of a reranker that runs already, as in http://HOST:PORT/rerank: it scores the passages that are selected "
+        "here; beside bundles where --bundle names some, else alone; empty for none",
+    )
+    upstream_kind: UpstreamKind = Field(
+        UpstreamKind.AUTO, description="whose API it speaks: cohere (v2), jina (vLLM, infinity too) or tei; auto asks it"
+    )
+    upstream_model: str = Field("", description="name of the model that it is asked for, and that answers here give")
+    upstream_key: SecretStr = Field(SecretStr(""), description="API key that it is sent as a bearer token; empty for none")
+    upstream_scores: UpstreamScores = Field(
+        UpstreamScores.AUTO, description="scale of its scores; auto is probability, and logit of tei, which is asked for them"
+    )
+    upstream_passages: int = Field(3, ge=1, le=64, description="passages of a document that it scores; the best one's score wins")
+    upstream_passage_tokens: int = Field(
+        256, ge=64, le=2048, description="tokens of a passage, query and title included, counted by the bundle's tokenizer"
+    )
+    upstream_batch: int = Field(64, ge=1, le=2048, description="passages of a request to it")
+    upstream_concurrency: int = Field(8, ge=1, le=256, description="requests to it at once")
+    upstream_timeout_ms: int = Field(
+        10_000, ge=1, description="milliseconds until documents without its scores are ordered by their blocks alone"
+    )
+    upstream_retries: int = Field(
+        3, ge=0, le=10, description="times that a request to it is sent again after 429, 502, 503 or no answer"
     )
     strict_models: bool = Field(False, description="an unknown model is an error; otherwise the default one answers")
     host: str = Field("127.0.0.1", description="address to listen on; 0.0.0.0 for every interface")
@@ -159,6 +203,27 @@ class Settings(Limits, BaseSettings):
         if endpoint and (problem := lacking_for_traces()):
             raise ValueError(problem)
         return endpoint
+
+    @field_validator("upstream")
+    @classmethod
+    def _can_be_asked(cls, url: str) -> str:
+        parts = urlsplit(url)
+        if url and (parts.scheme not in ("http", "https") or not parts.hostname):
+            raise ValueError("must be a URL like http://HOST:PORT/rerank")
+        if url and find_spec("httpx") is None:
+            raise ValueError("what asks an upstream is not installed: pip install httpx")
+        return url
+
+    @property
+    def upstream_place(self) -> str:
+        """The upstream's URL for people: without a password."""
+        parts = urlsplit(self.upstream)
+        return parts._replace(netloc=parts.netloc.rpartition("@")[2]).geturl()
+
+    @property
+    def serves_bundles(self) -> bool:
+        """Whether bundles are served: always but where there is an upstream and no bundle is named."""
+        return not self.upstream or "bundle" in self.model_fields_set
 
     @property
     def n_threads(self) -> int:

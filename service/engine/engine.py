@@ -62,7 +62,9 @@ class Engine:
         return instance
 
     def start(self) -> None:
-        """Start the thread; it warms up first, and jobs handed in meanwhile wait."""
+        """Start the thread; it warms up first, and jobs handed in meanwhile wait. Without a model it is ready at once."""
+        if not self._warm_ups:
+            self._now_ready()
         self._thread.start()
 
     def close(self) -> None:
@@ -159,8 +161,11 @@ class Engine:
         finally:
             self._busy_since = None
         if not (self._warm_ups.first or self._warm.is_set()):
-            self._warm.set()
-            self._metrics.set("ready", 1)
+            self._now_ready()
+
+    def _now_ready(self) -> None:
+        self._warm.set()
+        self._metrics.set("ready", 1)
 
     def _do(self, decision: Run[Job] | Combine[Job] | Expire[Job]) -> None:
         if isinstance(decision, Run):

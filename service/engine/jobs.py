@@ -25,12 +25,14 @@ class Scored(NamedTuple):
         model_seconds: from there to the last batch's end.
         passages: of the sequences where each is a block of a document, shape (n_sequences,), see
             `keyblock.aggregation.Aggregated`; -inf for those of a document without a logit.
+        problem: why sequences were not scored, beside want of time; empty where nothing was wrong.
     """
 
     logits: NDArray[np.float32]
     queue_seconds: float
     model_seconds: float
     passages: NDArray[np.float32] | None = None
+    problem: str = ""
 
 
 class Job(Task):

@@ -9,7 +9,7 @@ TIMES = {
     "total": ["total"],
     "tokenization": ["prepare"],
     "queue": ["queue"],
-    "inference": ["select", "model"],
+    "inference": ["select", "model", "upstream"],
 }
 COST_HEADERS = ("X-Compute-Tokens", "X-Compute-Characters", *(f"X-{name.capitalize()}-Time" for name in TIMES))
 

@@ -8,7 +8,6 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from keyblock import __version__
-from keyblock.bundle import Manifest
 from service.engine.engine import Engine
 from service.http.responses import JSON
 from service.ranking.model import Model
@@ -36,23 +35,15 @@ def describe(ranker: Ranker) -> dict[str, Any]:
 
 def describe_model(model: Model, settings: Settings) -> dict[str, Any]:
     """One model: its bundle and pipeline, where and in what it is computed and why, and its measured quality."""
-    manifest, choice = model.bundle.manifest, model.choice
+    manifest = model.bundle.manifest
     low, high = manifest.pipeline.packing.budget_range
     return {
         "model": model.name,
         "format_version": manifest.format_version,
-        "precision": choice.precision.value,
-        "provider": {
-            "asked": settings.provider.value,
-            "chosen": choice.provider.value,
-            "arithmetic": choice.precision.value,
-            "why": choice.why,
-        },
+        **model.scorer.describe(settings),
         "selector": manifest.pipeline.selector,
         "encoder": _encoder(model),
         "aggregator": manifest.pipeline.aggregator,
-        "graphs": _graphs(manifest, choice.precision.value),
-        "variants": {name: variant.quality for name, variant in manifest.variants.items()},
         "pipeline": manifest.pipeline.model_dump(mode="json"),
         "tokens_per_document": {"default": manifest.pipeline.packing.budget, "least": low, "most": high},
         "preparation": model.fingerprint.hex(),
@@ -67,17 +58,6 @@ def _encoder(model: Model) -> dict[str, Any] | None:
     if encoder is None:
         return None
     return {**(model.bundle.manifest.pipeline.encoder or {}), "dimensions": encoder.dimensions}
-
-
-def _graphs(manifest: Manifest, precision: str) -> dict[str, dict[str, Any]]:
-    """What each graph that is run is, and how its weights are stored; the ranker selects where a learned selector has none."""
-    served = manifest.graphs_for(precision)
-    graphs: dict[str, dict[str, Any]] = {"ranker": {"precision": served.graph.precision}}
-    if (selector := served.selector_graph) is not None:
-        graphs["selector"] = {"precision": selector.precision}
-    if (aggregator := manifest.aggregator) is not None:
-        graphs["aggregator"] = {"precision": aggregator.precision, "kind": aggregator.kind}
-    return graphs
 
 
 async def info(request: Request) -> Response:

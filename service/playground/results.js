@@ -19,7 +19,7 @@ function placedOf(request, answer) {
   });
 }
 
-const STAGES = ["parse", "prepare", "select", "queue", "model", "aggregate", "respond"];
+const STAGES = ["parse", "prepare", "select", "queue", "model", "upstream", "aggregate", "respond"];
 
 function timingsOf({ timings_ms: timings }, elapsed) {
   const stages = Object.entries(timings).filter(([name]) => name !== "total");

@@ -49,9 +49,9 @@ class Admission:
         self._pace = pace
         self._tokens_a_byte = Pace()  # of all models together
 
-    def wait_seconds(self, own: float = math.inf) -> float:
+    def wait_seconds(self, own: float = math.inf, ahead: SecondsAhead | None = None) -> float:
         """How long a newcomer with so many seconds of its own waits for others; by default until all that is in flight is done."""
-        return self._ahead(own) + sum(min(theirs, own) for theirs in self._unqueued.values())
+        return (ahead or self._ahead)(own) + sum(min(theirs, own) for theirs in self._unqueued.values())
 
     def enter(self, n_bytes: int, held: int | None = None) -> "Place":
         """Let a request in.
@@ -86,12 +86,17 @@ class Admission:
         if others and others + held + more > most:
             raise self._refusal("bytes", f"requests in flight hold {self.load.bytes} bytes, and the limit is {most}")
 
-    def check_wait(self, own: float) -> None:
-        """Raise RequestError 429 when so many seconds of work would have to wait too long for others."""
-        wait, most = self.wait_seconds(own), self._limits.max_wait_ms / 1000
+    def check_wait(self, own: float, ahead: SecondsAhead | None = None) -> None:
+        """Raise RequestError 429 when so many seconds of work would have to wait too long for others.
+
+        Args:
+            own: the seconds.
+            ahead: of the model that is asked for, where it is known.
+        """
+        wait, most = self.wait_seconds(own, ahead), self._limits.max_wait_ms / 1000
         if wait > most:
             raise self._refusal("wait", f"it would wait {wait:.1f} s for others, and the limit is {most:g} s", wait - most)
-        backlog, most = self.wait_seconds(), self._limits.max_backlog_ms / 1000
+        backlog, most = self.wait_seconds(ahead=ahead), self._limits.max_backlog_ms / 1000
         if backlog > most:
             raise self._refusal("wait", f"{backlog:.1f} s of work are waiting, and the limit is {most:g} s", backlog - most)
 
@@ -162,7 +167,16 @@ class Place:
             raise RequestError(422, f"its documents take {needed} bytes once read, and the limit is {most}: ask for fewer")
         self.holds(needed)
 
-    def reads(self, n_documents: int, seconds: float, *, hurried: bool, by_text: bool = True, pace: float = 1.0) -> None:
+    def reads(
+        self,
+        n_documents: int,
+        seconds: float,
+        *,
+        hurried: bool,
+        by_text: bool = True,
+        pace: float = 1.0,
+        ahead: SecondsAhead | None = None,
+    ) -> None:
         """It asks for so many documents, which are going to take the model about so many seconds.
 
         Raises RequestError 429 when there is no room, or others keep it waiting for too long; the latter not where it is hurried:
@@ -174,10 +188,11 @@ class Place:
             hurried: whether it has a deadline.
             by_text: whether they are for the bytes that it has sent.
             pace: of the model that it asks for, seconds a token.
+            ahead: of that model.
         """
         self._admission.check_documents(n_documents)
         if not hurried:
-            self._admission.check_wait(seconds)
+            self._admission.check_wait(seconds, ahead)
         self._held.documents = n_documents
         self._admission.load.documents += n_documents
         self._admission.reads(self, self._held.bytes if by_text else 0, seconds, pace)

@@ -10,9 +10,10 @@ from keyblock.escalation import Escalated
 from keyblock.order import Candidate
 from keyblock.prepared import PreparedQuery
 from keyblock.selectors import SelectedBy
-from service.engine.instance import Instance, Turn
+from service.engine.instance import Turn
 from service.ranking.plan import SLACK, Plan
 from service.ranking.preparation import Doubts, Preparer
+from service.ranking.scorers import Scorer
 
 SPARE_SHARE = 0.7  # of the seconds that scoring is going to leave: what is chosen has to be packed as well
 
@@ -75,7 +76,7 @@ async def escalate(
     query: PreparedQuery,
     candidates: Sequence[Candidate],
     doubts: Doubts,
-    parts: tuple[Preparer, Instance],
+    parts: tuple[Preparer, Scorer],
     plan: Plan,
     most: Bound,
     priority: int,
@@ -91,11 +92,11 @@ async def escalate(
         most: what this may take.
         priority: the call's.
     """
-    preparer, instance = parts
+    preparer, scorer = parts
     numbers = sorted(doubts)
     asked = await preparer.questions(query, [doubts[n] for n in numbers], most.tokens, most.budget) if numbers else []
     sequences = [packed for one in asked if one is not None for packed in one.shortlist.sequences]
-    logits = (await instance.choose(sequences, Turn(most.until, priority=priority))).logits
+    logits = (await scorer.choose(sequences, Turn(most.until, priority=priority))).logits
     anew = list(candidates)
     if (logits > -np.inf).any():
         for number, one in zip(numbers, await preparer.selected(query, asked, logits, most.budget, plan.scored_by), strict=True):

@@ -12,6 +12,7 @@ from keyblock.runtime.model import GraphModel
 from keyblock.runtime.providers import Choice
 from service.engine.instance import Graphs
 from service.settings import Settings
+from service.upstream.passages import UNNAMED, in_front_of_upstream
 
 log = logging.getLogger(__name__)
 DEFAULT = "default"  # the directory whose bundle is the first of a directory of bundles
@@ -50,6 +51,19 @@ def _bundles_in(path: Path) -> list[Path]:
         if folder not in found:
             log.warning("%s: holds no %s, so it is not served", folder, MANIFEST_FILE)
     return found or [path]
+
+
+def served_bundles(settings: Settings) -> list[Bundle]:
+    """Those that are served, see `Settings.serves_bundles`; raises as `read_bundles` does, and for the upstream's name."""
+    bundles = read_bundles(settings) if settings.serves_bundles else []
+    if settings.upstream and (name := settings.upstream_model or UNNAMED) in [one.manifest.name for one in bundles]:
+        raise BundleError(f"the upstream's model and a bundle's are both called {name!r}; change upstream_model or 'name'")
+    return bundles
+
+
+def upstream_bundle(settings: Settings) -> Bundle | None:
+    """What prepares documents for the upstream; None where there is none. Raises BundleError."""
+    return in_front_of_upstream(load_bundle(find_bundles(settings.bundle)[0]), settings) if settings.upstream else None
 
 
 def read_bundles(settings: Settings) -> list[Bundle]:

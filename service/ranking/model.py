@@ -1,27 +1,26 @@
 """One model: a bundle at work, with all that is between a call and its ranking."""
 
-import logging
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
 
-from keyblock.bundle import TOKENIZER_FILE
+from keyblock.bundle import TOKENIZER_FILE, Bundle
 from keyblock.caveats import about_budget, about_instruction, about_query
 from keyblock.fingerprint import preparation_fingerprint
 from keyblock.order import Candidate, Ranking, preranking
 from keyblock.prepared import PreparedQuery
 from service.call import Call
-from service.engine.engine import Engine
 from service.engine.instance import Turn
 from service.errors import RequestError
 from service.pace import Pace
 from service.ranking.admission import Place
 from service.ranking.cache import DocumentCache
 from service.ranking.escalating import Chosen, bound, escalate
-from service.ranking.loading import Opened
 from service.ranking.outcome import Outcome, ranked, unknown_ids
 from service.ranking.plan import Plan, Work, make_plan
 from service.ranking.preparation import Doubts, Preparer, sizes
+from service.ranking.scorers import Scorer
 from service.ranking.slicing import LARGE_CHARS, Threads
 from service.ranking.stored import look_up, renew
 from service.settings import Settings
@@ -29,7 +28,6 @@ from service.store.library import OFF, Library
 from service.telemetry.metrics import Metrics
 from service.telemetry.stages import Stages
 
-log = logging.getLogger(__name__)
 SPECIALS = 3  # tokens: [CLS] query [SEP] blocks [SEP]
 PROMISED_SECONDS = 0.05  # or a batch: a deadline is not exceeded by more
 
@@ -39,7 +37,6 @@ class Shared:
     """What all models of a service share.
 
     Attributes:
-        engine: the one thread that runs their graphs.
         cache: prepared documents.
         threads: that prepare.
         library: stored documents; none: requests for them are refused.
@@ -47,40 +44,41 @@ class Shared:
 
     settings: Settings
     metrics: Metrics
-    engine: Engine
     cache: DocumentCache
     threads: Threads
     library: Library | None
 
 
 class Model:
-    """A bundle at work. Its graphs are warmed up from now on, see `Instance.warmed`; nothing of the service keeps hold of it.
+    """A bundle's pipeline and what scores for it, at work; nothing of the service keeps hold of it.
 
     Args:
-        opened: the bundle.
+        bundle: says how documents are prepared.
+        scoring: makes the scorer, which counts in the metrics that it is given.
         shared: what it works with.
+        load_seconds: see below.
 
     Attributes:
+        scorer: makes logits; its graphs are warmed up from now on, see `Scorer.warmed`.
+        metrics: the service's, of this model.
         fingerprint: of how it prepares documents, 16 bytes.
         load_seconds: that it took to open its graphs.
-        metrics: the service's, of this model.
 
-    Raises BundleError where the bundle's files are not those any more that were checked, and EngineDeadError.
+    Raises BundleError where the bundle's files are not those any more that were checked, and what `scoring` raises.
     """
 
-    def __init__(self, opened: Opened, shared: Shared) -> None:
-        self.bundle, self.choice = opened.bundle, opened.choice
-        self.name = self.bundle.manifest.name
-        self.load_seconds = opened.seconds
-        self.fingerprint = bytes.fromhex(preparation_fingerprint(self.bundle.pipeline, self.bundle.path / TOKENIZER_FILE))
-        self.bundle.check_files()  # all that was read, graphs and fingerprint too, was of this bundle
+    def __init__(self, bundle: Bundle, scoring: Callable[[Metrics], Scorer], shared: Shared, load_seconds: float = 0.0) -> None:
+        self.bundle = bundle
+        self.name = bundle.manifest.name
+        self.load_seconds = load_seconds
+        self.fingerprint = bytes.fromhex(preparation_fingerprint(bundle.pipeline, bundle.path / TOKENIZER_FILE))
+        bundle.check_files()  # all that was read, graphs and fingerprint too, was of this bundle
         self.metrics = shared.metrics.of(self.name)
         self.preparer = Preparer(self.bundle.pipeline, shared.cache, shared.threads, shared.metrics, self.fingerprint)
-        self.instance = shared.engine.add(self.name, opened.graphs, self.bundle.pipeline)
+        self.scorer = scoring(self.metrics)
         self._fed = Pace()  # tokens for each one that a sequence a document has
         self._fusion = self.bundle.manifest.pipeline.fusion
         self._shared = shared
-        log.info("%s from %s, on %s: %s", self.name, self.bundle.path, self.choice.provider, self.choice.why)
 
     async def score(self, call: Call, stages: Stages, place: Place) -> Outcome:
         """Prepare and score a call, as far as its deadline allows.
@@ -94,7 +92,9 @@ class Model:
         work = self._work(call)
         hurry = self._hurry(call)
         hurried, by_text = hurry is not None, library is None
-        place.reads(len(call.documents), work.own_seconds(budget), hurried=hurried, by_text=by_text, pace=work.model_pace)
+        place.reads(
+            len(call.documents), work.own_seconds(budget), hurried=hurried, by_text=by_text, pace=work.model_pace, ahead=work.ahead
+        )
         if (chars := sum(work.chars)) > LARGE_CHARS:
             pace, threads = self.preparer.pace, self._shared.threads.number
             place.prepares(lambda: pace.estimate(chars) / threads, hurried=hurried)
@@ -106,7 +106,7 @@ class Model:
                 call.documents,
                 self.fingerprint,
                 place,
-                texts=call.return_documents,
+                texts=call.return_documents or self.scorer.reads_texts,
                 check=self.bundle.pipeline.check,
                 until=plan.prepared_by,
             )
@@ -118,9 +118,9 @@ class Model:
         order = np.argsort(-preranking(candidates, self._fusion), kind="stable").tolist() if plan.scored_by else None
         turn = Turn(plan.scored_by, order, call.priority)
         place.queued()
-        scored = await self.instance.score([candidate.sequences for candidate in candidates], turn)
+        scored = await self.scorer.score(call, candidates, turn)
         stages.add("queue", scored.queue_seconds)
-        stages.add("model", scored.model_seconds)
+        stages.add(self.scorer.stage, scored.model_seconds)
         return Outcome(plan, chosen, scored, work.tokens(plan.budget) / work.fed)
 
     def _hurry(self, call: Call) -> float | None:
@@ -147,9 +147,9 @@ class Model:
 
     def _work(self, call: Call) -> Work:
         packing = self.bundle.manifest.pipeline.packing
-        paces = self.preparer.pace.seconds, self.instance.pace.seconds
+        paces = self.preparer.pace.seconds, self.scorer.pace.seconds
         fed = self._fed.seconds or 1.0
-        return Work(sizes(call.documents), packing.longest_query + SPECIALS, *paces, self._shared.engine.backlog, fed)
+        return Work(sizes(call.documents), packing.longest_query + SPECIALS, *paces, self.scorer.backlog, fed)
 
     async def _candidates(self, query: PreparedQuery, call: Call, plan: Plan, stages: Stages, place: Place) -> Chosen:
         """The documents with their chosen blocks; a learned selector asks the model about all their shortlists at once."""
@@ -166,7 +166,7 @@ class Model:
         asked = [packed for one in shortlisted if one is not None for packed in one.shortlist.sequences]
         until = plan.chosen_by(sum(len(packed.ids) for packed in asked), plan.budget * len(shortlisted))
         place.queued()
-        chosen = await self.instance.choose(asked, Turn(until, priority=call.priority))
+        chosen = await self.scorer.choose(asked, Turn(until, priority=call.priority))
         candidates = await self.preparer.selected(query, shortlisted, chosen.logits, plan.budget, plan.scored_by)
         stages.end("select")
         unasked = int(np.isneginf(chosen.logits).sum())
@@ -184,14 +184,12 @@ class Model:
         stages: Stages,
     ) -> Chosen:
         """The candidates, those in doubt with the blocks that the model chose; `tokens` are the bundle's bound."""
-        pace = self.instance.pace.seconds
+        pace = self.scorer.pace.seconds
         own = pace * sum(len(packed.ids) for one in candidates for packed in one.sequences)
         allowed = tokens, self._shared.settings.escalation_tokens, call.escalation_tokens
         usual = self.bundle.manifest.pipeline.packing.kept_inside(call.max_tokens)
-        most = bound(
-            allowed, plan, usual, own + self._shared.engine.backlog(own), pace, None if call.max_tokens is None else plan.budget
-        )
-        chosen = await escalate(query, candidates, doubts, (self.preparer, self.instance), plan, most, call.priority)
+        most = bound(allowed, plan, usual, own + self.scorer.backlog(own), pace, None if call.max_tokens is None else plan.budget)
+        chosen = await escalate(query, candidates, doubts, (self.preparer, self.scorer), plan, most, call.priority)
         if chosen.escalated and chosen.escalated.tokens:
             stages.end("select")
             self.metrics.add("escalation_tokens", chosen.escalated.tokens)
@@ -208,7 +206,8 @@ class Model:
     async def _query(self, call: Call) -> PreparedQuery:
         query = await self.preparer.query(call.query, call.instruction)
         call.warnings.extend(about_instruction(call.instruction, self.bundle.pipeline.tokenizer))
-        call.warnings.extend(about_query(query))
+        if not self.scorer.reads_texts:  # what does is sent the whole query
+            call.warnings.extend(about_query(query))
         return query
 
 

@@ -69,12 +69,12 @@ def _count(candidates: list[Candidate], ranking: Ranking, metrics: Metrics) -> N
 
 
 def _warn(call: Call, outcome: Outcome, ranking: Ranking, usual: int, metrics: Metrics) -> bool:
-    """Whether the deadline cost something; warned of and counted. `usual`: tokens a sequence has without one."""
+    """Whether the deadline, or a failing upstream, cost something; warned of and counted. `usual`: tokens without a deadline."""
     candidates, unasked, _, late = outcome.chosen
-    n = len(candidates)
+    n, problem = len(candidates), outcome.scored.problem
     unread = sum(not candidate.read for candidate in candidates)
-    unscored = ranking.scored_by.count(ScoredBy.SELECTOR)
-    left = sum(bool(one.sequences) for one, by in zip(candidates, ranking.scored_by, strict=True) if by is ScoredBy.ORDER)
+    unscored = 0 if problem else ranking.scored_by.count(ScoredBy.SELECTOR)
+    left = 0 if problem else _without(outcome, ranking, ScoredBy.ORDER)
     costs = {
         "tokens": outcome.plan.budget < usual and f"{outcome.plan.budget} tokens a document instead of {usual}",
         "escalation": late and f"the model was not asked which blocks of {late} of {n} documents matter, where evidence is weak",
@@ -91,7 +91,18 @@ def _warn(call: Call, outcome: Outcome, ranking: Ranking, usual: int, metrics: M
         if cost:
             call.warnings.append(f"deadline_ms: {cost}")
             metrics.add("degraded", how=how)
-    return any(costs.values())
+    if problem:
+        left = _without(outcome, ranking, ScoredBy.SELECTOR, ScoredBy.ORDER)
+        call.warnings.append(f"upstream: {problem}; {left} of {n} documents are ordered by their blocks alone")
+        metrics.add("degraded", how="upstream")
+    return bool(problem) or any(costs.values())
+
+
+def _without(outcome: Outcome, ranking: Ranking, *by: ScoredBy) -> int:
+    """How many documents that have blocks take their place from one of these, and not from the model."""
+    return sum(
+        bool(one.sequences) and scored in by for one, scored in zip(outcome.chosen.candidates, ranking.scored_by, strict=True)
+    )
 
 
 def unknown_ids(call: Call) -> str:

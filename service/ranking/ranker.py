@@ -1,19 +1,22 @@
 """The service at work: its models, and what they share: the engine, the threads, the store and the way in."""
 
 import asyncio
+import logging
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Self, TypeVar
 
 from keyblock import __version__
+from keyblock.bundle import Bundle
 from service.engine.encoder import Caps
 from service.engine.engine import Engine
 from service.errors import RequestError
 from service.ranking.admission import Admission, Place
 from service.ranking.cache import DocumentCache
-from service.ranking.loading import Opened, open_bundle, read_bundles
+from service.ranking.loading import Opened, open_bundle, served_bundles, upstream_bundle
 from service.ranking.model import Model, Shared
 from service.ranking.models import Models
+from service.ranking.scorers import EngineScorer, UpstreamScorer
 from service.ranking.slicing import SLICES_IN_HAND, Threads
 from service.settings import Settings
 from service.store.base import DocumentStore
@@ -23,6 +26,7 @@ from service.store.seal import Seal
 from service.telemetry.gpus import Gpus
 from service.telemetry.metrics import Metrics
 
+log = logging.getLogger(__name__)
 DEAD_SECONDS = 10  # until a supervisor has restarted a dead service
 UNREADY = "unready"
 EDGE_THREADS = 2  # read and write JSON, apart from preparation so that small requests do not wait behind large ones
@@ -37,26 +41,36 @@ class Ranker:
         settings: threads, caps and sizes.
         opened: the bundles that are served, the default one first.
         store: keeps documents by id; none: requests for them are refused.
+        upstream: what prepares documents for the settings' upstream, which is a model behind those of the bundles.
 
     Attributes:
         models: that are served; a reload puts others in their place.
+        upstream: of these, the one that asks an upstream; a reload leaves it as it is.
     """
 
-    def __init__(self, settings: Settings, opened: Sequence[Opened], store: DocumentStore | None = None) -> None:
+    def __init__(
+        self,
+        settings: Settings,
+        opened: Sequence[Opened],
+        store: DocumentStore | None = None,
+        upstream: Bundle | None = None,
+    ) -> None:
         self.settings = settings
         self.metrics = Metrics()
         self.engine = Engine(Caps(settings.token_cap, settings.batch_ms / 1000, settings.hung_seconds), self.metrics)
         self.gpus = Gpus(self.metrics)
-        self.admission = Admission(settings, self.engine.backlog, self.metrics, self._fastest)
+        self.admission = Admission(settings, self._shortest_backlog, self.metrics, self._fastest)
         self._edge = ThreadPoolExecutor(EDGE_THREADS, "edge")
         self._edge_of_large = ThreadPoolExecutor(EDGE_THREADS, "edge-large")
         self._threads = Threads(max(settings.n_threads, SLICES_IN_HAND))
         seal = Seal(settings.store_key.get_secret_value())
         self.library = None if store is None else Library(store, b"", settings.store_ttl_seconds, self.metrics, seal)
         cache = DocumentCache(settings.cache_bytes)
-        self._shared = Shared(settings, self.metrics, self.engine, cache, self._threads, self.library)
+        self._shared = Shared(settings, self.metrics, cache, self._threads, self.library)
         self.models = Models([])
-        self.serve(Models([self.model(one) for one in opened]))
+        models = [self.model(one) for one in opened]
+        self.upstream = None if upstream is None else self._asking_upstream(upstream)
+        self.serve(Models(models if self.upstream is None else [*models, self.upstream]))
 
     @classmethod
     def load(cls, settings: Settings) -> Self:
@@ -64,12 +78,21 @@ class Ranker:
 
         Raises BundleError, ProviderError, SessionError or StoreUnavailableError, each one clear line.
         """
-        opened = [open_bundle(bundle, settings) for bundle in read_bundles(settings)]
-        return cls(settings, opened, open_store(settings))
+        opened = [open_bundle(bundle, settings) for bundle in served_bundles(settings)]
+        return cls(settings, opened, open_store(settings), upstream_bundle(settings))
 
     def model(self, opened: Opened) -> Model:
-        """A model that is warmed up from now on, and not served yet. Raises EngineDeadError."""
-        return Model(opened, self._shared)
+        """A model that is warmed up from now on, and not served yet. Raises BundleError and EngineDeadError."""
+        bundle, choice = opened.bundle, opened.choice
+        model = Model(bundle, lambda _: EngineScorer(self.engine, bundle, opened.graphs, choice), self._shared, opened.seconds)
+        log.info("%s from %s, on %s: %s", model.name, bundle.path, choice.provider, choice.why)
+        return model
+
+    def _asking_upstream(self, bundle: Bundle) -> Model:
+        """The model in front of the settings' upstream."""
+        model = Model(bundle, lambda metrics: UpstreamScorer(bundle, self.settings, metrics), self._shared)
+        log.info("%s, at %s; blocks are cut by the tokenizer of %s", model.name, self.settings.upstream_place, bundle.path)
+        return model
 
     def serve(self, models: Models) -> None:
         """Put these models in the place of those that are served; what is in flight ends with the one that it began with."""
@@ -80,14 +103,18 @@ class Ranker:
         for model in models:
             self.metrics.set("build", 1, **build_labels(model))
             model.metrics.set("load", model.load_seconds, phase="load")
-            model.metrics.set("fell_back", model.choice.fell_back)
+            model.metrics.set("fell_back", model.scorer.fell_back)
         if self.library is not None:
             self.library.fingerprint = models.default.fingerprint
         self.models = models
 
     def _fastest(self) -> float:
         """Seconds that the fastest model takes for a token."""
-        return min((model.instance.pace.seconds for model in self.models), default=0.0)
+        return min((model.scorer.pace.seconds for model in self.models), default=0.0)
+
+    def _shortest_backlog(self, share: float) -> float:
+        """Seconds that wait for the model with the least to do: before its body is read, a newcomer may be asking that one."""
+        return min((model.scorer.backlog(share) for model in self.models), default=0.0)
 
     def start(self) -> None:
         """Start the model's thread, which warms up before anything is ready."""
@@ -101,6 +128,11 @@ class Ranker:
         self._threads.close()
         if self.library is not None:
             self.library.close()
+
+    async def end(self) -> None:
+        """Give back what the event loop holds."""
+        if self.upstream is not None:
+            await self.upstream.scorer.close()
 
     async def beside(self, work: Callable[[], T], *, large: bool) -> T:
         """Do short work off the event loop; that of large requests in threads of its own, so that it holds up no small one."""
@@ -121,8 +153,7 @@ class Ranker:
 
 def build_labels(model: Model) -> dict[str, str]:
     """What the metrics tell of a model: what it is and how it is computed."""
-    choice = model.choice
-    return {"version": __version__, "model": model.name, "precision": choice.precision.value, "provider": choice.provider.value}
+    return {"version": __version__, "model": model.name, **model.scorer.labels()}
 
 
 def dead() -> RequestError:

@@ -24,7 +24,7 @@ from keyblock.runtime.providers import ProviderError
 from keyblock.runtime.session import SessionError
 from service.engine.errors import EngineDeadError, EngineError
 from service.keys.keys import Keyring, KeysError, describe, load_keys
-from service.ranking.loading import open_bundle, read_bundles
+from service.ranking.loading import open_bundle, served_bundles
 from service.ranking.model import Model
 from service.ranking.models import Models
 from service.ranking.ranker import Ranker
@@ -155,7 +155,7 @@ class Reloader:
         """The keys, and the models of all bundles; those whose bundle is as it was are the old ones."""
         settings = self._ranker.settings
         keyring = load_keys(settings)
-        bundles = read_bundles(settings)
+        bundles = served_bundles(settings)
         kept = {bundle.manifest.name: model for bundle in bundles if (model := _unchanged(bundle, old)) is not None}
         opened = [open_bundle(bundle, settings) for bundle in bundles if bundle.manifest.name not in kept]
         models = dict(kept)
@@ -165,12 +165,13 @@ class Reloader:
         except Exception:
             self._give_up([model for name, model in models.items() if name not in kept])
             raise
-        return keyring, [models[bundle.manifest.name] for bundle in bundles]
+        upstream = self._ranker.upstream
+        return keyring, [models[bundle.manifest.name] for bundle in bundles] + ([] if upstream is None else [upstream])
 
     async def _warmed(self, models: Sequence[Model]) -> None:
         """Wait until all are; what fails one ends the warm-up of the others. Raises EngineError or EngineDeadError."""
         try:
-            await asyncio.gather(*(asyncio.wrap_future(model.instance.warmed) for model in models))
+            await asyncio.gather(*(asyncio.wrap_future(model.scorer.warmed) for model in models))
         except BaseException:
             self._give_up(models)
             raise
@@ -178,7 +179,7 @@ class Reloader:
     def _give_up(self, models: Sequence[Model]) -> None:
         """Cancel the warm-up of models that will not be served, and remove their metrics where no model has the name."""
         for model in models:
-            model.instance.warmed.cancel()
+            model.scorer.warmed.cancel()
             if self._ranker.models.get(model.name) is None:
                 model.metrics.forget_model()
 

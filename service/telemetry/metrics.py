@@ -18,9 +18,11 @@ from keyblock.selectors import SelectedBy
 
 BUCKETS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30)  # seconds
 RATIOS = tuple(tenth / 10 for tenth in range(1, 11))
-STAGES = ("parse", "prepare", "select", "queue", "model", "aggregate", "respond")  # select: a learned selector's whole first round
-DEGRADED = ("escalation", "tokens", "blocks", "selector", "order")  # not asked in doubt; fewer tokens; blocks not scored; ordered
-# by blocks alone; not read
+# select: a learned selector's whole first round; upstream: in place of model, where one scores
+STAGES = ("parse", "prepare", "select", "queue", "model", "upstream", "aggregate", "respond")
+# not asked in doubt; fewer tokens; blocks not scored; ordered by blocks alone; in the order given; an upstream failed
+DEGRADED = ("escalation", "tokens", "blocks", "selector", "order", "upstream")
+ASKED = ("ok", "retried", "late", "failed", "nonsense", "spared")  # late: for the deadline; spared: not sent, since it was away
 DEADLINES = ("met", "late", "missed")  # late: by no more than is promised, the larger of 50 ms and a batch
 OUTCOMES = ("ok", "invalid", "refused", "cancelled", "failed")
 BATCHES = ("ok", "failed", "split")  # the last is run again in halves
@@ -115,7 +117,7 @@ TABLE = {
     "degraded": Metric(
         "counter",
         "keyblock_degraded_total",
-        f"What a deadline cost a request, which may count several times: {_list(DEGRADED)}",
+        f"What a deadline, or a failing upstream, cost a request, which may count several times: {_list(DEGRADED)}",
         {"how": DEGRADED, MODEL: ()},
     ),
     "degraded_requests": Metric("counter", "keyblock_degraded_requests_total", "Requests whose deadline cost something", BY_MODEL),
@@ -142,6 +144,15 @@ TABLE = {
         "Sequences of a batch, as a share of the most that a batch of its length may have",
         BY_MODEL,
         RATIOS,
+    ),
+    "upstream_requests": Metric(
+        "counter",
+        "keyblock_upstream_requests_total",
+        f"Requests to the upstream by outcome: {_list(ASKED)}",
+        {"outcome": ASKED, MODEL: ()},
+    ),
+    "upstream_seconds": Metric(
+        "histogram", "keyblock_upstream_seconds", "Time until the upstream has answered, retries included", BY_MODEL
     ),
     "queued": Metric("gauge", "keyblock_queue_sequences", "Sequences waiting for the model, to select or to score", BY_MODEL),
     "queued_requests": Metric("gauge", "keyblock_queue_requests", "Requests with sequences waiting for the model", BY_MODEL),

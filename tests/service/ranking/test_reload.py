@@ -233,14 +233,14 @@ def test_a_request_ends_with_the_model_that_it_began_with(service: Service, plac
     (old,) = service.ranker.models
     expected = service.rank()["results"]
     prepared, go_on = threading.Event(), threading.Event()
-    score = old.instance.score
+    score = old.scorer.instance.score
 
     async def later(*arguments: Any) -> Any:
         prepared.set()
         await asyncio.to_thread(go_on.wait, PATIENCE)
         return await score(*arguments)
 
-    monkeypatch.setattr(old.instance, "score", later)
+    monkeypatch.setattr(old.scorer.instance, "score", later)
     with ThreadPoolExecutor(1) as pool:
         waiting = pool.submit(service.rank)
         assert prepared.wait(PATIENCE)
@@ -259,7 +259,7 @@ def test_nothing_is_left_of_what_was_served(service: Service, place: Place) -> N
         for turn in range(4):
             service.rank()
             (model,) = service.ranker.models
-            left = [weakref.ref(model), weakref.ref(model.instance.ranker.graph), weakref.ref(model.bundle.pipeline)]
+            left = [weakref.ref(model), weakref.ref(model.scorer.instance.ranker.graph), weakref.ref(model.bundle.pipeline)]
             del model
             place.put("first", packing={"budget": (64, 128)[turn % 2], "budget_range": BUDGETS["first"]})
             assert service.reload()["loaded"] == ["first"]

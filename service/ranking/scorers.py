@@ -1,0 +1,237 @@
+"""What scores a model's candidates: the engine with a bundle's graphs, or a reranker that runs elsewhere."""
+
+import time
+from collections.abc import Sequence
+from concurrent.futures import Future
+from itertools import chain
+from typing import Any, Protocol
+
+import numpy as np
+
+from keyblock.bundle import Bundle, Manifest
+from keyblock.order import Candidate
+from keyblock.packing import Packed
+from keyblock.runtime.providers import Choice
+from service.call import Call
+from service.engine.aggregation import Aggregation
+from service.engine.engine import Engine
+from service.engine.instance import ANY_TURN, Graphs, Turn
+from service.engine.jobs import Scored
+from service.pace import Pace
+from service.settings import Settings
+from service.telemetry.metrics import Metrics
+
+
+class Scorer(Protocol):
+    """Between a model's candidates and their logits.
+
+    Attributes:
+        stage: what the time that it takes is called in metrics, traces and answers.
+        reads_texts: whether it needs the documents' texts, and not their tokens alone.
+    """
+
+    stage: str
+    reads_texts: bool
+
+    @property
+    def pace(self) -> Pace:
+        """Seconds a token."""
+
+    @property
+    def warmed(self) -> "Future[None]":
+        """Done once it can be asked; to cancel it gives the model up."""
+
+    @property
+    def fell_back(self) -> bool:
+        """Whether it computes elsewhere than it could."""
+
+    def backlog(self, share: float) -> float:
+        """Seconds of work that wait for it; of each request at most `share`."""
+
+    async def score(self, call: Call, candidates: Sequence[Candidate], turn: Turn) -> Scored:
+        """The candidates' logits. Raises EngineError or EngineDeadError."""
+
+    async def choose(self, packed: Sequence[Packed], turn: Turn) -> Scored:
+        """Logits of single blocks, for a learned selector. Raises EngineError or EngineDeadError."""
+
+    def labels(self) -> dict[str, str]:
+        """The precision and the provider, for metrics."""
+
+    def describe(self, settings: Settings) -> dict[str, Any]:
+        """The same and more, for /info."""
+
+    async def close(self) -> None:
+        """Give back what it holds beside the engine."""
+
+
+class EngineScorer:
+    """A bundle's graphs on the model's thread.
+
+    Args:
+        engine: owns the thread.
+        bundle: whose they are.
+        graphs: open.
+        choice: where and in what they compute, and why.
+
+    Raises EngineDeadError.
+    """
+
+    stage, reads_texts = "model", False
+
+    def __init__(self, engine: Engine, bundle: Bundle, graphs: Graphs, choice: Choice) -> None:
+        self.instance = engine.add(bundle.manifest.name, graphs, bundle.pipeline)
+        self._engine, self._manifest, self._choice = engine, bundle.manifest, choice
+
+    @property
+    def pace(self) -> Pace:
+        """See Scorer."""
+        return self.instance.pace
+
+    @property
+    def warmed(self) -> "Future[None]":
+        """See Scorer."""
+        return self.instance.warmed
+
+    @property
+    def fell_back(self) -> bool:
+        """See Scorer."""
+        return self._choice.fell_back
+
+    def backlog(self, share: float) -> float:
+        """See Scorer: the thread's, of all models."""
+        return self._engine.backlog(share)
+
+    async def score(self, call: Call, candidates: Sequence[Candidate], turn: Turn = ANY_TURN) -> Scored:
+        """See Scorer."""
+        return await self.instance.score([candidate.sequences for candidate in candidates], turn)
+
+    async def choose(self, packed: Sequence[Packed], turn: Turn = ANY_TURN) -> Scored:
+        """See Scorer."""
+        return await self.instance.choose(packed, turn)
+
+    def labels(self) -> dict[str, str]:
+        """See Scorer."""
+        return {"precision": self._choice.precision.value, "provider": self._choice.provider.value}
+
+    def describe(self, settings: Settings) -> dict[str, Any]:
+        """See Scorer."""
+        choice, manifest = self._choice, self._manifest
+        return {
+            "precision": choice.precision.value,
+            "provider": {
+                "asked": settings.provider.value,
+                "chosen": choice.provider.value,
+                "arithmetic": choice.precision.value,
+                "why": choice.why,
+            },
+            "graphs": _graphs(manifest, choice.precision.value),
+            "variants": {name: variant.quality for name, variant in manifest.variants.items()},
+        }
+
+    async def close(self) -> None:
+        """See Scorer: the engine is closed by whom it belongs to."""
+
+
+class UpstreamScorer:
+    """A reranker that runs elsewhere, asked about each candidate's passages.
+
+    Args:
+        bundle: the pipeline in front of it, see `service.upstream.passages`.
+        settings: where it is, and how it is asked.
+        metrics: the service's, of this model.
+    """
+
+    stage, reads_texts = "upstream", True
+
+    def __init__(self, bundle: Bundle, settings: Settings, metrics: Metrics) -> None:
+        from service.upstream.asking import Asker  # what sends HTTP, which nobody else needs
+        from service.upstream.client import Upstream
+
+        self._upstream = Upstream(settings, metrics)
+        self._asker = Asker(self._upstream, settings.upstream_batch, settings.upstream_concurrency)
+        self._aggregator = bundle.pipeline.aggregator
+        self._settings = settings
+        self._warmed: Future[None] = Future()
+        self._warmed.set_result(None)
+
+    @property
+    def pace(self) -> Pace:
+        """See Scorer."""
+        return self._asker.pace
+
+    @property
+    def warmed(self) -> "Future[None]":
+        """See Scorer."""
+        return self._warmed
+
+    @property
+    def fell_back(self) -> bool:
+        """See Scorer."""
+        return False
+
+    def backlog(self, share: float) -> float:
+        """See Scorer."""
+        return self._asker.backlog(share)
+
+    async def score(self, call: Call, candidates: Sequence[Candidate], turn: Turn = ANY_TURN) -> Scored:
+        """See Scorer; where the upstream fails, `Scored.problem` says why, and documents have no logit."""
+        from service.upstream.asking import Pairs
+
+        counts = np.fromiter((len(one.sequences) for one in candidates), np.intp, len(candidates))
+        if not counts.sum():
+            return Scored(np.full(len(candidates), -np.inf, np.float32), 0.0, 0.0)
+        packed = chain.from_iterable(one.sequences for one in candidates)
+        tokens = np.fromiter((len(one.ids) for one in packed), np.intp, int(counts.sum()))
+        ends = np.cumsum(counts)
+        documents = range(len(candidates)) if turn.order is None else turn.order
+        order = [number for document in documents for number in range(ends[document] - counts[document], ends[document])]
+        usual = time.perf_counter() + self._settings.upstream_timeout_ms / 1000
+        until = usual if turn.until is None else min(turn.until, usual)
+        said = await self._asker.ask(Pairs(call.query, _passages(call, candidates), tokens, order), until)
+        scored = said.logits > -np.inf
+        logits, passages = Aggregation(self._aggregator, counts, None, len(tokens)).of_known(said.logits, scored)
+        problem = said.problem
+        if not problem and turn.until is None and not scored.all():
+            problem = f"has not answered in {self._settings.upstream_timeout_ms} ms"
+        return Scored(logits, said.queue_seconds, said.seconds, passages, problem)
+
+    async def choose(self, packed: Sequence[Packed], turn: Turn = ANY_TURN) -> Scored:
+        """See Scorer: no pipeline in front of an upstream asks."""
+        raise TypeError("an upstream chooses no blocks")
+
+    def labels(self) -> dict[str, str]:
+        """See Scorer."""
+        return {"precision": "", "provider": self.stage}
+
+    def describe(self, settings: Settings) -> dict[str, Any]:
+        """See Scorer."""
+        names = ("passages", "passage_tokens", "batch", "concurrency", "timeout_ms", "retries")
+        about = {name: getattr(settings, f"upstream_{name}") for name in names}
+        return {"upstream": {"url": settings.upstream_place, "kind": self._upstream.kind.value, **about}}
+
+    async def close(self) -> None:
+        """See Scorer."""
+        await self._upstream.close()
+
+
+def _passages(call: Call, candidates: Sequence[Candidate]) -> list[str]:
+    """The texts of all sequences, in their order: a candidate's are in document order."""
+    from service.upstream.passages import passage_text
+
+    texts, titles = call.documents.texts, call.documents.titles
+    return [
+        passage_text(texts[number], titles[number], block.start, block.end)
+        for number, one in enumerate(candidates)
+        for block in sorted(one.blocks)
+    ]
+
+
+def _graphs(manifest: Manifest, precision: str) -> dict[str, dict[str, Any]]:
+    """What each graph that is run is, and how its weights are stored; the ranker selects where a learned selector has none."""
+    served = manifest.graphs_for(precision)
+    graphs: dict[str, dict[str, Any]] = {"ranker": {"precision": served.graph.precision}}
+    if (selector := served.selector_graph) is not None:
+        graphs["selector"] = {"precision": selector.precision}
+    if (aggregator := manifest.aggregator) is not None:
+        graphs["aggregator"] = {"precision": aggregator.precision, "kind": aggregator.kind}
+    return graphs

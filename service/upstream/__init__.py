@@ -1,0 +1,1 @@
+"""A reranker that runs elsewhere, asked about passages."""

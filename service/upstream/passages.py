@@ -1,0 +1,42 @@
+"""The pipeline in front of an upstream: which passages of a document it is asked about.
+
+An upstream has a tokenizer of its own, which is not known here. Documents are cut, and passages measured, by the tokenizer and the
+document frequencies of a bundle, the embedded one by default.
+"""
+
+from dataclasses import replace
+from typing import Any
+
+from keyblock.bundle import Bundle
+from keyblock.pipeline import Pipeline, PipelineConfig
+from service.settings import Settings
+
+UNNAMED = "upstream"  # the model's name where none is given
+QUERY_TOKENS = 48  # counted to the size of a passage; the upstream is sent the whole query
+LEAST_TOKENS, MOST_TOKENS = 64, 512  # that a request may ask for
+LONGEST_TITLE = 200  # characters of a title in front of a passage
+
+
+def in_front_of_upstream(bundle: Bundle, settings: Settings) -> Bundle:
+    """The bundle's tokenizer and frequencies with the pipeline of passages, under the upstream's name."""
+    config = pipeline_config(settings.upstream_passages, settings.upstream_passage_tokens)
+    changes = {"name": settings.upstream_model or UNNAMED, "pipeline": config, "quality": {}, "variants": {}}
+    changes |= {"provenance": {"tokenizer_and_frequencies_of": bundle.manifest.name}, "aggregator": None, "selector_graph": None}
+    manifest = bundle.manifest.model_copy(update=changes)
+    return replace(bundle, manifest=manifest, pipeline=Pipeline(config, bundle.tokenizer, bundle.frequencies))
+
+
+def pipeline_config(passages: int, tokens: int) -> PipelineConfig:
+    """The description: BM25 finds the passages, each is a pair for itself, and the best one's score is the document's."""
+    high = max(tokens, MOST_TOKENS)
+    packing: dict[str, Any] = {"query_tokens": QUERY_TOKENS, "budget": tokens, "budget_range": (LEAST_TOKENS, high)}
+    segmenter = {"name": "whole_sentences", "block_tokens": max(min(tokens - QUERY_TOKENS, 512), 16)}
+    return PipelineConfig.model_validate(
+        {"segmenter": segmenter, "packing": packing, "aggregator": {"name": "max", "passages": passages}}
+    )
+
+
+def passage_text(text: str, title: str, start: int, end: int) -> str:
+    """What the upstream reads: the title, and the passage ``text[start:end]``."""
+    passage = text[start:end]
+    return f"{title[:LONGEST_TITLE]}\n{passage}" if title else passage

@@ -1,0 +1,104 @@
+"""What the rerank APIs of others take and give: (query, passages) as a body, and an answer as logits, or why it is nonsense."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import orjson
+from numpy.typing import NDArray
+
+from service.settings import UpstreamKind, UpstreamScores
+
+LONGEST_SHOWN = 60  # characters of an answer that a message repeats
+HUGE = 1e30  # no score, and no NaN, is less
+MOST_LOGIT = 30.0  # of a probability of 0 or 1
+
+
+class NonsenseError(Exception):
+    """An answer that cannot be one; one line says what it holds."""
+
+
+class Shape(NamedTuple):
+    """The shape of one API.
+
+    Attributes:
+        texts: the field of the passages.
+        score: the field of a result's score.
+        bare: whether the answer is the list of results itself.
+        options: sent with every request.
+        scores: on which scale they are.
+    """
+
+    texts: str
+    score: str
+    bare: bool
+    options: Mapping[str, Any]
+    scores: UpstreamScores
+
+
+SHAPES = {
+    UpstreamKind.COHERE: Shape("documents", "relevance_score", False, {}, UpstreamScores.PROBABILITY),
+    UpstreamKind.JINA: Shape("documents", "relevance_score", False, {"return_documents": False}, UpstreamScores.PROBABILITY),
+    UpstreamKind.TEI: Shape("texts", "score", True, {"raw_scores": True, "truncate": True}, UpstreamScores.LOGIT),
+}
+
+
+def written(shape: Shape, model: str, query: str, passages: Sequence[str]) -> bytes:
+    """The body of a request; without a model where none is named."""
+    named = {"model": model} if model else {}
+    return orjson.dumps({**named, "query": query, shape.texts: list(passages), **shape.options})
+
+
+def read(shape: Shape, content: bytes, passages: int, scores: UpstreamScores = UpstreamScores.AUTO) -> NDArray[np.float32]:
+    """The logit of each passage, shape (passages,).
+
+    Args:
+        shape: of the answer.
+        content: the answer's body.
+        passages: that were asked about.
+        scores: the scale; auto is the shape's own.
+
+    Raises NonsenseError unless it holds one finite score for each passage.
+    """
+    values = np.full(passages, np.nan)
+    for result in _results(shape, content, passages):
+        index, score = (result.get("index"), result.get(shape.score)) if isinstance(result, dict) else (None, None)
+        if type(index) is not int or not 0 <= index < passages:
+            raise NonsenseError(f"a result with index {_shown(index)}, where {passages} passages were sent")
+        if not np.isnan(values[index]):
+            raise NonsenseError(f"two results with index {index}")
+        if isinstance(score, bool) or not isinstance(score, int | float) or not abs(score) < HUGE:
+            raise NonsenseError(f"{_shown(score)} as the {shape.score} of passage {index}")
+        values[index] = score
+    if (shape.scores if scores is UpstreamScores.AUTO else scores) is UpstreamScores.LOGIT:
+        return values.astype(np.float32)
+    if ((values < 0) | (values > 1)).any():
+        wrong = float(values[(values < 0) | (values > 1)][0])
+        raise NonsenseError(f"the score {wrong:.6g}, no probability; if its scores are logits, set upstream_scores to logit")
+    return logits(values)
+
+
+def logits(probabilities: NDArray[np.float64]) -> NDArray[np.float32]:
+    """Their logits, of at most MOST_LOGIT."""
+    with np.errstate(divide="ignore"):
+        values = np.log(probabilities) - np.log1p(-probabilities)
+    return np.asarray(np.clip(values, -MOST_LOGIT, MOST_LOGIT), dtype=np.float32)
+
+
+def _results(shape: Shape, content: bytes, passages: int) -> list[Any]:
+    try:
+        answer = orjson.loads(content)
+    except orjson.JSONDecodeError:
+        shown = content[:LONGEST_SHOWN].decode("utf-8", "replace")
+        raise NonsenseError(f"no JSON: {shown!r}") from None
+    results = answer if shape.bare else answer.get("results") if isinstance(answer, dict) else None
+    if not isinstance(results, list):
+        raise NonsenseError(f"no list of results: {_shown(answer)}")
+    if len(results) != passages:
+        raise NonsenseError(f"{len(results)} results for {passages} passages")
+    return results
+
+
+def _shown(value: object) -> str:
+    """The beginning of a value as it came."""
+    return orjson.dumps(value)[:LONGEST_SHOWN].decode("utf-8", "replace")

@@ -1,0 +1,284 @@
+"""KeyBlock in front of a reranker that runs already: a real one, and real servers that misbehave."""
+
+import json
+import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from starlette.testclient import TestClient
+
+from benchmarks.performance.service import Service
+from keyblock.bundle import BundleError
+from service.app import create_app
+from service.ranking.ranker import Ranker
+from service.settings import DEFAULT_BUNDLE, Settings
+from service.upstream import client as asking
+from service.upstream.passages import passage_text
+from tests.service.upstream.servers import Behaviour, Server, dies, drips, floods, hangs, overlap, says, scores, tei
+
+QUERY = "Which river flows through Vienna?"
+FILLER = "The meeting went on for a while, and nobody said anything of interest about the weather. "
+DANUBE = "The Danube is the river that flows through Vienna and Budapest. "
+LONG = FILLER * 150 + DANUBE + FILLER * 150
+DOCUMENTS = [
+    {"text": FILLER * 300},
+    {"text": "The Thames is a river in London."},
+    {"id": "long", "title": "Minutes", "text": LONG},
+    {"text": FILLER * 20 + "A river of people went through the door. " + FILLER * 20 + "Vienna is old. " + FILLER * 20},
+    {"text": ""},
+]
+BUSY = says('{"message": "busy"}', 429, retry_after="0")
+TEN = [{"index": 0, "relevance_score": 0.5}] * 10  # results, as many as the documents have passages
+
+
+@contextmanager
+def serving(url: str, **settings: Any) -> Iterator[TestClient]:
+    """The application in front of the upstream, without a bundle of its own."""
+    with TestClient(create_app(Settings(upstream=url, threads=2, **settings))) as client:
+        assert client.get("/health/ready").status_code == 200
+        yield client
+
+
+def rerank(client: TestClient, **options: Any) -> dict[str, Any]:
+    request = {"query": QUERY, "documents": DOCUMENTS, "return_blocks": True, **options}
+    response = client.post("/rerank", json=request)
+    assert response.status_code == 200, response.text
+    answer: dict[str, Any] = response.json()
+    assert sorted(result["index"] for result in answer["results"]) == list(range(len(request["documents"])))
+    return answer
+
+
+def order(answer: dict[str, Any]) -> list[int]:
+    return [result["index"] for result in answer["results"]]
+
+
+def warned(answer: dict[str, Any]) -> str:
+    """What an answer says of the upstream."""
+    assert answer["meta"]["degraded"]
+    (warning,) = (one for one in answer["meta"]["warnings"] if one.startswith("upstream: "))
+    return str(warning).removeprefix("upstream: ")
+
+
+def counted(client: TestClient, name: str, **labels: str) -> float:
+    """The metric, summed over its other labels."""
+    lines = [line for line in client.get("/metrics").text.splitlines() if line.startswith(name)]
+    wanted = [line for line in lines if all(f'{key}="{value}"' in line for key, value in labels.items())]
+    return sum(float(line.split()[-1]) for line in wanted)
+
+
+KINDS = [("auto", "/rerank"), ("jina", "/v1/rerank"), ("tei", "/rerank"), ("cohere", "/v2/rerank"), ("auto", "/v2/rerank")]
+
+
+@pytest.mark.parametrize(("kind", "path"), KINDS)
+def test_the_ranking_is_that_of_the_passages_scored_directly(running: Service, kind: str, path: str) -> None:
+    with serving(running.url + path, upstream_kind=kind, upstream_passages=2) as client:
+        answer = rerank(client, raw_scores=True)
+    for result in answer["results"][:-1]:
+        document = DOCUMENTS[result["index"]]
+        texts = [passage_text(document["text"], document.get("title", ""), b["start"], b["end"]) for b in result["blocks"]]
+        direct = httpx.post(running.url + "/rerank", json={"query": QUERY, "documents": texts, "raw_scores": True}).json()
+        expected = {one["index"]: one["relevance_score"] for one in direct["results"]}
+        assert [block["score"] for block in result["blocks"]] == pytest.approx([expected[n] for n in range(len(texts))], abs=0.02)
+        assert result["relevance_score"] == pytest.approx(max(expected.values()), abs=0.02)
+        assert "scored_by" not in result
+    best = answer["results"][0]
+    assert best["index"] == 2
+    assert DANUBE.strip() in LONG[best["blocks"][0]["start"] : best["blocks"][0]["end"]]
+    assert answer["results"][-1] == {"index": 4, "relevance_score": -100.0, "blocks": [], "scored_by": "order"}
+    assert (answer["meta"]["degraded"], answer["model"]) == (False, "upstream")
+    assert {"prepare", "queue", "upstream"} <= answer["meta"]["timings_ms"].keys()
+
+
+def test_every_dialect_is_spoken_in_front() -> None:
+    texts = [FILLER * 40, FILLER * 40 + DANUBE + FILLER * 40]
+    with Server(scores) as server, serving(server.url) as client:
+        found = client.post("/rerank", json={"query": QUERY, "texts": texts}).json()
+        assert [one["index"] for one in found] == [1, 0]
+        cohere = client.post("/v2/rerank", json={"model": "m", "query": QUERY, "documents": texts, "top_n": 1}).json()
+    assert [one["index"] for one in cohere["results"]] == [1]
+    passages = server.asked[-1]["documents"]
+    assert cohere["results"][0]["relevance_score"] == pytest.approx(max(overlap(QUERY, text) for text in passages), abs=1e-6)
+    assert all(len(text) < 2000 for text in passages)
+
+
+def test_its_kind_is_found_out_once() -> None:
+    with Server(tei) as server, serving(server.url, upstream_key="secret", upstream_model="theirs") as client:
+        assert client.get("/info").json()["upstream"]["kind"] == "auto"
+        answers = [rerank(client) for _ in range(2)]
+        info = client.get("/info").json()
+    assert [order(answer)[0] for answer in answers] == [2, 2]
+    assert ["texts" in asked for asked in server.asked] == [False, True, True, True]
+    assert (info["upstream"]["kind"], info["model"], answers[0]["model"]) == ("tei", "theirs", "theirs")
+    assert {headers["authorization"] for headers in server.headers} == {"Bearer secret"}
+    assert {asked["model"] for asked in server.asked} == {"theirs"}
+    assert "secret" not in json.dumps(info)
+
+
+def test_batches_and_requests_at_once_are_bounded() -> None:
+    texts = [f"A river flows through Vienna, number {n}." for n in range(100)]
+    with Server(scores) as server, serving(server.url, upstream_kind="jina", upstream_batch=7, upstream_concurrency=3) as client:
+        answer = rerank(client, documents=texts)
+    assert sorted(len(asked["documents"]) for asked in server.asked) == [2] + [7] * 14
+    assert sorted(text for asked in server.asked for text in asked["documents"]) == sorted(texts)
+    assert 1 <= server.most_at_once <= 3
+    assert not answer["meta"]["degraded"]
+
+
+def test_a_busy_upstream_is_asked_again() -> None:
+    with Server(BUSY, says("", 503), scores) as server, serving(server.url, upstream_kind="jina") as client:
+        answer = rerank(client)
+        assert counted(client, "keyblock_upstream_requests_total", outcome="retried") == 2
+        assert counted(client, "keyblock_upstream_requests_total", outcome="ok") == 1
+        assert counted(client, "keyblock_upstream_seconds_count") == 1
+        assert counted(client, "keyblock_stage_seconds_count", stage="upstream") == 1
+    assert (len(server.asked), answer["meta"]["degraded"], order(answer)[0]) == (3, False, 2)
+
+
+def test_one_that_wants_more_time_than_there_is_is_not_waited_for() -> None:
+    with Server(says("", 429, retry_after="3600")) as server, serving(server.url, upstream_kind="jina") as client:
+        answer = rerank(client)
+    assert len(server.asked) == 1
+    assert warned(answer).startswith("answers 429: it is busy; ")
+
+
+@pytest.mark.parametrize(
+    ("behaviour", "problem"),
+    [
+        (says("<html>not found</html>", 404), "answers 404: check the URL"),
+        (says("{}", 401), "answers 401: check upstream_key"),
+        (says('{"message": "no such model"}', 400), "answers 400"),
+        (says("oh", 500), "answers 500: 'oh'"),
+        (says("", 302, location="http://elsewhere/"), "answers 302"),
+        (says("<html>welcome</html>"), "answers nonsense: no JSON: '<html>welcome"),
+        (says('{"results": [{"index": 0, "relevance_score": NaN}]}'), "answers nonsense: no JSON"),
+        (says('{"results": [{"index": 0, "relevance_score": 0.5}]}'), "answers nonsense: 1 results for 10 passages"),
+        (says(json.dumps({"results": TEN})), "answers nonsense: two results with index 0"),
+        (says(b"\x1f\x8b\x08" + b"x" * 100, content_encoding="gzip"), "answers nonsense: no JSON"),
+        (floods, "answers nonsense: more than"),
+        (hangs, "has not answered in"),
+        (drips, "has not answered in"),
+        (dies, "cannot be reached ("),
+    ],
+)
+def test_an_upstream_that_fails_costs_its_scores_and_nothing_else(
+    behaviour: Behaviour, problem: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The documents are ordered by their blocks, the answer says so in a line, and so does the log, once."""
+    caplog.set_level(logging.WARNING, "service")
+    options = {"upstream_kind": "jina", "upstream_timeout_ms": 1100, "upstream_retries": 1}
+    with Server(behaviour) as server, serving(server.url, **options) as client:
+        answer = rerank(client)
+        assert counted(client, "keyblock_degraded_total", how="upstream") == 1
+        assert rerank(client)["meta"]["degraded"]
+    assert warned(answer).startswith(problem)
+    assert warned(answer).endswith("; 4 of 5 documents are ordered by their blocks alone")
+    assert order(answer)[:3] == [2, 3, 1]
+    found = {result["index"]: result for result in answer["results"]}
+    assert [found[n].get("scored_by") for n in range(5)] == ["order", "selector", "selector", "selector", "order"]
+    best = found[2]["blocks"][0]
+    assert DANUBE.strip() in LONG[best["start"] : best["end"]]
+    lines = [record.getMessage() for record in caplog.records if record.name == asking.__name__]
+    assert len(lines) == 1
+    assert lines[0].startswith(f"upstream {problem}")
+
+
+def test_one_that_is_away_is_left_alone_for_a_while_and_found_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(asking, "AWAY_SECONDS", 3600.0)
+    behaviours: list[Behaviour] = [says("", 500)] * asking.AWAY_AFTER + [scores]
+    with Server(*behaviours) as server, serving(server.url, upstream_kind="jina", upstream_retries=0) as client:
+        for _ in range(asking.AWAY_AFTER):
+            assert warned(rerank(client)).startswith("answers 500")
+        assert warned(rerank(client)).startswith("was away just now; ")
+        assert counted(client, "keyblock_upstream_requests_total", outcome="spared") == 1
+        assert len(server.asked) == asking.AWAY_AFTER
+        app: Any = client.app
+        app.state.ranker.upstream.scorer._upstream._away_until = 0.0  # that while is over
+        assert [rerank(client)["meta"]["degraded"] for _ in range(2)] == [False, False]
+
+
+def test_a_killed_upstream_and_one_that_never_was() -> None:
+    with Server(scores) as server, serving(server.url, upstream_kind="jina", upstream_retries=0) as client:
+        assert not rerank(client)["meta"]["degraded"]
+        server.stop()
+        assert warned(rerank(client)).startswith("cannot be reached (")
+        assert client.get("/health/ready").status_code == 200
+    with serving("http://127.0.0.1:9/rerank", upstream_retries=0) as client:
+        assert warned(rerank(client)).startswith("cannot be reached (")
+
+
+def test_a_deadline_bounds_the_wait_for_it() -> None:
+    with Server(hangs) as server, serving(server.url, upstream_kind="jina") as client:
+        answer = rerank(client, deadline_ms=300)
+        assert counted(client, "keyblock_upstream_requests_total", outcome="late") == 1
+    warnings = answer["meta"]["warnings"]
+    assert answer["meta"]["degraded"]
+    assert any(one.startswith("deadline_ms: 3 of 5 documents are ordered by their blocks alone") for one in warnings)
+    assert not any(one.startswith("upstream") for one in warnings)
+    assert order(answer)[:3] == [2, 3, 1]
+
+
+def test_batches_that_came_count_where_a_later_one_fails() -> None:
+    """A document whose passages are all scored is the model's; it stands before those that are not."""
+    options = {"upstream_batch": 1, "upstream_concurrency": 1, "upstream_retries": 0}
+    with Server(scores, says("", 500)) as server, serving(server.url, upstream_kind="jina", **options) as client:
+        answer = rerank(client, documents=["The river Wien.", "Which river flows through Vienna? The Danube."])
+    assert [(one["index"], one.get("scored_by", "model")) for one in answer["results"]] == [(0, "model"), (1, "selector")]
+    assert warned(answer).endswith("1 of 2 documents are ordered by their blocks alone")
+
+
+def test_documents_by_id_are_read_for_it(tmp_path: Path) -> None:
+    texts = [FILLER * 40, FILLER * 40 + DANUBE]
+    with Server(scores) as server, serving(server.url, upstream_kind="jina", store=str(tmp_path / "store")) as client:
+        lines = "\n".join(json.dumps({"id": str(n), "text": text}) for n, text in enumerate(texts))
+        assert client.put("/documents", content=lines).json()["stored"] == 2
+        answer = rerank(client, documents=[{"id": "0"}, {"id": "1"}, {"id": "2"}])
+    assert order(answer) == [1, 0, 2]
+    assert any(DANUBE.strip() in passage for passage in server.asked[0]["documents"])
+    assert "document" not in answer["results"][0]
+    assert answer["results"][-1]["scored_by"] == "order"
+
+
+def test_it_stands_beside_bundles(settings: Settings) -> None:
+    with Server(scores) as server:
+        beside = settings.model_copy(update={"upstream": server.url, "upstream_model": "theirs"})
+        with TestClient(create_app(beside)) as client:
+            while client.get("/health/ready").status_code != 200:
+                assert client.get("/health/live").status_code == 200
+            info = client.get("/info").json()
+            assert [(one["model"], "upstream" in one) for one in info["models"]] == [("tiny", False), ("theirs", True)]
+            assert rerank(client)["model"] == "tiny"
+            assert server.asked == []
+            assert rerank(client, model="theirs")["model"] == "theirs"
+            assert client.post("/admin/reload").json()["models"] == ["tiny", "theirs"]
+            assert order(rerank(client, model="theirs"))[0] == 2
+
+
+def test_what_cannot_be_an_upstream_is_refused_at_the_start() -> None:
+    for wrong in ("localhost:8080/rerank", "ftp://x/rerank", "http:///rerank"):
+        with pytest.raises(ValueError, match="must be a URL like http://HOST:PORT/rerank"):
+            Settings(upstream=wrong)
+    with_password = Settings(upstream="http://me:word@host/rerank")
+    assert with_password.upstream_place == "http://host/rerank"
+    assert "word" not in repr(with_password)
+    name = json.loads((DEFAULT_BUNDLE / "bundle.json").read_text(encoding="utf-8"))["name"]
+    with pytest.raises(BundleError, match="are both called"):
+        Ranker.load(Settings(upstream="http://host/rerank", upstream_model=name, bundle=(DEFAULT_BUNDLE,)))
+
+
+def test_a_newcomer_for_whom_it_has_no_time_is_refused_before_work_is_done() -> None:
+    with Server(scores) as server, serving(server.url, upstream_kind="jina", upstream_batch=1) as client:
+        rerank(client, documents=[f"river {n}" for n in range(30)])
+        app: Any = client.app
+        scorer = app.state.ranker.upstream.scorer
+        assert scorer.pace.seconds > 0
+        assert scorer.backlog(1.0) == 0
+        asked, waiting = len(server.asked), scorer._asker.waiting
+        waiting["another"] = int(1000 / scorer.pace.seconds)
+        busy = client.post("/rerank", json={"query": QUERY, "documents": DOCUMENTS})
+        assert (busy.status_code, int(busy.headers["retry-after"]) > 0, len(server.asked)) == (429, True, asked)
+        del waiting["another"]
+        assert not rerank(client)["meta"]["degraded"]
