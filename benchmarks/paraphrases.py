@@ -75,9 +75,10 @@ class System:
         return self.kept[document.doc_id]
 
     def select(self, question: str, document: PreparedDocument) -> Selection:
-        """The document's blocks for the question; the model is asked only where the selector needs it."""
+        """The document's blocks for the question; the model is asked only where the selector needs it, or escalates to it."""
         query = self.pipeline.prepare_query(question)
-        choose = self.model.choose if self.pipeline.asks_model else _nobody
+        asks = self.pipeline.asks_model or self.pipeline.config.escalation is not None
+        choose = self.model.choose if asks else _nobody
         (selection,) = select_documents(self.pipeline, query, [document], choose, self.budget)
         return selection
 

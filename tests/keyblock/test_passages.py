@@ -45,7 +45,7 @@ def graphs(bundle: Bundle) -> GraphModel:
 def returned(bundle: Bundle, model: Model, text: str = TEXT, **parts: Any) -> list[tuple[str, float]]:
     """Each returned block of a text with its score, in the order returned."""
     config = PipelineConfig.model_validate(bundle.manifest.pipeline.model_dump() | PASSAGES | parts)
-    pipeline = Pipeline(config, bundle.tokenizer, bundle.frequencies)
+    pipeline = Pipeline(config, bundle.tokenizer, bundle.frequencies, bundle.pipeline.encoder)
     document = pipeline.prepare_document(text)
     (selection,) = score_documents(pipeline, pipeline.prepare_query(QUERY), [document], model).selections
     return [(text[document.starts[block] : document.ends[block]], float(selection.scores[block])) for block in selection.taken]

@@ -74,9 +74,12 @@ def test_the_choice_equals_the_slow_one(
 
 
 def with_long_query(of: Pipeline, **parameters: float) -> Pipeline:
-    packing = of.config.packing.model_dump() | {"long_query": parameters, "budget_range": (96, 256)}
-    config = PipelineConfig.model_validate(of.config.model_dump() | {"packing": packing})
-    return Pipeline(config, of.tokenizer, of.frequencies)
+    return with_packing(of, long_query=parameters, budget_range=(96, 256))
+
+
+def with_packing(of: Pipeline, **parts: object) -> Pipeline:
+    config = PipelineConfig.model_validate(of.config.model_dump() | {"packing": of.config.packing.model_dump() | parts})
+    return Pipeline(config, of.tokenizer, of.frequencies, of.encoder)
 
 
 @pytest.fixture(scope="module")
@@ -133,9 +136,9 @@ def test_a_pasted_book_is_read_in_a_moment(reading: Pipeline) -> None:
 def test_the_document_that_answers_an_email_comes_first() -> None:
     """The question stands in the middle of small talk that other documents share words with."""
     bundle = load_bundle(ROOT / "models" / "default")
-    pipeline, model = with_long_query(bundle.pipeline), GraphModel.open(bundle, Provider.CPU)
+    pipeline, model = bundle.pipeline, GraphModel.open(bundle, Provider.CPU)
     documents = pipeline.prepare_documents([*OTHERS, ANSWER])
-    for each, first in ((pipeline, True), (bundle.pipeline, False)):
+    for each, first in ((pipeline, True), (with_packing(pipeline, long_query=None), False)):
         logits, selections = score_documents(each, each.prepare_query(EMAIL), documents, model)
         fused = each.config.fusion.fuse(logits, np.stack([selection.evidence for selection in selections]))
         assert (int(np.argmax(logits)) == len(OTHERS)) == first, "the first 48 tokens do not ask"
