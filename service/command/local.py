@@ -35,13 +35,13 @@ class LocalRanker:
         except (BundleError, ProviderError, SessionError) as error:
             raise CommandError(str(error)) from None
         self._asked, self._report = asked, report
-        self.analyzer = bundle.pipeline.analyzer
+        self.analyzer, self._activation = bundle.pipeline.analyzer, bundle.pipeline.config.activation
 
     def rank(self, inputs: Sequence[Input]) -> list[Found | None]:
         """See Ranker."""
         query, budget, _ = self._asked
         ranking = self._ranker.rank(query, as_documents(inputs), max_tokens_per_doc=budget, raw_scores=True)
-        return found_in(ranking, self._report)
+        return found_in(ranking, self._activation, self._report)
 
 
 def open_local(bundle: Path | None, asked: Asked, report: Report) -> LocalRanker:

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 
 from keyblock.client import AccessError, Client, InvalidRequestError, Ranking
-from keyblock.evidence import sigmoid
+from keyblock.evidence import Activation
 from keyblock.order import GROUPS, Block, ScoredBy
 from keyblock.text.analyzer import Analyzer, AnalyzerConfig
 from service.command.inputs import Input
@@ -20,16 +20,20 @@ class Found(NamedTuple):
         group: what its place comes from, as an index into GROUPS.
         worth: the negative of its logit.
         blocks: best first.
+        activation: from the logit to the score, as the model's bundle has it.
     """
 
     group: int
     worth: float
     blocks: list[Block]
+    activation: Activation = Activation()
 
     @property
     def score(self) -> float:
-        """The relevance score, 0 to 1."""
-        return 0.0 if GROUPS[self.group] is ScoredBy.ORDER else float(sigmoid(np.asarray(-self.worth)))
+        """The relevance score: 0 to 1 of a sigmoid; by the order given, the lowest there is."""
+        if GROUPS[self.group] is ScoredBy.ORDER:
+            return 0.0 if self.activation.name == "sigmoid" else -self.worth
+        return float(self.activation.scores(np.asarray(-self.worth)))
 
     @property
     def scored_by(self) -> ScoredBy:
@@ -86,7 +90,9 @@ class RemoteRanker:
             info = client.info()
         except AccessError:  # a key that may rank and no more
             info = {}
-        self.analyzer = Analyzer(AnalyzerConfig.model_validate(_analyzer(info, asked.model)))
+        pipeline = _pipeline(info, asked.model)
+        self.analyzer = Analyzer(AnalyzerConfig.model_validate(pipeline.get("analyzer", {})))
+        self._activation = Activation.model_validate(pipeline.get("activation", {}))
 
     def rank(self, inputs: Sequence[Input]) -> list[Found | None]:
         """See Ranker."""
@@ -102,7 +108,7 @@ class RemoteRanker:
                 name, problem = inputs[left.pop(at_fault)].name, error.answer.details[0].get("msg")
                 self._report.fail(f"{name}: refused by the service: {problem}")
                 continue
-            for number, one in zip(left, found_in(ranking, self._report), strict=True):
+            for number, one in zip(left, found_in(ranking, self._activation, self._report), strict=True):
                 found[number] = one
             break
         return found
@@ -118,15 +124,21 @@ def as_documents(inputs: Sequence[Input]) -> list[dict[str, str]]:
     return [{"text": one.text, **({"title": one.title} if one.title else {})} for one in inputs]
 
 
-def found_in(ranking: Ranking, report: Report) -> list[Found | None]:
-    """What a ranking with raw scores says of each document, in the order given; its warnings are reported."""
+def found_in(ranking: Ranking, activation: Activation, report: Report) -> list[Found | None]:
+    """What a ranking with raw scores says of each document, in the order given; its warnings are reported.
+
+    Args:
+        ranking: has a result for each document.
+        activation: from its raw scores to those that are shown.
+        report: receives the warnings.
+    """
     for warning in ranking.warnings:
         if not warning.startswith("documents without text"):  # their numbers say nothing here, and their score is 0
             report.note(warning)
     found: list[Found | None] = [None] * len(ranking)
     for result in ranking:
         blocks = [Block(block.start, block.end, block.score) for block in result.blocks]
-        found[result.index] = Found(GROUPS.index(ScoredBy(result.scored_by)), -result.relevance_score, blocks)
+        found[result.index] = Found(GROUPS.index(ScoredBy(result.scored_by)), -result.relevance_score, blocks, activation)
     return found
 
 
@@ -139,8 +151,8 @@ def _document_at_fault(error: InvalidRequestError) -> int | None:
     return None
 
 
-def _analyzer(info: Mapping[str, Any], model: str | None) -> Mapping[str, Any]:
-    """How the model makes words into terms; an older service, or one that does not say, does it as usual."""
+def _pipeline(info: Mapping[str, Any], model: str | None) -> Mapping[str, Any]:
+    """How the model reads and scores; of an older service, or one that does not say, nothing: it does it as usual."""
     named = (one for one in info.get("models", ()) if one.get("model") == model)
-    found: Mapping[str, Any] = next(named, info).get("pipeline", {}).get("analyzer", {})
+    found: Mapping[str, Any] = next(named, info).get("pipeline", {})
     return found

@@ -2,7 +2,9 @@
 
 import json
 import random
+import shutil
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,7 +16,7 @@ from service.command.inputs import Input
 from service.command.local import LocalRanker
 from service.command.rankers import Asked, CommandError, Ranker, RemoteRanker
 from service.command.report import Report
-from service.settings import Settings
+from service.settings import DEFAULT_BUNDLE, Settings
 
 SETTINGS = Settings(provider="cpu", threads=2)
 NEAR = 0.02  # of a score: bf16, in other batches
@@ -86,6 +88,23 @@ def test_words_are_found_as_the_service_finds_them(running: Service) -> None:
     with Client(running.url) as client:
         ranker = RemoteRanker(client, Asked("q"), Report("keyblock"))
     assert json.loads(ranker.analyzer.config.model_dump_json()) == running.info["pipeline"]["analyzer"]
+
+
+def test_scores_go_through_the_activation_of_the_bundle(lease: dict[str, Any], tmp_path: Path) -> None:
+    """What is shown is what POST /rerank answers; where the bundle's scores are logits, they are not put through a sigmoid."""
+    bundle = shutil.copytree(DEFAULT_BUNDLE, tmp_path / "bundle")
+    manifest = json.loads((bundle / "bundle.json").read_text(encoding="utf-8"))
+    manifest["pipeline"]["activation"] = {"name": "identity", "scale": 2.0}
+    (bundle / "bundle.json").write_text(json.dumps(manifest), encoding="utf-8")
+    inputs, report = [*collection(lease)[:3], Input("empty", "")], Report("keyblock")
+    with Service(2, tmp_path / "log", bundle=bundle, provider="cpu", precision="fp32") as service, Client(service.url) as client:
+        texts = [{"text": one.text, **({"title": one.title} if one.title else {})} for one in inputs]
+        expected = {result.index: result.relevance_score for result in client.rerank(lease["query"], texts)}
+        remote = RemoteRanker(client, Asked(lease["query"]), report).rank(inputs)
+    settings = Settings(bundle=(bundle,), provider="cpu", precision="fp32", threads=2)
+    for found in (remote, LocalRanker(settings, Asked(lease["query"]), report).rank(inputs)):
+        assert [one and one.score for one in found] == pytest.approx([expected[number] for number in range(len(inputs))], abs=1e-3)
+    assert not all(0 <= score <= 1 for score in expected.values())
 
 
 def test_a_model_is_named_or_there_is_an_error(running: Service) -> None:
