@@ -15,7 +15,7 @@ from types import TracebackType
 from typing import Any, NamedTuple, Protocol, Self
 
 from keyblock.bundle import Bundle, load_bundle
-from keyblock.caveats import about_budget, about_empty, about_position, about_query
+from keyblock.caveats import about_budget, about_empty, about_instruction, about_position, about_query
 from keyblock.order import Candidate, candidate, rank
 from keyblock.order import Ranking as Order
 from keyblock.prepared import PreparedQuery
@@ -99,6 +99,8 @@ class Ranker:
         max_tokens_per_doc: float | None = None,
         return_blocks: bool = True,
         raw_scores: bool = False,
+        instruction: str | None = None,
+        escalation_tokens: int | None = None,
     ) -> Ranking:
         """Rank documents for a query.
 
@@ -110,19 +112,24 @@ class Ranker:
             max_tokens_per_doc: bound on the tokens of a sequence, kept inside the range that the model was measured at.
             return_blocks: whether results have blocks.
             raw_scores: scores on the logit scale instead of probabilities.
+            instruction: what a model that answers in words is told to do, in place of what its bundle says; others do not read it.
+            escalation_tokens: that the model may be asked for, beside, to choose blocks where none stands out; 0 for none, and
+                never more than the bundle's own.
 
-        Raises TypeError for what is no document, ValueError for a blank query, a negative `top_n`, and a ranker that is closed.
+        Raises TypeError for what is no document, ValueError for a blank query, a negative number, and a ranker that is closed.
         """
         began = time.perf_counter()
         model = self._model
         if model is None:
             raise ValueError("the ranker is closed: open the bundle again")
-        _check(query, top_n)
+        _check(query, top_n=top_n, escalation_tokens=escalation_tokens)
         read = [_read(one, f"documents[{number}]") for number, one in enumerate(_several(documents))]
         pipeline, packing = self.bundle.pipeline, self.bundle.pipeline.config.packing
-        prepared = pipeline.prepare_query(_LONE.sub("\ufffd", query))
+        told = None if instruction is None else _LONE.sub("\ufffd", instruction)
+        prepared = pipeline.prepare_query(_LONE.sub("\ufffd", query), told)
         budget = packing.kept_inside(max_tokens_per_doc)
-        candidates = self._candidates(prepared, read, None if max_tokens_per_doc is None else budget, model)
+        asked_budget = None if max_tokens_per_doc is None else budget
+        candidates = self._candidates(prepared, read, model, asked_budget, escalation_tokens)
         selected = time.perf_counter()
         logits, passages = score_sequences(pipeline, [one.sequences for one in candidates], model)
         decided = None if pipeline.aggregator.joint else passages
@@ -135,6 +142,7 @@ class Ranker:
             model=self.bundle.manifest.name,
             warnings=(
                 *about_budget(max_tokens_per_doc, packing),
+                *about_instruction(told, pipeline.tokenizer),
                 *about_query(prepared),
                 *about_empty([number for number, one in enumerate(candidates) if not one.sequences]),
                 *about_position(order.selected_by, pipeline.config),
@@ -144,12 +152,12 @@ class Ranker:
         )
 
     def _candidates(
-        self, query: PreparedQuery, documents: Sequence[_Document], budget: int | None, model: Model
+        self, query: PreparedQuery, documents: Sequence[_Document], model: Model, budget: int | None, tokens: int | None
     ) -> list[Candidate]:
         """The documents with their chosen blocks."""
         texts, titles = ([_LONE.sub("\ufffd", text) for text in all_of] for all_of in _columns(documents))
         prepared = self.bundle.pipeline.prepare_documents(texts, titles)
-        selections = select_documents(self.bundle.pipeline, query, prepared, model.choose, budget)
+        selections = select_documents(self.bundle.pipeline, query, prepared, model.choose, budget, tokens)
         return [candidate(*pair) for pair in zip(prepared, selections, strict=True)]
 
 
@@ -186,13 +194,14 @@ def _read(given: object, name: str) -> _Document:
     return _Document(text, title, identity)
 
 
-def _check(query: str, top_n: int | None) -> None:
+def _check(query: str, **counts: int | None) -> None:
     if not isinstance(query, str):
         raise TypeError(f"query must be a string, not {type(query).__name__}")
     if not query.strip():
         raise ValueError("query is empty: say what to rank the documents for")
-    if top_n is not None and top_n < 0:
-        raise ValueError(f"top_n must be at least 0, not {top_n}")
+    for name, count in counts.items():
+        if count is not None and count < 0:
+            raise ValueError(f"{name} must be at least 0, not {count}")
 
 
 def _result(document: _Document, order: Order, number: int, *, return_blocks: bool) -> Result:

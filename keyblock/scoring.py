@@ -42,15 +42,29 @@ class Scored(NamedTuple):
 
 
 def select_documents(
-    pipeline: Pipeline, query: PreparedQuery, documents: Sequence[PreparedDocument], choose: Score, budget: int | None = None
+    pipeline: Pipeline,
+    query: PreparedQuery,
+    documents: Sequence[PreparedDocument],
+    choose: Score,
+    budget: int | None = None,
+    tokens: int | None = None,
 ) -> list[Selection]:
-    """Each document's selection; where the model selects or is escalated to, its questions are scored together."""
+    """Each document's selection; where the model selects or is escalated to, its questions are scored together.
+
+    Args:
+        pipeline: says what selects.
+        query: the query.
+        documents: in the order given.
+        choose: asks the model.
+        budget: tokens a sequence may have, as for `Pipeline.select`.
+        tokens: for all of escalation's questions together, as for `questions`.
+    """
     if pipeline.asks_model:
         return _chosen(pipeline, query, documents, [pipeline.shortlist(query, one, budget) for one in documents], choose, budget)
     selections = [pipeline.select(query, document, budget) for document in documents]
     doubtful = [number for number, selection in enumerate(selections) if selection.doubtful]
     if doubtful:
-        asked = questions(pipeline, query, [documents[n] for n in doubtful], budget=budget)
+        asked = questions(pipeline, query, [documents[n] for n in doubtful], tokens, budget)
         shortlists = {number: one for number, one in zip(doubtful, asked, strict=True) if one is not None}
         chosen = _chosen(pipeline, query, [documents[n] for n in shortlists], list(shortlists.values()), choose, budget)
         for number, selection in zip(shortlists, chosen, strict=True):

@@ -13,6 +13,7 @@ from benchmarks.checkpoints import DECODERS, FAMILIES, SAMPLE
 from export.checkpoint import read_checkpoint
 from export.options import ImportOptions
 from export.verifying import verify
+from keyblock import Ranker
 from keyblock.bundle import load_bundle
 from keyblock.runtime.providers import Precision, Provider
 from service.app import create_app
@@ -122,6 +123,9 @@ def test_a_decoder_reads_the_instruction_of_a_request_and_others_say_that_they_d
     assert not asked[1]
     assert long[1] == ["instruction: the model reads its first 64 tokens"]
     assert scores("qwen2", instruction="Find a bridge.")[1] == ["instruction: this model reads none"]
+    with Ranker.open(load_bundle_of(client, "qwen3"), provider="cpu", precision="fp32", threads=2) as ranker:
+        ranking = ranker.rank(QUERY, TEXTS[:3], raw_scores=True, instruction="Find a bridge.")
+    assert [result.relevance_score for result in ranking] == pytest.approx(asked[0], abs=1e-4)
     assert scores("bert", instruction="Find a bridge.") == (scores("bert")[0], ["instruction: this model reads none"])
 
 

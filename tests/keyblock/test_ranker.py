@@ -79,6 +79,8 @@ def test_options(ranker: Ranker) -> None:
     assert raw[0].relevance_score < 0  # a logit
     assert (raw[2].scored_by, raw[2].blocks) == ("order", ())
     assert len(ranker.rank(QUERY, [])) == 0
+    told = ranker.rank(QUERY, documents, instruction="Find rivers.")
+    assert (told.results, told.warnings[0]) == (ranker.rank(QUERY, documents).results, "instruction: this model reads none")
 
 
 def test_a_budget_bounds_what_the_model_reads(ranker: Ranker) -> None:
@@ -117,6 +119,8 @@ def test_bad_arguments_are_named(ranker: Ranker) -> None:
         ranker.rank(None, [THAMES])  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="top_n must be at least 0, not -1"):
         ranker.rank(QUERY, [THAMES], top_n=-1)
+    with pytest.raises(ValueError, match="escalation_tokens must be at least 0, not -5"):
+        ranker.rank(QUERY, [THAMES], escalation_tokens=-5)
     with pytest.raises(BundleError, match="does not exist"):
         Ranker.open("nowhere")
     with pytest.raises(ProviderError, match="unknown provider 'gpu'"):

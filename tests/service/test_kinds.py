@@ -447,7 +447,16 @@ def test_escalation_is_the_first_to_go_when_time_is_short(settings: Settings, bu
     assert ranker.metrics.registry.get_sample_value("keyblock_degraded_total", labels) == 1
 
 
-@pytest.mark.parametrize("options", [{}, {"top_n": 3, "raw_scores": True, "max_tokens_per_doc": 64}], ids=["usual", "options"])
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"top_n": 3, "raw_scores": True, "max_tokens_per_doc": 64},
+        {"escalation_tokens": 700, "instruction": "Find a bridge."},
+        {"escalation_tokens": 0},
+    ],
+    ids=["usual", "options", "told", "escalating to nothing"],
+)
 def test_a_ranker_in_the_process_ranks_as_the_service(served: tuple[TestClient, Ranker], options: dict[str, Any]) -> None:
     client, serving = served
     response = client.post("/rerank", json={"query": QUERY, "documents": DOCUMENTS, "return_blocks": True, **options})
