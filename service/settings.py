@@ -207,12 +207,23 @@ class Settings(Limits, BaseSettings):
     @field_validator("upstream")
     @classmethod
     def _can_be_asked(cls, url: str) -> str:
-        parts = urlsplit(url)
-        if url and (parts.scheme not in ("http", "https") or not parts.hostname):
+        url = url.strip()
+        if not url:
+            return url
+        if not _is_http_url(url):
             raise ValueError("must be a URL like http://HOST:PORT/rerank")
-        if url and find_spec("httpx") is None:
+        if find_spec("httpx") is None:
             raise ValueError("what asks an upstream is not installed: pip install httpx")
         return url
+
+    @field_validator("upstream_key")
+    @classmethod
+    def _can_be_sent(cls, key: SecretStr) -> SecretStr:
+        """Without the line end of the file that it was read from."""
+        value = key.get_secret_value().strip()
+        if not value.isascii() or not value.isprintable():
+            raise ValueError("must be ASCII on one line, as HTTP headers are: copy the key again")
+        return SecretStr(value)
 
     @property
     def upstream_place(self) -> str:
@@ -229,6 +240,16 @@ class Settings(Limits, BaseSettings):
     def n_threads(self) -> int:
         """Threads to use: what was asked for, or the CPU quota."""
         return self.threads or default_threads()
+
+
+def _is_http_url(url: str) -> bool:
+    """Whether a request can be sent there: a host, a port that exists, and nothing that is not printed."""
+    parts = urlsplit(url)
+    try:
+        port_exists = parts.port is None or parts.port > 0
+    except ValueError:
+        return False
+    return parts.scheme in ("http", "https") and bool(parts.hostname) and port_exists and url.isprintable() and " " not in url
 
 
 def lacking_for_traces() -> str:

@@ -125,7 +125,7 @@ class Upstream:
             problem = ""
             try:
                 answer = await self._sent(body)
-            except httpx.HTTPError as error:
+            except (httpx.HTTPError, ValueError) as error:  # ValueError: a host that no name service can be asked about
                 problem, answer = f"cannot be reached ({_line(error)})", Answer(0, None, b"")
             if not problem and answer.status not in AGAIN:
                 return answer
@@ -163,6 +163,8 @@ class Upstream:
 
     def _refusal(self, answer: Answer) -> str:
         """What an answer means that is none of scores."""
+        if 300 <= answer.status < 400:
+            return f"answers {answer.status}: it has moved; give the URL that it moved to"
         advice = {
             401: ": check upstream_key",
             403: ": check upstream_key",

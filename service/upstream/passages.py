@@ -12,6 +12,7 @@ from keyblock.pipeline import Pipeline, PipelineConfig
 from service.settings import Settings
 
 UNNAMED = "upstream"  # the model's name where none is given
+SENTENCES = 63  # tokens of the whole sentences that a block is made of; a passage grows to its neighbours
 QUERY_TOKENS = 48  # counted to the size of a passage; the upstream is sent the whole query
 LEAST_TOKENS, MOST_TOKENS = 64, 512  # that a request may ask for
 LONGEST_TITLE = 200  # characters of a title in front of a passage
@@ -27,10 +28,10 @@ def in_front_of_upstream(bundle: Bundle, settings: Settings) -> Bundle:
 
 
 def pipeline_config(passages: int, tokens: int) -> PipelineConfig:
-    """The description: BM25 finds the passages, each is a pair for itself, and the best one's score is the document's."""
+    """The description, as of an import: BM25's best blocks grow to passages, each is asked about, and the best score wins."""
     high = max(tokens, MOST_TOKENS)
-    packing: dict[str, Any] = {"query_tokens": QUERY_TOKENS, "budget": tokens, "budget_range": (LEAST_TOKENS, high)}
-    segmenter = {"name": "whole_sentences", "block_tokens": max(min(tokens - QUERY_TOKENS, 512), 16)}
+    packing: dict[str, Any] = {"query_tokens": QUERY_TOKENS, "budget": tokens, "budget_range": (LEAST_TOKENS, high), "grow": True}
+    segmenter = {"name": "whole_sentences", "block_tokens": max(min(tokens - QUERY_TOKENS, SENTENCES), 16)}
     return PipelineConfig.model_validate(
         {"segmenter": segmenter, "packing": packing, "aggregator": {"name": "max", "passages": passages}}
     )

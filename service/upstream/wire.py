@@ -101,4 +101,7 @@ def _results(shape: Shape, content: bytes, passages: int) -> list[Any]:
 
 def _shown(value: object) -> str:
     """The beginning of a value as it came."""
-    return orjson.dumps(value)[:LONGEST_SHOWN].decode("utf-8", "replace")
+    try:
+        return orjson.dumps(value)[:LONGEST_SHOWN].decode("utf-8", "replace")
+    except orjson.JSONEncodeError:  # it reads deeper nesting than it writes
+        return f"a {type(value).__name__} of too many levels"

@@ -21,6 +21,26 @@ def test_passages_fit_their_tokens_and_hold_the_answer_whole() -> None:
     assert len(passage) > 4 * len(answer)
 
 
+def test_passages_grow_to_whole_neighbours_and_share_nothing() -> None:
+    """As those of an import: a short document is one passage, and each passage is sentences from their first to their last word."""
+    settings = Settings(upstream="http://127.0.0.1:1/rerank", upstream_passages=3, upstream_passage_tokens=256)
+    pipeline = in_front_of_upstream(load_bundle(DEFAULT_BUNDLE), settings).pipeline
+    query = pipeline.prepare_query("the Danube in Vienna")
+    sentences = [f"Sentence number {n} tells of {'the Danube' if n % 40 == 3 else 'nothing at all'} in a town." for n in range(200)]
+
+    def passages(text: str) -> list[str]:
+        document = pipeline.prepare_document(text)
+        reach = pipeline.select(query, document).reach
+        return [text[document.starts[first] : document.ends[end - 1]] for first, end in reach.tolist()]
+
+    assert passages(" ".join(sentences[:10])) == [" ".join(sentences[:10])]
+    found = passages(" ".join(sentences))
+    assert len(found) == 3
+    held = [[one for one in sentences if one in passage] for passage in found]
+    assert all(" ".join(whole) == passage.strip() and len(whole) > 10 for whole, passage in zip(held, found, strict=True))
+    assert len(set().union(*held)) == sum(map(len, held))
+
+
 def test_a_passage_stands_behind_its_title() -> None:
     assert passage_text("one two three", "", 4, 7) == "two"
     assert passage_text("one two three", "Title", 4, 7) == "Title\ntwo"

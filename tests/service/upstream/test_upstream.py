@@ -152,7 +152,8 @@ def test_one_that_wants_more_time_than_there_is_is_not_waited_for() -> None:
         (says("{}", 401), "answers 401: check upstream_key"),
         (says('{"message": "no such model"}', 400), "answers 400"),
         (says("oh", 500), "answers 500: 'oh'"),
-        (says("", 302, location="http://elsewhere/"), "answers 302"),
+        (says("", 302, location="http://elsewhere/"), "answers 302: it has moved"),
+        (says("[" * 300 + "]" * 300), "answers nonsense: no list of results: a list of too many levels"),
         (says("<html>welcome</html>"), "answers nonsense: no JSON: '<html>welcome"),
         (says('{"results": [{"index": 0, "relevance_score": NaN}]}'), "answers nonsense: no JSON"),
         (says('{"results": [{"index": 0, "relevance_score": 0.5}]}'), "answers nonsense: 1 results for 10 passages"),
@@ -258,15 +259,40 @@ def test_it_stands_beside_bundles(settings: Settings) -> None:
 
 
 def test_what_cannot_be_an_upstream_is_refused_at_the_start() -> None:
-    for wrong in ("localhost:8080/rerank", "ftp://x/rerank", "http:///rerank"):
+    wrong_ports = ("http://host:99999/rerank", "http://host:abc/rerank", "http://host:0/rerank")
+    for wrong in (
+        "localhost:8080/rerank",
+        "ftp://x/rerank",
+        "http:///rerank",
+        "http://host/re rank",
+        "http://host/\x00",
+        *wrong_ports,
+    ):
         with pytest.raises(ValueError, match="must be a URL like http://HOST:PORT/rerank"):
             Settings(upstream=wrong)
+    assert Settings(upstream=" http://host/rerank\n").upstream == "http://host/rerank"
     with_password = Settings(upstream="http://me:word@host/rerank")
     assert with_password.upstream_place == "http://host/rerank"
     assert "word" not in repr(with_password)
     name = json.loads((DEFAULT_BUNDLE / "bundle.json").read_text(encoding="utf-8"))["name"]
     with pytest.raises(BundleError, match="are both called"):
         Ranker.load(Settings(upstream="http://host/rerank", upstream_model=name, bundle=(DEFAULT_BUNDLE,)))
+
+
+def test_a_key_is_sent_as_it_is_meant_or_refused_and_never_shown() -> None:
+    """With the line end of its file, HTTP refuses the header, and says so with the key in it."""
+    with Server(scores) as server, serving(server.url, upstream_kind="jina", upstream_key="secret\n") as client:
+        assert not rerank(client)["meta"]["degraded"]
+    assert server.headers[-1]["authorization"] == "Bearer secret"
+    for wrong in ("s\u00e9cret", "se\ncret"):
+        with pytest.raises(ValueError, match="must be ASCII on one line"):
+            Settings(upstream="http://host/rerank", upstream_key=wrong)
+
+
+@pytest.mark.parametrize("host", ["xn--a", "a..b"])
+def test_a_host_that_can_have_no_address_costs_its_scores_and_nothing_else(host: str) -> None:
+    with serving(f"http://{host}/rerank", upstream_kind="jina", upstream_retries=0) as client:
+        assert warned(rerank(client)).startswith("cannot be reached (")
 
 
 def test_a_newcomer_for_whom_it_has_no_time_is_refused_before_work_is_done() -> None:
