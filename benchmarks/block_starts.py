@@ -59,7 +59,7 @@ def main(options: argparse.Namespace) -> None:
         queries = sample([query for query in collection.split(split) if collection.spans.get(query)], options.queries)
         for segmenter in options.segmenters:
             config = default.config.model_copy(update={"segmenter": SEGMENTERS.create(segmenter).describe()})
-            pipeline = Pipeline(config, default.tokenizer, default.frequencies)
+            pipeline = Pipeline(config, default.tokenizer, default.frequencies, default.encoder)
             n, means = measured(Preparation(collection, pipeline), queries)
             print(f"| {name} | {segmenter} | {n} | {' | '.join(f'{mean:.3f}' for mean in means)} |", flush=True)
 

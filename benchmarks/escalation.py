@@ -48,7 +48,7 @@ def escalating(bundle: Bundle, below: float, tokens: int, budget: int | None) ->
     """The bundle's pipeline with this escalation in place of its own."""
     escalation = {"below": below, "blocks": 1, "tokens": tokens, "budget": budget}
     config = PipelineConfig.model_validate(bundle.manifest.pipeline.model_dump() | {"escalation": escalation})
-    return Pipeline(config, bundle.tokenizer, bundle.frequencies)
+    return Pipeline(config, bundle.tokenizer, bundle.frequencies, bundle.pipeline.encoder)
 
 
 def point(pipeline: Pipeline, model: Remembering, preparation: Preparation, pairs: Sequence[Segmented], others: int) -> Point:

@@ -106,7 +106,7 @@ def way_of(bundle: Bundle, words: str) -> Pipeline:
     long = LongQuery.model_validate({name: float(value) for name, value in pairs}) if pairs else None
     packing = pipeline.config.packing.model_copy(update={"long_query": long})
     config = pipeline.config.model_copy(update={"packing": packing})
-    return Pipeline(config, pipeline.tokenizer, pipeline.frequencies)
+    return Pipeline(config, pipeline.tokenizer, pipeline.frequencies, pipeline.encoder)
 
 
 def measured(pipeline: Pipeline, model: GraphModel, preparation: Preparation, queries: Sequence[Long]) -> tuple[float, float]:

@@ -75,7 +75,7 @@ def main(options: argparse.Namespace) -> None:
     by_texts.reader = WholeTexts(pipeline)  # type: ignore[assignment]
     for name in options.segmenters:
         config = pipeline.config.model_copy(update={"segmenter": SEGMENTERS.create(name).describe()})
-        others[name] = Pipeline(config, pipeline.tokenizer, pipeline.frequencies)
+        others[name] = Pipeline(config, pipeline.tokenizer, pipeline.frequencies, pipeline.encoder)
         others[name].reader = pipeline.reader  # which has met the words
     ways = {"word by word": pipeline, "text by text": by_texts, **others}
     first = cpu_seconds(lambda: pipeline.prepare_documents(texts))

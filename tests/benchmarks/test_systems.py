@@ -234,7 +234,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory, backbone: Path) -> Path:
         model.save(place / name / "checkpoint")
         shutil.copy(bundle.path / "tokenizer.json", place / name)
         bundle.frequencies.write(place / name / "frequencies.tsv")
-        config = PipelineConfig.model_validate(bundle.manifest.pipeline.model_dump() | {"fusion": {}} | parts)
+        config = PipelineConfig.model_validate(bundle.manifest.pipeline.model_dump() | {"fusion": {}, "encoder": None} | parts)
         (place / name / "pipeline.json").write_text(config.model_dump_json())
     return place
 
