@@ -10,6 +10,7 @@ from keyblock.text.tokenizer import Tokenizer
 
 MOST_EMPTY = 10  # documents without text that a warning names
 BY_POSITION = "their first blocks were chosen, by position alone"
+BY_LITTLE = "their blocks were chosen by so little that it is no evidence"  # words or vectors that are hardly alike
 
 
 def some(items: Sequence[str], at_most: int = 5) -> str:
@@ -62,6 +63,8 @@ def about_empty(documents: Sequence[int]) -> list[str]:
 def about_position(selected_by: Sequence[SelectedBy | None], config: PipelineConfig) -> list[str]:
     """In how many documents nothing told the blocks apart, where the selector is one that could."""
     blind = selected_by.count(SelectedBy.POSITION)
-    if not blind or not SELECTORS.create(config.selector).needs:
+    selector = SELECTORS.create(config.selector)
+    if not blind or not selector.needs:
         return []
-    return [f"selected_by: nothing stands out for the query in {blind} of {len(selected_by)} documents: {BY_POSITION}"]
+    how = BY_LITTLE if selector.compares_vectors else BY_POSITION
+    return [f"selected_by: nothing stands out for the query in {blind} of {len(selected_by)} documents: {how}"]

@@ -380,7 +380,8 @@ class Pipeline:
         order = np.lexsort((-cheap, -scores))  # blocks that the model was not asked about follow by their cheap score
         sequences, taken, reach = self._pack(query, document, order, scores, budget)
         evidence = lexical_evidence(lexical, term_found(query, document), idf_weights(query, self.frequencies))
-        by = None if _reads_all(document, sequences, reach) else self._selected_by(cheap, asked)
+        evident = not (whole := _reads_all(document, sequences, reach)) and self._cheap.tells_apart(cheap, lexical, query, document)
+        by = None if whole else self._selected_by(evident, document.n_blocks, asked)
         doubtful = by is not None and asked is None and self._doubtful(query, document, held_blocks(reach))
         asked_tokens = 0 if asked is None else sum(len(packed.ids) for packed in asked[0].sequences)
         return Selection(sequences, taken, scores, evidence, reach, by, doubtful, asked_tokens)
@@ -398,10 +399,9 @@ class Pipeline:
         blocks = spread(rank_blocks(scores), best, count)
         return Shortlist(scores, lexical, blocks, self.block_sequences(query, document, blocks, budget))
 
-    def _selected_by(self, cheap: NDArray[np.float64], asked: tuple[Shortlist, NDArray[np.floating]] | None) -> SelectedBy:
+    def _selected_by(self, evident: bool, n_blocks: int, asked: tuple[Shortlist, NDArray[np.floating]] | None) -> SelectedBy:
         """What chose: the model only where it saw blocks that were shortlisted for a reason, a spread of them, or all."""
-        evident = self._cheap.tells_apart(cheap)
-        wide = evident or not self.asks_model or (asked is not None and len(asked[0].blocks) == len(cheap))
+        wide = evident or not self.asks_model or (asked is not None and len(asked[0].blocks) == n_blocks)
         if asked is not None and (asked[1] > -np.inf).any() and wide:
             return SelectedBy.MODEL
         return SelectedBy.EVIDENCE if evident else SelectedBy.POSITION

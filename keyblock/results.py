@@ -33,7 +33,7 @@ class Result:
         text: the document's, as it was sent, or as it is stored where return_documents was asked for.
         blocks: what the model read of it, best first; none without `return_blocks`.
         scored_by: what the place comes from: "model"; "selector", by its blocks alone, since time was short; "order", as given.
-        selected_by: what chose the blocks that were read: "evidence", "model", or "position" where nothing told them apart; None
+        selected_by: what chose the blocks that were read: "evidence", "model", or "position" where nothing stood out; None
             where every block was read, or none.
     """
 

@@ -17,6 +17,10 @@ from keyblock.prepared import QUANTUM, PreparedDocument, PreparedQuery
 from keyblock.registry import Component, Registry
 from keyblock.text.frequencies import DocumentFrequencies
 
+BLOCKS_AT_ONCE = 64  # whose tokens are compared together: a book needs no more memory than a page
+FRACTION = 2.0**30  # parts of 1 that a number of the query's vector is rounded to
+NEAR_TOKENS, NEAR_COSINE = 0.38, 0.25  # see `Hybrid.near`: on dev they part documents that hold the answer from others best
+
 
 class Need(StrEnum):
     """What a selector scores by, beside the query and the document."""
@@ -31,7 +35,7 @@ class SelectedBy(StrEnum):
 
     EVIDENCE = "evidence"  # the selector's scores tell its blocks apart
     MODEL = "model"  # it was asked about single blocks
-    POSITION = "position"  # nothing tells them apart for this query, or the selector goes by the place: most often the first blocks
+    POSITION = "position"  # nothing of note tells them apart for this query, or the selector goes by the place
 
 
 class Selector(Component):
@@ -47,9 +51,18 @@ class Selector(Component):
         """Whether its scores are evidence: they come from the terms that a block shares with the query, and nothing else."""
         return self.needs == {Need.FREQUENCIES}
 
-    def tells_apart(self, scores: NDArray[np.float64]) -> bool:
-        """Whether these scores of a document's blocks, shape (n_blocks,), say anything of them for the query."""
-        return bool(self.needs) and len(scores) > 0 and bool(scores.max() > scores.min())
+    def tells_apart(
+        self, scores: NDArray[np.float64], lexical: NDArray[np.float64], query: PreparedQuery, document: PreparedDocument
+    ) -> bool:
+        """Whether its scores say anything of a document's blocks for the query.
+
+        Args:
+            scores: shape (n_blocks,), its own.
+            lexical: shape (n_blocks,), the pipeline's evidence.
+            query: the query.
+            document: the document.
+        """
+        return bool(self.needs) and apart(scores)
 
     @property
     def cheap(self) -> "Selector":
@@ -87,6 +100,11 @@ class Selector(Component):
 
 
 SELECTORS: Registry[Selector] = Registry("selector")
+
+
+def apart(scores: NDArray[np.float64]) -> bool:
+    """Whether these are not all the same."""
+    return len(scores) > 0 and bool(scores.max() > scores.min())
 
 
 def rank_blocks(scores: NDArray[np.float64]) -> NDArray[np.intp]:
@@ -177,7 +195,7 @@ class TfIdf(Selector):
         counts = term_counts(query, document)
         weights = np.zeros_like(counts)
         np.log(counts, out=weights, where=counts > 0)
-        return np.asarray(idf @ np.where(counts > 0, weights + 1, 0))
+        return weighted_sum(idf, np.where(counts > 0, weights + 1, 0))
 
 
 @SELECTORS.register("bm25")
@@ -198,7 +216,7 @@ class Bm25(Selector):
         saturation = self.k1 * (1 - self.b + self.b * lengths / average)
         # a block without terms has counts 0, and k1 = 0 would make its 0 / 0: leave such cells 0
         saturated = np.divide(counts, saturation + counts, out=np.zeros_like(counts), where=counts > 0)
-        return np.asarray(idf_weights(query, frequencies) @ saturated)
+        return weighted_sum(idf_weights(query, frequencies), saturated)
 
 
 @SELECTORS.register("vectors")
@@ -206,6 +224,13 @@ class Vectors(Selector):
     """How near the block's vector is to the query's: finds what says the same in other words."""
 
     needs: ClassVar[frozenset[Need]] = frozenset({Need.VECTORS})
+    near: float = Field(NEAR_COSINE, ge=0, le=1, description="cosine of the best block below which nothing speaks for the blocks")
+
+    def tells_apart(
+        self, scores: NDArray[np.float64], lexical: NDArray[np.float64], query: PreparedQuery, document: PreparedDocument
+    ) -> bool:
+        """See Selector: cosines always differ a little."""
+        return apart(scores) and float(scores.max()) >= self.near
 
     def scores(self, query: PreparedQuery, document: PreparedDocument, frequencies: DocumentFrequencies) -> NDArray[np.float64]:
         """Cosines, shape (n_blocks,); 0 where the query or the block holds nothing that the encoder knows."""
@@ -232,6 +257,13 @@ class Hybrid(Selector):
     soft: float = Field(0.0, ge=0, description="weight of the nearest tokens; 0: they are not looked for")
     exact: float = Field(1.0, ge=0, description="weight of rare terms that stand in the block as they are")
     rare: float = Field(0.001, ge=0, le=1, description="a term is rare in at most this share of the training documents")
+    near: float | None = Field(
+        None,
+        ge=0,
+        le=1,
+        description="how near the best block must be to the query where no term tells blocks apart: there is no evidence below; of "
+        f"the nearest tokens where these are looked for (none: {NEAR_TOKENS}), else the cosine (none: {NEAR_COSINE})",
+    )
 
     @field_validator("by")
     @classmethod
@@ -250,6 +282,16 @@ class Hybrid(Selector):
     def terms_by(self) -> Selector:
         """The selector that `by` describes."""
         return SELECTORS.create(self.by)
+
+    def tells_apart(
+        self, scores: NDArray[np.float64], lexical: NDArray[np.float64], query: PreparedQuery, document: PreparedDocument
+    ) -> bool:
+        """See Selector: by its terms, or by a block that is near enough; cosines always differ a little."""
+        if apart(lexical) or not apart(scores):
+            return apart(lexical)
+        nearness = nearest_tokens(query, document) if self.soft else similarities(query, document)
+        least = self.near if self.near is not None else NEAR_TOKENS if self.soft else NEAR_COSINE
+        return float(nearness.max()) >= least
 
     def scores(self, query: PreparedQuery, document: PreparedDocument, frequencies: DocumentFrequencies) -> NDArray[np.float64]:
         """The weighted sum, shape (n_blocks,)."""
@@ -277,7 +319,12 @@ def held_share(weights: NDArray[np.float64], counts: NDArray[np.float64]) -> NDA
     """
     held = counts > 0
     weights = weights * held.any(axis=1)
-    return np.asarray(weights @ held / (weights.sum() or 1.0))
+    return weighted_sum(weights, held) / (weights.sum() or 1.0)
+
+
+def weighted_sum(weights: NDArray[np.float64], values: NDArray[Any]) -> NDArray[np.float64]:
+    """``weights @ values`` of shapes (n,) and (n, m); equal columns get equal sums, which BLAS does not promise."""
+    return np.asarray((weights[:, None] * values).sum(axis=0))
 
 
 def nearest_tokens(query: PreparedQuery, document: PreparedDocument) -> NDArray[np.float64]:
@@ -289,19 +336,26 @@ def nearest_tokens(query: PreparedQuery, document: PreparedDocument) -> NDArray[
         raise ValueError("tokens are compared whose similarities were not made: the pipeline that prepares needs the same selector")
     if not document.n_blocks:
         return np.zeros(0)
-    near = np.zeros(
-        (len(query.similar), len(document.token_ids) + 1), np.float32
-    )  # one more, so that a block may end with the text
-    np.take(query.similar, document.token_ids, axis=1, out=near[:, :-1], mode="clip")
-    best = np.maximum.reduceat(near, document.bounds.ravel(), axis=1)[:, ::2]  # between two blocks lies what is not asked for
+    best = np.zeros((len(query.similar), document.n_blocks), np.float32)
+    for first in range(0, document.n_blocks, BLOCKS_AT_ONCE):
+        part = document.bounds[first : first + BLOCKS_AT_ONCE]
+        start, end = int(part[0, 0]), int(part[:, 1].max())
+        near = np.zeros((len(best), end - start + 1), np.float32)  # one more, so that a block may end with the text
+        np.take(query.similar, document.token_ids[start:end], axis=1, out=near[:, :-1], mode="clip")
+        # between two blocks lies what is not asked for
+        best[:, first : first + len(part)] = np.maximum.reduceat(near, (part - start).ravel(), axis=1)[:, ::2]
     return np.asarray(best.sum(axis=0), dtype=np.float64)
 
 
 def similarities(query: PreparedQuery, document: PreparedDocument) -> NDArray[np.float64]:
-    """The cosine of the query and each block, shape (n_blocks,). Raises ValueError where they were prepared without vectors."""
+    """The cosine of the query and each block, shape (n_blocks,); equal blocks have equal ones.
+
+    Raises ValueError where they were prepared without vectors.
+    """
     if query.vector is None or document.vectors is None:
         raise ValueError("vectors are compared that were not made: the pipeline that prepares needs an encoder")
-    return (document.vectors.astype(np.float32) @ query.vector / QUANTUM).astype(np.float64)
+    whole = np.rint(query.vector.astype(np.float64) * FRACTION)  # sums of whole numbers are exact, in whatever order BLAS adds
+    return np.asarray(document.vectors.astype(np.float64) @ whole / (FRACTION * QUANTUM))
 
 
 @SELECTORS.register("learned")

@@ -200,8 +200,8 @@ class Result(TypedDict):
             str,
             Field(
                 description="what chose the blocks that were read: 'evidence', the selector's scores; 'model', asked about single "
-                "blocks; 'position', their place alone, since nothing told them apart for this query. Left out where every block "
-                "was read, or none"
+                "blocks; 'position', their place or little more, since nothing stood out for this query. Left out where every "
+                "block was read, or none"
             ),
         ]
     ]

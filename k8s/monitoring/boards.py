@@ -230,7 +230,7 @@ LESS = Row(
         Panel(
             "What chose the blocks that are read",
             "evidence (the selector's scores); model (asked about single blocks); position: nothing in the document "
-            "stood out for the query, so its first blocks were read.",
+            "stood out for the query: its first blocks were read, or such as were hardly nearer to it.",
             Kind.STACKED,
             Unit.DOCUMENTS_A_SECOND,
             [Query(rate("selected", ["by"]), "{{by}}")],

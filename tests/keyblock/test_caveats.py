@@ -41,3 +41,12 @@ def test_documents_chosen_from_by_position_are_counted_where_the_selector_could_
     assert "in 2 of 4 documents" in warning
     assert about_position(chosen, PipelineConfig(selector={"name": "first"})) == []
     assert about_position(chosen[1:3], PipelineConfig()) == []
+
+
+def test_blocks_chosen_by_little_are_not_called_the_first_ones() -> None:
+    hybrid = PipelineConfig(selector={"name": "hybrid"}, encoder={"name": "static"})
+    (by_little,) = about_position([SelectedBy.POSITION], hybrid)
+    (by_place,) = about_position([SelectedBy.POSITION], PipelineConfig())
+    assert "first blocks" in by_place
+    assert "first blocks" not in by_little
+    assert by_little.startswith("selected_by: nothing stands out for the query in 1 of 1 documents: ")

@@ -51,6 +51,47 @@ def test_the_sentence_that_answers_is_found_deep_in_a_long_document(ranker: Rank
     assert ranking.timings_ms["total"] == pytest.approx(ranking.timings_ms["prepare"] + ranking.timings_ms["model"])
 
 
+MINUTES = (
+    "The committee discussed the maintenance of pumps and valves in the northern plant. Operators reported that pressure varied "
+    "during the night shift. Several technicians recommended that seals be replaced every spring. "
+)
+
+
+@pytest.mark.parametrize("query", ["zzqxv wkjhg", "什么是泵的压力", "???", "😀"])
+def test_a_query_that_says_nothing_to_a_document_has_no_evidence_there(ranker: Ranker, query: str) -> None:
+    """Nonsense, another script, and no word at all: vectors of such queries are near some blocks and far from others, too."""
+    ranking = ranker.rank(query, [MINUTES * 20])
+    assert [result.selected_by for result in ranking] == ["position"]
+    assert "nothing stands out for the query in 1 of 1 documents" in ranking.warnings[-1]
+
+
+@pytest.mark.parametrize(
+    ("query", "needle"),
+    [
+        (
+            "How do I fix error E4711 of the pump in the northern plant when pressure varies?",
+            "The display shows E4711 then.",
+        ),
+        ("What did Wojciechowska say about maintenance and seals replaced every spring?", "Wojciechowska left before lunch."),
+        ("part number 77-1243-B of the pump, its seals, valves and maintenance", "It was ordered as 77-1243-B last week."),
+    ],
+)
+def test_a_code_or_a_name_is_read_however_deep_it_stands(ranker: Ranker, query: str, needle: str) -> None:
+    """Among blocks that are all about what the query is about."""
+    (result,) = ranker.rank(query, [MINUTES * 30 + needle + " " + MINUTES * 30])
+    assert needle in (result.blocks[0].text or "")
+    assert result.selected_by == "evidence"
+
+
+def test_the_first_of_equal_blocks_are_read(ranker: Ranker) -> None:
+    """Each block is one long sentence."""
+    long = "Operators of the old pumps, who were asked by the committee, reported that the pressure of the water in the northern "
+    long += "plant varied much more during the long night shifts of the winter than it did on summer days. "
+    for times in range(8, 40):
+        (result,) = ranker.rank("pump pressure at night", [long * times])
+        assert (result.blocks[0].start, result.selected_by) == (0, "position"), times
+
+
 def test_a_document_is_a_text_a_mapping_or_an_object(ranker: Ranker) -> None:
     plain = SimpleNamespace(text=DANUBE, title="Danube", id=7)
     given = [DANUBE, {"text": DANUBE, "title": "Danube", "id": "a", "url": "x"}, Document(text=DANUBE, title="Danube"), plain]

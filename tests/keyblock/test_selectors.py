@@ -13,6 +13,7 @@ from rank_bm25 import BM25Okapi
 
 from keyblock.prepared import PreparedDocument, PreparedQuery
 from keyblock.selectors import (
+    BLOCKS_AT_ONCE,
     SELECTORS,
     Bm25,
     Hybrid,
@@ -258,6 +259,46 @@ def test_vectors_that_were_not_made(name: str) -> None:
         SELECTORS.create(name).scores(query_of("river"), document_of([["river"]]), DocumentFrequencies(9, {}))
 
 
+def test_equal_blocks_have_equal_scores_wherever_they_stand() -> None:
+    """BLAS adds the last rows of a matrix in another order than the first: such a difference would be called evidence."""
+    rng = np.random.default_rng(0)
+    table, words = DocumentFrequencies(999, {word: 10 * (n + 1) for n, word in enumerate(WORDS)}), WORDS[:6]
+    vector = rng.normal(size=128).astype(np.float32)
+    query = replace(query_of(*WORDS), vector=vector / np.linalg.norm(vector), similar=rng.random((9, 99)).astype(np.float32))
+    block, own = words + words[:3] + words[:1], [float(x) for x in rng.uniform(-0.2, 0.2, 128)]
+    for n in range(2, 140):
+        document = with_given_vectors(document_of([block] * n), *[own] * n)
+        document = replace(document, token_ids=np.zeros(n, np.int32))
+        for selector in (Bm25(), TfIdf(), Vectors(), Hybrid(soft=1, rare=1)):
+            assert len(set(selector.scores(query, document, table).tolist())) == 1, (selector.name, n)
+
+
+@pytest.mark.parametrize(
+    ("cosines", "soft", "near", "evident"),
+    [
+        ([0.0, 0.24, 0.1], 0, None, False),
+        ([0.0, 0.26, 0.1], 0, None, True),
+        ([0.6, 0.6, 0.6], 0, None, False),
+        ([0.0, 0.26, 0.1], 0, 0.5, False),
+        ([0.0, 0.26, 0.1], 1, None, False),
+        ([0.0, 0.26, 0.1], 1, 0.25, True),
+    ],
+)
+def test_a_block_must_be_near_where_no_term_tells_apart(
+    cosines: list[float], soft: float, near: float | None, *, evident: bool
+) -> None:
+    """The nearest tokens are 0, 0.3 and 0.2 from the query."""
+    document = with_given_vectors(document_of([["river"], ["stone"], ["citi"]]), *([one, (1 - one**2) ** 0.5] for one in cosines))
+    query = replace(query_of("year"), vector=np.asarray([1, 0], np.float32), similar=np.asarray([[0, 0.3, 0.2]], np.float32))
+    table = DocumentFrequencies(999, {})
+    hybrid = Hybrid(soft=soft, near=near)
+    assert hybrid.tells_apart(hybrid.scores(query, document, table), np.zeros(3), query, document) == evident
+    assert hybrid.tells_apart(hybrid.scores(query, document, table), np.asarray([0.0, 0.1, 0.0]), query, document)
+    alone = Vectors() if near is None else Vectors(near=near)
+    scores = alone.scores(query, document, table)
+    assert alone.tells_apart(scores, np.zeros(3), query, document) == (max(cosines) >= (near or 0.25) and len(set(cosines)) > 1)
+
+
 def test_hybrid_by_hand() -> None:
     """N = 999: idf(river) = ln(1000 / 0.5) = 7.6009, idf(year) = ln(1000 / 600.5) = 0.5100; blocks of one term: tf / (0.9 + tf).
 
@@ -325,6 +366,17 @@ def test_nearest_tokens_equal_a_slow_loop(ids: list[int], longest: int, stride: 
     bounds = np.stack([starts, np.minimum(starts + longest, len(ids))], axis=1).astype(np.int32)
     document = replace(document_of([[]] * len(bounds)), token_ids=np.asarray(ids, np.int32), bounds=bounds)
     similar = np.random.default_rng(len(ids)).random((rows, 10)).astype(np.float32)
+    found = nearest_tokens(replace(query_of("river"), similar=similar), document)
+    np.testing.assert_allclose(found, slow_nearest(similar, document), atol=1e-5)
+
+
+def test_nearest_tokens_of_more_blocks_than_are_compared_at_once() -> None:
+    rng = np.random.default_rng(1)
+    starts = np.arange(0, 700, 4, dtype=np.int32)
+    bounds = np.stack([starts, np.minimum(starts + 6, 700)], axis=1).astype(np.int32)
+    document = replace(document_of([[]] * len(bounds)), token_ids=rng.integers(0, 50, 700).astype(np.int32), bounds=bounds)
+    similar = rng.random((5, 50)).astype(np.float32)
+    assert document.n_blocks > 2 * BLOCKS_AT_ONCE
     found = nearest_tokens(replace(query_of("river"), similar=similar), document)
     np.testing.assert_allclose(found, slow_nearest(similar, document), atol=1e-5)
 
