@@ -25,6 +25,10 @@ from keyblock.text.tokenizer import Tokenizer
 
 LARGEST_SCALE = 1e6  # of a token: sums of thousands of them stay finite
 SIMILAR_TOKENS = 32  # of a query: a pasted page must not cost its words times the vocabulary
+UNREADABLE = (  # what numpy and zipfile raise for files that are no archives of arrays, or damaged ones
+    *(OSError, ValueError, EOFError, KeyError, BadZipFile, zlib.error),
+    *(RuntimeError, MemoryError),  # parts that are encrypted, packed in ways that nothing here unpacks, or larger than memory
+)
 BLOCKS_AT_ONCE = 64  # whose tokens are looked up together: a book needs no more memory than a page
 
 
@@ -177,7 +181,9 @@ class TokenTable(Encoder):
                 if not isinstance(archive, NpzFile):
                     raise ValueError("one array, and no archive of them")
                 table, scales = archive["table"], archive["scales"]
-        except (OSError, ValueError, EOFError, KeyError, BadZipFile, zlib.error) as error:
+                if not (isinstance(table, np.ndarray) and isinstance(scales, np.ndarray)):
+                    raise ValueError("an archive of files that are no arrays")
+        except UNREADABLE as error:
             raise ValueError(f"{path}: no table of token vectors ({' '.join(str(error).split())[:200]})") from None
         if table.dtype != np.int8 or table.ndim != 2 or 0 in table.shape:
             raise ValueError(f"{path}: 'table' must be int8 of shape (vocabulary, dimensions), not {table.dtype} {table.shape}")

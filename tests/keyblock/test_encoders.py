@@ -1,5 +1,7 @@
 """Vectors against a slow loop, by hand, and of any text; tables that are none are refused in words."""
 
+import io
+import zipfile
 from pathlib import Path
 
 import numpy as np
@@ -176,6 +178,35 @@ def test_a_file_that_is_no_archive(tmp_path: Path, content: bytes) -> None:
     path.write_bytes(content)
     with pytest.raises(ValueError, match=r"token_vectors.npz: no table of token vectors"):
         TokenTable.read(path)
+
+
+def archive(**parts: bytes) -> bytes:
+    """A zip of these, stored as they are."""
+    stream = io.BytesIO()
+    with zipfile.ZipFile(stream, "w") as made:
+        for name, content in parts.items():
+            made.writestr(name, content)
+    return stream.getvalue()
+
+
+HUGE = b"{'descr': '|i1', 'fortran_order': False, 'shape': (9999999999, 999999), }".ljust(117) + b"\n"
+SOUND = archive(table=b"text", scales=b"text")
+DAMAGED = {
+    "no arrays": SOUND,
+    "an array larger than any memory": archive(**{"table.npy": b"\x93NUMPY\x01\x00\x76\x00" + HUGE, "scales.npy": b""}),
+    "encrypted": SOUND.replace(b"PK\x01\x02\x14\x03\x14\x00\x00", b"PK\x01\x02\x14\x03\x14\x00\x01"),
+    "packed in an unknown way": SOUND.replace(b"PK\x01\x02\x14\x03\x14\x00\x00\x00\x00", b"PK\x01\x02\x14\x03\x14\x00\x00\x00\x63"),
+    "of a later version of zip": SOUND.replace(b"PK\x01\x02\x14\x03\x14", b"PK\x01\x02\x14\x03\xfa"),
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGED)
+def test_a_damaged_archive_is_one_line(tmp_path: Path, damage: str) -> None:
+    path = tmp_path / "token_vectors.npz"
+    path.write_bytes(DAMAGED[damage])
+    with pytest.raises(ValueError, match=r"token_vectors.npz: no table of token vectors \(") as caught:
+        TokenTable.read(path)
+    assert len(str(caught.value).splitlines()) == 1
 
 
 def test_one_array_is_no_table(tmp_path: Path) -> None:
