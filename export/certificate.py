@@ -72,14 +72,9 @@ def served_logits(pipeline: Pipeline, model: Model, pairs: Sequence[Pair]) -> ND
 def differences(expected: NDArray[np.float32], found: NDArray[np.float32]) -> dict[str, float]:
     """The largest and mean absolute difference, over how many pairs, and how far apart the expected logits are.
 
-    Raises ExportError for logits that are all the same, which prove nothing, and for some that are not finite.
+    Raises ExportError as `check_telling` does.
     """
-    if not np.isfinite(expected).all():
-        raise ExportError("the model gives logits that are not finite: its weights are damaged, or no weights of its architecture")
-    if not np.ptp(expected) > 0:
-        raise ExportError(
-            f"the model gives every pair the logit {expected[0]:.4g}: it tells nothing apart, so nothing can be checked"
-        )
+    check_telling(expected)
     moved = np.abs(expected.astype(np.float64) - found)
     return {
         "max": float(moved.max()),
@@ -88,6 +83,16 @@ def differences(expected: NDArray[np.float32], found: NDArray[np.float32]) -> di
         "least_logit": float(expected.min()),
         "largest_logit": float(expected.max()),
     }
+
+
+def check_telling(expected: NDArray[np.float32]) -> None:
+    """Raise ExportError for logits that are all the same, which prove nothing, and for some that are not finite."""
+    if not np.isfinite(expected).all():
+        raise ExportError("the model gives logits that are not finite: its weights are damaged, or no weights of its architecture")
+    if not np.ptp(expected) > 0:
+        raise ExportError(
+            f"the model gives every pair the logit {expected[0]:.4g}: it tells nothing apart, so nothing can be checked"
+        )
 
 
 def certify(expected: NDArray[np.float32], pipeline: Pipeline, model: Model, pairs: Sequence[Pair]) -> dict[str, Any]:
@@ -102,6 +107,7 @@ def certify(expected: NDArray[np.float32], pipeline: Pipeline, model: Model, pai
     Raises:
         ExportError: a logit differs by more than ALLOWED, or is not finite.
     """
+    check_telling(expected)  # before the graph does: its own words would be of its outputs
     found = differences(expected, served_logits(pipeline, model, pairs))
     if not found["max"] <= ALLOWED:
         raise ExportError(

@@ -29,6 +29,7 @@ TOKENIZERS = ("tokenizer.json", "vocab.txt", "vocab.json", "*.model")  # without
 ROWS = 8  # pairs that transformers' model reads at once
 UNBOUNDED = 1 << 20  # what tokenizers call a model_max_length that nobody set is far more
 ACTIVATIONS = {"Sigmoid": "sigmoid", "Identity": "identity"}
+WHOLE = "put all of model.safetensors beside config.json (a file of a few lines is git-lfs's pointer: git lfs pull)"
 Pair = tuple[str, str]
 
 
@@ -137,6 +138,8 @@ def read_checkpoint(source: str, options: ImportOptions) -> Checkpoint:
             f"{source}: is no cross-encoder: its config.json names {named}, which has no head that scores a pair (a bi-encoder, or "
             "a model to be trained on); give a checkpoint for sequence classification"
         )
+    if told := [f"--{name}" for name in ("template", "instruction", "yes", "no") if getattr(options, name) is not None]:
+        raise ExportError(f"{source}: reads pairs, and {', '.join(told)} is for decoders, which answer in words; leave it out")
     if config.num_labels not in (1, 2):
         raise ExportError(
             f"{source}: has {config.num_labels} labels; a reranker has one, or two of which the second is 'relevant': this "
@@ -154,14 +157,14 @@ def _config(source: str, trust: bool) -> PretrainedConfig:
         raise ExportError(f"{source}: has no config.json; give the directory of a checkpoint as transformers writes it")
     if not path.is_dir() and (path.exists() or source.startswith((".", "/", "~")) or source.count("/") > 1):
         raise ExportError(f"{source}: no such directory; give the directory of a checkpoint, or its name on the hub")
-    with _said(source, "cannot be read"):
+    with _said(source, "its config.json cannot be read", "give one as transformers writes it"):
         return AutoConfig.from_pretrained(source, trust_remote_code=trust)
 
 
 def _tokenizer(source: str, trust: bool) -> Any:
     if Path(source).is_dir() and not any(next(Path(source).glob(name), None) for name in TOKENIZERS):
         raise ExportError(f"{source}: has no tokenizer; put the checkpoint's tokenizer.json beside its weights")
-    with _said(source, "its tokenizer cannot be read"):
+    with _said(source, "its tokenizer cannot be read", "copy the checkpoint's tokenizer.json again"):
         tokenizer = AutoTokenizer.from_pretrained(source, use_fast=True, trust_remote_code=trust)
     if not getattr(tokenizer, "is_fast", False):
         raise ExportError(
@@ -199,23 +202,28 @@ def _classifier(source: str, trust: bool) -> Classifier:
 
 def _loaded(kind: Any, source: str, trust: bool) -> PreTrainedModel:
     """The model with all of its weights, in eval mode."""
-    with _said(source, "its weights cannot be read"):
+    with _said(source, "its weights cannot be read", WHOLE):
         module, loaded = kind.from_pretrained(
-            source, attn_implementation="eager", dtype=torch.float32, trust_remote_code=trust, output_loading_info=True
+            source,
+            attn_implementation="eager",
+            dtype=torch.float32,
+            trust_remote_code=trust,
+            output_loading_info=True,
+            ignore_mismatched_sizes=True,  # they are told of below, by their names
         )
+    if wrong := sorted(map(str, loaded["mismatched_keys"])):
+        raise ExportError(f"{source}: weights of another shape than its config.json says: {wrong[0]}; copy both again")
     if missing := sorted(loaded["missing_keys"]):
         raise ExportError(
             f"{source}: has no weights for {', '.join(missing[:3])}, which would start at random (a bi-encoder taken for a "
             "cross-encoder?); give a checkpoint with its head"
         )
-    if wrong := sorted(map(str, loaded["mismatched_keys"])):
-        raise ExportError(f"{source}: weights of another shape than its config.json says: {wrong[0]}; copy it again")
     return module.eval()
 
 
 @contextmanager
-def _said(source: str, what: str) -> Any:
-    """Whatever transformers raises becomes one line that says what to do."""
+def _said(source: str, what: str, told_to: str) -> Any:
+    """Whatever transformers raises becomes one line: what it is that fails, and what to do."""
     try:
         yield
     except Exception as error:  # OSError for the hub, ValueError for code of others, safetensors' own, ...
@@ -225,5 +233,5 @@ def _said(source: str, what: str) -> Any:
         elif not Path(source).is_dir():
             told = f"no such directory here, and the hub does not give it ({line[:160]}); check the name and the network"
         else:
-            told = f"{what} ({type(error).__name__}: {line[:200]})"
+            told = f"{what} ({type(error).__name__}: {line[:200]}); {told_to}"
         raise ExportError(f"{source}: {told}") from None

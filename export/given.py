@@ -1,6 +1,7 @@
 """A repository's own ONNX graph, where it has no weights that PyTorch could read."""
 
 from collections.abc import Mapping
+from functools import cached_property
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -8,7 +9,8 @@ import numpy as np
 import onnx
 import onnxruntime
 from numpy.typing import NDArray
-from onnx import ModelProto, TensorProto, helper, numpy_helper
+from onnx import GraphProto, ModelProto, TensorProto, helper, numpy_helper
+from onnx.external_data_helper import ExternalDataInfo, uses_external_data
 from transformers import PretrainedConfig
 
 from export import ExportError
@@ -29,7 +31,7 @@ class GivenGraph:
         path: of the ONNX file.
         config: the checkpoint's.
 
-    Raises ExportError for a graph with other inputs than a cross-encoder's.
+    Raises ExportError for a file that is no whole graph, and for one with other inputs, or another output, than a cross-encoder's.
     """
 
     family: ClassVar[Mapping[str, Any]] = {"name": "given"}
@@ -37,11 +39,18 @@ class GivenGraph:
 
     def __init__(self, path: Path, config: PretrainedConfig) -> None:
         self.path, self.config = path, config
-        graph = onnx.load(str(path), load_external_data=False).graph
+        graph = _read(path)
         self.graph_inputs = tuple(given.name for given in graph.input)
         if not set(self.graph_inputs) <= set(INPUTS) or not {"input_ids", "attention_mask"} <= set(self.graph_inputs):
             raise ExportError(f"{path}: has the inputs {', '.join(self.graph_inputs)}; a cross-encoder's are {', '.join(INPUTS)}")
-        self.output = LOGITS if LOGITS in {output.name for output in graph.output} else graph.output[0].name
+        outputs = {output.name: output.type.tensor_type for output in graph.output}
+        self.output = LOGITS if LOGITS in outputs else graph.output[0].name
+        told = outputs[self.output]
+        if told.HasField("shape") and len(told.shape.dim) != 2:
+            raise ExportError(
+                f"{path}: its output {self.output} has {len(told.shape.dim)} dimensions where logits have (batch, labels): it has "
+                "no head that scores a pair (a bi-encoder?)"
+            )
 
     @property
     def max_length(self) -> int:
@@ -56,10 +65,26 @@ class GivenGraph:
 
     def logits(self, given: Mapping[str, Any]) -> NDArray[np.float32]:
         """What the graph says as it is, shape (batch, labels), of what transformers' tokenizer gives."""
-        session = onnxruntime.InferenceSession(str(self.path), providers=["CPUExecutionProvider"])
         inputs = {name: np.asarray(given[name], dtype=np.int64) for name in self.graph_inputs}
-        (found,) = session.run([self.output], inputs)
+        (found,) = self._session.run([self.output], inputs)
         return np.asarray(found, dtype=np.float32).reshape(len(inputs["input_ids"]), -1)
+
+    @cached_property
+    def _session(self) -> onnxruntime.InferenceSession:
+        return onnxruntime.InferenceSession(str(self.path), providers=["CPUExecutionProvider"])
+
+
+def _read(path: Path) -> GraphProto:
+    """The graph without its weights, all of which are there. Raises ExportError."""
+    again = "copy it again, with all files beside it (a file of a few lines is git-lfs's pointer: git lfs pull)"
+    try:
+        graph = onnx.load(str(path), load_external_data=False).graph
+    except Exception as error:  # protobuf's, OSError
+        raise ExportError(f"{path}: is no whole ONNX graph ({' '.join(str(error).split())[:120]}); {again}") from None
+    external = {ExternalDataInfo(tensor).location for tensor in graph.initializer if uses_external_data(tensor)}
+    if missing := sorted(name for name in external if not (path.parent / name).is_file()):
+        raise ExportError(f"{path}: its weights are in {missing[0]}, which is missing; {again}")
+    return graph
 
 
 def find_graph(source: Path) -> Path | None:

@@ -7,6 +7,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from pydantic import ValidationError
+
 from export.options import ImportOptions, VariantKind, WeightPrecision
 from keyblock.bundle import Bundle
 from keyblock.evidence import Activation
@@ -83,7 +85,10 @@ def _import(given: argparse.Namespace) -> None:
     quiet_transformers()
     activation = None
     if given.activation or given.scale != 1.0:
-        activation = Activation(name=given.activation or "sigmoid", scale=given.scale)
+        try:
+            activation = Activation(name=given.activation or "sigmoid", scale=given.scale)
+        except ValidationError:
+            raise ValueError(f"--scale {given.scale:g}: must be a number above 0") from None
     options = ImportOptions(
         passage_tokens=given.passage_tokens,
         passages=given.passages,

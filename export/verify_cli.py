@@ -11,6 +11,8 @@ from keyblock.client import Client, KeyBlockError
 from training.commands.command import count, make_parser, quiet_transformers, run
 
 API_KEY = "KEYBLOCK_API_KEY"
+LEAST_PAIRS = 2  # whose scores may differ
+SECONDS = 600.0  # that a request may take: models of half a billion weights on few cores
 
 
 def parser() -> argparse.ArgumentParser:
@@ -19,12 +21,18 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument("bundle", type=Path, help="the bundle that is served")
     made.add_argument("--url", required=True, help=f"the service, like http://127.0.0.1:8000; its key is in {API_KEY}")
     made.add_argument("--model", required=True, help="the checkpoint: a directory, or a name on the hub")
-    made.add_argument("--pairs", type=count, default=ImportOptions.pairs, help="pairs of a query and a text (%(default)s)")
+    made.add_argument("--pairs", type=_pairs, default=ImportOptions.pairs, help="pairs of a query and a text (%(default)s)")
     made.add_argument("--template", help="as at keyblock-import")
     made.add_argument("--yes", help="as at keyblock-import")
     made.add_argument("--no", help="as at keyblock-import")
     made.add_argument("--trust-remote-code", action="store_true", help="run Python code that comes with the checkpoint")
     return made
+
+
+def _pairs(text: str) -> int:
+    if (number := count(text)) < LEAST_PAIRS:
+        raise argparse.ArgumentTypeError(f"{number} pair proves nothing: {LEAST_PAIRS} or more")
+    return number
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -50,7 +58,7 @@ def _verify(given: argparse.Namespace) -> None:
         return [scores[number] for number in range(len(texts))]
 
     try:
-        with Client(given.url, api_key=os.environ.get(API_KEY)) as client:
+        with Client(given.url, api_key=os.environ.get(API_KEY), timeout=SECONDS) as client:
             print(json.dumps(verify(given.bundle, given.model, ask, options), indent=2))
     except (RuntimeError, KeyBlockError) as error:  # ExportError among them
         raise ValueError(str(error)) from error

@@ -324,6 +324,11 @@ def write_bundle(path: str | Path, manifest: Manifest, files: Mapping[str, Path]
 def check_target(path: Path, overwrite: bool) -> None:
     """Raise BundleError unless a bundle may be written there; asked first where the making of one takes long."""
     if not path.exists():
+        above = next(one for one in path.absolute().parents if one.exists())
+        if not above.is_dir() or not os.access(above, os.W_OK | os.X_OK):
+            raise BundleError(
+                f"{path}: cannot be written: {above} is {'not writable' if above.is_dir() else 'a file'}; check the path"
+            )
         return
     if not path.is_dir():
         raise BundleError(f"{path}: is a file; give a directory for the bundle")

@@ -46,7 +46,7 @@ def read(shape: TypeAdapter[T], answer: Answer, request_id: str) -> T:
         return shape.validate_json(answer.content)
     except ValidationError as problem:
         first = problem.errors(include_url=False)[0]
-        where = ".".join(map(str, first["loc"]))
+        where = ".".join(map(str, first["loc"])) or "body"
         error = AnswerError(f"not KeyBlock's answer ({where}: {first['msg']}); it begins {answer.content[:80]!r}")
         error.request_id = answer.headers.get(REQUEST_ID) or request_id
         raise error from None

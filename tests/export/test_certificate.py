@@ -8,6 +8,7 @@ from export import ExportError
 from export.certificate import ALLOWED, certify, differences, mixed_pairs, served_logits, versions
 from keyblock.packing import Packed
 from keyblock.pipeline import Pipeline, PipelineConfig
+from keyblock.runtime.session import ScoreError
 from keyblock.text.frequencies import DocumentFrequencies
 from keyblock.text.tokenizer import Tokenizer
 
@@ -49,6 +50,13 @@ def test_pairs_are_of_all_lengths_and_fit_one_sequence(grown: Pipeline) -> None:
     assert {query for query, _ in pairs} == set(QUERIES)
 
 
+class Damaged(Counting):
+    """A graph's own words where its weights are NaN."""
+
+    def outputs(self, sequences: Sequence[Packed]) -> NDArray[np.float32]:
+        raise ScoreError("the graph gave outputs that are not finite")
+
+
 def test_a_certificate_by_hand(grown: Pipeline) -> None:
     pairs = mixed_pairs(grown, QUERIES, TEXTS, 20)
     expected = served_logits(grown, Counting(), pairs)
@@ -61,6 +69,8 @@ def test_a_certificate_by_hand(grown: Pipeline) -> None:
         certify(expected, grown, Counting(0.01), pairs)
     with pytest.raises(ExportError, match="logits that are not finite"):
         certify(np.where(np.arange(20) == 3, np.nan, expected), grown, Counting(), pairs)
+    with pytest.raises(ExportError, match="the model gives logits that are not finite: its weights are damaged"):
+        certify(np.full(20, np.nan, np.float32), grown, Damaged(), pairs)
 
 
 def test_a_model_that_tells_nothing_apart_proves_nothing() -> None:

@@ -103,7 +103,19 @@ def test_remote_code_runs_only_when_asked_for(copied: Path) -> None:
 
 def test_damaged_weights(copied: Path) -> None:
     (copied / "model.safetensors").write_bytes(b"\x08\0\0\0\0\0\0\0{}")
-    assert "its weights cannot be read" in refused(copied)
+    said = refused(copied)
+    assert "its weights cannot be read" in said
+    assert "put all of model.safetensors beside config.json" in said
+
+
+def test_weights_of_another_shape_than_the_config_says(copied: Path) -> None:
+    said = refused(change(copied, max_position_embeddings=64))
+    assert "weights of another shape than its config.json says: ('bert.embeddings.position_embeddings.weight'" in said
+
+
+def test_a_prompt_for_a_model_that_reads_pairs(copied: Path) -> None:
+    said = refused(copied, ImportOptions(template="qwen3-reranker", yes="1"))
+    assert "reads pairs, and --template, --yes is for decoders" in said
 
 
 def test_no_weights(copied: Path) -> None:

@@ -77,3 +77,35 @@ def test_positions_behind_the_padding_id(checkpoint: Callable[[str], Path], tmp_
     path = published(tmp_path / "model", 1) / "onnx" / "model.onnx"
     assert GivenGraph(path, config).max_length == 512
     assert GivenGraph(path, config).vocabulary_size == config.vocab_size
+
+
+@pytest.mark.parametrize("content", [b"version https://git-lfs.github.com/spec/v1\noid sha256:0\n", b"\x08\x09\x12\x07pyt"])
+def test_a_file_that_is_no_graph(tmp_path: Path, content: bytes) -> None:
+    source = published(tmp_path / "model", 1)
+    (source / "model.safetensors").unlink()
+    (source / "onnx" / "model.onnx").write_bytes(content)
+    with pytest.raises(ExportError, match=r"model\.onnx: is no whole ONNX graph \(.*\); copy it again"):
+        read_checkpoint(str(source), FEW)
+
+
+def test_a_graph_without_the_file_of_its_weights(tmp_path: Path) -> None:
+    source = published(tmp_path / "model", 1)
+    (source / "model.safetensors").unlink()
+    path = source / "onnx" / "model.onnx"
+    onnx.save(onnx.load(str(path)), str(path), save_as_external_data=True, location="model.onnx_data", size_threshold=0)
+    read_checkpoint(str(source), FEW)
+    (source / "onnx" / "model.onnx_data").unlink()
+    with pytest.raises(ExportError, match=r"its weights are in model\.onnx_data, which is missing"):
+        read_checkpoint(str(source), FEW)
+
+
+def test_a_graph_of_token_states_has_no_head(tmp_path: Path) -> None:
+    source = published(tmp_path / "model", 1)
+    (source / "model.safetensors").unlink()
+    path = source / "onnx" / "model.onnx"
+    graph = onnx.load(str(path))
+    del graph.graph.output[:]
+    graph.graph.output.append(helper.make_tensor_value_info("last_hidden_state", onnx.TensorProto.FLOAT, ["batch", "length", 32]))
+    onnx.save(graph, str(path))
+    with pytest.raises(ExportError, match="its output last_hidden_state has 3 dimensions where logits have"):
+        read_checkpoint(str(source), FEW)

@@ -29,7 +29,8 @@ def test_an_import_is_summed_up(checkpoint: Callable[[str], Path], tmp_path: Pat
         (["{tmp}/none"], "no such directory"),
         (["{tmp}"], "has no config.json"),
         (["{bert}", "--frequencies", "{tmp}/none"], "--frequencies {tmp}/none: "),
-        (["{bert}", "--scale", "-1"], "scale"),
+        (["{bert}", "--scale", "-1"], "--scale -1: must be a number above 0"),
+        (["{bert}", "--scale", "nan"], "--scale nan: must be a number above 0"),
     ],
 )
 def test_what_a_person_can_mend_is_one_line_and_leaves_nothing(

@@ -32,3 +32,9 @@ def test_no_service_is_one_line(
 def test_no_bundle_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main([str(tmp_path), "--url", "http://127.0.0.1:9", "--model", "any"]) == 2
     assert "bundle.json: is missing" in capsys.readouterr().err
+
+
+def test_one_pair_proves_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main([str(tmp_path), "--url", "http://127.0.0.1:9", "--model", "any", "--pairs", "1"])
+    assert "1 pair proves nothing: 2 or more" in capsys.readouterr().err

@@ -50,3 +50,31 @@ def test_a_calibrated_bundle_proves_nothing_of_the_model(
     (tmp_path / "bundle.json").write_text(json.dumps(manifest), encoding="utf-8")
     with pytest.raises(ExportError, match="was calibrated, so its raw scores are not the model's alone"):
         verify(tmp_path, str(checkpoint("bert")), asked(tmp_path), FEW)
+
+
+def test_a_service_that_is_not_there_is_told_of_before_the_checkpoint_is_read(imported: Callable[[str], Path]) -> None:
+    def away(query: str, texts: Sequence[str], longest: int) -> list[float]:
+        raise ConnectionError("nobody")
+
+    with pytest.raises(ConnectionError):
+        verify(imported("bert"), "/no/such/checkpoint", away, FEW)
+
+
+def test_a_checkpoint_that_cannot_read_what_the_bundle_reads(
+    imported: Callable[[str], Path], checkpoint: Callable[[str], Path]
+) -> None:
+    """Its tokens are of fewer letters, so that it has more of them than its window."""
+    with pytest.raises(ExportError, match=r"cannot read what the bundle reads .*: the bundle was made of another"):
+        verify(imported("bert"), str(checkpoint("roberta")), asked(imported("bert")), FEW)
+
+
+def test_texts_are_asked_about_so_many_at_once(imported: Callable[[str], Path], checkpoint: Callable[[str], Path]) -> None:
+    sizes: list[int] = []
+    ask = asked(imported("bert"))
+
+    def counted(query: str, texts: Sequence[str], longest: int) -> list[float]:
+        sizes.append(len(texts))
+        return ask(query, texts, longest)
+
+    assert verify(imported("bert"), str(checkpoint("bert")), counted, ImportOptions(pairs=80))["pairs"] == 80
+    assert sizes == [1, *[8, 2] * 8]

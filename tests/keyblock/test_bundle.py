@@ -18,6 +18,7 @@ from keyblock.bundle import (
     GraphEntry,
     Manifest,
     Variant,
+    check_target,
     load_bundle,
     write_bundle,
 )
@@ -357,6 +358,9 @@ def test_an_occupied_place_is_kept(bundle: Path, tmp_path: Path, files: dict[str
         write_bundle(tmp_path / "made", manifest(), files, overwrite=True)
     with pytest.raises(BundleError, match="is a file"):
         write_bundle(files["model.onnx"], manifest(), files, overwrite=True)
+    with pytest.raises(BundleError, match=r"cannot be written: .*model\.onnx is a file; check the path"):
+        check_target(files["model.onnx"] / "a" / "b", overwrite=False)
+    check_target(tmp_path / "none" / "yet", overwrite=False)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["bundle", "made"]
 
 

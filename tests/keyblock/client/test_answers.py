@@ -35,7 +35,7 @@ def test_refused_with_the_services_words(client: Client) -> None:
         (says(401), AccessError, r"told so \(status 401"),
         (says(403, b"<h1>no</h1>"), AccessError, r"<h1>no</h1> \(status 403"),
         (says(413, b""), InvalidRequestError, r"an error without a message \(status 413"),
-        (says(200, b"<html>Welcome"), AnswerError, "not KeyBlock's answer .* it begins b'<html>Welcome'"),
+        (says(200, b"<html>Welcome"), AnswerError, r"not KeyBlock's answer \(body: .* it begins b'<html>Welcome'"),
         (says(200, b'[{"index": 0, "score": 1}]'), AnswerError, "not KeyBlock's answer"),
         (says(307, b"", location="https://elsewhere/"), AnswerError, "answers 307 and points to https://elsewhere/"),
         (says(200, b"{}", content_encoding="gzip"), UnreachableError, "."),
