@@ -122,7 +122,7 @@ class Ranker:
         model = self._model
         if model is None:
             raise ValueError("the ranker is closed: open the bundle again")
-        _check(query, top_n=top_n, escalation_tokens=escalation_tokens)
+        _check(query, instruction, top_n=top_n, escalation_tokens=escalation_tokens)
         read = [_read(one, f"documents[{number}]") for number, one in enumerate(_several(documents))]
         pipeline, packing = self.bundle.pipeline, self.bundle.pipeline.config.packing
         told = None if instruction is None else _LONE.sub("\ufffd", instruction)
@@ -194,13 +194,19 @@ def _read(given: object, name: str) -> _Document:
     return _Document(text, title, identity)
 
 
-def _check(query: str, **counts: int | None) -> None:
+def _check(query: str, instruction: str | None, **counts: int | None) -> None:
+    if not isinstance(instruction, str | None):
+        raise TypeError(f"instruction must be a string, or none, not {type(instruction).__name__}")
     if not isinstance(query, str):
         raise TypeError(f"query must be a string, not {type(query).__name__}")
     if not query.strip():
         raise ValueError("query is empty: say what to rank the documents for")
     for name, count in counts.items():
-        if count is not None and count < 0:
+        if count is None:
+            continue
+        if isinstance(count, bool) or not hasattr(count, "__index__"):  # numpy's whole numbers are taken too
+            raise TypeError(f"{name} must be a whole number, or none, not {type(count).__name__}")
+        if count < 0:
             raise ValueError(f"{name} must be at least 0, not {count}")
 
 

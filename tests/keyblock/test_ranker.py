@@ -8,6 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 
 from keyblock import Ranker
@@ -120,6 +121,7 @@ def test_options(ranker: Ranker) -> None:
     assert raw[0].relevance_score < 0  # a logit
     assert (raw[2].scored_by, raw[2].blocks) == ("order", ())
     assert len(ranker.rank(QUERY, [])) == 0
+    assert len(ranker.rank(QUERY, documents, top_n=np.int64(1))) == 1  # type: ignore[arg-type]
     told = ranker.rank(QUERY, documents, instruction="Find rivers.")
     assert (told.results, told.warnings[0]) == (ranker.rank(QUERY, documents).results, "instruction: this model reads none")
 
@@ -162,6 +164,9 @@ def test_bad_arguments_are_named(ranker: Ranker) -> None:
         ranker.rank(QUERY, [THAMES], top_n=-1)
     with pytest.raises(ValueError, match="escalation_tokens must be at least 0, not -5"):
         ranker.rank(QUERY, [THAMES], escalation_tokens=-5)
+    for wrong in ({"top_n": "3"}, {"top_n": 2.5}, {"escalation_tokens": True}, {"instruction": 5}):
+        with pytest.raises(TypeError, match=f"{next(iter(wrong))} must be a "):
+            ranker.rank(QUERY, [THAMES], **wrong)  # type: ignore[arg-type]
     with pytest.raises(BundleError, match="does not exist"):
         Ranker.open("nowhere")
     with pytest.raises(ProviderError, match="unknown provider 'gpu'"):
