@@ -149,7 +149,7 @@ class UpstreamScorer:
 
         self._upstream = Upstream(settings, metrics)
         self._asker = Asker(self._upstream, settings.upstream_batch, settings.upstream_concurrency)
-        self._aggregator = bundle.pipeline.aggregator
+        self._aggregator, self._packing = bundle.pipeline.aggregator, bundle.pipeline.config.packing
         self._settings = settings
         self._warmed: Future[None] = Future()
         self._warmed.set_result(None)
@@ -187,13 +187,14 @@ class UpstreamScorer:
         order = [number for document in documents for number in range(ends[document] - counts[document], ends[document])]
         usual = time.perf_counter() + self._settings.upstream_timeout_ms / 1000
         until = usual if turn.until is None else min(turn.until, usual)
-        said = await self._asker.ask(Pairs(call.query, _passages(call, candidates), tokens, order), until)
+        passages = _passages(call, candidates, self._packing.kept_inside(call.max_tokens))
+        said = await self._asker.ask(Pairs(call.query, passages, tokens, order), until)
         scored = said.logits > -np.inf
-        logits, passages = Aggregation(self._aggregator, counts, None, len(tokens)).of_known(said.logits, scored)
+        logits, of_passages = Aggregation(self._aggregator, counts, None, len(tokens)).of_known(said.logits, scored)
         problem = said.problem
         if not problem and turn.until is None and not scored.all():
             problem = f"has not answered in {self._settings.upstream_timeout_ms} ms"
-        return Scored(logits, said.queue_seconds, said.seconds, passages, problem)
+        return Scored(logits, said.queue_seconds, said.seconds, of_passages, problem)
 
     async def choose(self, packed: Sequence[Packed], turn: Turn = ANY_TURN) -> Scored:
         """See Scorer: no pipeline in front of an upstream asks."""
@@ -214,13 +215,13 @@ class UpstreamScorer:
         await self._upstream.close()
 
 
-def _passages(call: Call, candidates: Sequence[Candidate]) -> list[str]:
-    """The texts of all sequences, in their order: a candidate's are in document order."""
+def _passages(call: Call, candidates: Sequence[Candidate], most: int) -> list[str]:
+    """The texts of all sequences, of so many tokens at most, in their order: a candidate's are in document order."""
     from service.upstream.passages import passage_text
 
     texts, titles = call.documents.texts, call.documents.titles
     return [
-        passage_text(texts[number], titles[number], block.start, block.end)
+        passage_text(texts[number], titles[number], block.start, block.end, most)
         for number, one in enumerate(candidates)
         for block in sorted(one.blocks)
     ]

@@ -114,6 +114,8 @@ class Upstream:
                 with suppress(NonsenseError):
                     read(SHAPES[kind], answer.content, 1, self._settings.upstream_scores)
                     return kind
+            if answer.status in AGAIN:
+                break  # busy whatever it speaks
         if answer.status == 200:
             raise self._failed("answers as none of cohere, jina and tei does: check the URL, or set upstream_kind")
         raise self._failed(self._refusal(answer), away=answer.status >= 500)

@@ -16,6 +16,7 @@ SENTENCES = 63  # tokens of the whole sentences that a block is made of; a passa
 QUERY_TOKENS = 48  # counted to the size of a passage; the upstream is sent the whole query
 LEAST_TOKENS, MOST_TOKENS = 64, 512  # that a request may ask for
 LONGEST_TITLE = 200  # characters of a title in front of a passage
+CHARS_PER_TOKEN = 16  # of a passage at most: a word of a million letters is one token here, and a million elsewhere
 
 
 def in_front_of_upstream(bundle: Bundle, settings: Settings) -> Bundle:
@@ -37,7 +38,7 @@ def pipeline_config(passages: int, tokens: int) -> PipelineConfig:
     )
 
 
-def passage_text(text: str, title: str, start: int, end: int) -> str:
-    """What the upstream reads: the title, and the passage ``text[start:end]``."""
-    passage = text[start:end]
+def passage_text(text: str, title: str, start: int, end: int, tokens: int = MOST_TOKENS) -> str:
+    """What the upstream reads: the title, and the passage ``text[start:end]`` as far as `tokens` may reach."""
+    passage = text[start : min(end, start + CHARS_PER_TOKEN * tokens)]
     return f"{title[:LONGEST_TITLE]}\n{passage}" if title else passage

@@ -45,6 +45,7 @@ def test_a_passage_stands_behind_its_title() -> None:
     assert passage_text("one two three", "", 4, 7) == "two"
     assert passage_text("one two three", "Title", 4, 7) == "Title\ntwo"
     assert len(passage_text("x", "t" * 10_000, 0, 1)) == 202
+    assert passage_text("x" * 1_000_000, "", 0, 1_000_000, 64) == "x" * 1024
 
 
 def test_every_size_that_may_be_set_makes_a_pipeline() -> None:

@@ -279,6 +279,23 @@ def test_what_cannot_be_an_upstream_is_refused_at_the_start() -> None:
         Ranker.load(Settings(upstream="http://host/rerank", upstream_model=name, bundle=(DEFAULT_BUNDLE,)))
 
 
+def test_a_word_without_end_is_not_sent_whole() -> None:
+    """It is one token of the tokenizer that measures passages, and would be refused, or paid for, where it is many."""
+    documents = ["x" * 300_000, "See " + "A1b2" * 50_000 + " and Vienna.", FILLER * 100]
+    with Server(scores) as server, serving(server.url, upstream_kind="jina") as client:
+        answer = rerank(client, documents=documents)
+        assert max(len(text) for text in server.asked[-1]["documents"]) <= 16 * 256
+        rerank(client, documents=documents, max_tokens_per_doc=64)
+        assert max(len(text) for text in server.asked[-1]["documents"]) <= 16 * 64
+    assert not answer["meta"]["degraded"]
+
+
+def test_a_busy_one_is_not_asked_in_every_kind() -> None:
+    with Server(says("", 429, retry_after="3600")) as server, serving(server.url) as client:
+        assert warned(rerank(client)).startswith("answers 429")
+    assert len(server.asked) == 1
+
+
 def test_a_key_is_sent_as_it_is_meant_or_refused_and_never_shown() -> None:
     """With the line end of its file, HTTP refuses the header, and says so with the key in it."""
     with Server(scores) as server, serving(server.url, upstream_kind="jina", upstream_key="secret\n") as client:
