@@ -488,7 +488,31 @@ SELECTION = Row(
             "Tokens fed for a mean document. Deadlines, and `max_tokens_per_doc`, lower it.",
             Kind.LINES,
             Unit.NUMBER,
-            [Query(f"{rate('tokens')} / {rate('documents')}", "tokens")],
+            [Query(f"{rate('tokens')} / ({rate('documents')} > 0)", "tokens")],
+        ),
+    ],
+)
+UPSTREAM = Row(
+    "Upstream",
+    [
+        Panel(
+            "Requests to the upstream",
+            "By outcome. late: the deadline passed. nonsense: the answer was no answer. spared: not sent, since the upstream was away. "
+            "All but ok and retried cost their documents the upstream's scores.",
+            Kind.STACKED,
+            Unit.REQUESTS,
+            [Query(rate("upstream_requests", ["outcome"]), "{{outcome}}")],
+            width=12,
+            needs="upstream",
+        ),
+        Panel(
+            "Time of the upstream",
+            "Until it has answered, retries included.",
+            Kind.LINES,
+            Unit.SECONDS,
+            [Query(quantile("upstream_seconds", q), f"p{q * 100:g}") for q in (0.5, 0.99)],
+            width=12,
+            needs="upstream",
         ),
     ],
 )
@@ -511,7 +535,7 @@ DEVICE = Row(
             Kind.LINES,
             Unit.SHARE,
             [Query(over("max", shown("gpu_utilization"), ["pod", "gpu"]), "{{pod}} GPU {{gpu}}")],
-            needs_gpu=True,
+            needs="GPU",
         ),
         Panel(
             "GPU memory",
@@ -522,7 +546,7 @@ DEVICE = Row(
                 Query(over("max", shown("gpu_memory"), ["pod", "gpu"]), "{{pod}} GPU {{gpu}}"),
                 Query(over("max", shown("gpu_memory_total"), ["pod", "gpu"]), "{{pod}} GPU {{gpu}}, all of it"),
             ],
-            needs_gpu=True,
+            needs="GPU",
         ),
     ],
 )
@@ -530,6 +554,6 @@ MODEL_BOARD = Board(
     "keyblock-model",
     "KeyBlock / Model and batches",
     "What is served and how the model is fed: batches, padding, blocks, and the device it runs on.",
-    [SERVED, MODELS, BATCHES, SELECTION, DEVICE],
+    [SERVED, MODELS, BATCHES, SELECTION, UPSTREAM, DEVICE],
 )
 BOARDS = (OVERVIEW, MODEL_BOARD)

@@ -55,7 +55,7 @@ class Panel(NamedTuple):
         queries: at least one.
         width: of the 24 columns of a row.
         steps: from which value on it is orange, then red; none for no colours.
-        needs_gpu: whether it is empty without one.
+        needs: what it is empty without, such as "GPU"; empty itself where it always has data.
         exemplars: whether trace ids are shown.
     """
 
@@ -66,7 +66,7 @@ class Panel(NamedTuple):
     queries: list[Query]
     width: int = 8
     steps: tuple[float, ...] = ()
-    needs_gpu: bool = False
+    needs: str = ""
     exemplars: bool = False
 
 

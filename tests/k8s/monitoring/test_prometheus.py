@@ -93,7 +93,7 @@ def seen(service: Service, tmp_path_factory: pytest.TempPathFactory) -> Iterator
 @pytest.mark.parametrize(("panel", "query"), [(panel, query) for _, panel, query in QUERIES], ids=NAMES)
 def test_every_panel_has_data_of_its_unit(seen: Seen, panel: Panel, query: Query) -> None:
     lines = seen.prometheus.lines(query.expression, seen.start, seen.end)
-    if panel.needs_gpu:
+    if panel.needs:
         assert all(min(line.values) >= 0 for line in lines)
         return
     values = [value for line in lines for value in line.values if not math.isnan(value)]

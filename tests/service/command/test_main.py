@@ -133,7 +133,7 @@ def test_a_table_on_a_terminal(folder: Path) -> None:
     plain = ESCAPE.sub(b"", table).decode()
     assert max(map(len, plain.splitlines())) <= 60
     rows = [line.split() for line in plain.splitlines() if re.match(r"\d", line)]
-    assert [row[2] for row in rows] == ["lease.txt:9", "advice-column.txt:9", "gym.txt:3"]
+    assert [row[2] for row in rows] == ["lease.txt:9", "advice-column.txt:5", "gym.txt:3"]
     assert b"ranking" in progress
     code, table, _ = on_terminal(["rerank", QUERY, *TEXTS], folder, 60, NO_COLOR="1")
     assert (code, re.search(rb"\x1b\[[0-9;]*3[0-9]m", table)) == (0, None)

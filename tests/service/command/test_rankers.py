@@ -68,7 +68,7 @@ def test_a_budget_that_was_never_measured_is_kept_inside(make: Any, capsys: pyte
     assert ranker.rank([Input("a", "the lease of a flat")])[0].score > 0
     said = capsys.readouterr().err
     assert "256" in said
-    assert "48 tokens" in said
+    assert "of its 100 tokens" in said
 
 
 def test_a_document_that_the_service_refuses_stops_no_other(running: Service, capsys: pytest.CaptureFixture[str]) -> None:
