@@ -58,7 +58,8 @@ def _panel(figure: Figure, box: tuple[float, float, float, float], panel: Panel,
     figure.text(left + 0.15 * inch_x, bottom + height - 0.25 * inch_y, panel.title, fontsize=11, color=INK, va="center")
     lines = [line for _, found in answers for line in found]
     if not lines:
-        frame.text(0.5, 0.45, "no data" + (f" (no {panel.needs} here)" if panel.needs else ""), ha="center", color="#6e7178", fontsize=12)
+        lacking = f" (no {panel.needs} here)" if panel.needs else ""
+        frame.text(0.5, 0.45, f"no data{lacking}", ha="center", color="#6e7178", fontsize=12)
         return
     if panel.kind is Kind.STAT:
         _stat(frame, panel, answers)

@@ -497,8 +497,8 @@ UPSTREAM = Row(
     [
         Panel(
             "Requests to the upstream",
-            "By outcome. late: the deadline passed. nonsense: the answer was no answer. spared: not sent, since the upstream was away. "
-            "All but ok and retried cost their documents the upstream's scores.",
+            "By outcome. late: the deadline passed. nonsense: the answer was no answer. spared: not sent, since the upstream "
+            "was away. All but ok and retried cost their documents the upstream's scores.",
             Kind.STACKED,
             Unit.REQUESTS,
             [Query(rate("upstream_requests", ["outcome"]), "{{outcome}}")],
