@@ -88,7 +88,7 @@ def _import(given: argparse.Namespace) -> None:
         try:
             activation = Activation(name=given.activation or "sigmoid", scale=given.scale)
         except ValidationError:
-            raise ValueError(f"--scale {given.scale:g}: must be a number above 0") from None
+            raise ValueError(f"--scale {given.scale:g}: must be a number above 0 and at most 1,000,000") from None
     options = ImportOptions(
         passage_tokens=given.passage_tokens,
         passages=given.passages,

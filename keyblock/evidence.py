@@ -52,7 +52,7 @@ class Activation(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
     name: Literal["sigmoid", "identity"] = Field("sigmoid", description="sigmoid: scores from 0 to 1; identity: logits")
-    scale: float = Field(1.0, gt=0, allow_inf_nan=False, description="multiplies the logit first")
+    scale: float = Field(1.0, gt=0, le=1e6, allow_inf_nan=False, description="multiplies the logit first")
 
     def scores(self, logits: NDArray[np.float64]) -> NDArray[np.float64]:
         """Scores of the logits' shape."""

@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
+from pydantic import ValidationError
 
 from keyblock.evidence import FEATURES, Activation, Fusion, lexical_evidence, sigmoid
 
@@ -78,3 +79,9 @@ def test_activations_by_hand() -> None:
 def test_an_activation_that_is_none_is_refused(wrong: dict[str, object]) -> None:
     with pytest.raises(ValueError, match=next(iter(wrong))):
         Activation.model_validate(wrong)
+
+
+@pytest.mark.parametrize("scale", [0.0, -1.0, 1e7, float("inf"), float("nan")])
+def test_a_scale_that_is_none_or_would_overflow_is_refused(scale: float) -> None:
+    with pytest.raises(ValidationError, match="scale"):
+        Activation(scale=scale)
