@@ -279,8 +279,8 @@ class Pipeline:
         prompt, cap = self.tokenizer.prompt, self.config.packing.query_tokens
         if prompt is None:
             return ids[:cap]
-        told = None if instruction is None else self.tokenizer.beginning(instruction, INSTRUCTION_TOKENS)
-        return prompt.head(self.tokenizer.backend, self.tokenizer.beginning(text, cap), told)
+        asked = None if instruction is None else self.tokenizer.beginning(instruction, INSTRUCTION_TOKENS)
+        return prompt.head(self.tokenizer.backend, self.tokenizer.beginning(text, cap), asked)
 
     def _with_query_vector(self, query: PreparedQuery, ids: NDArray[np.int32]) -> PreparedQuery:
         """The query with what the encoder makes of these tokens, where there is one."""

@@ -133,7 +133,7 @@ class Classifier(RankerModule):
         read: list[Tensor] = []
         hooks = [
             self.final.register_forward_pre_hook(lambda _, given: read.append(given[0])),
-            self.module.base_model.register_forward_pre_hook(self._told_of_padding, with_kwargs=True),
+            self.module.base_model.register_forward_pre_hook(self._with_masks, with_kwargs=True),
         ]
         try:
             self.module(input_ids=input_ids, attention_mask=attention_mask, **types)
@@ -142,9 +142,7 @@ class Classifier(RankerModule):
                 hook.remove()
         return read[0].float()
 
-    def _told_of_padding(
-        self, _: nn.Module, given: tuple[Any, ...], named: dict[str, Any]
-    ) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    def _with_masks(self, _: nn.Module, given: tuple[Any, ...], named: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """The encoder's arguments, its mask as `masks` has it: a head that takes a mean reads the mask as it was."""
         return given, named | {"attention_mask": self.masks(named["attention_mask"])}
 
