@@ -10,16 +10,32 @@ from training.commands.command import count, make_parser, quiet_transformers, ru
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Calibrate a run."""
+    """Calibrate a run or a bundle."""
     parser = make_parser(
-        "keyblock-calibrate", "Learn a run's fusion on dev; measure it at several budgets; write both into the run."
+        "keyblock-calibrate",
+        "Learn on dev what a run or bundle adds to its model's logit, and how much of a document it reads; write it into the run, "
+        "or into a copy of the bundle, with what was measured.",
     )
-    parser.add_argument("--run", type=Path, required=True, help="a run directory of keyblock-train")
+    system = parser.add_mutually_exclusive_group(required=True)
+    system.add_argument("--run", type=Path, help="a run directory of keyblock-train: it is changed in place")
+    system.add_argument("--bundle", type=Path, help="a bundle, exported or imported: it stays as it is, see --out")
+    parser.add_argument("--out", type=Path, help="where the copy of the --bundle goes: a new or empty directory")
     parser.add_argument("--collection", type=Path, action="append", required=True, help="a collection directory; may be repeated")
     parser.add_argument(
-        "--budgets", type=count, nargs="+", help="budgets to measure: the range written is theirs; the run's own when left out"
+        "--budgets",
+        type=count,
+        nargs="+",
+        default=[],
+        help="budgets to measure, which become the range; its own when left out",
     )
-    parser.add_argument("--default", type=count, help="the budget served by default; the first of --budgets when left out")
+    parser.add_argument(
+        "--passages", type=count, nargs="+", default=[], help="numbers of passages to measure, where passages are read one by one"
+    )
+    parser.add_argument(
+        "--default",
+        type=count,
+        help="the budget served by default; when left out, the setting of fewest tokens within a standard error of the best RR@10",
+    )
     parser.add_argument("--queries", type=count, default=200, help="dev queries a collection")
     parser.add_argument("--depth", type=count, default=100, help="candidates a query")
     parser.add_argument(
@@ -31,12 +47,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _calibrate(options: argparse.Namespace) -> None:
     from training.collections.collection import Collection
-    from training.evaluation.calibrating import calibrate, calibration_tables
+    from training.evaluation.calibrated import Calibrated, CalibratedBundle, CalibratedRun
+    from training.evaluation.calibrating import Plan, calibrate, calibration_tables
 
+    if (options.bundle is None) != (options.out is None):
+        raise ValueError("--bundle and --out belong together: the bundle stays as it is, and the calibrated copy goes to --out")
     quiet_transformers()
     collections = [Collection(path) for path in options.collection]
-    asked = (options.budgets, options.default, options.queries, options.depth, options.least)
-    fusion, quality = calibrate(options.run, collections, *asked)
+    system: Calibrated = CalibratedBundle(options.bundle, options.out) if options.bundle else CalibratedRun(options.run)
+    plan = Plan(options.budgets, options.passages, options.default, options.queries, options.depth, options.least)
+    fusion, quality = calibrate(system, collections, plan)
     print(json.dumps({"fusion": fusion.model_dump(), **quality}, indent=2) if options.json else calibration_tables(fusion, quality))
 
 

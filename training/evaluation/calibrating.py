@@ -1,19 +1,18 @@
-"""Calibrating a run: scores of its model on dev, the fusion fitted to them, and what it measures, written into the run."""
+"""Calibrating: scores of a model on dev, the fusion, budget and passages learned from them, and what they measure."""
 
-import hashlib
 from collections.abc import Mapping, Sequence
-from pathlib import Path
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, NamedTuple
 
+import numpy as np
 from pydantic import ValidationError
 
-from keyblock.bundle import MANIFEST_FILE, load_bundle
 from keyblock.evidence import Fusion
-from keyblock.pipeline import PackingConfig
+from keyblock.pipeline import PackingConfig, PipelineConfig
 from training.collections.collection import Collection, distinct_names
 from training.collections.first_stage import first_stage_run
-from training.collections.json_files import write_json
 from training.collections.types import Run
+from training.evaluation.calibrated import Calibrated, with_passages
 from training.evaluation.calibration import (
     DevScores,
     calibration_error,
@@ -25,112 +24,169 @@ from training.evaluation.calibration import (
     write_scores,
 )
 from training.evaluation.evaluate import sample
-from training.evaluation.ranking import CHOOSER, LocalRanker, load_run_pipeline, run_ranker
+from training.evaluation.ranking import LocalRanker
 from training.evaluation.tables import markdown
-from training.models.checkpoints import chosen
-from training.models.starting import find_start
-from training.recipe import load_recipe, problems
+from training.recipe import problems
 
 LEAST = 10  # dev queries with a relevant candidate: fewer teach chance, prior or not
 
 
-def calibrate(
-    run: Path,
-    collections: Sequence[Collection],
-    budgets: Sequence[int] | None = None,
-    default: int | None = None,
-    queries: int = 200,
-    depth: int = 100,
-    least: int = LEAST,
-) -> tuple[Fusion, dict[str, Any]]:
-    """Fit the run's fusion at the default budget, and write it with its quality into RUN/pipeline.json and RUN/quality.json.
+class Setting(NamedTuple):
+    """What is read of a document.
 
-    Args:
-        run: the run directory.
-        collections: whose dev split is scored.
-        budgets: tokens a sequence that are measured; the run's own when left out.
-        default: the budget to serve by default; the first of `budgets` when left out.
+    Attributes:
+        budget: tokens of a sequence.
+        passages: that are read, where the pipeline reads a number of them.
+    """
+
+    budget: int
+    passages: int | None = None
+
+    @property
+    def cost(self) -> int:
+        """Tokens of a document at most."""
+        return self.budget * (self.passages or 1)
+
+    def __str__(self) -> str:
+        return f"{self.budget}" if self.passages is None else f"{self.passages} x {self.budget}"
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What is scored, and what may be learned of it.
+
+    Attributes:
+        budgets: tokens a sequence that are measured; the pipeline's own when left out.
+        passages: numbers of passages that are measured; the pipeline's own when left out.
+        default: the budget to serve by default; learned when left out, see `cheapest_of_the_best`.
         queries: dev queries a collection.
         depth: candidates a query.
         least: dev queries with a relevant candidate, below which nothing is learned.
-
-    Raises ValueError for budgets that cannot be served, and for dev queries that nothing can be learned from.
     """
-    config = load_run_pipeline(run).config
-    budgets = budgets or [config.packing.budget]
-    packing = _served(config.packing, budgets, default or budgets[0])
+
+    budgets: Sequence[int] = ()
+    passages: Sequence[int] = ()
+    default: int | None = None
+    queries: int = 200
+    depth: int = 100
+    least: int = LEAST
+
+    def settings(self, config: PipelineConfig) -> list[Setting]:
+        """Every budget with every number of passages."""
+        budgets = list(dict.fromkeys(self.budgets or [config.packing.budget]))
+        passages: list[int | None] = [*dict.fromkeys(self.passages)] or [None]
+        return [Setting(budget, count) for budget in budgets for count in passages]
+
+
+def calibrate(system: Calibrated, collections: Sequence[Collection], plan: Plan) -> tuple[Fusion, dict[str, Any]]:
+    """Fit the fusion, choose budget and passages where several are measured, and write both with their quality.
+
+    Args:
+        system: the run or bundle.
+        collections: whose dev split is scored.
+        plan: what is measured.
+
+    Returns:
+        The fusion and the quality that were written.
+
+    Raises ValueError for settings that cannot be served, and for dev queries that nothing can be learned from.
+    """
+    config, settings = system.pipeline.config, plan.settings(system.pipeline.config)
+    _check(config, settings, plan.default)
     distinct_names(collections)
-    kept = run / "dev-scores" / _fingerprint(run)
-    systems = [(run_ranker(run, c, packing.budget_range[1]), first_stage_run(c, "dev", depth)) for c in collections]
-    scored = {budget: [_score_dev(*system, queries, depth, budget, kept) for system in systems] for budget in budgets}
-    fitted_on = scored[packing.budget]
-    fusion = fit_fusion(fitted_on, start=starting_fusion(run), least=least)
+    scored = {setting: _score(system, collections, plan, setting, settings) for setting in settings}
+    start = system.start()
+    fusions = {setting: fit_fusion(scores, start=start, least=plan.least) for setting, scores in scored.items()}
+    served = [setting for setting in settings if plan.default in (None, setting.budget)]
+    choice = cheapest_of_the_best({setting: _reciprocal_ranks(scored[setting], fusions[setting]) for setting in served})
+    fusion, fitted_on = fusions[choice], scored[choice]
     quality = {
-        "dev": quality_table(scored, fusion),
+        "dev": quality_table({str(setting): scores for setting, scores in scored.items()}, fusion),
         "calibration": {
-            "budget": packing.budget,
+            "setting": str(choice),
+            "budget": choice.budget,
             "fitted_on": "the dev queries measured here",
             "expected_error": calibration_error(fitted_on, fusion),
             "reliability": {s.collection.name: reliability(s, fusion) for s in fitted_on},
         },
     }
-    write_json(run / "pipeline.json", config.model_copy(update={"fusion": fusion, "packing": packing}).model_dump(mode="json"))
-    write_json(run / "quality.json", quality)
+    packing = _packing(config.packing, [setting.budget for setting in settings], choice.budget)
+    aggregator = config.aggregator if choice.passages is None else with_passages(config, choice.passages)
+    system.write(config.model_copy(update={"fusion": fusion, "packing": packing, "aggregator": aggregator}), quality)
     return fusion, quality
+
+
+def cheapest_of_the_best(values: Mapping[Setting, Sequence[float]]) -> Setting:
+    """The setting of fewest tokens whose mean is at most one standard error below the best one's.
+
+    The one-standard-error rule (Breiman et al. 1984, "Classification and Regression Trees", section 3.4.3), with the error of the
+    paired differences, since all settings are measured on the same queries.
+
+    Args:
+        values: by setting, a measure of each query.
+    """
+    best = np.asarray(max(values.values(), key=np.mean), dtype=np.float64)
+    good = []
+    for setting, of_queries in values.items():
+        lost = best - np.asarray(of_queries, dtype=np.float64)
+        error = lost.std(ddof=1) / len(lost) ** 0.5 if len(lost) > 1 else 0.0
+        if lost.mean() <= error:
+            good.append(setting)
+    return min(good, key=lambda setting: setting.cost)
 
 
 def calibration_tables(fusion: Fusion, quality: Mapping[str, Any]) -> str:
     """What was learned and measured, as tables."""
     weights = [["", *Fusion.model_fields], ["fusion", *(f"{value:.4g}" for value in fusion.model_dump().values())]]
-    rows = [(name, budget, row) for name, budgets in quality["dev"].items() for budget, row in budgets.items()]
+    rows = [(name, setting, row) for name, settings in quality["dev"].items() for setting, row in settings.items()]
     head = ["dev", "budget", *rows[0][2]]
-    measured = [head, *([name, budget, *(f"{value:.4g}" for value in row.values())] for name, budget, row in rows)]
+    measured = [head, *([name, setting, *(f"{value:.4g}" for value in row.values())] for name, setting, row in rows)]
     calibration = quality["calibration"]
-    error = f"expected calibration error at {calibration['budget']} tokens: {calibration['expected_error']:.3f}"
+    error = f"expected calibration error at {calibration['setting']} tokens: {calibration['expected_error']:.3f}"
     return "\n\n".join([markdown(weights), markdown(measured), error])
 
 
-def starting_fusion(run: Path) -> Fusion | None:
-    """The fusion of the run or bundle that the run's recipe begins from; None without one, or where it is uncalibrated or gone."""
-    path = run / "recipe.yaml"
-    init = load_recipe(path).init if path.exists() else None
-    if init is None or not (begun := find_start(Path(init))).is_dir():
-        return None
-    pipeline = load_bundle(begun).pipeline if (begun / MANIFEST_FILE).exists() else load_run_pipeline(begun)
-    return None if pipeline.config.fusion == Fusion() else pipeline.config.fusion
+def _check(config: PipelineConfig, settings: Sequence[Setting], default: int | None) -> None:
+    """Raise ValueError for what cannot be served, before the work."""
+    budgets = [setting.budget for setting in settings]
+    if default is not None and default not in budgets:
+        raise ValueError(f"--default {default} is not among --budgets {' '.join(map(str, dict.fromkeys(budgets)))}")
+    _packing(config.packing, budgets, default or budgets[0])
+    for setting in settings:
+        if setting.passages is not None:
+            with_passages(config, setting.passages)
 
 
-def _served(packing: PackingConfig, budgets: Sequence[int], default: int) -> PackingConfig:
-    """The packing with the budgets that are measured. Raises ValueError before any of that work."""
-    if default not in budgets:
-        raise ValueError(f"--default {default} is not among --budgets {' '.join(map(str, budgets))}")
+def _packing(packing: PackingConfig, budgets: Sequence[int], default: int) -> PackingConfig:
+    """The packing with the budgets that are measured. Raises ValueError for budgets that cannot be served."""
+    measured = {"budget": default, "budget_range": (min(budgets), max(budgets))}
     try:
-        return PackingConfig.model_validate(
-            packing.model_dump() | {"budget": default, "budget_range": (min(budgets), max(budgets))}
-        )
+        return PackingConfig.model_validate(packing.model_dump() | measured)
     except ValidationError as error:
         raise ValueError(f"--budgets: {problems(error)}") from None
 
 
-def _score_dev(ranker: LocalRanker, candidates: Run, queries: int, depth: int, budget: int, kept: Path) -> DevScores:
-    """Scores of the run's model on dev: kept ones where there are, else computed and kept."""
-    collection = ranker.preparation.collection
-    path = kept / f"{collection.name}-{budget}-{queries}x{depth}.npz"
-    if path.exists():
-        return read_scores(path, collection)
-    scores = score_dev(ranker, sample(sorted(candidates), queries), candidates, depth, budget)
-    write_scores(scores, path)
-    return scores
+def _score(
+    system: Calibrated, collections: Sequence[Collection], plan: Plan, setting: Setting, settings: Sequence[Setting]
+) -> list[DevScores]:
+    """Scores of every collection's dev queries: kept ones where there are, else computed and kept."""
+    longest = max(one.budget for one in settings)
+    passages = setting.passages or system.pipeline.config.aggregator.get("passages", 1)
+    scored = []
+    for collection in collections:
+        path = system.kept / f"{collection.name}-{passages}x{setting.budget}-{plan.queries}x{plan.depth}.npz"
+        if not path.exists():
+            ranker = system.ranker(collection, longest, setting.passages)
+            candidates = first_stage_run(collection, "dev", plan.depth)
+            write_scores(_scores(ranker, candidates, plan, setting.budget), path)
+        scored.append(read_scores(path, collection))
+    return scored
 
 
-def _fingerprint(run: Path) -> str:
-    """A name for what decides a run's scores: weights, frequencies, and the pipeline but for what calibration writes into it."""
-    pipeline = load_run_pipeline(run)
-    config = pipeline.config
-    described = config.model_dump_json(exclude={"fusion": True, "packing": {"budget", "budget_range"}})
-    digest = hashlib.sha256(described.encode())
-    weights = [path for directory in (chosen(run), run / CHOOSER) for path in sorted(directory.glob("*.safetensors"))]
-    for path in (*weights, run / "frequencies.tsv"):
-        digest.update(path.read_bytes())
-    digest.update(pipeline.encoder.fingerprint if pipeline.encoder else b"")
-    return digest.hexdigest()[:16]
+def _scores(ranker: LocalRanker, candidates: Run, plan: Plan, budget: int) -> DevScores:
+    return score_dev(ranker, sample(sorted(candidates), plan.queries), candidates, plan.depth, budget)
+
+
+def _reciprocal_ranks(scored: Sequence[DevScores], fusion: Fusion) -> list[float]:
+    """RR@10 of every query of every collection."""
+    return [value for scores in scored for value in scores.values(fusion)["RR@10"].values()]

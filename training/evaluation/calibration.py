@@ -22,7 +22,7 @@ from keyblock.evidence import FEATURES, Fusion, sigmoid
 from training.collections.collection import Collection
 from training.collections.runs import ranked
 from training.collections.types import FileError, Run
-from training.evaluation.measures import means, per_query
+from training.evaluation.measures import Values, means, per_query
 from training.evaluation.ranking import LocalRanker
 
 RELIABILITY_EDGES = (0.02, 0.05, 0.1, 0.2, 0.5)
@@ -51,12 +51,16 @@ class DevScores:
         return np.asarray([float(grades.get(d, 0) > 0) for d in self.documents[query]])
 
     def measure(self, fusion: Fusion) -> dict[str, float]:
-        """RR@10 and nDCG@10 of the fused scores."""
+        """Mean RR@10 and nDCG@10 of the fused scores."""
+        return means(self.values(fusion))
+
+    def values(self, fusion: Fusion) -> Values:
+        """RR@10 and nDCG@10 of the fused scores, by query."""
         run: Run = {}
         for query, features in self.features.items():
             fused = fusion.fuse(features[:, 0], features[:, 1:])
             run[query] = ranked(dict(zip(self.documents[query], fused.tolist(), strict=True)))
-        return means(per_query(self.collection.qrels, run, run))
+        return per_query(self.collection.qrels, run, run)
 
 
 def score_dev(ranker: LocalRanker, queries: Sequence[str], candidates: Run, depth: int, budget: int) -> DevScores:
@@ -113,7 +117,7 @@ def fit_fusion(scored: Sequence[DevScores], use: Sequence[str] = FEATURES, start
     if sum(usable) < least:
         raise ValueError(
             f"calibration: {sum(usable)} dev queries have a relevant document among their candidates, and fewer than {least} teach "
-            f"chance; judge more, raise --queries or --depth, or accept it with --least {sum(usable)}. The run keeps its fusion"
+            f"chance; judge more, raise --queries or --depth, or accept it with --least {sum(usable)}. The fusion stays as it is"
         )
     used = np.asarray([name in use for name in FEATURES])
     queries = len([n for n in usable if n]) * min(n for n in usable if n)  # the smallest collection limits what is known
@@ -207,13 +211,13 @@ def reliability(scores: DevScores, fusion: Fusion) -> list[dict[str, float]]:
     ]
 
 
-def quality_table(scored: Mapping[int, Sequence[DevScores]], fusion: Fusion) -> dict[str, dict[str, dict[str, float]]]:
-    """Dev measures by collection and budget: fused, and the model alone."""
+def quality_table(scored: Mapping[str, Sequence[DevScores]], fusion: Fusion) -> dict[str, dict[str, dict[str, float]]]:
+    """Dev measures by collection and setting (its budget, as text): fused, and the model alone."""
     alone = Fusion()
     table: dict[str, dict[str, dict[str, float]]] = {}
-    for budget, collections in scored.items():
+    for setting, collections in scored.items():
         for s in collections:
             fused, model = s.measure(fusion), s.measure(alone)
             row = fused | {f"{measure} model alone": value for measure, value in model.items()} | {"queries": len(s.features)}
-            table.setdefault(s.collection.name, {})[str(budget)] = row
+            table.setdefault(s.collection.name, {})[setting] = row
     return table

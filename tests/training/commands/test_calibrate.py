@@ -18,7 +18,7 @@ from training.collections.runs import read_run
 from training.commands.calibrate import main as calibrate_main
 from training.commands.evaluate import main as evaluate_main
 from training.evaluation import calibrating
-from training.evaluation.calibrating import starting_fusion
+from training.evaluation.calibrated import CalibratedRun
 from training.evaluation.calibration import read_scores
 from training.evaluation.evaluate import read_values
 from training.evaluation.ranking import CHOOSER, load_run_pipeline
@@ -142,12 +142,12 @@ def test_few_queries_are_refused(run_copy: Path, toy_path: Path, capsys: pytest.
     assert calibrate_main(strings("--run", run_copy, "--collection", toy_path, "--depth", 4)) == 2
     said = capsys.readouterr().err.splitlines()[-1]
     assert said.startswith("keyblock-calibrate: calibration: 8 dev queries have a relevant document among their candidates")
-    assert said.endswith("or accept it with --least 8. The run keeps its fusion")
+    assert said.endswith("or accept it with --least 8. The fusion stays as it is")
     assert (run_copy / "pipeline.json").read_bytes() == before
 
 
 def test_a_run_begun_from_a_calibrated_one_starts_from_its_fusion(run_copy: Path, toy_bundle: Bundle) -> None:
-    assert starting_fusion(run_copy) is None
+    assert CalibratedRun(run_copy).start() is None
     path = run_copy / "recipe.yaml"
     path.write_text(path.read_text(encoding="utf-8").replace("init: null", f"init: {toy_bundle.path}"), encoding="utf-8")
-    assert starting_fusion(run_copy) == toy_bundle.pipeline.config.fusion != Fusion()
+    assert CalibratedRun(run_copy).start() == toy_bundle.pipeline.config.fusion != Fusion()

@@ -133,7 +133,7 @@ def test_measures_by_hand(tmp_path: Path) -> None:
     scores = DevScores(Collection(tmp_path), features, {"q": ["d0", "d1", "d2"]})
     assert scores.measure(Fusion(best_block=1.0))["RR@10"] == 0.5
     assert scores.measure(Fusion())["RR@10"] == pytest.approx(1 / 3)
-    row = quality_table({128: [scores]}, Fusion(best_block=1.0))[tmp_path.name]["128"]
+    row = quality_table({"128": [scores]}, Fusion(best_block=1.0))[tmp_path.name]["128"]
     assert (row["RR@10"], row["RR@10 model alone"], row["queries"]) == (0.5, pytest.approx(1 / 3), 1)
 
 

@@ -1,0 +1,75 @@
+"""A bundle as what is calibrated: a copy is written, its scores are the run's, and passages are counted."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from keyblock.bundle import Bundle, BundleError, load_bundle, write_bundle
+from keyblock.evidence import Fusion
+from training.collections.collection import Collection
+from training.evaluation.calibrated import CalibratedBundle, CalibratedRun, fingerprint
+
+
+@pytest.fixture(scope="module")
+def passages_bundle(toy_bundle: Bundle, tmp_path_factory: pytest.TempPathFactory) -> Bundle:
+    """The toy's bundle, where each of the two best blocks is a passage of its own."""
+    config = toy_bundle.manifest.pipeline.model_copy(update={"aggregator": {"name": "max", "passages": 2}})
+    manifest = toy_bundle.manifest.model_copy(update={"pipeline": config})
+    files = {name: toy_bundle.path / name for name in toy_bundle.manifest.files}
+    return write_bundle(tmp_path_factory.mktemp("passages") / "bundle", manifest, files)
+
+
+def test_the_bundle_scores_as_its_run_does(run_copy: Path, toy_bundle: Bundle, toy: Collection, tmp_path: Path) -> None:
+    bundle, run = CalibratedBundle(toy_bundle.path, tmp_path / "out"), CalibratedRun(run_copy)
+    query, candidates = next(iter(toy.run("dev").items()))
+    of_bundle = bundle.own_ranker(toy, 80).score(query, list(candidates)).logits
+    assert of_bundle == pytest.approx(run.own_ranker(toy, 80).score(query, list(candidates)).logits, abs=1e-3)
+    assert bundle.start() == Fusion(bias=-2.0, logit=0.7, best_block=0.2, coverage=0.5)
+    assert run.start() is None
+
+
+def test_another_number_of_passages_reads_more(passages_bundle: Bundle, toy: Collection, tmp_path: Path) -> None:
+    system = CalibratedBundle(passages_bundle.path, tmp_path / "out")
+    query, candidates = next(iter(toy.run("dev").items()))
+    read = [len(system.ranker(toy, 80, count).score(query, list(candidates)).selections[0].sequences) for count in (1, None, 3)]
+    assert read == [1, 2, 3]
+
+
+def test_a_joint_bundle_has_no_number_of_passages(toy_bundle: Bundle, toy: Collection, tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="--passages: aggregator 'joint' reads no number of passages; leave it out"):
+        CalibratedBundle(toy_bundle.path, tmp_path / "out").ranker(toy, 80, 2)
+
+
+def test_what_is_written_loads_and_the_bundle_stays(passages_bundle: Bundle, tmp_path: Path) -> None:
+    before = (passages_bundle.path / "bundle.json").read_bytes()
+    system, fusion = CalibratedBundle(passages_bundle.path, tmp_path / "out"), Fusion(logit=2.0)
+    system.write(system.pipeline.config.model_copy(update={"fusion": fusion}), {"dev": {"toy": {}}})
+    written = load_bundle(tmp_path / "out").manifest
+    assert (written.pipeline.fusion, written.quality) == (fusion, {"dev": {"toy": {}}})
+    assert (passages_bundle.path / "bundle.json").read_bytes() == before
+
+
+def test_a_place_that_is_taken_is_refused_before_the_work(toy_bundle: Bundle, tmp_path: Path) -> None:
+    (tmp_path / "note.txt").write_text("mine", encoding="utf-8")
+    with pytest.raises(BundleError, match="is not empty"):
+        CalibratedBundle(toy_bundle.path, tmp_path)
+
+
+def test_budgets_beyond_the_graph_are_refused(toy_bundle: Bundle, toy: Collection, tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="a budget of 129 tokens exceeds the 128"):
+        CalibratedBundle(toy_bundle.path, tmp_path / "out").own_ranker(toy, 129)
+
+
+def test_the_fingerprint_is_of_what_calibration_leaves_alone(change_pipeline: Callable[..., object]) -> None:
+    prints = {
+        key: fingerprint(change_pipeline(**parts), [content])  # type: ignore[arg-type]
+        for key, parts, content in (
+            ("plain", {}, b"weights"),
+            ("fusion", {"fusion": {"logit": 3.0}}, b"weights"),
+            ("selector", {"selector": {"name": "first"}}, b"weights"),
+            ("weights", {}, b"other"),
+        )
+    }
+    assert prints["plain"] == prints["fusion"]
+    assert len({prints["plain"], prints["selector"], prints["weights"]}) == 3

@@ -1,0 +1,169 @@
+"""What is calibrated: a training run, whose pipeline is rewritten in place, or a bundle, which is copied with a new one."""
+
+import hashlib
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from keyblock.bundle import MANIFEST_FILE, Bundle, check_target, load_bundle, write_bundle
+from keyblock.evidence import Fusion
+from keyblock.pipeline import Pipeline, PipelineConfig
+from keyblock.runtime.model import GraphModel
+from training.collections.collection import Collection
+from training.collections.json_files import write_json
+from training.evaluation.ranking import CHOOSER, LocalRanker, bundle_ranker, changed, load_run_pipeline, run_ranker
+from training.examples.preparation import Preparation
+from training.examples.prepared_cache import default_directory
+from training.models.checkpoints import chosen
+from training.models.starting import find_start
+from training.recipe import load_recipe
+
+SCORES = "dev-scores"  # of a run: the directory of the scores that are kept
+
+
+class Calibrated(ABC):
+    """A model and a pipeline whose fusion, budget and passages are learned on dev."""
+
+    @property
+    @abstractmethod
+    def pipeline(self) -> Pipeline:
+        """The pipeline as it is. Raises ValueError or OSError when there is none."""
+
+    @property
+    @abstractmethod
+    def kept(self) -> Path:
+        """The directory of scores that an earlier calibration of the same model and pipeline kept."""
+
+    @abstractmethod
+    def own_ranker(self, collection: Collection, longest: int) -> LocalRanker:
+        """The model with its own pipeline. Raises ValueError where it cannot read sequences of `longest` tokens."""
+
+    @abstractmethod
+    def start(self) -> Fusion | None:
+        """The calibrated fusion to begin from; none: the logit alone."""
+
+    @abstractmethod
+    def write(self, config: PipelineConfig, quality: Mapping[str, Any]) -> None:
+        """Keep what was learned and measured."""
+
+    def ranker(self, collection: Collection, longest: int, passages: int | None) -> LocalRanker:
+        """The same with another number of passages, where one is given. Raises ValueError where the pipeline has no such number."""
+        own = self.own_ranker(collection, longest)
+        if passages is None:
+            return own
+        pipeline = changed(self.pipeline, {"aggregator": with_passages(self.pipeline.config, passages)}, Path())
+        return replace(own, preparation=Preparation(collection, pipeline))
+
+
+@dataclass(frozen=True)
+class CalibratedRun(Calibrated):
+    """A training run: RUN/pipeline.json and RUN/quality.json are written."""
+
+    run: Path
+
+    @cached_property
+    def pipeline(self) -> Pipeline:
+        """See Calibrated."""
+        return load_run_pipeline(self.run)
+
+    @property
+    def kept(self) -> Path:
+        """See Calibrated."""
+        weights = [path for directory in (chosen(self.run), self.run / CHOOSER) for path in sorted(directory.glob("*.safetensors"))]
+        contents = (path.read_bytes() for path in (*weights, self.run / "frequencies.tsv"))
+        return self.run / SCORES / fingerprint(self.pipeline, contents)
+
+    def own_ranker(self, collection: Collection, longest: int) -> LocalRanker:
+        """See Calibrated."""
+        return run_ranker(self.run, collection, longest)
+
+    def start(self) -> Fusion | None:
+        """See Calibrated: of the run or bundle that the run's recipe begins from, where that is there."""
+        path = self.run / "recipe.yaml"
+        init = load_recipe(path).init if path.exists() else None
+        if init is None or not (begun := find_start(Path(init))).is_dir():
+            return None
+        pipeline = load_bundle(begun).pipeline if (begun / MANIFEST_FILE).exists() else load_run_pipeline(begun)
+        return calibrated_fusion(pipeline)
+
+    def write(self, config: PipelineConfig, quality: Mapping[str, Any]) -> None:
+        """See Calibrated."""
+        write_json(self.run / "pipeline.json", config.model_dump(mode="json"))
+        write_json(self.run / "quality.json", dict(quality))
+
+
+@dataclass(frozen=True)
+class CalibratedBundle(Calibrated):
+    """A bundle, trained here or imported; a copy with what was learned is written to `out`, which is new or empty.
+
+    Raises BundleError where the bundle cannot be read, or `out` is taken.
+    """
+
+    path: Path
+    out: Path
+
+    def __post_init__(self) -> None:
+        check_target(self.out, overwrite=False)
+
+    @cached_property
+    def bundle(self) -> Bundle:
+        """The bundle as it is."""
+        return load_bundle(self.path)
+
+    @cached_property
+    def model(self) -> GraphModel:
+        """Its graphs, opened once for all collections."""
+        return GraphModel.open(self.bundle)
+
+    @property
+    def pipeline(self) -> Pipeline:
+        """See Calibrated."""
+        return self.bundle.pipeline
+
+    @property
+    def kept(self) -> Path:
+        """See Calibrated: they lie in the cache, since nothing is written into a bundle."""
+        digests = (entry.sha256.encode() for _, entry in sorted(self.bundle.manifest.files.items()))
+        return default_directory() / SCORES / fingerprint(self.pipeline, digests)
+
+    def own_ranker(self, collection: Collection, longest: int) -> LocalRanker:
+        """See Calibrated."""
+        positions = min(entry.max_length for entry in self.bundle.manifest.encoders)
+        if longest > positions:
+            raise ValueError(f"{self.path}: a budget of {longest} tokens exceeds the {positions} that its model reads")
+        return bundle_ranker(self.bundle, self.model, collection, longest)
+
+    def start(self) -> Fusion | None:
+        """See Calibrated: the bundle's own."""
+        return calibrated_fusion(self.pipeline)
+
+    def write(self, config: PipelineConfig, quality: Mapping[str, Any]) -> None:
+        """See Calibrated: the quality of the export or import is kept beside the new one."""
+        manifest = self.bundle.manifest
+        known = manifest.model_copy(update={"pipeline": config, "quality": manifest.quality | dict(quality)})
+        write_bundle(self.out, known, {name: self.path / name for name in manifest.files})
+
+
+def calibrated_fusion(pipeline: Pipeline) -> Fusion | None:
+    """The pipeline's fusion; None where that is the logit alone, as before any calibration."""
+    return None if pipeline.config.fusion == Fusion() else pipeline.config.fusion
+
+
+def with_passages(config: PipelineConfig, passages: int) -> dict[str, Any]:
+    """The description of the pipeline's aggregator with so many passages. Raises ValueError for one that has no such number."""
+    if "passages" not in config.aggregator:
+        raise ValueError(f"--passages: aggregator {config.aggregator['name']!r} reads no number of passages; leave it out")
+    return config.aggregator | {"passages": passages}
+
+
+def fingerprint(pipeline: Pipeline, contents: Iterable[bytes]) -> str:
+    """A name for what decides scores: the model's files, and the pipeline but for what calibration writes into it."""
+    learned: Any = {"fusion": True, "packing": {"budget", "budget_range"}, "aggregator": {"passages"}}
+    digest = hashlib.sha256(pipeline.config.model_dump_json(exclude=learned).encode())
+    for content in contents:
+        digest.update(content)
+    digest.update(pipeline.encoder.fingerprint if pipeline.encoder else b"")
+    return digest.hexdigest()[:16]
