@@ -18,7 +18,8 @@ import numpy as np
 
 from benchmarks.cascade import Remembering
 from keyblock.bundle import Bundle, load_bundle
-from keyblock.pipeline import Pipeline, PipelineConfig
+from keyblock.description import PipelineConfig
+from keyblock.pipeline import Pipeline
 from keyblock.runtime.model import GraphModel
 from keyblock.scoring import questions, select_documents
 from training.collections.collection import Collection

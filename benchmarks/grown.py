@@ -13,7 +13,8 @@ from pathlib import Path
 import numpy as np
 
 from export.habits import SENTENCES, import_frequencies
-from keyblock.pipeline import Pipeline, PipelineConfig
+from keyblock.description import PipelineConfig
+from keyblock.pipeline import Pipeline
 from keyblock.text.tokenizer import Tokenizer
 from training.collections.collection import Collection
 from training.evaluation.evaluate import sample

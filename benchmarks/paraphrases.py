@@ -25,10 +25,11 @@ from benchmarks.buried import Buried, Filler, Pair, buried, candidates, filler_o
 from benchmarks.synonyms import WordNet, rewrite
 from keyblock.bundle import Bundle, load_bundle
 from keyblock.packing import Packed
-from keyblock.pipeline import Pipeline, Selection
+from keyblock.pipeline import Pipeline
 from keyblock.prepared import PreparedDocument
 from keyblock.runtime.model import GraphModel
 from keyblock.scoring import score_documents, select_documents
+from keyblock.selection import Selection
 from keyblock.selectors import idf_weights, rank_blocks
 from training.collections.collection import Collection
 from training.collections.types import Document, Run, Span

@@ -18,8 +18,9 @@ import numpy as np
 
 from benchmarks.preparation import BUNDLE, collected, cpu_seconds, invented
 from keyblock.bundle import Bundle, load_bundle
+from keyblock.description import PipelineConfig
 from keyblock.encoders import TokenTable
-from keyblock.pipeline import Pipeline, PipelineConfig
+from keyblock.pipeline import Pipeline
 
 STATIC = {"encoder": {"name": "static"}}
 WAYS: dict[str, dict[str, Any]] = {

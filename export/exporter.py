@@ -26,7 +26,7 @@ from keyblock.bundle import (
     Variant,
     write_bundle,
 )
-from keyblock.pipeline import PipelineConfig
+from keyblock.description import PipelineConfig
 from keyblock.runtime.model import GraphModel
 from keyblock.runtime.providers import Provider, ProviderError
 from training.collections.collection import Collection

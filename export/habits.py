@@ -10,7 +10,9 @@ from export import ExportError
 from export.checkpoint import Checkpoint
 from export.options import ImportOptions
 from keyblock.bundle import FREQUENCIES_FILE
-from keyblock.pipeline import INSTRUCTION_TOKENS, Pipeline, PipelineConfig
+from keyblock.description import PipelineConfig
+from keyblock.pipeline import Pipeline
+from keyblock.preparation import INSTRUCTION_TOKENS
 from keyblock.runtime.batching import LENGTHS
 from keyblock.text.analyzer import Analyzer
 from keyblock.text.frequencies import DocumentFrequencies

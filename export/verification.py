@@ -12,9 +12,10 @@ from tqdm import tqdm
 from export import ExportError
 from keyblock.aggregation import aggregate
 from keyblock.packing import Packed
-from keyblock.pipeline import Pipeline, Selection
+from keyblock.pipeline import Pipeline
 from keyblock.runtime.model import GraphModel
 from keyblock.scoring import Model, Scored, select_documents
+from keyblock.selection import Selection
 from training.collections.collection import Collection
 from training.collections.first_stage import first_stage_run
 from training.collections.types import Run

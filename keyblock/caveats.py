@@ -2,7 +2,8 @@
 
 from collections.abc import Sequence
 
-from keyblock.pipeline import INSTRUCTION_TOKENS, PackingConfig, PipelineConfig
+from keyblock.description import PackingConfig, PipelineConfig
+from keyblock.preparation import INSTRUCTION_TOKENS
 from keyblock.prepared import PreparedQuery
 from keyblock.queries import QUERY_TERMS
 from keyblock.selectors import SELECTORS, SelectedBy

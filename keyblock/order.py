@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 from keyblock.escalation import Escalated
 from keyblock.evidence import FEATURES, Activation, Fusion
 from keyblock.packing import Packed
-from keyblock.pipeline import Selection
 from keyblock.prepared import PreparedDocument
+from keyblock.selection import Selection
 from keyblock.selectors import SelectedBy
 
 UNSCORED_LOGIT = -5.0  # a document that the model has not scored stays below it: nothing is known of its relevance

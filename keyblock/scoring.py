@@ -9,8 +9,9 @@ from numpy.typing import NDArray
 from keyblock.aggregation import Aggregated, aggregate
 from keyblock.escalation import shares
 from keyblock.packing import Packed
-from keyblock.pipeline import Pipeline, Selection, Shortlist
+from keyblock.pipeline import Pipeline
 from keyblock.prepared import PreparedDocument, PreparedQuery
+from keyblock.selection import Selection, Shortlist
 
 Score = Callable[[Sequence[Packed]], NDArray[np.float32]]
 """Logits of shape (sequences,), or outputs of shape (sequences, 1 + hidden), the logit first."""

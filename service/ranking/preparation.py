@@ -10,9 +10,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from keyblock.order import UNREAD, Candidate, candidate
-from keyblock.pipeline import Pipeline, Shortlist
+from keyblock.pipeline import Pipeline
 from keyblock.prepared import PreparedDocument, PreparedQuery
 from keyblock.scoring import questions
+from keyblock.selection import Shortlist
 from service.call import ASSUMED_CHARS, Documents
 from service.pace import Pace
 from service.ranking.cache import DocumentCache, content_key

@@ -8,7 +8,8 @@ from dataclasses import replace
 from typing import Any
 
 from keyblock.bundle import Bundle
-from keyblock.pipeline import Pipeline, PipelineConfig
+from keyblock.description import PipelineConfig
+from keyblock.pipeline import Pipeline
 from service.settings import Settings
 
 UNNAMED = "upstream"  # the model's name where none is given

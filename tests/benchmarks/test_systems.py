@@ -14,7 +14,7 @@ import pytest
 
 from benchmarks.performance.report import END, PageError
 from keyblock.bundle import load_bundle
-from keyblock.pipeline import PipelineConfig
+from keyblock.description import PipelineConfig
 from training.evaluation.records import Record, read_record, write_record
 from training.models.starting import read_ranker
 

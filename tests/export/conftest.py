@@ -10,7 +10,8 @@ from transformers import BertConfig, BertModel
 from benchmarks.checkpoints import save_checkpoint
 from export.importing import import_model
 from export.options import ImportOptions
-from keyblock.pipeline import Pipeline, PipelineConfig
+from keyblock.description import PipelineConfig
+from keyblock.pipeline import Pipeline
 from keyblock.runtime.providers import Provider
 from keyblock.text.frequencies import DocumentFrequencies
 from training.collections.json_files import write_json

@@ -6,8 +6,9 @@ from numpy.typing import NDArray
 
 from export import ExportError
 from export.certificate import ALLOWED, certify, differences, mixed_pairs, served_logits, versions
+from keyblock.description import PipelineConfig
 from keyblock.packing import Packed
-from keyblock.pipeline import Pipeline, PipelineConfig
+from keyblock.pipeline import Pipeline
 from keyblock.runtime.session import ScoreError
 from keyblock.text.frequencies import DocumentFrequencies
 from keyblock.text.tokenizer import Tokenizer

@@ -10,8 +10,8 @@ from export.checkpoint import read_checkpoint
 from export.exporter import SAMPLE
 from export.habits import import_frequencies, import_pipeline, import_tokenizer
 from export.options import ImportOptions
+from keyblock.description import PackingConfig
 from keyblock.evidence import Activation
-from keyblock.pipeline import PackingConfig
 
 
 def packing_of(source: Path, work: Path, options: ImportOptions) -> PackingConfig:

@@ -9,7 +9,8 @@ from export import ExportError
 from export.exporter import SAMPLE
 from export.graph import export_graph
 from export.verification import Dev, check_parity, check_ranking, compare, logit_differences
-from keyblock.pipeline import Pipeline, PipelineConfig
+from keyblock.description import PipelineConfig
+from keyblock.pipeline import Pipeline
 from keyblock.runtime.model import GraphModel
 from keyblock.runtime.session import Session
 from keyblock.text.tokenizer import Tokenizer

@@ -22,8 +22,8 @@ from keyblock.bundle import (
     load_bundle,
     write_bundle,
 )
+from keyblock.description import PipelineConfig
 from keyblock.encoders import TokenTable
-from keyblock.pipeline import PipelineConfig
 
 WORDS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "river", "bank", "water", ".", ",")
 Edit = Callable[[dict[str, Any]], Any]

@@ -3,7 +3,8 @@
 import numpy as np
 
 from keyblock.caveats import about_budget, about_empty, about_position, about_query, some
-from keyblock.pipeline import PackingConfig, Pipeline, PipelineConfig
+from keyblock.description import PackingConfig, PipelineConfig
+from keyblock.pipeline import Pipeline
 from keyblock.prepared import PreparedQuery
 from keyblock.selectors import SelectedBy
 

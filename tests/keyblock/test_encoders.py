@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
+from keyblock.description import PipelineConfig
 from keyblock.encoders import (
     BLOCKS_AT_ONCE,
     ENCODERS,
@@ -23,7 +24,7 @@ from keyblock.encoders import (
     vector_of,
     with_vectors,
 )
-from keyblock.pipeline import Pipeline, PipelineConfig
+from keyblock.pipeline import Pipeline
 from keyblock.text.frequencies import DocumentFrequencies
 from keyblock.text.tokenizer import Tokenizer
 from tests.vectors import concept_table

@@ -12,12 +12,14 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from keyblock.bundle import load_bundle
+from keyblock.description import PipelineConfig
 from keyblock.escalation import certainty, shares, spread
 from keyblock.packing import Packed
-from keyblock.pipeline import Pipeline, PipelineConfig, Selection
+from keyblock.pipeline import Pipeline
 from keyblock.prepared import PreparedDocument
 from keyblock.runtime.model import GraphModel
 from keyblock.scoring import questions, select_documents
+from keyblock.selection import Selection
 from keyblock.selectors import SelectedBy
 from keyblock.text.frequencies import DocumentFrequencies
 from keyblock.text.tokenizer import Tokenizer

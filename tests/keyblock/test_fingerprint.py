@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from keyblock.description import PipelineConfig
 from keyblock.fingerprint import code_files, preparation_fingerprint
-from keyblock.pipeline import Pipeline, PipelineConfig
+from keyblock.pipeline import Pipeline
 from keyblock.text.frequencies import DocumentFrequencies
 from keyblock.text.tokenizer import Tokenizer
 from tests.vectors import concept_table

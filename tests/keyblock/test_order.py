@@ -6,7 +6,8 @@ from hypothesis import strategies as st
 from keyblock.evidence import Activation, Fusion
 from keyblock.order import LOWEST, UNREAD, Block, Candidate, Ranking, block_scores, candidate, preranking, rank
 from keyblock.packing import Packed
-from keyblock.pipeline import Pipeline, Selection, alone
+from keyblock.pipeline import Pipeline
+from keyblock.selection import Selection, alone
 
 FUSION = Fusion(bias=-1.0, logit=2.0, best_block=0.5)
 PACKED = Packed(np.arange(10, dtype=np.int32), 3, np.zeros(1, np.intp))

@@ -7,7 +7,8 @@ import pytest
 import torch
 
 from keyblock.bundle import Bundle, load_bundle
-from keyblock.pipeline import Pipeline, PipelineConfig
+from keyblock.description import PipelineConfig
+from keyblock.pipeline import Pipeline
 from keyblock.runtime.model import GraphModel
 from keyblock.runtime.providers import Provider
 from keyblock.scoring import Model, score_documents

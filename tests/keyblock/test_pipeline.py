@@ -1,223 +1,23 @@
-"""The whole pipeline on text of every kind: offsets, nothing lost, caps, selection."""
+"""Queries that meet documents: what is chosen, by what, and how it is packed."""
 
-import json
 import zlib
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
-from itertools import pairwise
-from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
-from pydantic import ValidationError
 
-from keyblock.encoders import Static
+from keyblock.description import PipelineConfig
 from keyblock.packing import pack
-from keyblock.pipeline import PackingConfig, Pipeline, PipelineConfig, Selection, Shortlist
+from keyblock.pipeline import Pipeline
 from keyblock.prepared import PreparedDocument, PreparedQuery
-from keyblock.queries import QUERY_TERMS
+from keyblock.selection import Selection, Shortlist
 from keyblock.selectors import SELECTORS, SelectedBy, rank_blocks
-from keyblock.text.analyzer import term_key
 from keyblock.text.frequencies import DocumentFrequencies
 from keyblock.text.tokenizer import Tokenizer
+from tests.keyblock.pipelines import TEXT, make, slices_of
 from tests.vectors import concept_table
-
-LONE = chr(0xD800)  # half of a surrogate pair, as JSON escapes can carry it
-ODD = [
-    "\x00",
-    LONE,
-    "😀👨‍👩‍👧",
-    "مرحبا",
-    "東京都。",
-    "감사합니다",
-    "e\u0301",
-    "ﬃ",
-    "İ",
-    "\u202e",
-    "\ufffd",
-    ".",
-    ",",
-    "\n",
-    "[SEP]",
-]
-PIECES = st.lists(st.sampled_from([*ODD, "river ", "bridge "]), max_size=80)
-TEXT = st.text(st.characters(codec=None), max_size=80) | PIECES.map("".join)
-WORDS = ["the", "river", "flooded", "bridge", "city", "stone", "unbelievably", "antidisestablishmentarianism", "xqzt"]
-MARKS = st.sampled_from(["", "", "", ",", ".", "?", "!"])
-PROSE = st.lists(st.tuples(st.sampled_from(WORDS), MARKS), max_size=250)
-PLAIN_PROSE = st.lists(st.tuples(st.sampled_from(["the", "river", "flooded", "bridge", "running", "stone"]), MARKS), max_size=250)
-
-
-MADE: dict[str, Pipeline] = {}
-
-
-def make(tokenizer: Tokenizer, frequencies: DocumentFrequencies, **parts: Any) -> Pipeline:
-    """A pipeline of these parts; made once, for it looks through the whole vocabulary."""
-    key = json.dumps(parts)
-    if key not in MADE:
-        MADE[key] = Pipeline(PipelineConfig.model_validate(parts), tokenizer, frequencies)
-    return MADE[key]
-
-
-@pytest.fixture(scope="module")
-def fine(tokenizer: Tokenizer, frequencies: DocumentFrequencies) -> Pipeline:
-    """Blocks of at most 5 tokens, so that short texts have many."""
-    return make(tokenizer, frequencies, segmenter={"name": "cogltx", "block_tokens": 5})
-
-
-@pytest.fixture(scope="module")
-def single(tokenizer: Tokenizer, frequencies: DocumentFrequencies) -> Pipeline:
-    return make(tokenizer, frequencies, segmenter={"name": "cogltx", "block_tokens": 1})
-
-
-@pytest.fixture(scope="module")
-def others(tokenizer: Tokenizer, frequencies: DocumentFrequencies) -> list[Pipeline]:
-    """Segmenters of small blocks: windows that overlap or stand side by side, sentences, some of drawn lengths, whole ones."""
-    segmenters: list[dict[str, Any]] = [
-        {"name": "window", "block_tokens": 5, "stride": 2},
-        {"name": "window", "block_tokens": 5, "stride": 5},
-        {"name": "sentences", "block_tokens": 5},
-        {"name": "sentences", "block_tokens": 5, "shortest": 1},
-        {"name": "whole_sentences", "block_tokens": 5},
-    ]
-    return [make(tokenizer, frequencies, segmenter=segmenter) for segmenter in segmenters]
-
-
-@pytest.fixture(scope="module")
-def windows(others: list[Pipeline]) -> Pipeline:
-    return others[0]
-
-
-def slices_of(text: str, document: PreparedDocument) -> list[str]:
-    return [text[start:end] for start, end in zip(document.starts.tolist(), document.ends.tolist(), strict=True)]
-
-
-def assert_sound(text: str, document: PreparedDocument, longest: int) -> None:
-    """Blocks tile the tokens; offsets are valid, ascending, apart and never empty; terms are divided as the blocks are."""
-    n = document.n_blocks
-    starts, ends = document.bounds.T
-    np.testing.assert_array_equal(starts[1:], ends[:-1])
-    assert [*starts[:1], *ends[-1:]] == ([0, len(document.token_ids)] if n else [])
-    assert n or not len(document.token_ids)
-    assert ((ends - starts >= 1) & (ends - starts <= longest)).all()
-    assert document.bounds.shape == (n, 2)
-    assert document.bounds.dtype == document.starts.dtype == document.ends.dtype == np.int32
-    assert len(document.starts) == len(document.ends) == n
-    assert len(document.term_bounds) == n + 1
-    assert document.term_bounds[-1] == len(document.terms)
-    places = list(zip(document.starts.tolist(), document.ends.tolist(), strict=True))
-    assert all(0 <= start < end <= len(text) for start, end in places)
-    for (start, end), (following, last) in pairwise(places):
-        assert start <= following
-        assert following >= end or end == last, "only blocks within one character share it"
-
-
-@given(TEXT)
-def test_offsets_hold_for_any_text(fine: Pipeline, single: Pipeline, pipeline: Pipeline, text: str) -> None:
-    for each, longest in ((pipeline, 63), (fine, 5), (single, 1)):
-        assert_sound(text, each.prepare_document(text), longest)
-
-
-def test_offsets_where_one_character_is_several_tokens(fine: Pipeline, single: Pipeline) -> None:
-    """A Hangul syllable becomes two or three tokens of the same offsets, and a cut may fall between them."""
-    text = "감사합니다 안녕하세요 " * 20
-    for each, longest in ((fine, 5), (single, 1)):
-        document = each.prepare_document(text)
-        assert len(document.token_ids) > 2 * len(text.replace(" ", ""))
-        assert_sound(text, document, longest)
-
-
-def test_a_character_cut_in_two_leaves_no_block_empty(pipeline: Pipeline) -> None:
-    document = pipeline.prepare_document("가 " * 32)
-    assert list(zip(document.starts.tolist(), document.ends.tolist(), strict=True)) == [(0, 63), (62, 63)]
-
-
-@given(PROSE)
-def test_nothing_is_lost(pipeline: Pipeline, others: list[Pipeline], prose: list[tuple[str, str]]) -> None:
-    """The blocks' slices are the text but for what stands between them, and that is white space."""
-    text = " ".join(word + mark for word, mark in prose)
-    for each in (pipeline, *others[1:]):
-        slices = slices_of(text, each.prepare_document(text))
-        assert "".join("".join(slices).split()) == "".join(text.split())
-
-
-@given(TEXT)
-def test_offsets_of_other_segmenters_hold_for_any_text(others: list[Pipeline], text: str) -> None:
-    for each in others[1:]:
-        assert_sound(text, each.prepare_document(text), 5)
-
-
-@given(TEXT)
-def test_overlapping_windows_hold_for_any_text(windows: Pipeline, text: str) -> None:
-    """Each window begins where its first token does and ends where its last does; every token is in one."""
-    document = windows.prepare_document(text)
-    encoding = windows.tokenizer.encode([text])[0]
-    assert document.term_bounds[-1] == len(document.terms)
-    assert {t for first, end in document.bounds.tolist() for t in range(first, end)} == set(range(len(document.token_ids)))
-    for block, (first, end) in enumerate(document.bounds.tolist()):
-        place = document.starts[block], document.ends[block]
-        assert place == (encoding.token_to_chars(first)[0], encoding.token_to_chars(end - 1)[1])
-        assert 0 <= place[0] < place[1] <= len(text)
-        keys = document.terms[document.term_bounds[block] : document.term_bounds[block + 1]]
-        assert keys.tolist() == windows.analyzer.keys(text[place[0] : place[1]])
-
-
-def test_windows_by_hand(windows: Pipeline) -> None:
-    """Five words every two; of nine words three windows."""
-    text = "one two three four five six seven eight nine"
-    document = windows.prepare_document(text)
-    assert slices_of(text, document) == ["one two three four five", "three four five six seven", "five six seven eight nine"]
-    assert document.bounds.tolist() == [[0, 5], [2, 7], [4, 9]]
-
-
-@given(PLAIN_PROSE)
-def test_segments_end_where_sentences_do_unless_one_is_too_long(others: list[Pipeline], prose: list[tuple[str, str]]) -> None:
-    text = " ".join(word + mark for word, mark in prose)
-    for each in others[2:4]:
-        for piece in slices_of(text, each.prepare_document(text)):
-            assert piece[-1] in ".?!" or text.endswith(piece) or not any(mark in piece for mark in ".?!")
-
-
-@given(PLAIN_PROSE)
-def test_a_blocks_slice_has_the_blocks_tokens_and_terms(fine: Pipeline, pipeline: Pipeline, prose: list[tuple[str, str]]) -> None:
-    """Words of one token each: no cut can fall inside one, so tokenizing the text between the offsets gives the block again."""
-    text = " ".join(word + mark for word, mark in prose)
-    for each in (fine, pipeline):
-        document = each.prepare_document(text)
-        for block, (first, last) in enumerate(document.bounds.tolist()):
-            piece = text[document.starts[block] : document.ends[block]]
-            assert each.tokenizer.ids(piece).tolist() == document.token_ids[first:last].tolist()
-            keys = document.terms[document.term_bounds[block] : document.term_bounds[block + 1]]
-            assert keys.tolist() == each.analyzer.keys(piece)
-
-
-def test_blocks_end_where_sentences_do(pipeline: Pipeline) -> None:
-    text = " ".join(f"The river reached the old stone bridge for the {n} time." for n in ("first", "second", "third", "last") * 10)
-    document = pipeline.prepare_document(text)
-    assert document.n_blocks == 8, "five sentences of 12 tokens each"
-    assert all(piece.endswith("time.") for piece in slices_of(text, document))
-
-
-@pytest.mark.parametrize("text", ["", " \n\t", "\x00\x00", LONE, "\u202e\u202c", "\ufffd"])
-def test_texts_without_a_token(pipeline: Pipeline, text: str) -> None:
-    document = pipeline.prepare_document(text)
-    assert (document.n_blocks, len(document.token_ids), len(document.terms)) == (0, 0, 0)
-    selection = pipeline.select(pipeline.prepare_query("river"), document)
-    assert selection.packed.ids.tolist() == [101, 2314, 102, 102]
-    assert selection.evidence.tolist() == [0.0, 0.0, 0.0]
-
-
-def test_megabytes_without_punctuation(pipeline: Pipeline) -> None:
-    one_word, many = "x" * 2_000_000, "river " * 150_000
-    query = pipeline.prepare_query("river")
-    for text, n_blocks in ((one_word, 1), (many, -(-150_000 // 63))):
-        document = pipeline.prepare_document(text)
-        assert document.n_blocks == n_blocks
-        assert_sound(text, document, 63)
-        assert len(pipeline.select(query, document).packed.ids) <= 128
 
 
 @given(TEXT, TEXT, TEXT, st.integers(64, 256))
@@ -233,31 +33,6 @@ def test_any_query_meets_any_document(pipeline: Pipeline, query: str, title: str
     assert np.isfinite(selection.scores).all()
     assert np.isfinite(selection.evidence).all()
     assert selection.packed.taken.tolist() == rank_blocks(selection.scores)[: len(selection.packed.taken)].tolist()
-
-
-def test_a_long_query_is_capped_in_tokens_but_selects_by_all_of_it(pipeline: Pipeline) -> None:
-    query = pipeline.prepare_query("city " * 60 + "river")
-    assert len(query.token_ids) == 48
-    assert query.truncated
-    assert query.terms.tolist() == [term_key("citi"), term_key("river")]
-    assert not pipeline.prepare_query("city " * 48).truncated
-    document = pipeline.prepare_document("Nothing here. " * 40 + "A river. " + "Nothing here. " * 40)
-    best = int(pipeline.select(query, document).packed.taken[0])
-    assert term_key("river") in document.terms[document.term_bounds[best] : document.term_bounds[best + 1]]
-
-
-def test_a_pasted_page_as_query_has_a_bounded_number_of_terms(pipeline: Pipeline) -> None:
-    query = pipeline.prepare_query(" ".join(f"word{i}" for i in range(5000)))
-    assert query.terms.tolist() == [term_key(f"word{i}") for i in range(QUERY_TERMS)]
-
-
-def test_the_title_is_capped_and_can_be_left_out(
-    pipeline: Pipeline, tokenizer: Tokenizer, frequencies: DocumentFrequencies
-) -> None:
-    assert pipeline.prepare_document("text", "city " * 40).title_ids.tolist() == tokenizer.ids("city " * 16).tolist()
-    assert pipeline.prepare_document("text").title_ids.tolist() == []
-    untitled = make(tokenizer, frequencies, packing={"title_tokens": 0})
-    assert untitled.prepare_document("text", "City").title_ids.tolist() == []
 
 
 def test_the_title_takes_no_part_in_selection(pipeline: Pipeline) -> None:
@@ -297,59 +72,9 @@ def test_a_budget_without_room_is_an_error(pipeline: Pipeline) -> None:
             pipeline.select(query, document, budget)
 
 
-def test_batches_and_threads_prepare_alike(pipeline: Pipeline) -> None:
-    texts = [f"Document {i}. " + "The river floods, the bridge stands. " * (i % 11) for i in range(120)]
-    alone = [pipeline.prepare_document(text, "title") for text in texts]
-    with ThreadPoolExecutor(6) as pool:
-        threaded = list(pool.map(pipeline.prepare_document, texts, ["title"] * len(texts)))
-    for others in (threaded, pipeline.prepare_documents(texts, ["title"] * len(texts))):
-        for one, other in zip(alone, others, strict=True):
-            for name in one.__slots__:
-                np.testing.assert_array_equal(getattr(one, name), getattr(other, name))
-
-
-def test_as_many_titles_as_texts(pipeline: Pipeline) -> None:
-    with pytest.raises(ValueError, match="shorter"):
-        pipeline.prepare_documents(["one", "two"], ["title"])
-
-
-def test_a_description_survives_json() -> None:
-    config = PipelineConfig.model_validate(
-        {"selector": {"name": "bm25", "k1": 1.2}, "packing": {"budget": 96}, "fusion": {"logit": 0.7}}
-    )
-    assert config.selector == {"name": "bm25", "k1": 1.2, "b": 0.4}, "defaults are written out"
-    assert config.segmenter == {"name": "cogltx", "block_tokens": 63}
-    assert PipelineConfig.model_validate(json.loads(config.model_dump_json())) == config
-
-
-@pytest.mark.parametrize(
-    ("description", "said"),
-    [
-        ({"selector": {"name": "splade"}}, "unknown selector 'splade'; known: bm25, first, "),
-        ({"selector": {"name": ["bm25"]}}, r"unknown selector \['bm25'\]"),
-        ({"selector": {"name": "bm25", "k2": 1}}, r"bm25: k2: .*its parameters are: k1, b"),
-        ({"segmenter": {"name": "lines"}}, "unknown segmenter 'lines'; known: cogltx, sentences, whole_sentences, window"),
-        ({"aggregator": {"name": "median"}}, "unknown aggregator 'median'; known: joint, max, mean, states, sum"),
-        ({"aggregator": {"name": "max", "passages": -1}}, "max: passages"),
-        ({"aggregator": {"name": "joint", "passages": 4}}, "joint: passages: .*its parameters are: none"),
-        ({"segmenter": {"name": "cogltx", "block_tokens": 0}}, "cogltx: block_tokens"),
-        ({"packing": {"budget": 300}}, "budget 300 lies outside budget_range 64 to 256"),
-        ({"packing": {"query_tokens": 60}}, "budget_range starts at 64: no room for a block beside 60 query tokens"),
-        ({"analyzer": {"lemmatize": True}}, "lemmatize"),
-        ({"scorer": "vbert"}, "scorer"),
-    ],
-)
-def test_a_wrong_description_is_named(description: dict[str, Any], said: str) -> None:
-    with pytest.raises(ValueError, match=said):
-        PipelineConfig.model_validate(description)
-
-
-def test_packing_defaults_leave_room() -> None:
-    packing = PackingConfig()
-    assert packing.budget_range[0] <= packing.budget <= packing.budget_range[1]
-
-
 SENTENCES = ("The river flooded the bridge. ", "A quiet city of stone. ", "Years went by. ", "The old bridge of the city stands. ")
+
+
 WORDED = st.lists(st.sampled_from(SENTENCES), max_size=40).map("".join)
 
 
@@ -508,40 +233,6 @@ def test_evidence_is_lexical_whatever_selects(fine: Pipeline, selector: str) -> 
     assert nothing.evidence.tolist() == [0, 0, 0], "a longer document has no more evidence"
 
 
-@pytest.mark.parametrize(
-    ("selector", "evidence"),
-    [
-        ({"name": "bm25", "k1": 2.0}, {"name": "bm25", "k1": 2.0, "b": 0.4}),
-        ({"name": "tfidf"}, {"name": "tfidf"}),
-        ({"name": "learned", "by": {"name": "tfidf"}}, {"name": "tfidf"}),
-        ({"name": "hybrid", "by": {"name": "tfidf"}}, {"name": "tfidf"}),
-        ({"name": "learned", "by": {"name": "first"}}, {"name": "bm25", "k1": 0.9, "b": 0.4}),
-        ({"name": "last"}, {"name": "bm25", "k1": 0.9, "b": 0.4}),
-    ],
-    ids=str,
-)
-def test_a_description_from_before_evidence_was_declared(selector: dict[str, Any], evidence: dict[str, Any]) -> None:
-    """A lexical selector goes on to be its own evidence; weights that were learned on places in the document are dropped."""
-    fusion = {"bias": -1.0, "logit": 0.5, "best_block": 0.3, "top_blocks": 0.2, "coverage": 2.0}
-    config = PipelineConfig.model_validate({"selector": selector, "fusion": fusion, "encoder": {"name": "static"}})
-    assert config.evidence == evidence
-    of_places = selector["name"] == "last" or selector.get("by") == {"name": "first"}
-    assert config.fusion.model_dump() == fusion | ({"best_block": 0.0, "top_blocks": 0.0} if of_places else {})
-    assert PipelineConfig.model_validate(config.model_dump()) == config
-
-
-def test_declared_evidence_keeps_its_weights() -> None:
-    parts = {"selector": {"name": "last"}, "evidence": {"name": "tfidf"}, "fusion": {"best_block": 0.3}}
-    config = PipelineConfig.model_validate(parts)
-    assert (config.evidence, config.fusion.best_block) == ({"name": "tfidf"}, 0.3)
-
-
-@pytest.mark.parametrize("name", ["first", "last", "random", "spread", "learned"])
-def test_what_does_not_go_by_terms_is_no_evidence(name: str) -> None:
-    with pytest.raises(ValueError, match=f"selector '{name}' is no evidence, .* take one of: bm25, tfidf"):
-        PipelineConfig.model_validate({"evidence": {"name": name}})
-
-
 def test_scores_of_bm25_bundles_are_what_they_were(pipeline: Pipeline) -> None:
     """The selector's scores, which were the evidence before it had a name of its own."""
     query, document = pipeline.prepare_query("Which river flooded the city?"), pipeline.prepare_document("A river. A city. " * 60)
@@ -600,14 +291,9 @@ def test_what_goes_by_the_place_says_so(fine: Pipeline, selector: str) -> None:
     assert selection.by == SelectedBy.POSITION
 
 
-@pytest.fixture(scope="module")
-def hybrid(tokenizer: Tokenizer, frequencies: DocumentFrequencies) -> Pipeline:
-    """Terms and vectors; its table knows a few concepts."""
-    config = PipelineConfig(selector={"name": "hybrid"}, encoder={"name": "static"})
-    return Pipeline(config, tokenizer, frequencies, concept_table(tokenizer))
-
-
 FILLER = "The committee met again and spoke about the budget of the coming season at some length, as it had done before. "
+
+
 PARAPHRASE = "In case of sickness, inform the manager before nine. "
 
 
@@ -644,49 +330,6 @@ def test_vectors_change_nothing_but_the_selection(pipeline: Pipeline, hybrid: Pi
     assert ours.packed.ids.tolist() == plain.packed.ids.tolist()
     assert pipeline.prepare_query(query).vector is None
     assert pipeline.prepare_document(text).vectors is None
-
-
-def test_a_querys_vector_is_of_more_than_the_model_reads(hybrid: Pipeline) -> None:
-    query = hybrid.prepare_query("season " * 300 + "sick")
-    assert query.truncated
-    assert query.vector is not None
-    assert query.vector.tolist() == [1, 0, 0, 0, 0, 0]
-
-
-@pytest.mark.parametrize("selector", [{"name": "hybrid"}, {"name": "learned", "by": {"name": "vectors"}}])
-def test_vectors_need_an_encoder(selector: dict[str, Any]) -> None:
-    with pytest.raises(ValidationError, match=f"selector '{selector['name']}' compares vectors: name an encoder"):
-        PipelineConfig(selector=selector)
-    assert PipelineConfig(selector=selector, encoder={"name": "static"}).encoder == {"name": "static", "file": "token_vectors.npz"}
-
-
-def test_tokens_are_compared_where_they_have_vectors(monkeypatch: pytest.MonkeyPatch) -> None:
-    parts: dict[str, Any] = {"selector": {"name": "hybrid", "soft": 1}, "encoder": {"name": "static"}}
-    assert PipelineConfig(**parts).selector["soft"] == 1
-    monkeypatch.setattr(Static, "of_tokens", False)
-    with pytest.raises(ValidationError, match="selector 'hybrid' compares tokens, and encoder 'static' has none"):
-        PipelineConfig(**parts)
-    assert PipelineConfig(selector={"name": "hybrid"}, encoder={"name": "static"}).encoder is not None
-
-
-def test_a_pipeline_is_given_the_encoder_that_it_describes(tokenizer: Tokenizer, frequencies: DocumentFrequencies) -> None:
-    with pytest.raises(ValueError, match=r"the description has \{.*static.*\} encoder, and none is given"):
-        Pipeline(PipelineConfig(encoder={"name": "static"}), tokenizer, frequencies)
-    with pytest.raises(ValueError, match="the description has no encoder"):
-        Pipeline(PipelineConfig(), tokenizer, frequencies, concept_table(tokenizer))
-
-
-def test_documents_of_another_pipeline_are_told(pipeline: Pipeline, hybrid: Pipeline) -> None:
-    ours, plain = (one.prepare_document("The river. " * 40, "T") for one in (hybrid, pipeline))
-    hybrid.check(ours)
-    pipeline.check(plain)
-    with pytest.raises(ValueError, match=r"has vectors of shape None, and the pipeline makes them of \(\d, 6\)"):
-        hybrid.check(plain)
-    with pytest.raises(ValueError, match=r"has vectors of shape \(\d, 6\), and the pipeline makes them of None"):
-        pipeline.check(ours)
-    assert ours.vectors is not None
-    with pytest.raises(ValueError, match=r"has vectors of shape \(\d, 3\)"):
-        hybrid.check(replace(ours, vectors=ours.vectors[:, :3]))
 
 
 def test_the_nearest_token_alone_finds_a_paraphrase(tokenizer: Tokenizer, frequencies: DocumentFrequencies) -> None:

@@ -10,7 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from keyblock.bundle import load_bundle
-from keyblock.pipeline import Pipeline, PipelineConfig
+from keyblock.description import PipelineConfig
+from keyblock.pipeline import Pipeline
 from keyblock.queries import QUERY_TERMS, LongQuery, Sentence, key_sentences, query_sentences
 from keyblock.runtime.model import GraphModel
 from keyblock.runtime.providers import Provider

@@ -9,8 +9,9 @@ import torch
 from numpy.typing import NDArray
 from transformers import BertConfig, BertModel
 
+from keyblock.description import PipelineConfig
 from keyblock.packing import Packed, pack
-from keyblock.pipeline import Pipeline, PipelineConfig
+from keyblock.pipeline import Pipeline
 from keyblock.prepared import PreparedDocument, PreparedQuery
 from keyblock.scoring import score_documents, score_selections, select_documents
 from keyblock.selectors import rank_blocks

@@ -20,8 +20,8 @@ from keyblock.bundle import (
     Manifest,
     write_bundle,
 )
+from keyblock.description import PipelineConfig
 from keyblock.encoders import Static, TokenTable
-from keyblock.pipeline import PipelineConfig
 from keyblock.runtime.session import INPUTS
 from tests.service.kinds import CHOOSERS, FUSION, KINDS, TRANSFORMER
 from training.models.aggregators import build_aggregation

@@ -18,12 +18,13 @@ from keyblock.bundle import Bundle, load_bundle
 from keyblock.client.results import read_ranking
 from keyblock.evidence import sigmoid
 from keyblock.order import LOWEST
-from keyblock.pipeline import Pipeline, Selection, Shortlist
+from keyblock.pipeline import Pipeline
 from keyblock.prepared import PreparedDocument
 from keyblock.results import Result
 from keyblock.runtime.model import GraphModel
 from keyblock.runtime.providers import Provider
 from keyblock.scoring import questions, score_documents
+from keyblock.selection import Selection, Shortlist
 from service.app import create_app
 from service.engine.instance import Graphs
 from service.ranking.ranker import Ranker

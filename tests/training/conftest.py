@@ -21,8 +21,9 @@ import torch
 import yaml
 
 from keyblock.bundle import Bundle, GraphEntry, Manifest, write_bundle
+from keyblock.description import PipelineConfig
 from keyblock.evidence import Fusion
-from keyblock.pipeline import Pipeline, PipelineConfig
+from keyblock.pipeline import Pipeline
 from keyblock.text.analyzer import Analyzer
 from keyblock.text.frequencies import DocumentFrequencies
 from keyblock.text.tokenizer import Tokenizer

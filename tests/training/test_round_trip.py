@@ -11,7 +11,7 @@ from starlette.testclient import TestClient
 
 from export.cli import main as export_main
 from keyblock.bundle import load_bundle
-from keyblock.pipeline import PipelineConfig
+from keyblock.description import PipelineConfig
 from keyblock.runtime.model import GraphModel
 from keyblock.runtime.providers import Provider
 from keyblock.text.tokenizer import Tokenizer

@@ -12,10 +12,12 @@ import numpy as np
 from pydantic import ValidationError
 
 from keyblock.bundle import Bundle
+from keyblock.description import PipelineConfig
 from keyblock.encoders import open_encoder
 from keyblock.evidence import Fusion
-from keyblock.pipeline import Pipeline, PipelineConfig, Selection
+from keyblock.pipeline import Pipeline
 from keyblock.scoring import Model, Scored, score_documents
+from keyblock.selection import Selection
 from keyblock.selectors import SELECTORS
 from keyblock.text.frequencies import DocumentFrequencies
 from keyblock.text.tokenizer import Tokenizer

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from keyblock.packing import Packed
-from keyblock.pipeline import Selection
+from keyblock.selection import Selection
 from keyblock.text.tokenizer import Tokenizer
 from training.models.ranker_module import RankerModule
 

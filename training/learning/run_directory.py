@@ -16,8 +16,9 @@ from typing import Any
 
 import yaml
 
+from keyblock.description import PipelineConfig
 from keyblock.encoders import ENCODERS
-from keyblock.pipeline import Pipeline, PipelineConfig
+from keyblock.pipeline import Pipeline
 from keyblock.text.analyzer import Analyzer
 from keyblock.text.frequencies import DocumentFrequencies
 from training.collections.collection import Collection

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from keyblock.bundle import AggregatorEntry, GraphEntry, Manifest, write_bundle
+from keyblock.description import PipelineConfig
 from keyblock.packing import Packed
-from keyblock.pipeline import PipelineConfig
 from keyblock.runtime.aggregator import AggregatorSession
 from keyblock.runtime.model import GraphModel
 from keyblock.runtime.session import Session, SessionError

@@ -15,8 +15,9 @@ from numpy.typing import NDArray
 
 from keyblock.aggregation import AGGREGATORS, aggregate
 from keyblock.bundle import load_bundle
+from keyblock.description import PipelineConfig
 from keyblock.packing import Packed
-from keyblock.pipeline import Pipeline, PipelineConfig
+from keyblock.pipeline import Pipeline
 from keyblock.runtime import batching
 from keyblock.runtime.model import GraphModel
 from keyblock.runtime.providers import Provider

@@ -2,7 +2,7 @@ from starlette.testclient import TestClient
 
 from keyblock import __version__
 from keyblock.bundle import FORMAT_VERSION
-from keyblock.pipeline import PipelineConfig
+from keyblock.description import PipelineConfig
 from service.ranking.ranker import Ranker
 from service.settings import Limits
 

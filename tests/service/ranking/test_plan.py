@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from keyblock.pipeline import PackingConfig
+from keyblock.description import PackingConfig
 from service.ranking import plan as plan_module
 from service.ranking.plan import MOST_CHOOSING_SHARE, RESPOND_SECONDS, SLACK, Plan, Work, make_plan
 

@@ -7,8 +7,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from keyblock.description import PipelineConfig
 from keyblock.order import UNREAD, Candidate, candidate
-from keyblock.pipeline import Pipeline, PipelineConfig
+from keyblock.pipeline import Pipeline
 from service.call import Documents
 from service.ranking.cache import DocumentCache
 from service.ranking.preparation import Preparer, Shortlisted

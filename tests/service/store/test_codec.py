@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from keyblock.pipeline import Pipeline, PipelineConfig
+from keyblock.description import PipelineConfig
+from keyblock.pipeline import Pipeline
 from keyblock.prepared import PreparedDocument
 from service.store.base import HEAD
 from service.store.codec import (

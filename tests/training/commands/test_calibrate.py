@@ -10,8 +10,8 @@ import pytest
 from safetensors.torch import load_file, save_file
 
 from keyblock.bundle import Bundle
+from keyblock.description import PipelineConfig
 from keyblock.evidence import Fusion
-from keyblock.pipeline import PipelineConfig
 from tests.training.commands.running import strings
 from training.collections.collection import Collection
 from training.collections.runs import read_run

@@ -14,8 +14,9 @@ import torch
 from starlette.testclient import TestClient
 
 from keyblock.bundle import Bundle, load_bundle, write_bundle
+from keyblock.description import PipelineConfig
 from keyblock.evidence import Fusion
-from keyblock.pipeline import Pipeline, PipelineConfig
+from keyblock.pipeline import Pipeline
 from keyblock.runtime.batching import fill, plan
 from keyblock.runtime.model import GraphModel
 from keyblock.runtime.providers import Precision, Provider

@@ -181,7 +181,8 @@ import sys
 from pathlib import Path
 from training.collections.collection import Collection
 from training.examples.prepared_cache import PreparedCache
-from keyblock.pipeline import Pipeline, PipelineConfig
+from keyblock.description import PipelineConfig
+from keyblock.pipeline import Pipeline
 from keyblock.text.frequencies import DocumentFrequencies
 from keyblock.text.tokenizer import Tokenizer
 run, collection, cache = map(Path, sys.argv[1:])

@@ -9,8 +9,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from keyblock.description import PipelineConfig
 from keyblock.packing import Packed
-from keyblock.pipeline import Pipeline, PipelineConfig
+from keyblock.pipeline import Pipeline
 from keyblock.selectors import SELECTORS
 from keyblock.text.tokenizer import Tokenizer
 from training.collections.collection import Collection

@@ -1,0 +1,151 @@
+"""The description of a pipeline: which part does what, how much of what a sequence holds, and how a score is made."""
+
+from collections.abc import Mapping
+from typing import Any, Self
+
+from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+
+from keyblock.aggregation import AGGREGATORS
+from keyblock.encoders import ENCODERS
+from keyblock.escalation import Escalation
+from keyblock.evidence import Activation, Fusion
+from keyblock.queries import LongQuery
+from keyblock.segmenters import SEGMENTERS
+from keyblock.selectors import SELECTORS, Need
+from keyblock.text.analyzer import AnalyzerConfig
+from keyblock.text.prompt import Prompt
+
+
+class PackingConfig(BaseModel):
+    """How much of what a sequence holds."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+    query_tokens: int = Field(48, ge=1, le=256, description="tokens of the query that are kept at most")
+    long_query: LongQuery | None = Field(
+        None, description="of a query of more tokens its key sentences are kept, where this says so; none: its first tokens"
+    )
+    title_tokens: int = Field(16, ge=0, le=128, description="tokens of the title in front of the blocks; 0 leaves it out")
+    budget: int = Field(128, ge=16, description="tokens of a sequence by default, specials included")
+    budget_range: tuple[int, int] = Field((64, 256), description="budgets the model was measured at: never fed outside")
+    grow: bool = Field(
+        False,
+        description="where each chosen block is a sequence of its own: it takes in whole neighbours as far as the budget goes",
+    )
+
+    @model_validator(mode="after")
+    def _ordered(self) -> Self:
+        low, high = self.budget_range
+        if not low <= self.budget <= high:
+            raise ValueError(f"budget {self.budget} lies outside budget_range {low} to {high}")
+        if low < self.longest_query + 8:
+            raise ValueError(f"budget_range starts at {low}: no room for a block beside {self.longest_query} query tokens")
+        return self
+
+    @property
+    def longest_query(self) -> int:
+        """Tokens of a query that are kept at most, however long it is."""
+        return max(self.query_tokens, self.long_query.tokens if self.long_query else 0)
+
+    def kept_inside(self, asked: float | None) -> int:
+        """The tokens a sequence may have: what was asked for, kept inside `budget_range`; `budget` where nothing was."""
+        low, high = self.budget_range
+        return self.budget if asked is None else int(min(max(asked, low), high))
+
+
+class PipelineConfig(BaseModel):
+    """The whole description; `bundle.json` and a training run carry it as JSON."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", validate_default=True)  # defaults are written out with their parameters
+    analyzer: AnalyzerConfig = AnalyzerConfig()
+    segmenter: dict[str, Any] = {"name": "cogltx"}
+    selector: dict[str, Any] = {"name": "bm25"}
+    encoder: dict[str, Any] | None = Field(None, description="makes the vectors that a selector compares; none: there are none")
+    packing: PackingConfig = PackingConfig()
+    aggregator: dict[str, Any] = {"name": "joint"}
+    evidence: dict[str, Any] = Field(
+        {"name": "bm25"},
+        description="the lexical selector whose scores fusion adds and deadlines order by; left out, it is the selector itself "
+        "where that is lexical (of one that asks the model, the cheap one in front; of a hybrid, its own), else BM25, and the "
+        "fusion's weights of block scores are dropped: they were learned on places in the document",
+    )
+    fusion: Fusion = Fusion()
+    activation: Activation = Activation()
+    prompt: Prompt | None = Field(None, description="around query and document, for a model that answers in words; none: a pair")
+    escalation: Escalation | None = Field(
+        None,
+        description="when the model is asked to choose blocks, of documents where the selector's evidence is weak; none: never",
+    )
+
+    @model_validator(mode="after")
+    def _escalates_to_the_model(self) -> Self:
+        if self.escalation is None:
+            return self
+        low, high = self.packing.budget_range
+        if self.escalation.budget is not None and not low <= self.escalation.budget <= high:
+            raise ValueError(f"escalation.budget {self.escalation.budget} lies outside budget_range {low} to {high}")
+        if self.asks_model:
+            raise ValueError(f"selector {self.selector['name']!r} asks the model about every document: leave out escalation")
+        return self
+
+    @model_validator(mode="before")
+    @classmethod
+    def _evidence_left_out(cls, description: Any) -> Any:
+        """What descriptions from before evidence was declared mean: see `evidence`."""
+        if not isinstance(description, Mapping) or "evidence" in description:
+            return description
+        try:
+            selector = SELECTORS.create(description.get("selector", {"name": "bm25"})).cheap
+        except ValueError:
+            return description  # the selector's own validator says why
+        if (terms := selector.terms_by) is not None:
+            return {**description, "evidence": terms.describe()}
+        fusion = description.get("fusion", {})
+        if isinstance(fusion, Fusion):
+            fusion = fusion.model_dump()
+        without = {"best_block": 0.0, "top_blocks": 0.0}
+        return {**description, "fusion": {**fusion, **without}} if isinstance(fusion, Mapping) else description
+
+    @field_validator("segmenter")
+    @classmethod
+    def _segmenter(cls, description: dict[str, Any]) -> dict[str, Any]:
+        return SEGMENTERS.create(description).describe()
+
+    @field_validator("selector")
+    @classmethod
+    def _selector(cls, description: dict[str, Any]) -> dict[str, Any]:
+        return SELECTORS.create(description).describe()
+
+    @field_validator("encoder")
+    @classmethod
+    def _encoder(cls, description: dict[str, Any] | None) -> dict[str, Any] | None:
+        return None if description is None else ENCODERS.create(description).describe()
+
+    @model_validator(mode="after")
+    def _encoder_for_vectors(self) -> Self:
+        if self.encoder is None and SELECTORS.create(self.selector).compares_vectors:
+            known = ", ".join(ENCODERS.names())
+            raise ValueError(
+                f"selector {self.selector['name']!r} compares vectors: name an encoder that makes them (one of: {known})"
+            )
+        if self.encoder and SELECTORS.create(self.selector).compares_tokens and not ENCODERS.create(self.encoder).of_tokens:
+            raise ValueError(f"selector {self.selector['name']!r} compares tokens, and encoder {self.encoder['name']!r} has none")
+        return self
+
+    @field_validator("aggregator")
+    @classmethod
+    def _aggregator(cls, description: dict[str, Any]) -> dict[str, Any]:
+        return AGGREGATORS.create(description).describe()
+
+    @field_validator("evidence")
+    @classmethod
+    def _evidence(cls, description: dict[str, Any]) -> dict[str, Any]:
+        selector = SELECTORS.create(description)
+        if not selector.lexical:
+            lexical = ", ".join(name for name in SELECTORS.names() if SELECTORS.create(name).lexical)
+            raise ValueError(f"selector {selector.name!r} is no evidence, since it does not go by terms; take one of: {lexical}")
+        return selector.describe()
+
+    @property
+    def asks_model(self) -> bool:
+        """Whether the model is asked about single blocks before the selection."""
+        return Need.LOGITS in SELECTORS.create(self.selector).needs

@@ -1,0 +1,134 @@
+"""Queries and documents made ready, each by itself: what a text holds before it meets another."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import partial
+
+import numpy as np
+from numpy.typing import NDArray
+
+from keyblock.description import PipelineConfig
+from keyblock.encoders import Encoder, vector_of, with_vectors
+from keyblock.prepared import PreparedDocument, PreparedQuery
+from keyblock.queries import QUERY_TERMS, long_query
+from keyblock.segmenters import SEGMENTERS
+from keyblock.selectors import SELECTORS, idf_of
+from keyblock.text.analyzer import Analyzer, unique_in_order
+from keyblock.text.frequencies import DocumentFrequencies
+from keyblock.text.reader import Pause, Reader
+from keyblock.text.reading import Reading
+from keyblock.text.tokenizer import Tokenizer
+
+TITLE_TOKEN_CHARS = 64  # characters of a title that are tokenized for each token it may have: the rest of a huge one costs nothing
+QUERY_VECTOR_TOKENS = 1024  # tokens of a query that its vector is made of, beyond those that the model reads
+INSTRUCTION_TOKENS = 64  # of what a request tells a model with a prompt to do
+
+
+class TextPreparer:
+    """The half of a pipeline that sees one text at a time. Safe to use from several threads.
+
+    Args:
+        config: says how.
+        tokenizer: the model's.
+        frequencies: of terms in documents.
+        encoder: what the description names; see `keyblock.encoders.open_encoder`.
+
+    Raises ValueError when the description names an unknown component or parameter, or an encoder that is not given.
+    """
+
+    def __init__(
+        self, config: PipelineConfig, tokenizer: Tokenizer, frequencies: DocumentFrequencies, encoder: Encoder | None = None
+    ) -> None:
+        if (encoder is None) != (config.encoder is None):
+            raise ValueError(f"the description has {config.encoder or 'no'} encoder, and {encoder or 'none'} is given")
+        self.config = config
+        self.tokenizer = tokenizer
+        self.frequencies = frequencies
+        self.encoder = encoder
+        self.analyzer = Analyzer(config.analyzer)
+        self.segmenter = SEGMENTERS.create(config.segmenter)
+        self.selector = SELECTORS.create(config.selector)  # says whether a query's tokens are compared
+        self.reader = Reader(tokenizer, self.analyzer)
+        self._costs = self.segmenter.cut_costs(tokenizer)
+
+    def prepare_query(self, text: str, instruction: str | None = None) -> PreparedQuery:
+        """Token ids up to the cap, and the distinct terms up to QUERY_TERMS (terms beyond the token cap still select blocks).
+
+        Its vector, where there is an encoder, is of all its tokens, up to QUERY_VECTOR_TOKENS. See `keyblock.queries` for what is
+        kept of a query beyond the cap where the pipeline has a `long_query`: its vector then is of that.
+
+        Args:
+            text: any Unicode.
+            instruction: what a model with a prompt is told to do, its first INSTRUCTION_TOKENS; none: what its prompt says.
+        """
+        ids = self.tokenizer.ids(text)
+        cap, long = self.config.packing.query_tokens, self.config.packing.long_query
+        if len(ids) > cap and long is not None and self.tokenizer.prompt is None:
+            query = long_query(self.reader.read([text])[0], self.analyzer, partial(idf_of, frequencies=self.frequencies), long)
+            return self._with_query_vector(query, query.token_ids)
+        terms = np.asarray(unique_in_order(self.analyzer.keys(text))[:QUERY_TERMS], dtype=np.int64)
+        reads = f"its first {cap} tokens" if len(ids) > cap else ""
+        read = self._asked(text, ids, instruction)
+        return self._with_query_vector(PreparedQuery(read, terms, len(ids) > cap, reads=reads), ids[:QUERY_VECTOR_TOKENS])
+
+    def _asked(self, text: str, ids: NDArray[np.int32], instruction: str | None) -> NDArray[np.int32]:
+        """What the model reads of a query with these ids; where it has a prompt, all of that in front of the document."""
+        prompt, cap = self.tokenizer.prompt, self.config.packing.query_tokens
+        if prompt is None:
+            return ids[:cap]
+        asked = None if instruction is None else self.tokenizer.beginning(instruction, INSTRUCTION_TOKENS)
+        return prompt.head(self.tokenizer.backend, self.tokenizer.beginning(text, cap), asked)
+
+    def _with_query_vector(self, query: PreparedQuery, ids: NDArray[np.int32]) -> PreparedQuery:
+        """The query with what the encoder makes of these tokens, where there is one."""
+        if self.encoder is None:
+            return query
+        similar = self.encoder.similar(ids) if self.selector.compares_tokens else None
+        return replace(query, vector=vector_of(ids, self.encoder), similar=similar)
+
+    def prepare_document(self, text: str, title: str = "") -> PreparedDocument:
+        """One document; see `prepare_documents`."""
+        return self.prepare_documents([text], [title])[0]
+
+    def prepare_documents(
+        self, texts: Sequence[str], titles: Sequence[str] | None = None, pause: Pause = int
+    ) -> list[PreparedDocument]:
+        """Tokenize and cut documents; what follows does not depend on a query.
+
+        Args:
+            texts: any Unicode; an empty text has no block.
+            titles: as many, or none.
+            pause: is called between the steps of reading, which are of bounded length; see `keyblock.text.reader`.
+        """
+        titles = titles or [""] * len(texts)
+        lead = self.tokenizer.prompt.lead if self.tokenizer.prompt else ""
+        led = [f"{lead}{text}" if text else text for text in texts] if lead else texts
+        documents = [self._document(*parts, len(lead)) for parts in zip(self.reader.read(led, pause), titles, strict=True)]
+        return documents if self.encoder is None else with_vectors(documents, self.encoder, pause)
+
+    def check(self, document: PreparedDocument) -> None:
+        """Raise ValueError for a document that this pipeline cannot have prepared: a graph would fail on it, or a selector."""
+        largest = max(document.token_ids.max(initial=0), document.title_ids.max(initial=0))
+        if largest >= self.tokenizer.vocabulary_size:
+            raise ValueError(f"has the token {largest}, and the model knows {self.tokenizer.vocabulary_size}")
+        due = None if self.encoder is None else (document.n_blocks, self.encoder.dimensions)
+        found = None if document.vectors is None else document.vectors.shape
+        if found != due:
+            raise ValueError(f"has vectors of shape {found}, and the pipeline makes them of {due}")
+
+    def _document(self, reading: Reading, title: str, lead: int) -> PreparedDocument:
+        bounds = self.segmenter.ranges(self._costs(reading))
+        starts, ends = reading.offsets(bounds)
+        # a character of several tokens (Hangul) may be cut in two: it is the first block's, unless the second has no other
+        cut_in_two = (bounds[:-1, 1] <= bounds[1:, 0]) & (ends[:-1] < ends[1:])
+        starts[1:] = np.where(cut_in_two, np.maximum(starts[1:], ends[:-1]), starts[1:])
+        terms = reading.terms(starts, ends)
+        if lead:
+            starts, ends = np.maximum(starts - lead, 0), np.maximum(ends - lead, 0)
+        return PreparedDocument(reading.ids, bounds, starts, ends, terms.keys, terms.bounds, self._title(title))
+
+    def _title(self, title: str) -> NDArray[np.int32]:
+        cap = self.config.packing.title_tokens
+        title = title[: TITLE_TOKEN_CHARS * cap]
+        lead = self.tokenizer.prompt.lead if self.tokenizer.prompt else ""
+        return self.tokenizer.ids(f"{lead}{title}")[:cap] if title and cap else np.zeros(0, np.int32)

@@ -1,0 +1,112 @@
+"""What a selection holds: the blocks of a document that are read for a query, and what says so."""
+
+from dataclasses import dataclass, replace
+from typing import NamedTuple, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from keyblock.packing import Packed
+from keyblock.prepared import PreparedDocument
+from keyblock.selectors import SelectedBy, rank_blocks
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Shortlist:
+    """What the cheap selector leaves to a learned one.
+
+    Attributes:
+        scores: shape (n_blocks,), the cheap selector's.
+        lexical: shape (n_blocks,), the evidence's.
+        blocks: shape (n_shortlisted,), block numbers in document order.
+        sequences: as many, each the query with one of these blocks.
+    """
+
+    scores: NDArray[np.float64]
+    lexical: NDArray[np.float64]
+    blocks: NDArray[np.intp]
+    sequences: list[Packed]
+
+    @property
+    def n_tokens(self) -> int:
+        """Tokens that the model is fed to answer, query and specials included."""
+        return sum(len(packed.ids) for packed in self.sequences)
+
+    def scored(self, logits: NDArray[np.floating]) -> NDArray[np.float64]:
+        """A score for every block, shape (n_blocks,): the model's logits, shape (n_shortlisted,); -inf where not asked."""
+        scores = np.full(len(self.scores), -np.inf)
+        scores[self.blocks] = logits
+        return scores
+
+
+class Chosen(NamedTuple):
+    """The blocks that the model reads: see Selection.
+
+    Attributes:
+        sequences: the model's inputs.
+        taken: shape (n_taken,), the chosen blocks, best first.
+        reach: shape (n_taken, 2), which blocks each of them stands for.
+    """
+
+    sequences: list[Packed]
+    taken: NDArray[np.intp]
+    reach: NDArray[np.intp]
+
+    @property
+    def held(self) -> NDArray[np.intp]:
+        """All blocks that the sequences hold, shape (n_held,)."""
+        return np.concatenate([np.arange(first, end) for first, end in self.reach.tolist()]) if len(self.reach) else self.taken
+
+    def is_all_of(self, document: PreparedDocument) -> bool:
+        """Whether nothing had to be chosen: every block is read in full, or there is one at most."""
+        n_read = int((self.reach[:, 1] - self.reach[:, 0]).sum())
+        return document.n_blocks < 2 or (n_read == document.n_blocks and not any(packed.cut for packed in self.sequences))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Selection:
+    """A document seen through a query.
+
+    Attributes:
+        sequences: the model's inputs: one of all chosen blocks where the aggregator is joint; else one for each, in document
+            order, and none for a document without blocks.
+        taken: shape (n_taken,), the chosen blocks, best first.
+        scores: shape (n_blocks,), the selector's score of every block; -inf where a learned one was not asked. See `decided`.
+        evidence: shape (3,), the lexical features that fusion adds to the logit.
+        reach: shape (n_taken, 2), which blocks each of them stands for: the first, and the one behind the last. Where a block takes
+            in neighbours, those that its sequence holds; else the block alone.
+        by: what chose the blocks; None where every block is read in full, or there is none.
+        doubtful: whether the model is to be asked: the pipeline escalates, and the query's words are not in the chosen blocks.
+        asked_tokens: that the model was fed to choose, where it selects.
+    """
+
+    sequences: list[Packed]
+    taken: NDArray[np.intp]
+    scores: NDArray[np.float64]
+    evidence: NDArray[np.float64]
+    reach: NDArray[np.intp]
+    by: SelectedBy | None = None
+    doubtful: bool = False
+    asked_tokens: int = 0
+
+    @property
+    def packed(self) -> Packed:
+        """The one sequence of a joint selection."""
+        (packed,) = self.sequences
+        return packed
+
+    def decided(self, passages: NDArray[np.float32]) -> Self:
+        """The same once the model has scored its passages: ordered by that, with that as the scores of the chosen blocks.
+
+        Args:
+            passages: shape (n_taken,), of the sequences, which stand in document order; see `keyblock.aggregation.Aggregated`.
+        """
+        in_document, scores = np.argsort(self.taken), self.scores.copy()
+        scores[self.taken[in_document]] = passages
+        order = in_document[rank_blocks(np.asarray(passages, dtype=np.float64))]
+        return replace(self, taken=self.taken[order], scores=scores, reach=self.reach[order])
+
+
+def alone(taken: NDArray[np.intp]) -> NDArray[np.intp]:
+    """The reach of blocks that stand for themselves, shape (n_taken, 2): see Selection."""
+    return np.stack([taken, taken + 1], axis=1)

@@ -1,0 +1,48 @@
+"""Pipelines that several test modules share."""
+
+from typing import Any
+
+import pytest
+
+from keyblock.description import PipelineConfig
+from keyblock.pipeline import Pipeline
+from keyblock.text.frequencies import DocumentFrequencies
+from keyblock.text.tokenizer import Tokenizer
+from tests.keyblock.pipelines import make
+from tests.vectors import concept_table
+
+
+@pytest.fixture(scope="session")
+def fine(tokenizer: Tokenizer, frequencies: DocumentFrequencies) -> Pipeline:
+    """Blocks of at most 5 tokens, so that short texts have many."""
+    return make(tokenizer, frequencies, segmenter={"name": "cogltx", "block_tokens": 5})
+
+
+@pytest.fixture(scope="session")
+def single(tokenizer: Tokenizer, frequencies: DocumentFrequencies) -> Pipeline:
+    return make(tokenizer, frequencies, segmenter={"name": "cogltx", "block_tokens": 1})
+
+
+@pytest.fixture(scope="session")
+def others(tokenizer: Tokenizer, frequencies: DocumentFrequencies) -> list[Pipeline]:
+    """Segmenters of small blocks: windows that overlap or stand side by side, sentences, some of drawn lengths, whole ones."""
+    segmenters: list[dict[str, Any]] = [
+        {"name": "window", "block_tokens": 5, "stride": 2},
+        {"name": "window", "block_tokens": 5, "stride": 5},
+        {"name": "sentences", "block_tokens": 5},
+        {"name": "sentences", "block_tokens": 5, "shortest": 1},
+        {"name": "whole_sentences", "block_tokens": 5},
+    ]
+    return [make(tokenizer, frequencies, segmenter=segmenter) for segmenter in segmenters]
+
+
+@pytest.fixture(scope="session")
+def windows(others: list[Pipeline]) -> Pipeline:
+    return others[0]
+
+
+@pytest.fixture(scope="session")
+def hybrid(tokenizer: Tokenizer, frequencies: DocumentFrequencies) -> Pipeline:
+    """Terms and vectors; its table knows a few concepts."""
+    config = PipelineConfig(selector={"name": "hybrid"}, encoder={"name": "static"})
+    return Pipeline(config, tokenizer, frequencies, concept_table(tokenizer))

@@ -1,0 +1,96 @@
+"""Descriptions: what is written out, what older ones mean, what is refused."""
+
+import json
+from typing import Any
+
+import pytest
+from pydantic import ValidationError
+
+from keyblock.description import PackingConfig, PipelineConfig
+from keyblock.encoders import Static
+
+
+def test_a_description_survives_json() -> None:
+    config = PipelineConfig.model_validate(
+        {"selector": {"name": "bm25", "k1": 1.2}, "packing": {"budget": 96}, "fusion": {"logit": 0.7}}
+    )
+    assert config.selector == {"name": "bm25", "k1": 1.2, "b": 0.4}, "defaults are written out"
+    assert config.segmenter == {"name": "cogltx", "block_tokens": 63}
+    assert PipelineConfig.model_validate(json.loads(config.model_dump_json())) == config
+
+
+@pytest.mark.parametrize(
+    ("description", "said"),
+    [
+        ({"selector": {"name": "splade"}}, "unknown selector 'splade'; known: bm25, first, "),
+        ({"selector": {"name": ["bm25"]}}, r"unknown selector \['bm25'\]"),
+        ({"selector": {"name": "bm25", "k2": 1}}, r"bm25: k2: .*its parameters are: k1, b"),
+        ({"segmenter": {"name": "lines"}}, "unknown segmenter 'lines'; known: cogltx, sentences, whole_sentences, window"),
+        ({"aggregator": {"name": "median"}}, "unknown aggregator 'median'; known: joint, max, mean, states, sum"),
+        ({"aggregator": {"name": "max", "passages": -1}}, "max: passages"),
+        ({"aggregator": {"name": "joint", "passages": 4}}, "joint: passages: .*its parameters are: none"),
+        ({"segmenter": {"name": "cogltx", "block_tokens": 0}}, "cogltx: block_tokens"),
+        ({"packing": {"budget": 300}}, "budget 300 lies outside budget_range 64 to 256"),
+        ({"packing": {"query_tokens": 60}}, "budget_range starts at 64: no room for a block beside 60 query tokens"),
+        ({"analyzer": {"lemmatize": True}}, "lemmatize"),
+        ({"scorer": "vbert"}, "scorer"),
+    ],
+)
+def test_a_wrong_description_is_named(description: dict[str, Any], said: str) -> None:
+    with pytest.raises(ValueError, match=said):
+        PipelineConfig.model_validate(description)
+
+
+def test_packing_defaults_leave_room() -> None:
+    packing = PackingConfig()
+    assert packing.budget_range[0] <= packing.budget <= packing.budget_range[1]
+
+
+@pytest.mark.parametrize(
+    ("selector", "evidence"),
+    [
+        ({"name": "bm25", "k1": 2.0}, {"name": "bm25", "k1": 2.0, "b": 0.4}),
+        ({"name": "tfidf"}, {"name": "tfidf"}),
+        ({"name": "learned", "by": {"name": "tfidf"}}, {"name": "tfidf"}),
+        ({"name": "hybrid", "by": {"name": "tfidf"}}, {"name": "tfidf"}),
+        ({"name": "learned", "by": {"name": "first"}}, {"name": "bm25", "k1": 0.9, "b": 0.4}),
+        ({"name": "last"}, {"name": "bm25", "k1": 0.9, "b": 0.4}),
+    ],
+    ids=str,
+)
+def test_a_description_from_before_evidence_was_declared(selector: dict[str, Any], evidence: dict[str, Any]) -> None:
+    """A lexical selector goes on to be its own evidence; weights that were learned on places in the document are dropped."""
+    fusion = {"bias": -1.0, "logit": 0.5, "best_block": 0.3, "top_blocks": 0.2, "coverage": 2.0}
+    config = PipelineConfig.model_validate({"selector": selector, "fusion": fusion, "encoder": {"name": "static"}})
+    assert config.evidence == evidence
+    of_places = selector["name"] == "last" or selector.get("by") == {"name": "first"}
+    assert config.fusion.model_dump() == fusion | ({"best_block": 0.0, "top_blocks": 0.0} if of_places else {})
+    assert PipelineConfig.model_validate(config.model_dump()) == config
+
+
+def test_declared_evidence_keeps_its_weights() -> None:
+    parts = {"selector": {"name": "last"}, "evidence": {"name": "tfidf"}, "fusion": {"best_block": 0.3}}
+    config = PipelineConfig.model_validate(parts)
+    assert (config.evidence, config.fusion.best_block) == ({"name": "tfidf"}, 0.3)
+
+
+@pytest.mark.parametrize("name", ["first", "last", "random", "spread", "learned"])
+def test_what_does_not_go_by_terms_is_no_evidence(name: str) -> None:
+    with pytest.raises(ValueError, match=f"selector '{name}' is no evidence, .* take one of: bm25, tfidf"):
+        PipelineConfig.model_validate({"evidence": {"name": name}})
+
+
+@pytest.mark.parametrize("selector", [{"name": "hybrid"}, {"name": "learned", "by": {"name": "vectors"}}])
+def test_vectors_need_an_encoder(selector: dict[str, Any]) -> None:
+    with pytest.raises(ValidationError, match=f"selector '{selector['name']}' compares vectors: name an encoder"):
+        PipelineConfig(selector=selector)
+    assert PipelineConfig(selector=selector, encoder={"name": "static"}).encoder == {"name": "static", "file": "token_vectors.npz"}
+
+
+def test_tokens_are_compared_where_they_have_vectors(monkeypatch: pytest.MonkeyPatch) -> None:
+    parts: dict[str, Any] = {"selector": {"name": "hybrid", "soft": 1}, "encoder": {"name": "static"}}
+    assert PipelineConfig(**parts).selector["soft"] == 1
+    monkeypatch.setattr(Static, "of_tokens", False)
+    with pytest.raises(ValidationError, match="selector 'hybrid' compares tokens, and encoder 'static' has none"):
+        PipelineConfig(**parts)
+    assert PipelineConfig(selector={"name": "hybrid"}, encoder={"name": "static"}).encoder is not None
