@@ -1,8 +1,8 @@
 """The model's thread: it alone runs the graphs of all models, on batches that sequences of concurrent requests share.
 
-The schedule decides what is run next; the thread runs it and says what came of it. A learned aggregator takes a part of a request's
-documents as soon as the last of their sequences is scored, then another each round. A model that comes while others serve is warmed
-up between the rounds, a run at a time.
+The schedule decides what is run next, and the runner runs it. A learned aggregator takes a part of a request's documents as soon as
+the last of their sequences is scored, then another each round. A model that comes while others serve is warmed up between the
+rounds, a run at a time.
 """
 
 import logging
@@ -11,14 +11,15 @@ import threading
 import time
 from collections.abc import Iterable
 from concurrent.futures import Future
+from contextlib import nullcontext
 
 from keyblock.pipeline import Pipeline
-from keyblock.runtime import batching
-from service.engine.encoder import Caps, Encoder
-from service.engine.errors import EngineDeadError, EngineError
+from service.engine.encoder import Caps
+from service.engine.errors import EngineDeadError
 from service.engine.instance import Graphs, Instance
 from service.engine.jobs import Job, Scored
-from service.engine.schedule import Combine, Expire, Run, Schedule
+from service.engine.runner import Runner
+from service.engine.schedule import Schedule
 from service.engine.warming import WarmUps
 from service.telemetry.metrics import Metrics
 
@@ -37,9 +38,9 @@ class Engine:
 
     def __init__(self, caps: Caps, metrics: Metrics) -> None:
         self._caps = caps
-        self._busy_since: float | None = None
         self._metrics = metrics
         self._schedule: Schedule[Job] = Schedule()  # the model's thread alone changes it
+        self._runner = Runner(self._schedule, metrics)
         self._new: list[Job] = []  # that the schedule has not accepted yet
         self._warm_ups = WarmUps(metrics)
         self._changed = threading.Condition()
@@ -83,7 +84,7 @@ class Engine:
     @property
     def hung(self) -> bool:
         """Whether a batch takes far longer than any batch does: a device that does not answer."""
-        since = self._busy_since
+        since = self._runner.busy_since
         return since is not None and time.perf_counter() - since > self._caps.hung_after
 
     @property
@@ -137,7 +138,7 @@ class Engine:
             return False
         self._schedule.begin_round(time.perf_counter())
         while (decision := self._schedule.next(time.perf_counter())) is not None:
-            self._do(decision)
+            self._runner.do(decision)
         if self._warm_ups:
             self._warm_up()
         return True
@@ -154,12 +155,9 @@ class Engine:
 
     def _warm_up(self) -> None:
         """One run of the first model that is not warm; ready when none is cold that was there before the start."""
-        try:
-            if not self._warm_ups.first:  # whose runs may take minutes, where a provider compiles
-                self._busy_since = time.perf_counter()
+        # the runs of those may take minutes, where a provider compiles
+        with nullcontext() if self._warm_ups.first else self._runner.busy():
             self._warm_ups.run()
-        finally:
-            self._busy_since = None
         if not (self._warm_ups.first or self._warm.is_set()):
             self._now_ready()
 
@@ -167,64 +165,6 @@ class Engine:
         self._warm.set()
         self._metrics.set("ready", 1)
 
-    def _do(self, decision: Run[Job] | Combine[Job] | Expire[Job]) -> None:
-        if isinstance(decision, Run):
-            self._run_batch(decision)
-        elif isinstance(decision, Combine):
-            self._step(decision.task)
-        else:
-            decision.task.future.cancel()  # the waiting request takes what is known by now
-
-    def _run_batch(self, run: Run[Job]) -> None:
-        encoder = run.tickets[0].task.encoder
-        for job in run.tasks:
-            job.begin()
-        try:
-            self._busy_since = started = time.perf_counter()
-            outputs, n_fed = encoder.score(run.batch, [job.packed[number] for job, number in run.tickets])
-            seconds = time.perf_counter() - started
-        except Exception as error:
-            self._failed(encoder, run, error)
-            return
-        finally:
-            self._busy_since = None
-        _count(self._metrics, encoder, run, n_fed, seconds)
-        for (job, number), output in zip(run.tickets, outputs, strict=True):
-            if not job.over:
-                job.score(number, output)
-        self._schedule.scored(run)
-
-    def _failed(self, encoder: Encoder, run: Run[Job], error: Exception) -> None:
-        failed = self._schedule.failed(run, too_large=isinstance(error, batching.BatchTooLargeError))
-        if failed:
-            log.error("a batch of %d requests failed", len(failed), exc_info=error)
-        else:
-            log.warning("a batch of %d x %d tokens failed and is run in halves: %s", run.batch.rows, run.batch.length, error)
-        self._metrics.add("batches", model=encoder.model, outcome="failed" if failed else "split")
-        for job in failed:
-            job.fail(_failed(error))
-
-    def _step(self, job: Job) -> None:
-        try:
-            job.step()
-        except Exception as error:
-            log.exception("the documents of a request could not be aggregated")
-            job.fail(_failed(error))
-
 
 def _not_running() -> EngineDeadError:
     return EngineDeadError("the model's thread is not running")
-
-
-def _failed(error: Exception) -> EngineError:
-    return EngineError(f"the model failed on this request: {error}")
-
-
-def _count(metrics: Metrics, encoder: Encoder, run: Run[Job], n_fed: int, seconds: float) -> None:
-    n_tokens = sum(ticket.length for ticket in run.tickets)
-    most_rows = max(encoder.most_rows[run.batch.length], run.batch.rows)
-    metrics.observe("batch_seconds", seconds, model=encoder.model)
-    metrics.observe("batch_fill", len(run.tickets) / most_rows, model=encoder.model)
-    metrics.add("batches", model=encoder.model, outcome="ok")
-    metrics.add("tokens", n_tokens, model=encoder.model)
-    metrics.add("padding", n_fed - n_tokens, model=encoder.model)

@@ -1,0 +1,99 @@
+"""The decisions of the schedule, carried out: batches through the graphs, outputs to the jobs, failures to those they concern."""
+
+import logging
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from keyblock.runtime import batching
+from service.engine.encoder import Encoder
+from service.engine.errors import EngineError
+from service.engine.jobs import Job
+from service.engine.schedule import Combine, Expire, Run, Schedule
+from service.telemetry.metrics import Metrics
+
+log = logging.getLogger(__name__)
+
+
+class Runner:
+    """Runs on the model's thread.
+
+    Args:
+        schedule: learns what came of its decisions.
+        metrics: counts batches, tokens and padding.
+
+    Attributes:
+        busy_since: when the work in hand was begun, as `time.perf_counter` counts; None between two works. Any thread may read it.
+    """
+
+    def __init__(self, schedule: Schedule[Job], metrics: Metrics) -> None:
+        self.busy_since: float | None = None
+        self._schedule = schedule
+        self._metrics = metrics
+
+    @contextmanager
+    def busy(self) -> Iterator[None]:
+        """Work on a device, which may hang."""
+        self.busy_since = time.perf_counter()
+        try:
+            yield
+        finally:
+            self.busy_since = None
+
+    def do(self, decision: Run[Job] | Combine[Job] | Expire[Job]) -> None:
+        """Do what the schedule decided, and say what came of it to the schedule and to the jobs."""
+        if isinstance(decision, Run):
+            self._run_batch(decision)
+        elif isinstance(decision, Combine):
+            self._step(decision.task)
+        else:
+            decision.task.future.cancel()  # the waiting request takes what is known by now
+
+    def _run_batch(self, run: Run[Job]) -> None:
+        encoder = run.tickets[0].task.encoder
+        for job in run.tasks:
+            job.begin()
+        started = time.perf_counter()
+        try:
+            with self.busy():
+                outputs, n_fed = encoder.score(run.batch, [job.packed[number] for job, number in run.tickets])
+        except Exception as error:
+            self._failed(encoder, run, error)
+            return
+        seconds = time.perf_counter() - started
+        _count(self._metrics, encoder, run, n_fed, seconds)
+        for (job, number), output in zip(run.tickets, outputs, strict=True):
+            if not job.over:
+                job.score(number, output)
+        self._schedule.scored(run)
+
+    def _failed(self, encoder: Encoder, run: Run[Job], error: Exception) -> None:
+        failed = self._schedule.failed(run, too_large=isinstance(error, batching.BatchTooLargeError))
+        if failed:
+            log.error("a batch of %d requests failed", len(failed), exc_info=error)
+        else:
+            log.warning("a batch of %d x %d tokens failed and is run in halves: %s", run.batch.rows, run.batch.length, error)
+        self._metrics.add("batches", model=encoder.model, outcome="failed" if failed else "split")
+        for job in failed:
+            job.fail(_failed(error))
+
+    def _step(self, job: Job) -> None:
+        try:
+            job.step()
+        except Exception as error:
+            log.exception("the documents of a request could not be aggregated")
+            job.fail(_failed(error))
+
+
+def _failed(error: Exception) -> EngineError:
+    return EngineError(f"the model failed on this request: {error}")
+
+
+def _count(metrics: Metrics, encoder: Encoder, run: Run[Job], n_fed: int, seconds: float) -> None:
+    n_tokens = sum(ticket.length for ticket in run.tickets)
+    most_rows = max(encoder.most_rows[run.batch.length], run.batch.rows)
+    metrics.observe("batch_seconds", seconds, model=encoder.model)
+    metrics.observe("batch_fill", len(run.tickets) / most_rows, model=encoder.model)
+    metrics.add("batches", model=encoder.model, outcome="ok")
+    metrics.add("tokens", n_tokens, model=encoder.model)
+    metrics.add("padding", n_fed - n_tokens, model=encoder.model)
