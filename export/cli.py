@@ -6,7 +6,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from export.options import Options, VariantKind, WeightPrecision
+from export.options import Options, add_bundle_arguments
 from keyblock.bundle import Bundle
 from keyblock.runtime.providers import Provider
 from training.collections.collection import Collection
@@ -19,24 +19,11 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument(
         "run", type=Path, help="a run directory of keyblock-train; or a bundle of one graph, to write it with variants"
     )
-    made.add_argument("--out", type=Path, required=True, help="the bundle's directory: new, empty, or see --overwrite")
-    made.add_argument(
-        "--precision", type=WeightPrecision, choices=list(WeightPrecision), default=WeightPrecision.FP16, help="weights"
-    )
+    add_bundle_arguments(made, Options(), "; replaces a bundle's variants")
     made.add_argument("--collection", type=Path, action="append", default=[], help="check the ranking on its dev split; repeatable")
     made.add_argument("--queries", type=count, default=200, help="dev queries a collection")
     made.add_argument("--depth", type=count, default=100, help="candidates a query")
-    made.add_argument("--provider", type=Provider, choices=list(Provider), default=Provider.AUTO, help="where it will be served")
-    made.add_argument(
-        "--variant",
-        type=VariantKind,
-        choices=list(VariantKind),
-        action="append",
-        default=[],
-        help="graphs beside the bundle's own: int8 for CPUs without bf16, fp16 for CUDA; repeatable; replaces a bundle's variants",
-    )
     made.add_argument("--name", default="", help="the model's name; its run's or bundle's when left out")
-    made.add_argument("--overwrite", action="store_true", help="replace the bundle at --out")
     return made
 
 

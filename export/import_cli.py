@@ -9,10 +9,9 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from export.options import ImportOptions, VariantKind, WeightPrecision
+from export.options import ImportOptions, add_bundle_arguments
 from keyblock.bundle import Bundle
 from keyblock.evidence import Activation
-from keyblock.runtime.providers import Provider
 from training.commands.command import count, make_parser, quiet_transformers, run
 
 
@@ -21,7 +20,7 @@ def parser() -> argparse.ArgumentParser:
     made = make_parser("keyblock-import", "Make a bundle of a cross-encoder that somebody else trained, and prove its scores.")
     usual = ImportOptions()
     made.add_argument("model", help="a directory with config.json, weights and tokenizer.json; or a name on the hub")
-    made.add_argument("--out", type=Path, required=True, help="the bundle's directory: new, empty, or see --overwrite")
+    add_bundle_arguments(made, usual)
     made.add_argument(
         "--passage-tokens",
         type=count,
@@ -41,18 +40,6 @@ def parser() -> argparse.ArgumentParser:
         "--frequencies", type=Path, help="a frequencies.tsv, or a collection to count; a general English table when left out"
     )
     made.add_argument(
-        "--precision", type=WeightPrecision, choices=list(WeightPrecision), default=usual.precision, help="weights (%(default)s)"
-    )
-    made.add_argument("--provider", type=Provider, choices=list(Provider), default=usual.provider, help="where it will be served")
-    made.add_argument(
-        "--variant",
-        type=VariantKind,
-        choices=list(VariantKind),
-        action="append",
-        default=[],
-        help="graphs beside the bundle's own: int8 for CPUs without bf16, fp16 for CUDA; repeatable",
-    )
-    made.add_argument(
         "--pairs", type=_pairs, default=usual.pairs, help="pairs compared with transformers, 384 or more (%(default)s)"
     )
     decoders = made.add_argument_group("decoders", "For models that answer in words.")
@@ -64,7 +51,6 @@ def parser() -> argparse.ArgumentParser:
     decoders.add_argument("--no", help="the word for not relevant; else the template's")
     made.add_argument("--name", default="", help="the model's name in answers; the checkpoint's when left out")
     made.add_argument("--trust-remote-code", action="store_true", help="run Python code that comes with the checkpoint")
-    made.add_argument("--overwrite", action="store_true", help="replace the bundle at --out")
     return made
 
 

@@ -1,5 +1,6 @@
 """How a bundle is exported. Imports neither PyTorch nor onnx, so that --help answers at once."""
 
+import argparse
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
@@ -92,3 +93,27 @@ class ImportOptions:
     name: str = ""
     trust_remote_code: bool = False
     overwrite: bool = False
+
+
+def add_bundle_arguments(parser: argparse.ArgumentParser, usual: Options | ImportOptions, variants: str = "") -> None:
+    """What whoever writes a bundle is asked, whatever it is made of.
+
+    Args:
+        parser: gets the arguments.
+        usual: their defaults.
+        variants: says more of --variant.
+    """
+    parser.add_argument("--out", type=Path, required=True, help="the bundle's directory: new, empty, or see --overwrite")
+    parser.add_argument("--overwrite", action="store_true", help="replace the bundle at --out")
+    parser.add_argument(
+        "--precision", type=WeightPrecision, choices=list(WeightPrecision), default=usual.precision, help="weights (%(default)s)"
+    )
+    parser.add_argument("--provider", type=Provider, choices=list(Provider), default=usual.provider, help="where it will be served")
+    parser.add_argument(
+        "--variant",
+        type=VariantKind,
+        choices=list(VariantKind),
+        action="append",
+        default=[],
+        help=f"graphs beside the bundle's own: int8 for CPUs without bf16, fp16 for CUDA; repeatable{variants}",
+    )

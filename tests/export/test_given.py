@@ -46,6 +46,12 @@ def published(folder: Path, labels: int) -> Path:
     return folder
 
 
+def only_graph(folder: Path) -> tuple[Path, Path]:
+    """Such a repository without weights, and its graph."""
+    (published(folder, 1) / "model.safetensors").unlink()
+    return folder, folder / "onnx" / "model.onnx"
+
+
 @pytest.mark.parametrize("labels", [1, 2])
 def test_a_graph_without_weights_is_served_as_it_is(tmp_path: Path, labels: int) -> None:
     source = published(tmp_path / "model", labels)
@@ -81,17 +87,14 @@ def test_positions_behind_the_padding_id(checkpoint: Callable[[str], Path], tmp_
 
 @pytest.mark.parametrize("content", [b"version https://git-lfs.github.com/spec/v1\noid sha256:0\n", b"\x08\x09\x12\x07pyt"])
 def test_a_file_that_is_no_graph(tmp_path: Path, content: bytes) -> None:
-    source = published(tmp_path / "model", 1)
-    (source / "model.safetensors").unlink()
-    (source / "onnx" / "model.onnx").write_bytes(content)
+    source, path = only_graph(tmp_path / "model")
+    path.write_bytes(content)
     with pytest.raises(ExportError, match=r"model\.onnx: is no whole ONNX graph \(.*\); copy it again"):
         read_checkpoint(str(source), FEW)
 
 
 def test_a_graph_without_the_file_of_its_weights(tmp_path: Path) -> None:
-    source = published(tmp_path / "model", 1)
-    (source / "model.safetensors").unlink()
-    path = source / "onnx" / "model.onnx"
+    source, path = only_graph(tmp_path / "model")
     onnx.save(onnx.load(str(path)), str(path), save_as_external_data=True, location="model.onnx_data", size_threshold=0)
     read_checkpoint(str(source), FEW)
     (source / "onnx" / "model.onnx_data").unlink()
@@ -100,9 +103,7 @@ def test_a_graph_without_the_file_of_its_weights(tmp_path: Path) -> None:
 
 
 def test_a_graph_of_token_states_has_no_head(tmp_path: Path) -> None:
-    source = published(tmp_path / "model", 1)
-    (source / "model.safetensors").unlink()
-    path = source / "onnx" / "model.onnx"
+    source, path = only_graph(tmp_path / "model")
     graph = onnx.load(str(path))
     del graph.graph.output[:]
     graph.graph.output.append(helper.make_tensor_value_info("last_hidden_state", onnx.TensorProto.FLOAT, ["batch", "length", 32]))

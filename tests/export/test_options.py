@@ -3,6 +3,7 @@ import sys
 
 import pytest
 
+from export import cli, import_cli
 from export.options import Options, VariantKind
 from keyblock.runtime.providers import Provider
 
@@ -24,3 +25,10 @@ def test_without_options_a_bundle_has_no_variants_and_overwrites_nothing() -> No
 def test_options_are_read_without_pytorch() -> None:
     code = "import sys; import export.options; print({'torch', 'transformers', 'onnx', 'onnxruntime'} & set(sys.modules))"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "set()\n"
+
+
+def test_an_export_halves_the_weights_and_an_import_keeps_them() -> None:
+    for parser, given, precision in ((cli.parser(), "run", "fp16-weights"), (import_cli.parser(), "model", "fp32")):
+        options = parser.parse_args([given, "--out", "bundle"])
+        assert options.precision == precision
+        assert (options.provider, options.variant, options.overwrite) == (Provider.AUTO, [], False)

@@ -4,7 +4,6 @@ Each architecture's head is transformers' own code, so that a model is exported,
 checkpoint of two labels says by their difference how relevant a document is: the softmax of two logits is the sigmoid of that.
 """
 
-import inspect
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -16,15 +15,20 @@ from torch import Tensor, nn
 from transformers import AutoConfig, AutoModelForSequenceClassification
 from transformers.modeling_utils import PreTrainedModel
 
-from training.models.cross_encoder import longest_sequence, one_clear_error, without_dropout
-from training.models.ranker_module import RankerModule
+from training.models.transformer_ranker import (
+    ENCODER_WEIGHTS,
+    TransformerRanker,
+    one_clear_error,
+    tells_types,
+    with_attention,
+    without_dropout,
+)
 
-WEIGHTS = "model.safetensors"
 Masks = Callable[[Tensor], Any]
 """From the mask of real tokens, (batch, length), to what a module takes as its `attention_mask`."""
 
 
-class Classifier(RankerModule):
+class Classifier(TransformerRanker):
     """Scores packed sequences by a checkpoint with a head of one label, or of two, of which the second is "relevant".
 
     Args:
@@ -42,10 +46,13 @@ class Classifier(RankerModule):
         super().__init__()
         self.module = module
         self.masks: Masks = unchanged
-        self.typed = (
-            getattr(module.config, "type_vocab_size", 0) > 1 and "token_type_ids" in inspect.signature(module.forward).parameters
-        )
+        self.typed = tells_types(module)
         self._final_name = final_layer(module)
+
+    @property
+    def transformer(self) -> PreTrainedModel:
+        """See TransformerRanker."""
+        return self.module
 
     @property
     def final(self) -> nn.Linear:
@@ -83,12 +90,12 @@ class Classifier(RankerModule):
 
     def load_weights(self, directory: str | Path) -> None:
         """See RankerModule."""
-        self.module.load_state_dict(load_file(Path(directory) / WEIGHTS), strict=False)  # tied weights are stored once
+        self.module.load_state_dict(load_file(Path(directory) / ENCODER_WEIGHTS), strict=False)  # tied weights are stored once
 
     def start_from(self, directory: str | Path) -> None:
         """See RankerModule."""
         with one_clear_error(directory):
-            self.take(load_file(Path(directory) / WEIGHTS))
+            self.take(load_file(Path(directory) / ENCODER_WEIGHTS))
 
     def take(self, weights: Mapping[str, Tensor]) -> None:
         """Take over weights by their names in the checkpoint. Raises RuntimeError for those of another architecture."""
@@ -102,10 +109,6 @@ class Classifier(RankerModule):
         last = {id(parameter) for parameter in self.final.parameters()}
         return (parameter for parameter in self.module.parameters() if id(parameter) not in last)
 
-    def checkpoint_activations(self) -> None:
-        """See RankerModule."""
-        self.module.activation_checkpointing_enable({"use_reentrant": False})
-
     @property
     def graph_inputs(self) -> tuple[str, ...]:
         """See RankerModule: without type ids where the model has one type of segment."""
@@ -116,27 +119,15 @@ class Classifier(RankerModule):
         """See RankerModule."""
         return self.final.in_features
 
-    @property
-    def vocabulary_size(self) -> int:
-        """See RankerModule."""
-        return int(self.module.config.vocab_size)
-
-    @property
-    def max_length(self) -> int:
-        """See RankerModule."""
-        return longest_sequence(self.module)
-
     def states(self, *inputs: Tensor) -> Tensor:
         """What the head's last layer reads: (batch, hidden), in fp32, from three (batch, length) integer tensors."""
-        input_ids, token_type_ids, attention_mask = inputs
-        types = {"token_type_ids": token_type_ids} if self.typed else {}
         read: list[Tensor] = []
         hooks = [
             self.final.register_forward_pre_hook(lambda _, given: read.append(given[0])),
             self.module.base_model.register_forward_pre_hook(self._with_masks, with_kwargs=True),
         ]
         try:
-            self.module(input_ids=input_ids, attention_mask=attention_mask, **types)
+            self.module(**self.named(*inputs))
         finally:
             for hook in hooks:
                 hook.remove()
@@ -170,13 +161,10 @@ def final_layer(module: PreTrainedModel) -> str:
 
 
 def _module(name_or_path: str, attention: str, **options: object) -> PreTrainedModel:
-    """The model; one that does not have the attention asked for takes its own."""
-    try:
-        return AutoModelForSequenceClassification.from_pretrained(name_or_path, attn_implementation=attention, **options)
-    except ValueError as error:
-        if attention == "eager" or "attention implementation" not in str(error):
-            raise
-        return _module(name_or_path, "eager", **options)
+    return with_attention(
+        attention,
+        lambda kind: AutoModelForSequenceClassification.from_pretrained(name_or_path, attn_implementation=kind, **options),
+    )
 
 
 @contextmanager

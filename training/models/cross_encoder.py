@@ -3,29 +3,33 @@
 For PARADE a learned module between them makes one state of a document's passages (KeyB section 4.2).
 """
 
-import inspect
 import json
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Self
 
 import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
-from transformers import AutoConfig, AutoModel, PretrainedConfig
+from transformers import AutoConfig, AutoModel
 from transformers.modeling_utils import PreTrainedModel
 
 from training.declarations import STATE_AGGREGATORS
 from training.models.aggregators import Aggregation, build_aggregation
-from training.models.ranker_module import RankerModule
+from training.models.transformer_ranker import (
+    ENCODER_WEIGHTS,
+    TransformerRanker,
+    one_clear_error,
+    tells_types,
+    with_attention,
+    without_dropout,
+)
 
 HEAD_FILE = "head.safetensors"
 AGGREGATOR_FILE, AGGREGATOR_WEIGHTS = "aggregator.json", "aggregator.safetensors"
-RELATIVE = 1 << 20  # an encoder without a table of positions sets no limit
 
 
-class CrossEncoder(RankerModule):
+class CrossEncoder(TransformerRanker):
     """Scores packed (query, blocks) sequences.
 
     Args:
@@ -39,13 +43,15 @@ class CrossEncoder(RankerModule):
         super().__init__()
         self.encoder = encoder
         self.aggregator = aggregator
-        # RoBERTa has one segment type, ModernBERT and DistilBERT none: such encoders see no types
-        self.typed = (
-            getattr(encoder.config, "type_vocab_size", 0) > 1 and "token_type_ids" in inspect.signature(encoder.forward).parameters
-        )
+        self.typed = tells_types(encoder)
         self.head = nn.Linear(encoder.config.hidden_size, 1)
         nn.init.normal_(self.head.weight, std=0.02)
         nn.init.zeros_(self.head.bias)
+
+    @property
+    def transformer(self) -> PreTrainedModel:
+        """See TransformerRanker."""
+        return self.encoder
 
     @classmethod
     def from_backbone(
@@ -88,7 +94,7 @@ class CrossEncoder(RankerModule):
         """See RankerModule; without the encoder where that is loaded already."""
         directory = Path(directory)
         if encoder:
-            self.encoder.load_state_dict(load_file(directory / "model.safetensors"))
+            self.encoder.load_state_dict(load_file(directory / ENCODER_WEIGHTS))
         self.head.load_state_dict(load_file(directory / HEAD_FILE))
         if self.aggregator is not None:
             self.aggregator.load_state_dict(load_file(directory / AGGREGATOR_WEIGHTS))
@@ -100,7 +106,7 @@ class CrossEncoder(RankerModule):
         """
         directory = Path(directory)
         with one_clear_error(directory):
-            self.encoder.load_state_dict(load_file(directory / "model.safetensors"))
+            self.encoder.load_state_dict(load_file(directory / ENCODER_WEIGHTS))
             self.head.load_state_dict(load_file(directory / HEAD_FILE))
             described = directory / AGGREGATOR_FILE
             if self.aggregator is not None and described.exists():
@@ -114,30 +120,14 @@ class CrossEncoder(RankerModule):
         if self.aggregator is not None:
             yield from self.aggregator.pretrained
 
-    def checkpoint_activations(self) -> None:
-        """See RankerModule."""
-        self.encoder.activation_checkpointing_enable({"use_reentrant": False})
-
     @property
     def hidden_size(self) -> int:
         """See RankerModule."""
         return int(self.encoder.config.hidden_size)
 
-    @property
-    def vocabulary_size(self) -> int:
-        """See RankerModule."""
-        return int(self.encoder.config.vocab_size)
-
-    @property
-    def max_length(self) -> int:
-        """Tokens of the longest sequence that the encoder has positions for."""
-        return longest_sequence(self.encoder)
-
     def states(self, *inputs: Tensor) -> Tensor:
         """[CLS] states of shape (batch, hidden), in fp32, from three (batch, length) integer tensors."""
-        input_ids, token_type_ids, attention_mask = inputs
-        types = {"token_type_ids": token_type_ids} if self.typed else {}
-        states: Tensor = self.encoder(input_ids=input_ids, attention_mask=attention_mask, **types).last_hidden_state[:, 0]
+        states: Tensor = self.encoder(**self.named(*inputs)).last_hidden_state[:, 0]
         return states.float()
 
     def scores(self, states: Tensor) -> Tensor:
@@ -146,46 +136,13 @@ class CrossEncoder(RankerModule):
             return self.head(states.float()).squeeze(-1)
 
 
-def longest_sequence(encoder: PreTrainedModel) -> int:
-    """Tokens of the longest sequence that an encoder has positions for (RoBERTa's begin behind its padding id)."""
-    for name, module in encoder.named_modules():
-        if name.endswith("position_embeddings") and isinstance(module, nn.Embedding):
-            return module.num_embeddings - (0 if module.padding_idx is None else module.padding_idx + 1)
-    longest = getattr(encoder.config, "max_position_embeddings", None)
-    return longest if longest and longest > 0 else RELATIVE
+def _encoder(name_or_path: str, attention: str, **options: object) -> PreTrainedModel:
+    """The encoder alone: a pooler, where the architecture has one, is neither used nor kept."""
 
+    def load(attention: str) -> PreTrainedModel:
+        try:
+            return AutoModel.from_pretrained(name_or_path, attn_implementation=attention, add_pooling_layer=False, **options)
+        except TypeError:  # architectures without a pooler do not know the option
+            return AutoModel.from_pretrained(name_or_path, attn_implementation=attention, **options)
 
-def without_dropout(config: PretrainedConfig, dropout: float = 0.0) -> PretrainedConfig:
-    """The configuration with this dropout everywhere: BERT's hidden_dropout_prob, DistilBERT's attention_dropout ..."""
-    for name, value in config.to_dict().items():
-        if name.endswith(("dropout", "dropout_prob")) and isinstance(value, int | float):
-            setattr(config, name, dropout)
-    return config
-
-
-@contextmanager
-def one_clear_error(where: str | Path) -> Iterator[None]:
-    """Whatever is raised becomes a ValueError of one line that names the checkpoint."""
-    try:
-        yield
-    except Exception as error:  # configuration, weights and architecture each raise kinds of their own
-        line = " ".join(str(error).split())[:300]  # PyTorch names every weight that differs
-        raise ValueError(f"{where}: cannot be read as an encoder ({type(error).__name__}: {line})") from None
-
-
-def _encoder(name_or_path: str, attention: str, pooler: bool = False, **options: object) -> PreTrainedModel:
-    """The encoder alone: a pooler, where the architecture has one, is neither used nor kept.
-
-    An architecture that does not have the attention asked for (DeBERTa, MPNet) takes its own.
-    """
-    without = {} if pooler else {"add_pooling_layer": False}
-    try:
-        return AutoModel.from_pretrained(name_or_path, attn_implementation=attention, **without, **options)
-    except TypeError:  # architectures without a pooler do not know the option
-        if pooler:
-            raise
-        return _encoder(name_or_path, attention, pooler=True, **options)
-    except ValueError as error:
-        if attention == "eager" or "attention implementation" not in str(error):
-            raise
-        return _encoder(name_or_path, "eager", pooler, **options)
+    return with_attention(attention, load)

@@ -1,15 +1,13 @@
 import struct
 import zlib
-from dataclasses import fields, replace
+from dataclasses import replace
 
-import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from keyblock.description import PipelineConfig
 from keyblock.pipeline import Pipeline
-from keyblock.prepared import PreparedDocument
 from service.store.base import HEAD
 from service.store.codec import (
     VERSION,
@@ -21,6 +19,7 @@ from service.store.codec import (
     encode,
     pack_text,
 )
+from tests.prepared import assert_equal
 from tests.vectors import concept_table
 
 ANY = st.text(st.characters(codec=None), max_size=200)
@@ -30,14 +29,6 @@ FINGERPRINT = bytes(range(16))
 
 def stored(pipeline: Pipeline, text: str, title: str = "", identity: str = "a", expires: int = 0) -> StoredDocument:
     return StoredDocument(identity, title, pack_text(text), pipeline.prepare_document(text, title), FINGERPRINT, expires)
-
-
-def assert_equal(one: PreparedDocument, other: PreparedDocument) -> None:
-    for field in fields(PreparedDocument):
-        mine, theirs = getattr(one, field.name), getattr(other, field.name)
-        np.testing.assert_array_equal(mine, theirs, err_msg=field.name)
-        assert (mine is None) == (theirs is None)
-        assert mine is None or (mine.dtype, mine.shape) == (theirs.dtype, theirs.shape)
 
 
 @given(ANY | WORDS.map("".join), ANY, ANY, st.integers(0, 2**63))

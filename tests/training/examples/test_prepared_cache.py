@@ -4,7 +4,6 @@ import os
 import subprocess
 import sys
 from collections.abc import Sequence
-from dataclasses import fields
 from pathlib import Path
 
 import numpy as np
@@ -14,6 +13,7 @@ from hypothesis import strategies as st
 
 from keyblock.pipeline import Pipeline
 from keyblock.prepared import PreparedDocument
+from tests.prepared import assert_equal
 from tests.vectors import concept_table
 from training.collections.collection import Collection
 from training.collections.types import Document
@@ -26,14 +26,6 @@ ROOT = Path(__file__).resolve().parents[3]
 @pytest.fixture(scope="module")
 def tokenizer_file(backbone: Path) -> Path:
     return backbone / "tokenizer.json"
-
-
-def assert_equal(one: PreparedDocument, other: PreparedDocument) -> None:
-    for field in fields(PreparedDocument):
-        mine, theirs = getattr(one, field.name), getattr(other, field.name)
-        np.testing.assert_array_equal(mine, theirs, err_msg=field.name)
-        assert (mine is None) == (theirs is None)
-        assert mine is None or (mine.dtype, mine.shape) == (theirs.dtype, theirs.shape)
 
 
 def prepare(pipeline: Pipeline, document: Document) -> PreparedDocument:

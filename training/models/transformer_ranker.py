@@ -1,0 +1,88 @@
+"""What the families around one Hugging Face model share: its inputs, its limits, and how it is read from disk or hub."""
+
+import inspect
+from abc import abstractmethod
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from torch import Tensor, nn
+from transformers import PretrainedConfig
+from transformers.modeling_utils import PreTrainedModel
+
+from training.models.ranker_module import RankerModule
+
+ENCODER_WEIGHTS = "model.safetensors"
+RELATIVE = 1 << 20  # a model without a table of positions sets no limit
+
+
+class TransformerRanker(RankerModule):
+    """A ranker around one Hugging Face model.
+
+    Attributes:
+        typed: whether that tells segments apart by type.
+    """
+
+    typed: bool
+
+    @property
+    @abstractmethod
+    def transformer(self) -> PreTrainedModel:
+        """The Hugging Face model."""
+
+    def named(self, *inputs: Tensor) -> dict[str, Tensor]:
+        """The INPUTS as the model's arguments."""
+        input_ids, token_type_ids, attention_mask = inputs
+        types = {"token_type_ids": token_type_ids} if self.typed else {}
+        return {"input_ids": input_ids, "attention_mask": attention_mask, **types}
+
+    def checkpoint_activations(self) -> None:
+        """See RankerModule."""
+        self.transformer.activation_checkpointing_enable({"use_reentrant": False})
+
+    @property
+    def vocabulary_size(self) -> int:
+        """See RankerModule."""
+        return int(self.transformer.config.vocab_size)
+
+    @property
+    def max_length(self) -> int:
+        """Tokens of the longest sequence that the model has positions for (RoBERTa's begin behind its padding id)."""
+        for name, module in self.transformer.named_modules():
+            if name.endswith("position_embeddings") and isinstance(module, nn.Embedding):
+                return module.num_embeddings - (0 if module.padding_idx is None else module.padding_idx + 1)
+        longest = getattr(self.transformer.config, "max_position_embeddings", None)
+        return longest if longest and longest > 0 else RELATIVE
+
+
+def tells_types(model: PreTrainedModel) -> bool:
+    """Whether a model tells segments apart by type: RoBERTa has one type, ModernBERT and DistilBERT have none."""
+    return getattr(model.config, "type_vocab_size", 0) > 1 and "token_type_ids" in inspect.signature(model.forward).parameters
+
+
+def without_dropout(config: PretrainedConfig, dropout: float = 0.0) -> PretrainedConfig:
+    """The configuration with this dropout everywhere: BERT's hidden_dropout_prob, DistilBERT's attention_dropout ..."""
+    for name, value in config.to_dict().items():
+        if name.endswith(("dropout", "dropout_prob")) and isinstance(value, int | float):
+            setattr(config, name, dropout)
+    return config
+
+
+def with_attention(attention: str, load: Callable[[str], PreTrainedModel]) -> PreTrainedModel:
+    """The model that `load` gives with this attention; an architecture without it (DeBERTa, MPNet) takes its own."""
+    try:
+        return load(attention)
+    except ValueError as error:
+        if attention == "eager" or "attention implementation" not in str(error):
+            raise
+        return load("eager")
+
+
+@contextmanager
+def one_clear_error(where: str | Path) -> Iterator[None]:
+    """Whatever is raised becomes a ValueError of one line that names the checkpoint."""
+    try:
+        yield
+    except Exception as error:  # configuration, weights and architecture each raise kinds of their own
+        line = " ".join(str(error).split())[:300]  # PyTorch names every weight that differs
+        raise ValueError(f"{where}: cannot be read as an encoder ({type(error).__name__}: {line})") from None
