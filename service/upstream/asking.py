@@ -11,6 +11,8 @@ from numpy.typing import NDArray
 from service.pace import Pace
 from service.upstream.client import Upstream, UpstreamError
 
+MOST_REFUSED = 3  # batches of a request; after so many the reason is not in them
+
 
 class Pairs(NamedTuple):
     """What is asked.
@@ -92,10 +94,10 @@ class Asker:
             except TimeoutError:
                 return
             try:
-                if not asking.problem:
+                if asking.goes_on:
                     await self._batch_of(asking, batch, until)
             except UpstreamError as error:
-                asking.problem = asking.problem or str(error)
+                asking.failed(error)
             except TimeoutError:
                 return
             finally:
@@ -122,5 +124,12 @@ class _Asking:
         self.logits = np.full(len(pairs.passages), -np.inf, dtype=np.float32)
         self.problem = ""
         self.started = 0.0
+        self.goes_on, self._refused = True, 0
         self.batches = [pairs.order[start : start + batch] for start in range(0, len(pairs.order), batch)]
         self.left: Iterator[Sequence[int]] = iter(self.batches)
+
+    def failed(self, error: UpstreamError) -> None:
+        """A batch has no scores; the others are asked about where the reason may have been in that one."""
+        self.problem = self.problem or str(error)
+        self._refused += 1
+        self.goes_on = self.goes_on and error.of_batch and self._refused < MOST_REFUSED

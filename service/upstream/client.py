@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import math
 import time
 from collections.abc import Sequence
 from contextlib import suppress
@@ -22,13 +23,23 @@ CONNECT_SECONDS = 2.0
 MOST_ANSWER_BYTES = 1 << 20  # of an answer, and ANSWER_SHARE times the request's, in case it repeats the passages
 ANSWER_SHARE = 2
 AWAY_AFTER, AWAY_SECONDS = 3, 2.0  # after so many failures in a row nothing is sent for so long, then one request tries
+MOST_BUSY_SECONDS = 600.0  # that a Retry-After is believed
+REFUSED = frozenset({400, 413, 422})  # as the text of one passage may be the reason
 SLOW_SECONDS = 1.0  # a request that had less than this and is not answered in time says nothing of the upstream
 QUIET_SECONDS = 10.0  # in which the same problem is not logged again
 TRIED = (UpstreamKind.JINA, UpstreamKind.TEI)  # when the kind is not named; Cohere's answers are read as Jina's
 
 
 class UpstreamError(Exception):
-    """The upstream has not given scores; one line says why."""
+    """The upstream has not given scores; one line says why.
+
+    Attributes:
+        of_batch: whether the reason may be in what it was asked about, so that other passages may have better luck.
+    """
+
+    def __init__(self, problem: str, *, of_batch: bool = False) -> None:
+        super().__init__(problem)
+        self.of_batch = of_batch
 
 
 class Answer(NamedTuple):
@@ -51,7 +62,7 @@ class Upstream:
         self._settings, self._metrics = settings, metrics
         self._kind = settings.upstream_kind
         self._probing = asyncio.Lock()
-        self._failures, self._away_until = 0, 0.0
+        self._failures, self._away_until, self._busy_until = 0, 0.0, 0.0
         self._logged: dict[str, float] = {}
         self._http: httpx.AsyncClient | None = None
 
@@ -90,11 +101,11 @@ class Upstream:
         kind = await self._known_kind(until)
         answer = await self._answered(kind, query, passages, until)
         if answer.status != 200:
-            raise self._failed(self._refusal(answer), away=answer.status >= 500)
+            raise self._failed(self._refusal(answer), away=answer.status >= 500, of_batch=answer.status in REFUSED)
         try:
             return read(SHAPES[kind], answer.content, len(passages), self._settings.upstream_scores)
         except NonsenseError as error:
-            raise self._failed(f"answers nonsense: {error}", outcome="nonsense") from None
+            raise self._failed(f"answers nonsense: {error}", outcome="nonsense", of_batch=True) from None
 
     async def _known_kind(self, until: float) -> UpstreamKind:
         """The kind, found out by asking about a word where it is not named."""
@@ -132,6 +143,8 @@ class Upstream:
             if not problem and answer.status not in AGAIN:
                 return answer
             wait = pause(attempt, answer.retry_after)
+            if (answer.retry_after or 0.0) > AWAY_SECONDS:
+                self._busy_until = time.perf_counter() + min(wait, MOST_BUSY_SECONDS)
             if attempt == self._settings.upstream_retries or time.perf_counter() + wait >= until:
                 break
             self._metrics.add("upstream_requests", outcome="retried")
@@ -177,8 +190,11 @@ class Upstream:
         return f"answers {answer.status}{advice}"
 
     def _check_away(self) -> None:
-        """Raise UpstreamError where it was away just now; one request tries when that is some seconds ago."""
+        """Raise UpstreamError where it asked for time, or was away just now; one request tries when that is some seconds ago."""
         now = time.perf_counter()
+        if now < self._busy_until:
+            self._metrics.add("upstream_requests", outcome="spared")
+            raise UpstreamError(f"is busy, and has asked to be left alone for {math.ceil(self._busy_until - now)} s more")
         if self._failures < AWAY_AFTER:
             return
         if now < self._away_until:
@@ -186,7 +202,7 @@ class Upstream:
             raise UpstreamError("was away just now")
         self._away_until = now + AWAY_SECONDS
 
-    def _failed(self, problem: str, *, away: bool = False, outcome: str = "failed") -> UpstreamError:
+    def _failed(self, problem: str, *, away: bool = False, outcome: str = "failed", of_batch: bool = False) -> UpstreamError:
         """The error, which is logged unless that was done a moment ago."""
         now = time.perf_counter()
         if away:
@@ -197,7 +213,7 @@ class Upstream:
         if now - self._logged.get(kind, -QUIET_SECONDS) >= QUIET_SECONDS:
             self._logged[kind] = now
             log.warning("upstream %s", problem)
-        return UpstreamError(problem)
+        return UpstreamError(problem, of_batch=of_batch)
 
 
 def _line(error: Exception) -> str:

@@ -2,6 +2,7 @@
 
 import json
 import logging
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -139,10 +140,15 @@ def test_a_busy_upstream_is_asked_again() -> None:
 
 
 def test_one_that_wants_more_time_than_there_is_is_not_waited_for() -> None:
-    with Server(says("", 429, retry_after="3600")) as server, serving(server.url, upstream_kind="jina") as client:
-        answer = rerank(client)
-    assert len(server.asked) == 1
-    assert warned(answer).startswith("answers 429: it is busy; ")
+    """Nor asked again before that time is over, which is believed for ten minutes at most."""
+    with Server(says("", 429, retry_after="3600"), scores) as server, serving(server.url, upstream_kind="jina") as client:
+        assert warned(rerank(client)).startswith("answers 429: it is busy; ")
+        assert re.match(r"is busy, and has asked to be left alone for (600|5\d\d) s more; ", warned(rerank(client)))
+        assert counted(client, "keyblock_upstream_requests_total", outcome="spared") == 1
+        assert len(server.asked) == 1
+        app: Any = client.app
+        app.state.ranker.upstream.scorer._upstream._busy_until = 0.0  # that time is over
+        assert not rerank(client)["meta"]["degraded"]
 
 
 @pytest.mark.parametrize(
@@ -229,6 +235,21 @@ def test_batches_that_came_count_where_a_later_one_fails() -> None:
         answer = rerank(client, documents=["The river Wien.", "Which river flows through Vienna? The Danube."])
     assert [(one["index"], one.get("scored_by", "model")) for one in answer["results"]] == [(0, "model"), (1, "selector")]
     assert warned(answer).endswith("1 of 2 documents are ordered by their blocks alone")
+
+
+def test_a_refused_batch_costs_its_own_scores_alone() -> None:
+    """As where one passage is too long for the upstream; after three of a request the others are spared."""
+    options = {"upstream_batch": 1, "upstream_concurrency": 1, "upstream_retries": 0}
+    texts = [f"A river in Vienna, number {n}." for n in range(6)]
+    refused = says('{"error": "too long"}', 422)
+    with Server(scores, refused, scores) as server, serving(server.url, upstream_kind="jina", **options) as client:
+        answer = rerank(client, documents=texts)
+        assert [one.get("scored_by", "model") for one in answer["results"]] == ["model"] * 5 + ["selector"]
+        assert warned(answer).startswith("answers 422")
+        assert len(server.asked) == 6
+    with Server(refused) as server, serving(server.url, upstream_kind="jina", **options) as client:
+        assert warned(rerank(client, documents=texts)).startswith("answers 422")
+        assert len(server.asked) == 3
 
 
 def test_documents_by_id_are_read_for_it(tmp_path: Path) -> None:
