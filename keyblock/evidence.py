@@ -1,6 +1,7 @@
 """From the model's logit to a relevance score: a linear fusion with lexical evidence, calibrated on held-out queries.
 
-The best block's lexical score ranks far better than a document's BM25 and adds to the model. Features depend on one query
+The best block's lexical score ranks far better than a document's BM25 and adds to the model; where tokens are compared, so does how
+near the best block's are to the query's, which counts kindred words too. Features depend on one query
 and one document only, never on the other candidates, so a score does not change with what else is sent. It grows with the
 rare query terms found: it orders the candidates of one query, and a threshold across queries has to be learned on one's own.
 """
@@ -11,7 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field
 
-FEATURES = ("logit", "best_block", "top_blocks", "coverage")
+FEATURES = ("logit", "best_block", "top_blocks", "coverage", "nearness")
+NEAR_TOKENS = 0.38  # nearness of the best block from which it speaks for a document: on dev it parts those with the answer best
 
 
 class Fusion(BaseModel):
@@ -23,6 +25,10 @@ class Fusion(BaseModel):
     best_block: float = Field(0.0, description="weight of the best block's lexical score: see PipelineConfig.evidence")
     top_blocks: float = Field(0.0, description="weight of the mean lexical score of the three best blocks")
     coverage: float = Field(0.0, description="weight of the share of the query's idf mass that occurs in the document")
+    nearness: float = Field(
+        0.0,
+        description="weight of how near the best block's tokens are to the query's, 0 to 1; it is 0 where none are compared",
+    )
 
     @classmethod
     def from_weights(cls, bias: float, weights: NDArray[np.float64]) -> Self:
@@ -39,7 +45,7 @@ class Fusion(BaseModel):
 
         Args:
             logits: shape (n_documents,), the model's.
-            evidence: shape (n_documents, n_features - 1), the lexical features of each document (see `lexical_evidence`).
+            evidence: shape (n_documents, n_features - 1), the features of each document that need no model (see `evidence_of`).
 
         Returns:
             Shape (n_documents,), on the logit scale.
@@ -60,22 +66,34 @@ class Activation(BaseModel):
         return sigmoid(scaled) if self.name == "sigmoid" else scaled
 
 
-def lexical_evidence(scores: NDArray[np.float64], term_found: NDArray[np.bool_], idf: NDArray[np.float64]) -> NDArray[np.float64]:
+def evidence_of(
+    lexical: NDArray[np.float64], term_found: NDArray[np.bool_], idf: NDArray[np.float64], near: NDArray[np.float64] | None = None
+) -> NDArray[np.float64]:
     """The features that need no model.
 
     Args:
-        scores: shape (n_blocks,), of a lexical selector.
+        lexical: shape (n_blocks,), the scores of a lexical selector.
         term_found: shape (n_query_terms,), whether the document has the term.
         idf: shape (n_query_terms,).
+        near: shape (n_blocks,), see `keyblock.selectors.nearest_tokens`; none: tokens are not compared.
 
     Returns:
-        Shape (3,): best_block, top_blocks, coverage; zeros for a document without blocks.
+        Shape (4,): best_block, top_blocks, coverage, nearness; zeros for a document without blocks.
     """
-    if not len(scores):
-        return np.zeros(3)
-    top = np.sort(scores)[-3:]
-    mass = idf.sum()
-    return np.asarray([top[-1], top.sum() / 3, (idf * term_found).sum() / mass if mass else 0.0])
+    if not len(lexical):
+        return np.zeros(len(FEATURES) - 1)
+    top, mass = np.sort(lexical)[-3:], idf.sum()
+    coverage = (idf * term_found).sum() / mass if mass else 0.0
+    return np.asarray([top[-1], top.sum() / 3, coverage, 0.0 if near is None else near.max()])
+
+
+def speaks(evidence: NDArray[np.float64]) -> NDArray[np.bool_]:
+    """Whether a document's blocks say anything of the query: a term that they share, or tokens that are near enough.
+
+    Args:
+        evidence: shape (n_documents, 4), see `evidence_of`.
+    """
+    return np.asarray(evidence[:, :-1].any(axis=1) | (evidence[:, -1] >= NEAR_TOKENS))
 
 
 def sigmoid(values: NDArray[np.float64]) -> NDArray[np.float64]:

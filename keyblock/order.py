@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from keyblock.escalation import Escalated
-from keyblock.evidence import FEATURES, Activation, Fusion
+from keyblock.evidence import FEATURES, Activation, Fusion, speaks
 from keyblock.packing import Packed
 from keyblock.prepared import PreparedDocument
 from keyblock.selection import Selection
@@ -36,7 +36,7 @@ class Candidate(NamedTuple):
     Attributes:
         sequences: the model's inputs; none for a document without a block. Where there are several, each is of one block, in
             document order.
-        evidence: shape (3,), see `keyblock.evidence.lexical_evidence`.
+        evidence: shape (4,), see `keyblock.evidence.evidence_of`.
         blocks: the blocks in `sequences`, best first.
         selection_tokens: that a learned selector was fed beside.
         read: False where there was no time for it.
@@ -159,7 +159,7 @@ def rank(
     has_blocks = np.asarray([bool(c.sequences) for c in candidates], dtype=np.bool_)
     by_model = has_blocks & (logits > -np.inf)
     evidence = np.asarray([c.evidence for c in candidates]).reshape(len(candidates), len(FEATURES) - 1)
-    group = np.where(by_model, 0, np.where(has_blocks & evidence.any(axis=1), 1, 2))
+    group = np.where(by_model, 0, np.where(has_blocks & speaks(evidence), 1, 2))
     worth = preranking(candidates, fusion)  # and among those of the model, the fused logit
     worth[by_model] = fusion.fuse(logits[by_model], evidence[by_model])
     worth[group == 2] = 0.0

@@ -10,12 +10,12 @@ from keyblock.aggregation import AGGREGATORS, PassageAggregator
 from keyblock.description import PackingConfig, PipelineConfig
 from keyblock.encoders import Encoder
 from keyblock.escalation import certainty, spread
-from keyblock.evidence import lexical_evidence
+from keyblock.evidence import evidence_of
 from keyblock.packing import Packed, grow, pack, pack_passage, room_beside
 from keyblock.preparation import TextPreparer
 from keyblock.prepared import PreparedDocument, PreparedQuery
-from keyblock.selection import Chosen, Selection, Shortlist, alone
-from keyblock.selectors import SELECTORS, SelectedBy, idf_weights, rank_blocks, term_counts, term_found
+from keyblock.selection import BlockScores, Chosen, Selection, Shortlist, alone
+from keyblock.selectors import SELECTORS, SelectedBy, idf_weights, nearest_tokens, rank_blocks, term_counts, term_found
 from keyblock.text.frequencies import DocumentFrequencies
 from keyblock.text.tokenizer import Tokenizer
 
@@ -45,16 +45,16 @@ class Pipeline(TextPreparer):
         """
         if not self.asks_model:
             raise ValueError(f"selector {self.selector.name!r} needs no model, so it has no shortlist")
-        scores, lexical = self._cheap_scores(query, document)
-        blocks = self.selector.shortlist(scores)
-        return Shortlist(scores, lexical, blocks, self.block_sequences(query, document, blocks, budget))
+        known = self._known(query, document)
+        blocks = self.selector.shortlist(known.cheap)
+        return Shortlist(known, blocks, self.block_sequences(query, document, blocks, budget))
 
     def question(self, query: PreparedQuery, document: PreparedDocument, count: int, budget: int | None = None) -> Shortlist:
         """So many blocks that escalation asks the model about, see `keyblock.escalation.spread`, each packed with the query."""
-        scores, lexical = self._cheap_scores(query, document)
+        known = self._known(query, document)
         best = 1 if self.config.escalation is None else self.config.escalation.blocks
-        blocks = spread(rank_blocks(scores), best, count)
-        return Shortlist(scores, lexical, blocks, self.block_sequences(query, document, blocks, budget))
+        blocks = spread(rank_blocks(known.cheap), best, count)
+        return Shortlist(known, blocks, self.block_sequences(query, document, blocks, budget))
 
     def select(
         self, query: PreparedQuery, document: PreparedDocument, budget: int | None = None, asked: Asked | None = None
@@ -70,21 +70,22 @@ class Pipeline(TextPreparer):
         Raises ValueError for a budget without room beside the query, and where the logits are missing that the selector needs.
         """
         if asked is not None:
-            cheap, lexical, scores = asked[0].scores, asked[0].lexical, asked[0].scored(asked[1])
+            known, scores = asked[0].known, asked[0].scored(asked[1])
             budget = self._escalated_budget if budget is None else budget
         elif self.asks_model:
             raise ValueError(f"selector {self.selector.name!r} needs the model's logits of its shortlist")
         else:
-            cheap, lexical = self._cheap_scores(query, document)
-            scores = cheap
-        order = np.lexsort((-cheap, -scores))  # blocks that the model was not asked about follow by their cheap score
+            known = self._known(query, document)
+            scores = known.cheap
+        order = np.lexsort((-known.cheap, -scores))  # blocks that the model was not asked about follow by their cheap score
         chosen = self._pack(query, document, order, scores, self._budget(budget))
         idf = idf_weights(query, self.frequencies)
-        evidence = lexical_evidence(lexical, term_found(query, document), idf)
+        evidence = evidence_of(known.lexical, term_found(query, document), idf, known.near)
         if chosen.is_all_of(document):
             by, doubtful = None, False
         else:
-            by = self._selected_by(self._cheap.tells_apart(cheap, lexical, query, document), document.n_blocks, asked)
+            evident = self._cheap.tells_apart(known.cheap, known.lexical, query, document)
+            by = self._selected_by(evident, document.n_blocks, asked)
             doubtful = asked is None and self._doubtful(query, document, chosen, idf)
         return Selection(
             chosen.sequences, chosen.taken, scores, evidence, chosen.reach, by, doubtful, asked[0].n_tokens if asked else 0
@@ -97,12 +98,13 @@ class Pipeline(TextPreparer):
         template, tokens = self.tokenizer.template, self._budget(budget)
         return [pack(query, document, blocks[i : i + 1], template, tokens) for i in range(len(blocks))]
 
-    def _cheap_scores(self, query: PreparedQuery, document: PreparedDocument) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """The block scores of the selector that needs no model, and of the evidence; each counts the terms once."""
+    def _known(self, query: PreparedQuery, document: PreparedDocument) -> BlockScores:
+        """What is known of the blocks without a model. A selector that goes by the evidence compares nothing again."""
         lexical = self.evidence.scores(query, document, self.frequencies)
+        near = None if query.similar is None else nearest_tokens(query, document)
         if self._cheap_goes_by_evidence:
-            return self._cheap.combined(lexical, query, document, self.frequencies), lexical
-        return self._cheap.scores(query, document, self.frequencies), lexical
+            return BlockScores(self._cheap.combined(lexical, near, query, document, self.frequencies), lexical, near)
+        return BlockScores(self._cheap.scores(query, document, self.frequencies), lexical, near)
 
     def _selected_by(self, evident: bool, n_blocks: int, asked: Asked | None) -> SelectedBy:
         """What chose: the model only where it saw blocks that were shortlisted for a reason, a spread of them, or all."""

@@ -11,19 +11,31 @@ from keyblock.prepared import PreparedDocument
 from keyblock.selectors import SelectedBy, rank_blocks
 
 
+class BlockScores(NamedTuple):
+    """What is known of a document's blocks without a model, each of shape (n_blocks,).
+
+    Attributes:
+        cheap: scores of the selector that needs no model.
+        lexical: scores of the pipeline's evidence.
+        near: how near the blocks' tokens are to the query's, see `nearest_tokens`; none: tokens are not compared.
+    """
+
+    cheap: NDArray[np.float64]
+    lexical: NDArray[np.float64]
+    near: NDArray[np.float64] | None = None
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Shortlist:
     """What the cheap selector leaves to a learned one.
 
     Attributes:
-        scores: shape (n_blocks,), the cheap selector's.
-        lexical: shape (n_blocks,), the evidence's.
+        known: what is known of every block without a model.
         blocks: shape (n_shortlisted,), block numbers in document order.
         sequences: as many, each the query with one of these blocks.
     """
 
-    scores: NDArray[np.float64]
-    lexical: NDArray[np.float64]
+    known: BlockScores
     blocks: NDArray[np.intp]
     sequences: list[Packed]
 
@@ -34,7 +46,7 @@ class Shortlist:
 
     def scored(self, logits: NDArray[np.floating]) -> NDArray[np.float64]:
         """A score for every block, shape (n_blocks,): the model's logits, shape (n_shortlisted,); -inf where not asked."""
-        scores = np.full(len(self.scores), -np.inf)
+        scores = np.full(len(self.known.cheap), -np.inf)
         scores[self.blocks] = logits
         return scores
 
@@ -72,7 +84,7 @@ class Selection:
             order, and none for a document without blocks.
         taken: shape (n_taken,), the chosen blocks, best first.
         scores: shape (n_blocks,), the selector's score of every block; -inf where a learned one was not asked. See `decided`.
-        evidence: shape (3,), the lexical features that fusion adds to the logit.
+        evidence: shape (4,), the features that fusion adds to the logit.
         reach: shape (n_taken, 2), which blocks each of them stands for: the first, and the one behind the last. Where a block takes
             in neighbours, those that its sequence holds; else the block alone.
         by: what chose the blocks; None where every block is read in full, or there is none.

@@ -13,13 +13,14 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field, field_validator
 
+from keyblock.evidence import NEAR_TOKENS
 from keyblock.prepared import QUANTUM, PreparedDocument, PreparedQuery
 from keyblock.registry import Component, Registry
 from keyblock.text.frequencies import DocumentFrequencies
 
 BLOCKS_AT_ONCE = 64  # whose tokens are compared together: a book needs no more memory than a page
 FRACTION = 2.0**30  # parts of 1 that a number of the query's vector is rounded to
-NEAR_TOKENS, NEAR_COSINE = 0.38, 0.25  # see `Hybrid.near`: on dev they part documents that hold the answer from others best
+NEAR_COSINE = 0.25  # see `Hybrid.near`: on dev it parts documents that hold the answer from others best
 
 
 class Need(StrEnum):
@@ -75,9 +76,14 @@ class Selector(Component):
         return self if self.lexical else None
 
     def combined(
-        self, lexical: NDArray[np.float64], query: PreparedQuery, document: PreparedDocument, frequencies: DocumentFrequencies
+        self,
+        lexical: NDArray[np.float64],
+        near: NDArray[np.float64] | None,
+        query: PreparedQuery,
+        document: PreparedDocument,
+        frequencies: DocumentFrequencies,
     ) -> NDArray[np.float64]:
-        """`scores`, where those of `terms_by` are known: `lexical`, shape (n_blocks,)."""
+        """`scores`, where those of `terms_by` and `nearest_tokens` are known: `lexical` and `near`, shape (n_blocks,) each."""
         return lexical
 
     @property
@@ -245,6 +251,7 @@ class Hybrid(Selector):
     says; s takes for each token of the query the block's nearest token, so that a kindred word is a part of a match; e is the
     share of the idf of the query's rare terms, as far as the document has them, that stands in the block. Cosines of two blocks
     differ by less than 1 in practice, and s by 1 at most, so with ``exact >= vectors + soft`` neither outweighs the rare terms.
+    A name that stands all over a document is no such term: with `exact_blocks`, e counts those that stand in few blocks of it.
     """
 
     needs: ClassVar[frozenset[Need]] = frozenset({Need.FREQUENCIES, Need.VECTORS})
@@ -257,6 +264,9 @@ class Hybrid(Selector):
     soft: float = Field(0.0, ge=0, description="weight of the nearest tokens; 0: they are not looked for")
     exact: float = Field(1.0, ge=0, description="weight of rare terms that stand in the block as they are")
     rare: float = Field(0.001, ge=0, le=1, description="a term is rare in at most this share of the training documents")
+    exact_blocks: int = Field(
+        0, ge=0, description="a rare term that stands in more blocks of the document than these tells nothing; 0: it always tells"
+    )
     near: float | None = Field(
         None,
         ge=0,
@@ -295,31 +305,39 @@ class Hybrid(Selector):
 
     def scores(self, query: PreparedQuery, document: PreparedDocument, frequencies: DocumentFrequencies) -> NDArray[np.float64]:
         """The weighted sum, shape (n_blocks,)."""
-        return self.combined(self.terms_by.scores(query, document, frequencies), query, document, frequencies)
+        return self.combined(self.terms_by.scores(query, document, frequencies), None, query, document, frequencies)
 
     def combined(
-        self, lexical: NDArray[np.float64], query: PreparedQuery, document: PreparedDocument, frequencies: DocumentFrequencies
+        self,
+        lexical: NDArray[np.float64],
+        near: NDArray[np.float64] | None,
+        query: PreparedQuery,
+        document: PreparedDocument,
+        frequencies: DocumentFrequencies,
     ) -> NDArray[np.float64]:
         """See Selector."""
         idf = idf_weights(query, frequencies)
         share = lexical / (idf.sum() or 1.0) if self.scale == "mass" else lexical
         scores = self.terms * share + self.vectors * similarities(query, document)
         if self.soft:
-            scores += self.soft * nearest_tokens(query, document)
+            scores += self.soft * (nearest_tokens(query, document) if near is None else near)
         rare = np.where(frequencies.of(query.terms) <= self.rare * frequencies.n_documents, idf, 0.0)
-        return scores + self.exact * held_share(rare, term_counts(query, document)) if self.exact and rare.any() else scores
+        if not (self.exact and rare.any()):
+            return scores
+        return scores + self.exact * held_share(rare, term_counts(query, document), self.exact_blocks or document.n_blocks)
 
 
-def held_share(weights: NDArray[np.float64], counts: NDArray[np.float64]) -> NDArray[np.float64]:
-    """The share that each block holds of the weight of the terms that some block has, shape (n_blocks,).
+def held_share(weights: NDArray[np.float64], counts: NDArray[np.float64], most: int) -> NDArray[np.float64]:
+    """The share of the weight of the terms that some block has which each block holds by its telling ones, shape (n_blocks,).
 
     Args:
         weights: shape (n_query_terms,), none negative.
         counts: shape (n_query_terms, n_blocks), how often each block has each term.
+        most: blocks that may have a term for it to be telling.
     """
     held = counts > 0
-    weights = weights * held.any(axis=1)
-    return weighted_sum(weights, held) / (weights.sum() or 1.0)
+    having = held.sum(axis=1)
+    return weighted_sum(weights * (having <= most), held) / (weights[having > 0].sum() or 1.0)
 
 
 def weighted_sum(weights: NDArray[np.float64], values: NDArray[Any]) -> NDArray[np.float64]:

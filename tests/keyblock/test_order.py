@@ -15,7 +15,7 @@ PACKED = Packed(np.arange(10, dtype=np.int32), 3, np.zeros(1, np.intp))
 
 def run(features: list[tuple[float, float] | None], **options: int | bool) -> Ranking:
     """Rank documents given as (logit, best block's score), None for one without a block."""
-    candidates = [Candidate([PACKED] if f else [], np.asarray([f[1] if f else 0.0, 0, 0]), []) for f in features]
+    candidates = [Candidate([PACKED] if f else [], np.asarray([f[1] if f else 0.0, 0, 0, 0]), []) for f in features]
     logits = np.asarray([f[0] if f else -np.inf for f in features], dtype=np.float32)
     return rank(candidates, logits, FUSION, 128, top_n=int(options.get("top_n", 0)), raw=bool(options.get("raw")))
 
@@ -72,7 +72,7 @@ def test_blocks_that_a_learned_selector_was_not_asked_about_come_last_with_finit
     sequence = Packed(np.arange(10, dtype=np.int32), 3, np.zeros(1, np.intp))
     scores = np.asarray([-np.inf, 2.5, -np.inf, -1.5])
     selection = Selection(
-        [sequence], np.asarray([1, 3, 0, 2]), scores, np.zeros(3), alone(np.asarray([1, 3, 0, 2])), asked_tokens=20
+        [sequence], np.asarray([1, 3, 0, 2]), scores, np.zeros(4), alone(np.asarray([1, 3, 0, 2])), asked_tokens=20
     )
     kept = candidate(document, selection)
     assert [block.score for block in kept.blocks] == [2.5, -1.5, LOWEST, LOWEST]
@@ -83,13 +83,13 @@ def test_blocks_that_a_learned_selector_was_not_asked_about_come_last_with_finit
 
 
 def test_a_block_that_was_asked_about_is_never_below_one_that_was_not() -> None:
-    selection = Selection([], np.asarray([0, 1, 2]), np.asarray([3.0, -400.0, -np.inf]), np.zeros(3), alone(np.arange(3)))
+    selection = Selection([], np.asarray([0, 1, 2]), np.asarray([3.0, -400.0, -np.inf]), np.zeros(4), alone(np.arange(3)))
     assert block_scores(selection).tolist() == [3.0, -400.0, -400.0]
 
 
 def passages_of(blocks: list[Block]) -> Candidate:
     """A document each of whose blocks is a sequence."""
-    return Candidate([PACKED] * len(blocks), np.zeros(3), blocks)
+    return Candidate([PACKED] * len(blocks), np.zeros(4), blocks)
 
 
 def test_passages_come_in_the_models_order_with_its_scores() -> None:
@@ -110,7 +110,7 @@ def test_candidate_without_a_block(pipeline: Pipeline) -> None:
 
 def candidates_of(evidence: list[float | None]) -> list[Candidate]:
     """Documents given by their best block's score, None for one without a block."""
-    return [Candidate([PACKED] if e is not None else [], np.asarray([e or 0.0, 0, 0]), []) for e in evidence]
+    return [Candidate([PACKED] if e is not None else [], np.asarray([e or 0.0, 0, 0, 0]), []) for e in evidence]
 
 
 @pytest.mark.parametrize("raw", [False, True])
@@ -149,7 +149,7 @@ def test_blocks_that_speak_alike_give_equal_scores() -> None:
 
 
 def test_preranking_is_the_fusions_where_it_weighs_blocks_else_the_best_block() -> None:
-    given = [Candidate([], np.asarray([1.0, 5.0, 0.5]), []), UNREAD]
+    given = [Candidate([], np.asarray([1.0, 5.0, 0.5, 0.0]), []), UNREAD]
     assert preranking(given, Fusion(best_block=2, coverage=4)).tolist() == [4, 0]
     assert preranking(given, Fusion()).tolist() == [1, 0]
 

@@ -6,7 +6,7 @@ import pytest
 from keyblock.packing import Packed
 from keyblock.pipeline import Pipeline
 from keyblock.prepared import PreparedDocument
-from keyblock.selection import Chosen, Selection, Shortlist, alone
+from keyblock.selection import BlockScores, Chosen, Selection, Shortlist, alone
 
 INF = float("inf")
 
@@ -28,7 +28,7 @@ def three(fine: Pipeline) -> PreparedDocument:
 
 
 def test_blocks_that_the_model_was_not_asked_about_have_no_score() -> None:
-    shortlist = Shortlist(numbers(3, 2, 1, 0), numbers(3, 2, 1, 0), np.asarray([1, 3]), [packed(7), packed(9)])
+    shortlist = Shortlist(BlockScores(numbers(3, 2, 1, 0), numbers(3, 2, 1, 0)), np.asarray([1, 3]), [packed(7), packed(9)])
     assert shortlist.n_tokens == 16
     assert shortlist.scored(np.asarray([-0.5, 4.0])).tolist() == [-INF, -0.5, -INF, 4.0]
 

@@ -313,6 +313,19 @@ def test_hybrid_by_hand() -> None:
     np.testing.assert_allclose(raw, [2 * 4.00047, 2 * 0.26844, 0.5], atol=1e-4)
 
 
+def test_a_name_that_stands_all_over_the_document_tells_nothing() -> None:
+    """ "delta" is in every block and "river" in one: of their equal weights half is left, for the block of the river."""
+    table = DocumentFrequencies(999, {})
+    document = with_given_vectors(document_of([["delta"], ["delta", "river"], ["delta"]]), [0, 1], [0, 1], [0, 1])
+    query = replace(query_of("delta", "river"), vector=np.asarray([1, 0], np.float32))
+    ever = Hybrid(terms=0, vectors=0, exact=4).scores(query, document, table)
+    np.testing.assert_allclose(ever, [2, 4, 2])
+    once = Hybrid(terms=0, vectors=0, exact=4, exact_blocks=1).scores(query, document, table)
+    np.testing.assert_allclose(once, [0, 2, 0])
+    twice = Hybrid(terms=0, vectors=0, exact=4, exact_blocks=3).scores(query, document, table)
+    np.testing.assert_allclose(twice, ever)
+
+
 @given(BLOCKS, QUERY)
 def test_a_hybrid_of_terms_alone_orders_as_they_do(
     frequencies: DocumentFrequencies, blocks: list[list[str]], query: list[str]
