@@ -21,7 +21,7 @@ from training.evaluation.calibration import (
 )
 from training.evaluation.ranking import run_ranker
 
-TRUE = np.asarray([1.5, 0.8, 0.0, 0.4])  # weights of logit, best_block, top_blocks, coverage
+TRUE = np.asarray([1.5, 0.8, 0.0, 0.4, 0.3])  # weights in the order of FEATURES
 Make = Callable[..., DevScores]
 
 
@@ -89,7 +89,7 @@ def test_scale_and_bias_never_change_the_order(make: Make) -> None:
 
 def test_every_collection_counts_the_same_however_large(make: Make) -> None:
     """One collection asks for feature 1, the other for feature 2; asking three times as often gains it nothing."""
-    one, other = np.asarray([2.0, 0, 0, 0]), np.asarray([0, 2.0, 0, 0])
+    one, other = np.asarray([2.0, 0, 0, 0, 0]), np.asarray([0, 2.0, 0, 0, 0])
     small = fit_fusion([make("a", weights=one), make("b", weights=other, seed=1)])
     large = fit_fusion([make("c", weights=one), make("d", weights=other, seed=1, copies=3)])
     np.testing.assert_allclose(large.weights, small.weights, rtol=1e-3, atol=1e-4)
@@ -117,11 +117,11 @@ def test_a_feature_that_never_varies_is_no_obstacle(make: Make) -> None:
 def test_queries_without_a_relevant_candidate(make: Make) -> None:
     scores = make(n_queries=50)
     with_misses = DevScores(
-        scores.collection, scores.features | {"miss": np.zeros((20, 4))}, scores.documents | {"miss": ["x"] * 20}
+        scores.collection, scores.features | {"miss": np.zeros((20, len(FEATURES)))}, scores.documents | {"miss": ["x"] * 20}
     )
     assert with_misses.labels("miss").sum() == 0
     np.testing.assert_allclose(fit_fusion([with_misses]).weights, fit_fusion([scores]).weights, rtol=0.05)
-    nothing = DevScores(scores.collection, {"miss": np.zeros((20, 4))}, {"miss": ["x"] * 20})
+    nothing = DevScores(scores.collection, {"miss": np.zeros((20, len(FEATURES)))}, {"miss": ["x"] * 20})
     with pytest.raises(ValueError, match="no dev query has a relevant document among its candidates"):
         fit_fusion([nothing])
 
@@ -129,7 +129,7 @@ def test_queries_without_a_relevant_candidate(make: Make) -> None:
 def test_measures_by_hand(tmp_path: Path) -> None:
     """The fused scores of d0 to d2 are 3, 1 and 2: the relevant d2 is second, by logit alone it is last."""
     (tmp_path / "qrels.tsv").write_text("q 0 d2 1\n", encoding="utf-8")
-    features = {"q": np.asarray([[2.0, 1.0, 0, 0], [1.5, -0.5, 0, 0], [1.0, 1.0, 0, 0]])}
+    features = {"q": np.asarray([[2.0, 1.0, 0, 0, 0], [1.5, -0.5, 0, 0, 0], [1.0, 1.0, 0, 0, 0]])}
     scores = DevScores(Collection(tmp_path), features, {"q": ["d0", "d1", "d2"]})
     assert scores.measure(Fusion(best_block=1.0))["RR@10"] == 0.5
     assert scores.measure(Fusion())["RR@10"] == pytest.approx(1 / 3)
@@ -141,7 +141,7 @@ def test_calibration_error_by_hand(tmp_path: Path) -> None:
     """Two candidates at 0.9, one of them relevant, two at 0.1, none relevant: gaps 0.4 and 0.1, half of the weight each."""
     (tmp_path / "qrels.tsv").write_text("q 0 d0 1\n", encoding="utf-8")
     logit = np.log(9)
-    features = {"q": np.asarray([[logit, 0, 0, 0], [logit, 0, 0, 0], [-logit, 0, 0, 0], [-logit, 0, 0, 0]])}
+    features = {"q": np.asarray([[logit, 0, 0, 0, 0], [logit, 0, 0, 0, 0], [-logit, 0, 0, 0, 0], [-logit, 0, 0, 0, 0]])}
     scores = DevScores(Collection(tmp_path), features, {"q": ["d0", "d1", "d2", "d3"]})
     assert calibration_error([scores], Fusion()) == pytest.approx(0.25)
     assert reliability(scores, Fusion()) == [
@@ -154,7 +154,7 @@ def test_dev_scores_of_a_real_run(toy_run: Path, toy: Collection) -> None:
     ranker = run_ranker(toy_run, toy, bf16=False)
     scores = score_dev(ranker, ["teacher?", "letter!"], toy.run("dev"), depth=3, budget=80)
     assert scores.documents["teacher?"] == list(toy.run("dev")["teacher?"])[:3]
-    assert scores.features["letter!"].shape == (3, 4)
+    assert scores.features["letter!"].shape == (3, len(FEATURES))
     pipeline = ranker.preparation.pipeline
     selection = pipeline.select(
         ranker.preparation.query("teacher?"), ranker.preparation.document(scores.documents["teacher?"][0]), 80
