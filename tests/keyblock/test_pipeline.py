@@ -107,7 +107,7 @@ def test_a_learned_selectors_order(fine: Pipeline, text: str, keep: int) -> None
     assert shortlist.blocks.tolist() == asked
     assert selection.taken.tolist() == order[: len(selection.taken)]
     assert selection.scores.tolist() == [logits.get(block, -np.inf) for block in range(document.n_blocks)]
-    np.testing.assert_array_equal(shortlist.scores, cheap.scores)
+    np.testing.assert_array_equal(shortlist.known.cheap, cheap.scores)
     np.testing.assert_array_equal(selection.evidence, cheap.evidence)
     expected = pack(query, document, np.asarray(order, dtype=np.intp), learned.tokenizer.template, 128)
     np.testing.assert_array_equal(selection.packed.ids, expected.ids)
