@@ -314,7 +314,7 @@ def test_hybrid_by_hand() -> None:
 
 
 def test_a_name_that_stands_all_over_the_document_tells_nothing() -> None:
-    """ "delta" is in every block and "river" in one: of their equal weights half is left, for the block of the river."""
+    """The delta is in every block and the river in one: of their equal weights half is left, for the block of the river."""
     table = DocumentFrequencies(999, {})
     document = with_given_vectors(document_of([["delta"], ["delta", "river"], ["delta"]]), [0, 1], [0, 1], [0, 1])
     query = replace(query_of("delta", "river"), vector=np.asarray([1, 0], np.float32))
