@@ -1,5 +1,6 @@
 """A checkpoint of others as an ONNX graph: fused as far as ONNX Runtime knows its architecture, and exact in any case."""
 
+import gc
 import logging
 import warnings
 from pathlib import Path
@@ -13,6 +14,7 @@ from torch import Tensor, nn
 from transformers import PretrainedConfig
 
 from export import ExportError
+from export.aside import put_back, weights_aside
 from export.graph import LOGITS, check_shapes, name_heads, narrow_last_layer, trace
 from export.masks import causal, spelled_masks
 from export.parameters import note_parameters
@@ -55,8 +57,10 @@ def export_classifier(model: Classifier, path: Path) -> dict[str, int]:
     config = model.module.config
     with masked_by(model, spelled_masks(config)), TemporaryDirectory(prefix="keyblock-trace-") as folder:
         _trace(model, Path(folder) / path.name)
+        gc.collect()  # the exporter leaves copies of the weights in cycles
         graph = onnx.load(str(Path(folder) / path.name))
     graph = _fused(graph, config)
+    gc.collect()  # so does the optimizer
     check_shapes(graph, {name: ["batch", "length"] for name in model.graph_inputs}, {LOGITS: ["batch"]})
     if missing := note_parameters(graph, model.module.state_dict()):
         log.info("the graph does not hold %d of the checkpoint's weights, among them %s", len(missing), missing[0])
@@ -86,9 +90,11 @@ def _fused(graph: ModelProto, config: PretrainedConfig) -> ModelProto:
     if spelled_masks(config).__qualname__.startswith(causal.__qualname__):
         return graph  # attention with key and value heads of other numbers: the optimizer would break its shapes
     name_heads(graph, config)
-    optimized: ModelProto = optimize_model(
-        graph, model_type="bert", num_heads=config.num_attention_heads, hidden_size=config.hidden_size, opt_level=0
-    ).model
+    with weights_aside(graph) as aside:
+        optimized: ModelProto = optimize_model(
+            graph, model_type="bert", num_heads=config.num_attention_heads, hidden_size=config.hidden_size, opt_level=0
+        ).model
+    put_back(optimized, aside)
     if fused_nodes(optimized).get("Attention", 0) == config.num_hidden_layers:
         try:
             narrow_last_layer(optimized)
