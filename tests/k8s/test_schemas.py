@@ -8,7 +8,6 @@ import jsonschema
 import kubernetes_validate
 import pytest
 import yaml
-from kubeflow_trainer_api.models.trainer_v1alpha1_train_job import TrainerV1alpha1TrainJob
 
 from tests.k8s.manifests import K8S, Manifest, one
 
@@ -23,6 +22,8 @@ def wrong(manifest: Manifest, schemas: Path) -> str | None:
     """What an API server would say."""
     try:
         if manifest["kind"] == "TrainJob":
+            from kubeflow_trainer_api.models.trainer_v1alpha1_train_job import TrainerV1alpha1TrainJob  # a second of imports
+
             read = TrainerV1alpha1TrainJob.from_dict(copy.deepcopy(manifest))
             return None if read is not None and read.to_dict() == manifest else "a field that the CRD does not know"
         if (schema := schemas / f"{manifest['kind']}.json").exists():

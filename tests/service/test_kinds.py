@@ -63,6 +63,14 @@ def served(
         yield client, app.state.ranker
 
 
+@pytest.fixture(scope="module")
+def in_process(served: tuple[TestClient, Ranker]) -> Iterator[InProcess]:
+    """A ranker in this process, of the same bundle."""
+    path = served[1].models.default.bundle.path
+    with InProcess.open(path, provider="cpu", precision="fp32", threads=1) as ranker:
+        yield ranker
+
+
 @functools.cache
 def opened(path: Path) -> tuple[Bundle, GraphModel]:
     """Each bundle once."""
@@ -458,12 +466,13 @@ def test_escalation_is_the_first_to_go_when_time_is_short(settings: Settings, bu
     ],
     ids=["usual", "options", "told", "escalating to nothing"],
 )
-def test_a_ranker_in_the_process_ranks_as_the_service(served: tuple[TestClient, Ranker], options: dict[str, Any]) -> None:
-    client, serving = served
+def test_a_ranker_in_the_process_ranks_as_the_service(
+    served: tuple[TestClient, Ranker], in_process: InProcess, options: dict[str, Any]
+) -> None:
+    client, _ = served
     response = client.post("/rerank", json={"query": QUERY, "documents": DOCUMENTS, "return_blocks": True, **options})
     expected = read_ranking(response.json(), DOCUMENTS, "")
-    with InProcess.open(serving.models.default.bundle.path, provider="cpu", precision="fp32", threads=1) as ranker:
-        ranking = ranker.rank(QUERY, DOCUMENTS, **options)
+    ranking = in_process.rank(QUERY, DOCUMENTS, **options)
     assert list(map(unscored, ranking)) == list(map(unscored, expected))
     for result, other in zip(ranking, expected, strict=True):
         assert result.relevance_score == pytest.approx(other.relevance_score, abs=CLOSE)

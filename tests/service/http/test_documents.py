@@ -6,6 +6,7 @@ import json
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -16,6 +17,7 @@ from pydantic import TypeAdapter
 from starlette.testclient import TestClient
 from starlette.types import Message
 
+from keyblock.runtime.session import Session
 from keyblock.wire import StoredAnswer
 from service.app import create_app
 from service.call import DEFAULT_NAMESPACE
@@ -69,19 +71,26 @@ class Service:
 Serve = Callable[..., Any]
 
 
+@contextmanager
+def started(settings: Settings, graphs: Graphs, **changes: Any) -> Iterator[Service]:
+    """The application on the tiny bundle with other settings; closes its store."""
+    changed = settings.model_copy(update={"cache_bytes": 0, **changes})
+    ranker = serving(changed, graphs, open_store(changed))
+    with TestClient(create_app(changed, ranker)) as client:
+        wait_for(lambda: ranker.engine.ready)
+        yield Service(client, ranker)
+
+
 @pytest.fixture
 def serve(settings: Settings, graphs: Graphs) -> Serve:
-    """The application on the tiny bundle with other settings; closes its store."""
+    return partial(started, settings, graphs)
 
-    @contextmanager
-    def start(**changes: Any) -> Iterator[Service]:
-        changed = settings.model_copy(update={"cache_bytes": 0, **changes})
-        ranker = serving(changed, graphs, open_store(changed))
-        with TestClient(create_app(changed, ranker)) as client:
-            wait_for(lambda: ranker.engine.ready)
-            yield Service(client, ranker)
 
-    return start
+@pytest.fixture(scope="module")
+def shared(settings: Settings, session: Session, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
+    """For tests that do not mind what others have stored."""
+    with started(settings, Graphs(session), store=str(tmp_path_factory.mktemp("shared") / "store")) as service:
+        yield service
 
 
 @pytest.fixture(params=["lmdb", "redis"])
@@ -180,22 +189,22 @@ def test_a_stored_document_is_replaced_shown_and_deleted(service: Service) -> No
 
 
 @pytest.mark.parametrize("name", ["a/b", "ü ?&#", "https://x.org/a?b=c", "7", "7\n", "a\r\nb", "..", "x" * 512])
-def test_any_id_can_be_named_in_a_path(embedded: Service, name: str) -> None:
-    embedded.put([{"id": name, "text": "the river"}])
+def test_any_id_can_be_named_in_a_path(shared: Service, name: str) -> None:
+    shared.put([{"id": name, "text": "the river"}])
     path = f"/documents/{quote(name, safe='')}"
     if name != "..":
-        assert embedded.client.get(path).json()["id"] == name
-        assert embedded.client.delete(path).json() == {"id": name, "deleted": True}
+        assert shared.client.get(path).json()["id"] == name
+        assert shared.client.delete(path).json() == {"id": name, "deleted": True}
     else:
-        assert embedded.rank(ids(".."), strict=True)["results"][0]["index"] == 0
+        assert shared.rank(ids(".."), strict=True)["results"][0]["index"] == 0
 
 
-def test_odd_texts_are_ranked_as_if_they_were_sent(embedded: Service) -> None:
+def test_odd_texts_are_ranked_as_if_they_were_sent(shared: Service) -> None:
     texts = ["", " \n", "\x00", "\ud800 river", "東京都。river", "x" * 5000, "e\u0301" * 300, "😀 river"]
     documents = [{"id": str(n), "text": text} for n, text in enumerate(texts)]
-    embedded.put(documents)
-    by_text = embedded.client.post("/rerank", content=json.dumps({"query": QUERY, "documents": documents, "return_blocks": True}))
-    by_id = embedded.rank(ids(*map(str, range(len(texts)))), return_blocks=True)
+    shared.put(documents)
+    by_text = shared.client.post("/rerank", content=json.dumps({"query": QUERY, "documents": documents, "return_blocks": True}))
+    by_id = shared.rank(ids(*map(str, range(len(texts)))), return_blocks=True)
     assert by_id["results"] == by_text.json()["results"]
     assert by_id["meta"]["warnings"] == by_text.json()["meta"]["warnings"]
 
@@ -218,26 +227,26 @@ BAD_LINES: dict[str, tuple[bytes, str]] = {
 
 
 @pytest.mark.parametrize(("line", "problem"), BAD_LINES.values(), ids=BAD_LINES)
-def test_a_bad_line_stops_no_other(embedded: Service, line: bytes, problem: str) -> None:
+def test_a_bad_line_stops_no_other(shared: Service, line: bytes, problem: str) -> None:
     good = jsonl(DOCUMENTS[:2])
-    answer = embedded.client.put("/documents", content=good + b"\n" + line + b"\r\n" + jsonl(DOCUMENTS[2:4])[:-1]).json()
+    answer = shared.client.put("/documents", content=good + b"\n" + line + b"\r\n" + jsonl(DOCUMENTS[2:4])[:-1]).json()
     assert (answer["stored"], answer["failed"], answer["errors"][0]["line"]) == (4, 1, 4)
     assert answer["errors"][0]["message"].startswith(problem)
-    assert embedded.rank(ids("d0", "d1", "d2", "d3"), strict=True)
-    response = embedded.client.put("/documents", content=line)
+    assert shared.rank(ids("d0", "d1", "d2", "d3"), strict=True)
+    response = shared.client.put("/documents", content=line)
     assert response.status_code == 422
     assert response.json()["message"].startswith(f"nothing could be stored: line 1: {problem}")
     assert response.json()["error"]["type"] == "nothing_stored"
     assert [(one["loc"], one["msg"].startswith(problem)) for one in response.json()["detail"]] == [(["body", 1], True)]
 
 
-def test_the_answer_names_the_first_errors_and_fields_not_used(embedded: Service) -> None:
-    answer = embedded.put([{"id": f"d{n}", "texts": ""} for n in range(100)] + [{"id": "d", "text": "a", "url": "b", "score": 1}])
+def test_the_answer_names_the_first_errors_and_fields_not_used(shared: Service) -> None:
+    answer = shared.put([{"id": f"d{n}", "texts": ""} for n in range(100)] + [{"id": "d", "text": "a", "url": "b", "score": 1}])
     assert (answer["stored"], answer["failed"], len(answer["errors"])) == (1, 100, lines.MOST_ERRORS)
     assert answer["errors"][1] == {"line": 2, "id": "d1", "message": "text: is missing or null"}
     assert answer["warnings"][0].startswith("fields not used: ")
     for body in (b"", b"\n\n", b"\xef\xbb\xbf"):
-        response = embedded.client.put("/documents", content=body)
+        response = shared.client.put("/documents", content=body)
         assert (response.status_code, "the body holds no documents" in response.json()["message"]) == (422, True)
 
 

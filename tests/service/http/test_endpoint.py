@@ -19,6 +19,7 @@ from starlette.types import Message
 from service.app import create_app
 from service.engine.instance import Graphs
 from service.http import endpoint
+from service.http.bodies import parsing
 from service.ranking.ranker import EDGE_THREADS, Ranker
 from service.settings import Settings
 from service.store.opening import open_store
@@ -274,9 +275,10 @@ def test_a_model_that_hangs_turns_health_red_until_it_answers(settings: Settings
 
 @pytest.mark.parametrize("path", ["/rerank", "/documents"])
 def test_what_is_not_done_when_the_service_ends_is_told(
-    settings: Settings, graphs: Graphs, faulty: Faulty, tmp_path: Path, path: str
+    settings: Settings, graphs: Graphs, faulty: Faulty, tmp_path: Path, path: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It is cancelled once shutdown_seconds are over: a balancer may ask another replica then, and no fault is logged."""
+    monkeypatch.setattr(parsing, "DISCARD_SECONDS", 0.1)
     ranker = serving(settings, graphs, open_store(settings.model_copy(update={"store": str(tmp_path / "store")})))
     app = create_app(settings, ranker)
     method, more = ("POST", False) if path == "/rerank" else ("PUT", True)

@@ -214,8 +214,8 @@ def test_no_request_is_lost_and_none_gets_something_between_the_two(service: Ser
             assert answer["meta"]["warnings"] == []
             seen.append(budget)
 
-    with ThreadPoolExecutor(4) as pool:
-        clients = [pool.submit(ask) for _ in range(4)]
+    with ThreadPoolExecutor(2) as pool:
+        clients = [pool.submit(ask) for _ in range(2)]
         try:
             for turn in range(6):
                 place.put("first", packing={"budget": (64, 128)[turn % 2], "budget_range": BUDGETS["first"]})

@@ -83,10 +83,13 @@ def test_nonsense_is_one_line(use: str, nonsense: bytes, monkeypatch: pytest.Mon
 
 
 @pytest.mark.parametrize(
-    ("again", "pause", "said"), [(b"x", 0.05, "an answer takes more than"), (ENDLESS, 0.0, "an answer has more than")]
+    ("again", "pause", "seconds", "said"),
+    [(b"x", 0.05, 0.2, "an answer takes more than"), (ENDLESS, 0.0, SECONDS, "an answer has more than")],
 )
-def test_an_endless_answer_is_given_up(monkeypatch: pytest.MonkeyPatch, again: bytes, pause: float, said: str) -> None:
-    monkeypatch.setattr(bounded, "MOST_SECONDS", SECONDS)
+def test_an_endless_answer_is_given_up(
+    monkeypatch: pytest.MonkeyPatch, again: bytes, pause: float, seconds: float, said: str
+) -> None:
+    monkeypatch.setattr(bounded, "MOST_SECONDS", seconds)
     monkeypatch.setattr(bounded, "MOST_BYTES", 1 << 22)
     with answering(b"$400000000\r\n", again=again, pause=pause) as url:
         store = RedisStore(url)

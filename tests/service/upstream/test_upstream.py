@@ -1,5 +1,6 @@
 """KeyBlock in front of a reranker that runs already: a real one, and real servers that misbehave."""
 
+import functools
 import json
 import logging
 import re
@@ -15,6 +16,7 @@ from starlette.testclient import TestClient
 from benchmarks.performance.service import Service
 from keyblock.bundle import BundleError
 from service.app import create_app
+from service.ranking import loading
 from service.ranking.ranker import Ranker
 from service.settings import DEFAULT_BUNDLE, Settings
 from service.upstream import client as asking
@@ -34,6 +36,14 @@ DOCUMENTS = [
 ]
 BUSY = says('{"message": "busy"}', 429, retry_after="0")
 TEN = [{"index": 0, "relevance_score": 0.5}] * 10  # results, as many as the documents have passages
+
+
+@pytest.fixture(scope="module", autouse=True)
+def read_once() -> Iterator[None]:
+    """The bundle that all these applications cut blocks by: reading it takes half of a start."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(loading, "load_bundle", functools.cache(loading.load_bundle))
+        yield
 
 
 @contextmanager
