@@ -6,6 +6,7 @@ words that collide; by chance two of 100,000 do in one of 10^9.
 """
 
 import secrets
+from functools import cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -52,6 +53,12 @@ class Hasher:
             np.cumsum(part, out=part)
             part += sums[first]
         return sums
+
+
+@cache
+def hasher() -> Hasher:
+    """The one of this process: its table takes 9 MB."""
+    return Hasher()
 
 
 def _powers(base: int) -> Hashes:

@@ -21,7 +21,7 @@ from tokenizers import Encoding
 
 from keyblock.text.analyzer import Analyzer
 from keyblock.text.characters import word_characters
-from keyblock.text.hashing import LONGEST, Hasher
+from keyblock.text.hashing import LONGEST, hasher
 from keyblock.text.known import Words
 from keyblock.text.lexicon import Lexicon
 from keyblock.text.page import Page
@@ -123,7 +123,7 @@ class WordReader:
 
     def __init__(self, tokenizer: Tokenizer, analyzer: Analyzer, kinds: NDArray[np.uint8]) -> None:
         self._analyzer, self._kinds, self._term = analyzer, kinds, word_characters()
-        self._lexicon, self._hasher = Lexicon(tokenizer, analyzer), Hasher()
+        self._lexicon, self._hasher = Lexicon(tokenizer, analyzer), hasher()
 
     def read(self, texts: Sequence[str]) -> list[ReadWords | None]:
         """A reading of each text; None for one that is mostly long words, or holds a huge one."""
