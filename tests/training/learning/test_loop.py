@@ -11,14 +11,17 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor
+from tqdm import tqdm
 
 from training.collections.collection import Collection
 from training.evaluation.curves import read_log
 from training.evaluation.ranking import load_run_pipeline
 from training.examples.sampling import Group, StepBatch
+from training.learning import loop
 from training.learning.data import Data
 from training.learning.loop import Trainer, TrainingError, learning_rate_factor, make_optimizer, micro_batches
 from training.learning.objectives import LOSSES, RankingObjective
+from training.learning.tracking import Tracker
 from training.learning.train import make_model
 from training.learning.twins import Twins
 from training.models.arithmetic import in_words
@@ -78,19 +81,67 @@ def test_what_is_logged(toy_run: Path) -> None:
 
 
 def test_what_is_said_at_the_end(trainer: Make, capsys: pytest.CaptureFixture[str]) -> None:
-    trainer().train()
-    *_, last = capsys.readouterr().err.splitlines()
+    done = trainer()
+    done.train()
+    said = capsys.readouterr().err
+    assert re.search(r"toy: 100%.* 2/2 \[.*budget=\d+, loss=\d\.\d{3}\]", said.replace("\r", "\n")), "the bar"
+    *_, last = said.splitlines()
     assert re.fullmatch(r"toy: 2 steps in \d+ s: [\d,.]+ pairs/s, [\d,]+ tokens/s, peak memory [\d,]+ MB", last)
+    trainer(done.run).train()
+    assert " steps in " not in capsys.readouterr().err, "of a finished run there is nothing to say"
 
 
-def test_the_first_steps_tell_arithmetic_and_time_left(trainer: Make, capsys: pytest.CaptureFixture[str]) -> None:
-    trainer(steps=12).train()
-    lines = [line for line in capsys.readouterr().err.splitlines() if line.startswith("toy: ")]
-    assert f"toy: computes in {in_words('fp32', torch.device('cpu'))}" in lines
-    estimates = [line for line in lines if " left, at " in line]
-    assert len(estimates) == 2
-    for line in estimates:
-        assert re.fullmatch(r"toy: less than a minute left, at [\d.]+ s a step; measuring on dev comes on top", line)
+def test_the_first_steps_tell_arithmetic_and_time_left(trainer: Make) -> None:
+    """After the first step and the tenth."""
+    told, spoken = trainer(steps=12), []
+    told._say = lambda line: spoken.append((told.step, line))  # type: ignore[method-assign]
+    told.train()
+    assert (0, f"computes in {in_words('fp32', torch.device('cpu'))}") in spoken
+    estimates = [(step, line) for step, line in spoken if " left, at " in line]
+    assert [step for step, _ in estimates] == [1, 10]
+    for _, line in estimates:
+        assert re.fullmatch(r"less than a minute left, at [\d.]+ s a step; measuring on dev comes on top", line)
+
+
+def test_the_time_left_is_that_of_the_steps_left(trainer: Make, capsys: pytest.CaptureFixture[str]) -> None:
+    """A step took 300 s, and eleven are left."""
+    slow = trainer(steps=12)
+    slow.tracker, slow.step = Tracker(slow.run, 0, False), 1
+    with tqdm(disable=True) as bar:
+        slow._tell(slow.draw(0), 0.5, 300.0, bar)
+    slow.tracker.close()
+    assert "toy: 55 min left, at 300.00 s a step; " in capsys.readouterr().err
+
+
+def test_dev_is_measured_and_the_curves_are_drawn_at_the_end_whatever_was_before(
+    trainer: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    drawn: list[int] = []
+    for every, measured in ((100, [3]), (1, [1, 2, 3])):
+        run = trainer(steps=3, evaluate_every=every)
+        monkeypatch.setattr(loop, "draw_curves", lambda _, run=run: drawn.append(run.step))
+        run.train()
+        assert [r["step"] for r in read_log(run.run) if "dev" in r] == measured
+    assert drawn == [3, 3], "seconds after the last drawing there is none, but of the whole run"
+
+
+def test_nothing_goes_on_behind_a_finished_run(trainer: Make) -> None:
+    done = trainer()
+    done.train()
+    with pytest.raises(RuntimeError, match="after shutdown"):
+        done._draw_ahead(0)
+    assert not (done.run / "tensorboard").exists(), "nobody asked for it"
+
+
+def test_another_seed_drops_out_others(trainer: Make) -> None:
+    """Of the same batch, by the same weights."""
+    losses = []
+    for seed in (1, 2):
+        run = trainer(steps=4, dropout=0.2, seed=seed)
+        run.draw = trainer(steps=4).draw
+        run.train()
+        losses.append(next(r["loss"] for r in read_log(run.run)))
+    assert losses[0] != losses[1]
 
 
 @pytest.mark.parametrize("loss", ["listwise", "hinge"])
