@@ -55,8 +55,10 @@ check: $(VENV)/testing
 test: $(VENV)/testing
 	@$(MAKE) --no-print-directory --jobs=2 check pytest
 
+# one process more than cores, up to 8: many tests wait for a server or a deadline
 pytest: $(VENV)/testing
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses=logical --maxprocesses=8 --dist=worksteal
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest --dist=worksteal \
+		--numprocesses=$$($(BIN)/python -c 'import os; print(min(8, (os.cpu_count() or 1) + 1))')
 
 build/clients/%/made: requirements/clients/%.txt
 	@echo "Installing the clients of $< into $(@D) (a minute) ..."
