@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from keyblock.aggregation import AGGREGATORS, PassageAggregator
-from keyblock.description import PackingConfig, PipelineConfig
+from keyblock.description import PipelineConfig
 from keyblock.encoders import Encoder
 from keyblock.escalation import certainty, spread
 from keyblock.evidence import evidence_of
@@ -18,8 +18,6 @@ from keyblock.selection import BlockScores, Chosen, Selection, Shortlist, alone
 from keyblock.selectors import SELECTORS, SelectedBy, idf_weights, nearest_tokens, rank_blocks, term_counts, term_found
 from keyblock.text.frequencies import DocumentFrequencies
 from keyblock.text.tokenizer import Tokenizer
-
-__all__ = ["PackingConfig", "Pipeline", "PipelineConfig", "Selection", "Shortlist"]
 
 Asked = tuple[Shortlist, NDArray[np.floating]]
 """A shortlist, and the model's logits of its sequences, shape (n_shortlisted,)."""

@@ -9,8 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from keyblock.bundle import MANIFEST_FILE, Bundle, check_target, load_bundle, write_bundle
+from keyblock.description import PipelineConfig
 from keyblock.evidence import Fusion
-from keyblock.pipeline import Pipeline, PipelineConfig
+from keyblock.pipeline import Pipeline
 from keyblock.runtime.model import GraphModel
 from training.collections.collection import Collection
 from training.collections.json_files import write_json

@@ -7,8 +7,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from pydantic import ValidationError
 
+from keyblock.description import PackingConfig, PipelineConfig
 from keyblock.evidence import Fusion
-from keyblock.pipeline import PackingConfig, PipelineConfig
 from training.collections.collection import Collection, distinct_names
 from training.collections.first_stage import first_stage_run
 from training.collections.types import Run
