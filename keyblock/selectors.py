@@ -247,11 +247,12 @@ class Vectors(Selector):
 class Hybrid(Selector):
     """Terms and vectors together, each by its weight; a rare term that stands in few blocks decides between them.
 
-    ``terms * t + vectors * cosine + soft * s + exact * e``: t is the score of the lexical selector `by`, divided by what `scale`
-    says; s takes for each token of the query the block's nearest token, so that a kindred word is a part of a match; e is the
+    ``terms * t + (vectors + doubt * d) * cosine + soft * s + exact * e``: t is the score of the lexical selector `by`, divided by
+    what `scale` says; d is the share of the query's idf that no single block holds: the less the words say, the more the meaning
+    counts; s takes for each token of the query the block's nearest token, so that a kindred word is a part of a match; e is the
     share of the idf of the query's rare terms, as far as the document has them, that stands in the block. Cosines of two blocks
-    differ by less than 1 in practice, and s by 1 at most, so with ``exact >= vectors + soft`` neither outweighs the rare terms.
-    A name that stands all over a document is no such term: with `exact_blocks`, e counts those that stand in few blocks of it.
+    differ by less than 1 in practice, and s by 1 at most, so with ``exact >= vectors + doubt + soft`` neither outweighs the rare
+    terms. A name that stands all over a document is no such term: with `exact_blocks`, e counts those that stand in few blocks.
     """
 
     needs: ClassVar[frozenset[Need]] = frozenset({Need.FREQUENCIES, Need.VECTORS})
@@ -261,6 +262,9 @@ class Hybrid(Selector):
         "mass", description="mass: divide that by the summed idf of the query's terms, so that queries of any length compare"
     )
     vectors: float = Field(1.0, ge=0, description="weight of the cosine of query and block")
+    doubt: float = Field(
+        0.0, ge=0, description="added to `vectors`, by the share of the query's idf mass that the best block lacks"
+    )
     soft: float = Field(0.0, ge=0, description="weight of the nearest tokens; 0: they are not looked for")
     exact: float = Field(1.0, ge=0, description="weight of rare terms that stand in the block as they are")
     rare: float = Field(0.001, ge=0, le=1, description="a term is rare in at most this share of the training documents")
@@ -316,15 +320,27 @@ class Hybrid(Selector):
         frequencies: DocumentFrequencies,
     ) -> NDArray[np.float64]:
         """See Selector."""
-        idf = idf_weights(query, frequencies)
+        idf, counts = idf_weights(query, frequencies), term_counts(query, document)
         share = lexical / (idf.sum() or 1.0) if self.scale == "mass" else lexical
-        scores = self.terms * share + self.vectors * similarities(query, document)
+        vectors = self.vectors + (self.doubt * lacking(idf, counts) if self.doubt else 0.0)
+        scores = self.terms * share + vectors * similarities(query, document)
         if self.soft:
             scores += self.soft * (nearest_tokens(query, document) if near is None else near)
         rare = np.where(frequencies.of(query.terms) <= self.rare * frequencies.n_documents, idf, 0.0)
         if not (self.exact and rare.any()):
             return scores
-        return scores + self.exact * held_share(rare, term_counts(query, document), self.exact_blocks or document.n_blocks)
+        return scores + self.exact * held_share(rare, counts, self.exact_blocks or document.n_blocks)
+
+
+def lacking(weights: NDArray[np.float64], counts: NDArray[np.float64]) -> float:
+    """The share of the terms' weight that the block which holds most of it lacks, from 0 to 1; 1 without weights or blocks.
+
+    Args:
+        weights: shape (n_query_terms,), none negative.
+        counts: shape (n_query_terms, n_blocks), how often each block has each term.
+    """
+    total = float(weights.sum())
+    return 1.0 - float(weighted_sum(weights, counts > 0).max(initial=0.0)) / total if total else 1.0
 
 
 def held_share(weights: NDArray[np.float64], counts: NDArray[np.float64], most: int) -> NDArray[np.float64]:

@@ -313,6 +313,20 @@ def test_hybrid_by_hand() -> None:
     np.testing.assert_allclose(raw, [2 * 4.00047, 2 * 0.26844, 0.5], atol=1e-4)
 
 
+def test_the_less_the_words_say_the_more_the_meaning_counts() -> None:
+    """Of two words of equal weight the best block holds one, so that half of `doubt` joins `vectors`; both, and none of it does."""
+    table = DocumentFrequencies(999, {})
+    document = with_given_vectors(document_of([["delta"], ["citi"]]), [0, 1], [1, 0])
+    vector = np.asarray([1, 0], np.float32)
+    weighed = Hybrid(terms=0, vectors=1, doubt=4, exact=0)
+    half, none, all_of_it = (replace(query_of(*words), vector=vector) for words in (("delta", "river"), ("delta",), ("river",)))
+    np.testing.assert_allclose(weighed.scores(half, document, table), [0, 3], atol=1e-2)
+    np.testing.assert_allclose(weighed.scores(none, document, table), [0, 1], atol=1e-2)
+    np.testing.assert_allclose(weighed.scores(all_of_it, document, table), [0, 5], atol=1e-2)
+    nothing = replace(query_of(), vector=vector)
+    np.testing.assert_allclose(weighed.scores(nothing, document, table), [0, 5], atol=1e-2)
+
+
 def test_a_name_that_stands_all_over_the_document_tells_nothing() -> None:
     """The delta is in every block and the river in one: of their equal weights half is left, for the block of the river."""
     table = DocumentFrequencies(999, {})
