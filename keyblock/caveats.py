@@ -54,6 +54,13 @@ def about_instruction(instruction: str | None, tokenizer: Tokenizer) -> list[str
     return [] if read == instruction else [f"instruction: the model reads its first {INSTRUCTION_TOKENS} tokens"]
 
 
+def about_escalation(asked: int | None, config: PipelineConfig) -> list[str]:
+    """Whether tokens were granted for a question that this bundle never asks its model."""
+    if not asked or config.escalation is not None:
+        return []
+    return ["escalation_tokens: this bundle describes no escalation, so the model is not asked to choose blocks"]
+
+
 def about_empty(documents: Sequence[int]) -> list[str]:
     """Which documents, by number, have no text to score."""
     if not documents:

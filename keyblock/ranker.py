@@ -15,7 +15,7 @@ from types import TracebackType
 from typing import Any, NamedTuple, Protocol, Self
 
 from keyblock.bundle import Bundle, load_bundle
-from keyblock.caveats import about_budget, about_empty, about_instruction, about_position, about_query
+from keyblock.caveats import about_budget, about_empty, about_escalation, about_instruction, about_position, about_query
 from keyblock.order import Candidate, candidate, rank
 from keyblock.order import Ranking as Order
 from keyblock.prepared import PreparedQuery
@@ -143,6 +143,7 @@ class Ranker:
             warnings=(
                 *about_budget(max_tokens_per_doc, packing),
                 *about_instruction(told, pipeline.tokenizer),
+                *about_escalation(escalation_tokens, pipeline.config),
                 *about_query(prepared),
                 *about_empty([number for number, one in enumerate(candidates) if not one.sequences]),
                 *about_position(order.selected_by, pipeline.config),

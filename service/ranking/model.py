@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from keyblock.bundle import TOKENIZER_FILE, Bundle
-from keyblock.caveats import about_budget, about_instruction, about_query
+from keyblock.caveats import about_budget, about_escalation, about_instruction, about_query
 from keyblock.fingerprint import preparation_fingerprint
 from keyblock.order import Candidate, Ranking, preranking
 from keyblock.prepared import PreparedQuery
@@ -206,6 +206,7 @@ class Model:
     async def _query(self, call: Call) -> PreparedQuery:
         query = await self.preparer.query(call.query, call.instruction)
         call.warnings.extend(about_instruction(call.instruction, self.bundle.pipeline.tokenizer))
+        call.warnings.extend(about_escalation(call.escalation_tokens, self.bundle.pipeline.config))
         if not self.scorer.reads_texts:  # what does is sent the whole query
             call.warnings.extend(about_query(query))
         return query

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from keyblock.caveats import about_budget, about_empty, about_position, about_query, some
+from keyblock.caveats import about_budget, about_empty, about_escalation, about_position, about_query, some
 from keyblock.description import PackingConfig, PipelineConfig
 from keyblock.pipeline import Pipeline
 from keyblock.prepared import PreparedQuery
@@ -51,3 +51,11 @@ def test_blocks_chosen_by_little_are_not_called_the_first_ones() -> None:
     assert "first blocks" in by_place
     assert "first blocks" not in by_little
     assert by_little.startswith("selected_by: nothing stands out for the query in 1 of 1 documents: ")
+
+
+def test_tokens_for_a_question_that_is_never_asked() -> None:
+    asks = PipelineConfig(escalation={"below": 0.5})
+    assert about_escalation(100, PipelineConfig()) == [
+        "escalation_tokens: this bundle describes no escalation, so the model is not asked to choose blocks"
+    ]
+    assert about_escalation(100, asks) == about_escalation(0, PipelineConfig()) == about_escalation(None, PipelineConfig()) == []
