@@ -27,11 +27,12 @@ class SentenceEncoder:
     Args:
         name: a folder of sentence-transformers or transformers, or a hub name.
         longest: tokens of a text that are read, specials included.
+        attention: how transformers computes it; "eager" can be traced.
 
     Raises ValueError for a folder that says it pools otherwise.
     """
 
-    def __init__(self, name: str, longest: int = 128) -> None:
+    def __init__(self, name: str, longest: int = 128, attention: str = "sdpa") -> None:
         from transformers import AutoModel, AutoTokenizer
 
         _check_pooling(Path(name))
@@ -39,7 +40,7 @@ class SentenceEncoder:
         self.tokenizer = AutoTokenizer.from_pretrained(name).backend_tokenizer
         self.tokenizer.enable_truncation(longest)
         self.tokenizer.no_padding()
-        self.model = AutoModel.from_pretrained(name, attn_implementation="sdpa").eval().to(self.device)
+        self.model = AutoModel.from_pretrained(name, attn_implementation=attention).eval().to(self.device)
 
     @property
     def width(self) -> int:

@@ -1,0 +1,43 @@
+"""keyblock-encoder."""
+
+import argparse
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import yaml
+
+from training.commands.command import make_parser, quiet_transformers, run
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Put a sentence encoder into a copy of a bundle."""
+    parser = make_parser(
+        "keyblock-encoder",
+        "Copy a bundle with a sentence encoder that chooses its blocks: it finds what is said in other words, at the price of a "
+        "pass over each document when that is prepared.",
+    )
+    parser.add_argument("model", help="a sentence-transformers model that averages its tokens: a directory, or a name on the hub")
+    parser.add_argument("--bundle", type=Path, required=True, help="the bundle, whose vocabulary the encoder must share")
+    parser.add_argument("--out", type=Path, required=True, help="where the copy goes: a new or empty directory")
+    parser.add_argument(
+        "--selector",
+        type=yaml.safe_load,
+        metavar="YAML",
+        help="'vectors', or a hybrid with your weights; a hybrid when left out",
+    )
+    return run(_encoder, parser, arguments)
+
+
+def _encoder(options: argparse.Namespace) -> None:
+    from export.sentences import write_encoder_bundle
+    from keyblock.bundle import load_bundle
+
+    quiet_transformers()
+    bundle = write_encoder_bundle(load_bundle(options.bundle), options.model, options.out, options.selector)
+    size = sum(entry.bytes for entry in bundle.manifest.files.values())
+    print(f"{bundle.path}: {bundle.manifest.name} with the encoder {options.model}, {size / 1e6:.0f} MB")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

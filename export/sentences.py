@@ -1,0 +1,118 @@
+"""A sentence encoder of others as the graph that makes a bundle's vectors, checked against the model."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import numpy as np
+import onnx
+import torch
+from onnx import ModelProto
+from onnxruntime.transformers.optimizer import optimize_model
+from torch import Tensor, nn
+
+from export import ExportError
+from export.classifier import declare_fused
+from export.graph import name_heads, trace
+from export.masks import spelled_masks
+from export.precision import halve_weights
+from keyblock.bundle import FORMAT_VERSION, Bundle, check_target, write_bundle
+from keyblock.encoders import Texts
+from keyblock.sentence_vectors import FILE, SentenceGraph
+from training.evaluation.ranking import changed
+from training.models.sentence_encoder import SentenceEncoder
+
+LARGEST_DIFFERENCE = 0.02  # of a vector of length 1 whose weights were halved: less than a step of the 8 bits that are kept
+HYBRID = {"name": "hybrid", "terms": 1.0, "vectors": 4.0, "exact": 5.0, "rare": 0.01, "exact_blocks": 1}
+
+
+class Traced(nn.Module):
+    """The encoder with its mask spelled out; its vectors are the means of the states of real tokens."""
+
+    def __init__(self, encoder: SentenceEncoder) -> None:
+        super().__init__()
+        self.model, self.spell = encoder.model, spelled_masks(encoder.model.config)
+
+    def forward(self, input_ids: Tensor, attention_mask: Tensor) -> Tensor:
+        """Vectors of shape (batch, hidden), of any length."""
+        states = self.model(input_ids=input_ids, attention_mask=self.spell(attention_mask)).last_hidden_state
+        real = attention_mask[:, :, None].to(states.dtype)
+        return (states * real).sum(1) / real.sum(1)
+
+
+def write_encoder_bundle(bundle: Bundle, model: str, out: Path, selector: Mapping[str, Any] | str | None = None) -> Bundle:
+    """A copy of the bundle whose selector compares vectors of a sentence encoder.
+
+    Args:
+        bundle: whose tokenizer the encoder must share.
+        model: a folder of sentence-transformers or transformers, or a hub name.
+        out: a new or empty directory.
+        selector: HYBRID when left out.
+
+    Raises ExportError or ValueError for an encoder of another vocabulary, one that pools otherwise, or one that cannot be traced.
+    """
+    check_target(out, overwrite=False)
+    encoder = SentenceEncoder(model, attention="eager")
+    if encoder.tokenizer.get_vocab() != bundle.tokenizer.backend.get_vocab():
+        raise ExportError(f"{model}: reads other tokens than {bundle.path}: an encoder must have the ranker's vocabulary")
+    with TemporaryDirectory(prefix="keyblock-encoder-") as folder:
+        path = Path(folder) / FILE
+        export_sentences(encoder, bundle.tokenizer.vocabulary_size, path)
+        parts = {"selector": selector or HYBRID, "encoder": {"name": "sentence", "file": str(path)}}
+        pipeline = changed(bundle.pipeline, parts, bundle.path).config
+        described = pipeline.model_copy(update={"encoder": {"name": "sentence", "file": FILE}})
+        provenance = bundle.manifest.provenance | {"encoder": model}
+        manifest = bundle.manifest.model_copy(
+            update={"format_version": FORMAT_VERSION, "pipeline": described, "provenance": provenance}
+        )
+        old = None if bundle.manifest.pipeline.encoder is None else bundle.manifest.pipeline.encoder["file"]
+        files = {name: bundle.path / name for name in bundle.manifest.files if name != old}
+        return write_bundle(out, manifest, files | {FILE: path})
+
+
+def export_sentences(encoder: SentenceEncoder, vocabulary_size: int, path: Path) -> None:
+    """Write the graph, with halved weights, and compare it with the model. Raises ExportError where they differ."""
+    graph = _optimized(_traced(encoder, path), encoder)
+    halve_weights(graph)
+    first, *_, last = encoder.tokenizer.encode("a").ids
+    known = {"vocabulary_size": vocabulary_size, "first": first, "last": last, "longest": encoder.longest}
+    onnx.helper.set_model_props(graph, {key: str(value) for key, value in known.items()})
+    onnx.save(graph, str(path))
+    _compare(encoder, SentenceGraph(path))
+
+
+def _traced(encoder: SentenceEncoder, path: Path) -> ModelProto:
+    ids = torch.arange(2 * 16).reshape(2, 16) % encoder.model.config.vocab_size
+    mask = torch.ones_like(ids)
+    mask[1, 12:] = 0
+    free = {name: {0: "batch", 1: "length"} for name in ("input_ids", "attention_mask")}
+    try:
+        trace(Traced(encoder).eval(), (ids, mask), path, "vectors", free)
+    except Exception as error:  # whatever a module's own code and the exporter raise
+        line = " ".join(str(error).split())[:200]
+        raise ExportError(f"{encoder.name}: the architecture {encoder.model.config.model_type} cannot be traced ({line})") from None
+    return onnx.load(str(path))
+
+
+def _optimized(graph: ModelProto, encoder: SentenceEncoder) -> ModelProto:
+    config = encoder.model.config
+    name_heads(graph, config)
+    optimized: ModelProto = optimize_model(
+        graph, model_type="bert", num_heads=config.num_attention_heads, hidden_size=config.hidden_size, opt_level=0
+    ).model
+    declare_fused(optimized)
+    return optimized
+
+
+def _compare(encoder: SentenceEncoder, graph: SentenceGraph) -> None:
+    """Vectors of texts of mixed lengths. Raises ExportError."""
+    rng = np.random.default_rng(0)
+    texts = [rng.integers(0, encoder.model.config.vocab_size, length) for length in (1, 2, 5, 17, 60, 100)]
+    first, *_, last = encoder.tokenizer.encode("a").ids
+    expected = encoder.encode([[first, *ids.tolist(), last] for ids in texts])
+    ends = np.cumsum([len(ids) for ids in texts])
+    bounds = np.stack([np.concatenate([[0], ends[:-1]]), ends], axis=1).astype(np.int32)
+    (found,) = graph.encode([Texts(np.concatenate(texts).astype(np.int32), bounds)])
+    if (worst := float(np.abs(found - expected).max())) > LARGEST_DIFFERENCE:
+        raise ExportError(f"{encoder.name}: the graph's vectors are {worst:.3f} off the model's; this architecture is not served")

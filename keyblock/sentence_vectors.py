@@ -1,0 +1,101 @@
+"""A sentence encoder as what makes the vectors: a transformer reads each block, so that other words for the same are found best.
+
+It costs a pass of its model over the whole document. Documents that are kept by id pay it once; for texts that come with each
+request `static` is the one to take.
+"""
+
+import hashlib
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import Field
+
+from keyblock.encoders import ENCODERS, Encoder, TextEncoder, Texts, unit
+
+FILE = "sentence_encoder.onnx"
+BATCH_TOKENS = 2048  # of a batch, padding included: a step's memory is bounded, and a document's work can be given up between two
+KEYS = ("vocabulary_size", "first", "last", "longest")  # of the graph's metadata, see SentenceGraph
+GPU, CPU = "CUDAExecutionProvider", "CPUExecutionProvider"
+
+
+@ENCODERS.register("sentence")
+class Sentence(TextEncoder):
+    """A sentence encoder with the ranker's vocabulary, as `keyblock-encoder` writes it."""
+
+    carried_as: ClassVar[str] = FILE
+    file: str = Field(FILE, description="the graph; in a recipe a path, in a run and a bundle a file of theirs")
+
+    def open(self, path: Path) -> "SentenceGraph":
+        """See TextEncoder."""
+        return SentenceGraph(path)
+
+
+class SentenceGraph(Encoder):
+    """An ONNX graph: input_ids and attention_mask, int64 of shape (batch, length), to vectors of shape (batch, dimensions).
+
+    Its metadata say how a text is read: `vocabulary_size`, the special tokens `first` and `last` around it, and how many tokens a
+    sequence has at most, `longest`. Each call computes in one thread, since a service prepares documents side by side. A
+    document's vectors are computed apart from any other's, so they do not depend on what is prepared with it.
+
+    Raises ValueError, in one line, for a file that holds no such graph.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._session = _open(path)
+        described = self._session.get_modelmeta().custom_metadata_map
+        inputs, outputs = ([one.name for one in given] for given in (self._session.get_inputs(), self._session.get_outputs()))
+        if inputs != ["input_ids", "attention_mask"] or len(outputs) != 1 or not all(described.get(k, "").isdigit() for k in KEYS):
+            raise ValueError(f"{path}: no sentence encoder of keyblock-encoder (inputs {inputs}, outputs {outputs})")
+        self.vocabulary_size, self._first, self._last, self._longest = (int(described[key]) for key in KEYS)
+        self.fingerprint = hashlib.sha256(path.read_bytes()).digest()
+        probe = self._run([np.asarray([self._first], np.int64)])
+        if probe.ndim != 2:
+            raise ValueError(f"{path}: gives outputs of shape {probe.shape} for one text, where (1, dimensions) is due")
+        self.dimensions = probe.shape[1]
+
+    def encode(self, several: Sequence[Texts], pause: Callable[[int], object] = int) -> list[NDArray[np.float32]]:
+        """See Encoder. Of a text longer than the encoder reads, its first tokens count."""
+        return [self._document(texts, pause) for texts in several]
+
+    def _document(self, texts: Texts, pause: Callable[[int], object]) -> NDArray[np.float32]:
+        room, vectors = self._longest - 2, np.zeros((len(texts.bounds), self.dimensions), np.float32)
+        rows = [texts.token_ids[start : min(end, start + room)] for start, end in texts.bounds.tolist()]
+        for batch in _batches([len(row) for row in rows]):
+            vectors[batch] = unit(self._run([np.concatenate([[self._first], rows[i], [self._last]]) for i in batch]))
+            pause(0)
+        return vectors
+
+    def _run(self, rows: Sequence[NDArray[np.int64]]) -> NDArray[np.float32]:
+        ids = np.zeros((len(rows), max(map(len, rows))), np.int64)
+        mask = np.zeros_like(ids)
+        for number, row in enumerate(rows):
+            ids[number, : len(row)], mask[number, : len(row)] = row, 1
+        (vectors,) = self._session.run(None, {"input_ids": ids, "attention_mask": mask})
+        return np.asarray(vectors, np.float32)
+
+
+def _batches(lengths: Sequence[int]) -> list[list[int]]:
+    """Numbers of the texts that hold something, in batches of like length and BATCH_TOKENS at most, padding counted."""
+    order = sorted((number for number, length in enumerate(lengths) if length), key=lambda number: -lengths[number])
+    batches: list[list[int]] = []
+    while order:
+        count = max(1, BATCH_TOKENS // (lengths[order[0]] + 2))
+        batches.append(order[:count])
+        order = order[count:]
+    return batches
+
+
+def _open(path: Path) -> Any:
+    """An ONNX Runtime session on a GPU where the runtime has one, else on the CPU. Raises ValueError."""
+    import onnxruntime  # late: who serves a table of token vectors never pays for it here
+
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads, options.log_severity_level = 1, 4
+    providers = [name for name in (GPU, CPU) if name in onnxruntime.get_available_providers()]
+    try:
+        return onnxruntime.InferenceSession(str(path), options, providers=providers)
+    except Exception as error:  # ONNX Runtime raises a class of its own for each status code
+        raise ValueError(f"{path}: no graph that can be read ({' '.join(str(error).split())[:200]})") from None

@@ -1,0 +1,24 @@
+"""keyblock-encoder as a command: what it prints, and what it says in one line."""
+
+from pathlib import Path
+
+import pytest
+
+from export.encoder_cli import main
+from keyblock.bundle import load_bundle
+
+EMBEDDED = Path(__file__).resolve().parent.parent.parent / "models" / "default"
+
+
+def test_a_bundle_is_copied_with_the_selector_asked_for(backbone: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    asked = [str(backbone), "--bundle", str(EMBEDDED), "--out", str(tmp_path / "out"), "--selector", "vectors"]
+    assert main(asked) == 0
+    assert "with the encoder" in capsys.readouterr().out
+    assert load_bundle(tmp_path / "out").manifest.pipeline.selector["name"] == "vectors"
+
+
+def test_a_selector_that_compares_tokens_is_refused(backbone: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    asked = [str(backbone), "--bundle", str(EMBEDDED), "--out", str(tmp_path / "out"), "--selector", "{name: hybrid, soft: 1}"]
+    assert main(asked) == 2
+    assert "compares tokens, and encoder 'sentence' has none" in capsys.readouterr().err.splitlines()[-1]
+    assert not (tmp_path / "out").exists()

@@ -1,0 +1,58 @@
+"""A bundle with a sentence encoder: it reads the block that answers in other words, and refuses encoders of other tokens."""
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from export import ExportError
+from export.sentences import write_encoder_bundle
+from keyblock.bundle import Bundle, BundleError, load_bundle
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+FILLER = "The train to the coast leaves from platform {0}, and its restaurant car serves soup number {0} and coffee. "
+ANSWER = "In case of sickness, notify your supervisor before the shift begins. "
+
+
+@pytest.fixture(scope="module")
+def embedded() -> Bundle:
+    return load_bundle(ROOT / "models" / "default")
+
+
+@pytest.fixture(scope="module")
+def encoded(embedded: Bundle, backbone: Path, tmp_path_factory: pytest.TempPathFactory) -> Bundle:
+    return write_encoder_bundle(embedded, str(backbone), tmp_path_factory.mktemp("encoded") / "bundle")
+
+
+def test_the_answer_in_other_words_is_read(encoded: Bundle) -> None:
+    """BM25 finds no word of the question in the answer: they share none."""
+    pipeline = load_bundle(encoded.path).pipeline
+    text = "".join(FILLER.format(number) for number in range(20)) + ANSWER + "".join(FILLER.format(n) for n in range(20, 40))
+    document = pipeline.prepare_document(text)
+    selection = pipeline.select(pipeline.prepare_query("What do I do when I am ill?"), document)
+    best = selection.taken[0]
+    assert "sickness" in text[document.starts[best] : document.ends[best]]
+    assert document.vectors is not None
+    assert document.vectors.shape == (document.n_blocks, 384)
+
+
+def test_the_table_that_is_not_used_any_more_is_left_out(encoded: Bundle, embedded: Bundle) -> None:
+    assert "token_vectors.npz" in embedded.manifest.files
+    assert "token_vectors.npz" not in encoded.manifest.files
+    assert encoded.manifest.pipeline.encoder == {"name": "sentence", "file": "sentence_encoder.onnx"}
+    assert encoded.manifest.files["model.onnx"] == embedded.manifest.files["model.onnx"]
+
+
+def test_an_encoder_of_other_tokens_is_refused(embedded: Bundle, backbone: Path, tmp_path: Path) -> None:
+    other = Path(shutil.copytree(backbone, tmp_path / "other"))
+    file = other / "tokenizer.json"
+    file.write_text(file.read_text(encoding="utf-8").replace('"zoo":', '"zooo":'), encoding="utf-8")
+    with pytest.raises(ExportError, match="an encoder must have the ranker's vocabulary"):
+        write_encoder_bundle(embedded, str(other), tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_place_that_is_taken_is_refused_before_the_work(embedded: Bundle, backbone: Path, tmp_path: Path) -> None:
+    (tmp_path / "note.txt").write_text("mine", encoding="utf-8")
+    with pytest.raises(BundleError, match="is not empty"):
+        write_encoder_bundle(embedded, str(backbone), tmp_path)
