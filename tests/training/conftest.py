@@ -209,6 +209,16 @@ def toy_run(toy_path: Path, recipe_file: Path, tmp_path_factory: pytest.TempPath
     return run
 
 
+@pytest.fixture(scope="module")
+def undrawn(toy_run: Path) -> Iterator[None]:
+    """Runs without a picture of their curves, which takes longer than their few steps; `toy_run` has one."""
+    from training.learning import loop
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(loop, "draw_curves", lambda _: None)
+        yield
+
+
 @pytest.fixture
 def run_copy(toy_run: Path, tmp_path: Path) -> Path:
     """A copy of the finished run to calibrate or damage."""

@@ -36,6 +36,7 @@ from training.models.checkpoints import chosen
 from training.models.cross_encoder import CrossEncoder
 from training.recipe import Recipe, RecipeError, load_recipe
 
+pytestmark = pytest.mark.usefixtures("undrawn")
 STEPS = 6
 
 

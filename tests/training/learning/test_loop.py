@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 from tqdm import tqdm
 
+from keyblock.pipeline import Pipeline
 from training.collections.collection import Collection
 from training.evaluation.curves import read_log
 from training.evaluation.ranking import load_run_pipeline
@@ -29,11 +30,24 @@ from training.models.checkpoints import chosen, latest
 from training.models.cross_encoder import CrossEncoder
 from training.recipe import Optimizer, Recipe
 
+pytestmark = pytest.mark.usefixtures("undrawn")
 Make = Callable[..., Trainer]
 
 
+@pytest.fixture(scope="module")
+def run_pipeline(toy_run: Path) -> Pipeline:
+    """As the finished run has it."""
+    return load_run_pipeline(toy_run)
+
+
 @pytest.fixture
-def trainer(tmp_path_factory: pytest.TempPathFactory, make_recipe: Callable[..., Recipe], toy: Collection, toy_run: Path) -> Make:
+def trainer(
+    tmp_path_factory: pytest.TempPathFactory,
+    make_recipe: Callable[..., Recipe],
+    toy: Collection,
+    toy_run: Path,
+    run_pipeline: Pipeline,
+) -> Make:
     """Makes a trainer in a directory of its own, or in `run`, from the same random weights each time."""
 
     def make(run: Path | None = None, **changes: Any) -> Trainer:
@@ -42,7 +56,7 @@ def trainer(tmp_path_factory: pytest.TempPathFactory, make_recipe: Callable[...,
         (run / "tokenizer.json").write_bytes((toy_run / "tokenizer.json").read_bytes())
         torch.manual_seed(0)
         model, _ = make_model(recipe, torch.device("cpu"))
-        data = Data.build(recipe, [toy], load_run_pipeline(toy_run), run / "tokenizer.json")
+        data = Data.build(recipe, [toy], run_pipeline, run / "tokenizer.json")
         return Trainer(recipe, model, RankingObjective(recipe, data.pipeline, data.examples), data.draw, data.dev, run)
 
     return make

@@ -24,6 +24,7 @@ from training.evaluation.curves import read_log
 from training.learning.train import fastest_attention, train
 from training.recipe import Recipe, RecipeError
 
+pytestmark = pytest.mark.usefixtures("undrawn")
 ROOT = Path(__file__).resolve().parents[3]
 KILLED_AT = 27  # the recipe's checkpoints are of steps 20 and 40
 OFTEN = 2  # steps between the checkpoints of a run that is killed often
