@@ -11,7 +11,7 @@ from keyblock.pipeline import Pipeline
 CODE = (
     "text",
     "encoders.py",
-    "pipeline.py",
+    "preparation.py",
     "prepared.py",
     "segmenters.py",
 )  # files and folders of this package: what prepares a document

@@ -8,8 +8,10 @@ from pathlib import Path
 import pytest
 
 from keyblock.description import PipelineConfig
+from keyblock.encoders import with_vectors
 from keyblock.fingerprint import code_files, preparation_fingerprint
 from keyblock.pipeline import Pipeline
+from keyblock.preparation import TextPreparer
 from keyblock.text.frequencies import DocumentFrequencies
 from keyblock.text.tokenizer import Tokenizer
 from tests.vectors import concept_table
@@ -70,6 +72,12 @@ def imported(name: str) -> set[str]:
     packages = [node for node in froms if node.module in ("keyblock", "keyblock.text")]
     found = {f"{node.module}.{alias.name}" for node in packages for alias in node.names}
     return found | {str(node.module) for node in froms if str(node.module).startswith("keyblock.") and node not in packages}
+
+
+def test_the_code_that_prepares_is_named() -> None:
+    """Where a document is made from its text, and where its blocks' vectors are."""
+    makers = (TextPreparer.prepare_documents, with_vectors)
+    assert {Path(inspect.getfile(maker)) for maker in makers} <= set(code_files())
 
 
 def test_no_module_that_reads_or_cuts_documents_is_forgotten() -> None:
