@@ -19,7 +19,7 @@ NEAR_TOKENS = 0.38  # nearness of the best block from which it speaks for a docu
 class Fusion(BaseModel):
     """``fused = bias + sum of weight * feature``; the relevance score is its sigmoid."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)  # an order by NaN is none
     bias: float = Field(0.0, description="added once; set so that the sigmoid averages to the share of relevant candidates on dev")
     logit: float = Field(1.0, description="weight of the model's logit")
     best_block: float = Field(0.0, description="weight of the best block's lexical score: see PipelineConfig.evidence")

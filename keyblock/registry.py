@@ -13,7 +13,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 class Component(BaseModel):
     """A named, immutable member of a registry; its fields are its parameters (type, default and meaning)."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
     name: ClassVar[str] = ""
 
     def describe(self) -> dict[str, Any]:

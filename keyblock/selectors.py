@@ -300,12 +300,12 @@ class Hybrid(Selector):
     def tells_apart(
         self, scores: NDArray[np.float64], lexical: NDArray[np.float64], query: PreparedQuery, document: PreparedDocument
     ) -> bool:
-        """See Selector: by its terms, or by a block that is near enough; cosines always differ a little."""
+        """See Selector: by its terms, or by a block that is near enough and nearer than another; cosines always differ a little."""
         if apart(lexical) or not apart(scores):
             return apart(lexical)
         nearness = nearest_tokens(query, document) if self.soft else similarities(query, document)
         least = self.near if self.near is not None else NEAR_TOKENS if self.soft else NEAR_COSINE
-        return float(nearness.max()) >= least
+        return apart(nearness) and float(nearness.max()) >= least
 
     def scores(self, query: PreparedQuery, document: PreparedDocument, frequencies: DocumentFrequencies) -> NDArray[np.float64]:
         """The weighted sum, shape (n_blocks,)."""
@@ -340,7 +340,7 @@ def lacking(weights: NDArray[np.float64], counts: NDArray[np.float64]) -> float:
         counts: shape (n_query_terms, n_blocks), how often each block has each term.
     """
     total = float(weights.sum())
-    return 1.0 - float(weighted_sum(weights, counts > 0).max(initial=0.0)) / total if total else 1.0
+    return max(1.0 - float(weighted_sum(weights, counts > 0).max(initial=0.0)) / total, 0.0) if total else 1.0
 
 
 def held_share(weights: NDArray[np.float64], counts: NDArray[np.float64], most: int) -> NDArray[np.float64]:

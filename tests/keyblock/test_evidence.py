@@ -41,6 +41,12 @@ def test_unknown_weights_are_refused() -> None:
         Fusion.model_validate({"first_stage": 1.0})
 
 
+@pytest.mark.parametrize("weight", [math.nan, math.inf])
+def test_weights_that_order_nothing_are_refused(weight: float) -> None:
+    with pytest.raises(ValidationError, match="should be a finite number"):
+        Fusion(nearness=weight)
+
+
 def test_evidence_by_hand() -> None:
     """Best 5, mean of the three best (5 + 4 + 3) / 3, and terms of idf 1 and 3 of which the second occurs: 3/4."""
     scores = np.asarray([3.0, 0.0, 5.0, 4.0, 1.0])

@@ -380,6 +380,22 @@ def test_who_compares_vectors() -> None:
     assert not any(SELECTORS.create(name).lexical for name in ("hybrid", "vectors"))
 
 
+def test_blocks_that_are_equally_near_are_not_told_apart() -> None:
+    """Each holds the query's only word, which is a stop word: no block is the better for it."""
+    document = with_given_vectors(document_of([["river"], ["citi"]]), [0.1, 0.9], [0.9, 0.1])
+    query = replace(query_of(), vector=np.asarray([1, 0], np.float32), similar=np.asarray([[1.0, 1.0]], np.float32))
+    hybrid, table = Hybrid(soft=1), DocumentFrequencies(999, {})
+    assert not hybrid.tells_apart(hybrid.scores(query, document, table), np.zeros(2), query, document)
+    nearer = replace(query, similar=np.asarray([[1.0, 0.0]], np.float32))
+    assert hybrid.tells_apart(hybrid.scores(nearer, document, table), np.zeros(2), nearer, document)
+
+
+@pytest.mark.parametrize("weight", [math.nan, math.inf])
+def test_weights_are_numbers(weight: float) -> None:
+    with pytest.raises(ValueError, match="hybrid: vectors: Input should be"):
+        SELECTORS.create({"name": "hybrid", "vectors": weight})
+
+
 def slow_nearest(similar: NDArray[np.float32], document: PreparedDocument) -> list[float]:
     """Token by token."""
     ids, bounds = document.token_ids.tolist(), document.bounds.tolist()
