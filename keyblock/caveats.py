@@ -55,10 +55,11 @@ def about_instruction(instruction: str | None, tokenizer: Tokenizer) -> list[str
 
 
 def about_escalation(asked: int | None, config: PipelineConfig) -> list[str]:
-    """Whether tokens were granted for a question that this bundle never asks its model."""
+    """Whether tokens were granted for a question that this bundle never asks its model, and what it does instead."""
     if not asked or config.escalation is not None:
         return []
-    return ["escalation_tokens: this bundle describes no escalation, so the model is not asked to choose blocks"]
+    so = "the model chooses blocks of every document" if config.asks_model else "the model is not asked to choose blocks"
+    return [f"escalation_tokens: this bundle describes no escalation: {so}"]
 
 
 def about_empty(documents: Sequence[int]) -> list[str]:

@@ -56,6 +56,9 @@ def test_blocks_chosen_by_little_are_not_called_the_first_ones() -> None:
 def test_tokens_for_a_question_that_is_never_asked() -> None:
     asks = PipelineConfig(escalation={"below": 0.5})
     assert about_escalation(100, PipelineConfig()) == [
-        "escalation_tokens: this bundle describes no escalation, so the model is not asked to choose blocks"
+        "escalation_tokens: this bundle describes no escalation: the model is not asked to choose blocks"
+    ]
+    assert about_escalation(100, PipelineConfig(selector={"name": "learned"})) == [
+        "escalation_tokens: this bundle describes no escalation: the model chooses blocks of every document"
     ]
     assert about_escalation(100, asks) == about_escalation(0, PipelineConfig()) == about_escalation(None, PipelineConfig()) == []
