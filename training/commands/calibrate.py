@@ -46,6 +46,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _calibrate(options: argparse.Namespace) -> None:
+    from keyblock.runtime.session import ScoreError, SessionError
     from training.collections.collection import Collection
     from training.evaluation.calibrated import Calibrated, CalibratedBundle, CalibratedRun
     from training.evaluation.calibrating import Plan, calibrate, calibration_tables
@@ -56,7 +57,10 @@ def _calibrate(options: argparse.Namespace) -> None:
     collections = [Collection(path) for path in options.collection]
     system: Calibrated = CalibratedBundle(options.bundle, options.out) if options.bundle else CalibratedRun(options.run)
     plan = Plan(options.budgets, options.passages, options.default, options.queries, options.depth, options.least)
-    fusion, quality = calibrate(system, collections, plan)
+    try:
+        fusion, quality = calibrate(system, collections, plan)
+    except (SessionError, ScoreError) as error:
+        raise ValueError(str(error)) from None
     print(json.dumps({"fusion": fusion.model_dump(), **quality}, indent=2) if options.json else calibration_tables(fusion, quality))
 
 

@@ -8,9 +8,20 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from keyblock.bundle import MANIFEST_FILE, Bundle, check_target, load_bundle, write_bundle
+from keyblock import __version__
+from keyblock.bundle import (
+    FORMAT_VERSION,
+    MANIFEST_FILE,
+    TOKENIZER_FILE,
+    Bundle,
+    BundleError,
+    check_target,
+    load_bundle,
+    write_bundle,
+)
 from keyblock.description import PipelineConfig
-from keyblock.evidence import Fusion
+from keyblock.evidence import FEATURES, Fusion
+from keyblock.fingerprint import preparation_fingerprint
 from keyblock.pipeline import Pipeline
 from keyblock.runtime.model import GraphModel
 from training.collections.collection import Collection
@@ -75,7 +86,7 @@ class CalibratedRun(Calibrated):
         """See Calibrated."""
         weights = [path for directory in (chosen(self.run), self.run / CHOOSER) for path in sorted(directory.glob("*.safetensors"))]
         contents = (path.read_bytes() for path in (*weights, self.run / "frequencies.tsv"))
-        return self.run / SCORES / fingerprint(self.pipeline, contents)
+        return self.run / SCORES / fingerprint(self.pipeline, self.run / TOKENIZER_FILE, contents)
 
     def own_ranker(self, collection: Collection, longest: int) -> LocalRanker:
         """See Calibrated."""
@@ -100,13 +111,15 @@ class CalibratedRun(Calibrated):
 class CalibratedBundle(Calibrated):
     """A bundle, trained here or imported; a copy with what was learned is written to `out`, which is new or empty.
 
-    Raises BundleError where the bundle cannot be read, or `out` is taken.
+    Raises BundleError where the bundle cannot be read, or `out` is taken, or lies inside the bundle.
     """
 
     path: Path
     out: Path
 
     def __post_init__(self) -> None:
+        if self.out.resolve().is_relative_to(self.path.resolve()):
+            raise BundleError(f"{self.out}: lies in the bundle {self.path}, which stays as it is; give a directory outside of it")
         check_target(self.out, overwrite=False)
 
     @cached_property
@@ -128,7 +141,7 @@ class CalibratedBundle(Calibrated):
     def kept(self) -> Path:
         """See Calibrated: they lie in the cache, since nothing is written into a bundle."""
         digests = (entry.sha256.encode() for _, entry in sorted(self.bundle.manifest.files.items()))
-        return default_directory() / SCORES / fingerprint(self.pipeline, digests)
+        return default_directory() / SCORES / fingerprint(self.pipeline, self.path / TOKENIZER_FILE, digests)
 
     def own_ranker(self, collection: Collection, longest: int) -> LocalRanker:
         """See Calibrated."""
@@ -143,8 +156,9 @@ class CalibratedBundle(Calibrated):
 
     def write(self, config: PipelineConfig, quality: Mapping[str, Any]) -> None:
         """See Calibrated: the quality of the export or import is kept beside the new one."""
-        manifest = self.bundle.manifest
-        known = manifest.model_copy(update={"pipeline": config, "quality": manifest.quality | dict(quality)})
+        manifest = self.bundle.manifest  # of an older format, maybe, that had no place for all that is written now
+        changes = {"format_version": FORMAT_VERSION, "pipeline": config, "quality": manifest.quality | dict(quality)}
+        known = manifest.model_copy(update=changes)
         write_bundle(self.out, known, {name: self.path / name for name in manifest.files})
 
 
@@ -160,11 +174,17 @@ def with_passages(config: PipelineConfig, passages: int) -> dict[str, Any]:
     return config.aggregator | {"passages": passages}
 
 
-def fingerprint(pipeline: Pipeline, contents: Iterable[bytes]) -> str:
-    """A name for what decides scores: the model's files, and the pipeline but for what calibration writes into it."""
-    learned: Any = {"fusion": True, "packing": {"budget", "budget_range"}, "aggregator": {"passages"}}
+def fingerprint(pipeline: Pipeline, tokenizer_file: Path, contents: Iterable[bytes]) -> str:
+    """A name for what decides scores: the model's files, this version, and the pipeline but for what calibration writes into it.
+
+    Args:
+        pipeline: of the model.
+        tokenizer_file: that its tokenizer was read from.
+        contents: what names the model's files.
+    """
+    learned: Any = {"fusion": True, "activation": True, "packing": {"budget", "budget_range"}, "aggregator": {"passages"}}
     digest = hashlib.sha256(pipeline.config.model_dump_json(exclude=learned).encode())
-    for content in contents:
-        digest.update(content)
-    digest.update(pipeline.encoder.fingerprint if pipeline.encoder else b"")
+    made_by = (preparation_fingerprint(pipeline, tokenizer_file), __version__, *FEATURES)
+    for content in (*(part.encode() for part in made_by), *contents):
+        digest.update(hashlib.sha256(content).digest())
     return digest.hexdigest()[:16]

@@ -1,14 +1,16 @@
 """Calibrating: scores of a model on dev, the fusion, budget and passages learned from them, and what they measure."""
 
+import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 from pydantic import ValidationError
 
 from keyblock.description import PackingConfig, PipelineConfig
-from keyblock.evidence import Fusion
+from keyblock.evidence import Activation, Fusion
+from keyblock.pipeline import Pipeline
 from training.collections.collection import Collection, distinct_names
 from training.collections.first_stage import first_stage_run
 from training.collections.types import Run
@@ -24,8 +26,8 @@ from training.evaluation.calibration import (
     write_scores,
 )
 from training.evaluation.evaluate import sample
-from training.evaluation.ranking import LocalRanker
 from training.evaluation.tables import markdown
+from training.examples.prepared_cache import content_digest
 from training.recipe import problems
 
 LEAST = 10  # dev queries with a relevant candidate: fewer teach chance, prior or not
@@ -78,8 +80,36 @@ class Plan:
         return [Setting(budget, count) for budget in budgets for count in passages]
 
 
+class DevSplit(NamedTuple):
+    """What is scored of a collection.
+
+    Attributes:
+        collection: its queries and documents.
+        candidates: of the drawn dev queries, as many as are scored.
+        name: the collection's, and a digest of all texts and of who is whose candidate: kept scores carry it.
+    """
+
+    collection: Collection
+    candidates: Run
+    name: str
+
+    @classmethod
+    def draw(cls, collection: Collection, plan: Plan) -> Self:
+        """The first stage's candidates of the plan's queries. Raises CollectionError for a text that is not there."""
+        found = first_stage_run(collection, "dev", plan.depth)
+        drawn = {query: dict(list(found[query].items())[: plan.depth]) for query in sample(sorted(found), plan.queries)}
+        digest = hashlib.sha256()
+        for query, scores in drawn.items():
+            digest.update(repr((query, collection.query(query), list(scores))).encode())
+        for document in sorted({document for scores in drawn.values() for document in scores}):
+            digest.update(content_digest(collection.document(document)))
+        return cls(collection, drawn, f"{collection.name}-{digest.hexdigest()[:16]}")
+
+
 def calibrate(system: Calibrated, collections: Sequence[Collection], plan: Plan) -> tuple[Fusion, dict[str, Any]]:
     """Fit the fusion, choose budget and passages where several are measured, and write both with their quality.
+
+    The score is then the sigmoid of what was fitted, whatever it was before.
 
     Args:
         system: the run or bundle.
@@ -92,9 +122,10 @@ def calibrate(system: Calibrated, collections: Sequence[Collection], plan: Plan)
     Raises ValueError for settings that cannot be served, and for dev queries that nothing can be learned from.
     """
     config, settings = system.pipeline.config, plan.settings(system.pipeline.config)
-    _check(config, settings, plan.default)
+    _check(system.pipeline, settings, plan.default)
     distinct_names(collections)
-    scored = {setting: _score(system, collections, plan, setting, settings) for setting in settings}
+    splits = [DevSplit.draw(collection, plan) for collection in collections]
+    scored = {setting: _score(system, splits, plan, setting, settings) for setting in settings}
     start = system.start()
     fusions = {setting: fit_fusion(scores, start=start, least=plan.least) for setting, scores in scored.items()}
     served = [setting for setting in settings if plan.default in (None, setting.budget)]
@@ -110,9 +141,10 @@ def calibrate(system: Calibrated, collections: Sequence[Collection], plan: Plan)
             "reliability": {s.collection.name: reliability(s, fusion) for s in fitted_on},
         },
     }
-    packing = _packing(config.packing, [setting.budget for setting in settings], choice.budget)
+    measured = _measured(config, [setting.budget for setting in settings], choice.budget)
     aggregator = config.aggregator if choice.passages is None else with_passages(config, choice.passages)
-    system.write(config.model_copy(update={"fusion": fusion, "packing": packing, "aggregator": aggregator}), quality)
+    learned = {"fusion": fusion, "activation": Activation(), "aggregator": aggregator}
+    system.write(measured.model_copy(update=learned), quality)
     return fusion, quality
 
 
@@ -146,45 +178,44 @@ def calibration_tables(fusion: Fusion, quality: Mapping[str, Any]) -> str:
     return "\n\n".join([markdown(weights), markdown(measured), error])
 
 
-def _check(config: PipelineConfig, settings: Sequence[Setting], default: int | None) -> None:
+def _check(pipeline: Pipeline, settings: Sequence[Setting], default: int | None) -> None:
     """Raise ValueError for what cannot be served, before the work."""
-    budgets = [setting.budget for setting in settings]
+    config, budgets = pipeline.config, [setting.budget for setting in settings]
     if default is not None and default not in budgets:
         raise ValueError(f"--default {default} is not among --budgets {' '.join(map(str, dict.fromkeys(budgets)))}")
-    _packing(config.packing, budgets, default or budgets[0])
+    least = config.packing.budget_range[0]
+    if config.prompt is not None and min(budgets) < least:
+        raise ValueError(f"--budgets: {min(budgets)} has no room beside the prompt; this model's sequences begin at {least} tokens")
+    _measured(config, budgets, default or budgets[0])
     for setting in settings:
         if setting.passages is not None:
             with_passages(config, setting.passages)
 
 
-def _packing(packing: PackingConfig, budgets: Sequence[int], default: int) -> PackingConfig:
-    """The packing with the budgets that are measured. Raises ValueError for budgets that cannot be served."""
+def _measured(config: PipelineConfig, budgets: Sequence[int], default: int) -> PipelineConfig:
+    """The description with the budgets that are measured. Raises ValueError for budgets that cannot be served."""
     measured = {"budget": default, "budget_range": (min(budgets), max(budgets))}
     try:
-        return PackingConfig.model_validate(packing.model_dump() | measured)
+        packing = PackingConfig.model_validate(config.packing.model_dump() | measured)
+        return PipelineConfig.model_validate(config.model_dump() | {"packing": packing})
     except ValidationError as error:
         raise ValueError(f"--budgets: {problems(error)}") from None
 
 
 def _score(
-    system: Calibrated, collections: Sequence[Collection], plan: Plan, setting: Setting, settings: Sequence[Setting]
+    system: Calibrated, splits: Sequence[DevSplit], plan: Plan, setting: Setting, settings: Sequence[Setting]
 ) -> list[DevScores]:
     """Scores of every collection's dev queries: kept ones where there are, else computed and kept."""
     longest = max(one.budget for one in settings)
     passages = setting.passages or system.pipeline.config.aggregator.get("passages", 1)
     scored = []
-    for collection in collections:
-        path = system.kept / f"{collection.name}-{passages}x{setting.budget}-{plan.queries}x{plan.depth}.npz"
+    for split in splits:
+        path = system.kept / f"{split.name}-{passages}x{setting.budget}.npz"
         if not path.exists():
-            ranker = system.ranker(collection, longest, setting.passages)
-            candidates = first_stage_run(collection, "dev", plan.depth)
-            write_scores(_scores(ranker, candidates, plan, setting.budget), path)
-        scored.append(read_scores(path, collection))
+            ranker = system.ranker(split.collection, longest, setting.passages)
+            write_scores(score_dev(ranker, list(split.candidates), split.candidates, plan.depth, setting.budget), path)
+        scored.append(read_scores(path, split.collection))
     return scored
-
-
-def _scores(ranker: LocalRanker, candidates: Run, plan: Plan, budget: int) -> DevScores:
-    return score_dev(ranker, sample(sorted(candidates), plan.queries), candidates, plan.depth, budget)
 
 
 def _reciprocal_ranks(scored: Sequence[DevScores], fusion: Fusion) -> list[float]:

@@ -5,9 +5,11 @@ from pathlib import Path
 
 import pytest
 
-from keyblock.bundle import Bundle, BundleError, load_bundle, write_bundle
-from keyblock.evidence import Fusion
+from keyblock.bundle import FORMAT_VERSION, TOKENIZER_FILE, Bundle, BundleError, load_bundle, write_bundle
+from keyblock.evidence import FEATURES, Fusion
+from keyblock.pipeline import Pipeline
 from training.collections.collection import Collection
+from training.evaluation import calibrated
 from training.evaluation.calibrated import CalibratedBundle, CalibratedRun, fingerprint
 
 
@@ -50,6 +52,22 @@ def test_what_is_written_loads_and_the_bundle_stays(passages_bundle: Bundle, tmp
     assert (passages_bundle.path / "bundle.json").read_bytes() == before
 
 
+def test_a_bundle_of_an_older_format_gets_the_new_ones_number(toy_bundle: Bundle, tmp_path: Path) -> None:
+    """What is written has keys that the old format lacks: software of its time must say so, not call the bundle damaged."""
+    older = toy_bundle.manifest.model_copy(update={"format_version": 3})
+    files = {name: toy_bundle.path / name for name in toy_bundle.manifest.files}
+    system = CalibratedBundle(write_bundle(tmp_path / "older", older, files).path, tmp_path / "out")
+    assert system.bundle.manifest.format_version == 3
+    system.write(system.pipeline.config, {})
+    assert load_bundle(tmp_path / "out").manifest.format_version == FORMAT_VERSION
+
+
+@pytest.mark.parametrize("inside", [".", "calibrated", "further/in"])
+def test_nothing_is_written_into_the_bundle(toy_bundle: Bundle, inside: str) -> None:
+    with pytest.raises(BundleError, match=r"lies in the bundle .*; give a directory outside of it"):
+        CalibratedBundle(toy_bundle.path, toy_bundle.path / inside)
+
+
 def test_a_place_that_is_taken_is_refused_before_the_work(toy_bundle: Bundle, tmp_path: Path) -> None:
     (tmp_path / "note.txt").write_text("mine", encoding="utf-8")
     with pytest.raises(BundleError, match="is not empty"):
@@ -61,15 +79,27 @@ def test_budgets_beyond_the_graph_are_refused(toy_bundle: Bundle, toy: Collectio
         CalibratedBundle(toy_bundle.path, tmp_path / "out").own_ranker(toy, 129)
 
 
-def test_the_fingerprint_is_of_what_calibration_leaves_alone(change_pipeline: Callable[..., object]) -> None:
+def test_the_fingerprint_is_of_what_calibration_leaves_alone(toy_bundle: Bundle, change_pipeline: Callable[..., Pipeline]) -> None:
+    tokenizer = toy_bundle.path / TOKENIZER_FILE
     prints = {
-        key: fingerprint(change_pipeline(**parts), [content])  # type: ignore[arg-type]
+        key: fingerprint(change_pipeline(**parts), tokenizer, [content])
         for key, parts, content in (
             ("plain", {}, b"weights"),
             ("fusion", {"fusion": {"logit": 3.0}}, b"weights"),
+            ("activation", {"activation": {"name": "identity"}}, b"weights"),
+            ("segmenter", {"segmenter": {"name": "window"}}, b"weights"),
             ("selector", {"selector": {"name": "first"}}, b"weights"),
             ("weights", {}, b"other"),
         )
     }
-    assert prints["plain"] == prints["fusion"]
-    assert len({prints["plain"], prints["selector"], prints["weights"]}) == 3
+    assert prints["plain"] == prints["fusion"] == prints["activation"]
+    assert len({prints["plain"], prints["selector"], prints["segmenter"], prints["weights"]}) == 4
+
+
+def test_scores_of_other_features_are_not_taken(
+    toy_bundle: Bundle, toy_pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tokenizer = toy_bundle.path / TOKENIZER_FILE
+    now = fingerprint(toy_pipeline, tokenizer, [])
+    monkeypatch.setattr(calibrated, "FEATURES", FEATURES[:-1])
+    assert fingerprint(toy_pipeline, tokenizer, []) != now

@@ -4,10 +4,16 @@ from pathlib import Path
 
 import pytest
 
-from keyblock.bundle import Bundle, load_bundle
+from keyblock.bundle import Bundle, load_bundle, write_bundle
+from keyblock.description import PipelineConfig
+from keyblock.evidence import Activation
+from keyblock.text.prompt import Prompt
 from tests.training.commands.running import strings
+from training.collections.collection import Collection
+from training.collections.lines import open_text
 from training.commands.calibrate import main as calibrate_main
-from training.evaluation.calibrating import Plan, Setting, cheapest_of_the_best
+from training.evaluation import calibrating
+from training.evaluation.calibrating import DevSplit, Plan, Setting, cheapest_of_the_best
 
 CHEAP, DEAR = Setting(128, 1), Setting(128, 3)
 
@@ -50,6 +56,70 @@ def test_a_bundle_is_calibrated_into_a_copy(
     assert manifest.quality["dev"]["toy"]["80"]["RR@10"] >= 0.9
     assert calibrate_main(asked) == 2
     assert "is not empty" in capsys.readouterr().err
+
+
+def bundle_with(bundle: Bundle, path: Path, parts: dict[str, object]) -> Path:
+    """A copy of the bundle whose pipeline has other parts."""
+    config = PipelineConfig.model_validate(bundle.pipeline.config.model_dump() | parts)
+    manifest = bundle.manifest.model_copy(update={"pipeline": config})
+    return write_bundle(path, manifest, {name: bundle.path / name for name in bundle.manifest.files}).path
+
+
+def test_the_score_is_the_probability_that_was_fitted(toy_bundle: Bundle, toy_path: Path, tmp_path: Path) -> None:
+    """An import's activation belongs to its logit alone: three times the fused one would be no share of relevant candidates."""
+    own = bundle_with(toy_bundle, tmp_path / "own", {"activation": {"name": "identity", "scale": 3.0}})
+    out = tmp_path / "out"
+    assert calibrate_main(strings("--bundle", own, "--out", out, "--collection", toy_path, "--depth", 4, "--least", 2)) == 0
+    assert load_bundle(out).pipeline.config.activation == Activation()
+
+
+def test_budgets_that_leave_escalations_outside_are_refused_before_the_work(
+    toy_bundle: Bundle, toy_path: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    low, high = toy_bundle.pipeline.config.packing.budget_range
+    own = bundle_with(toy_bundle, tmp_path / "own", {"escalation": {"budget": high}})
+    monkeypatch.delattr(calibrating, "score_dev")
+    asked = strings("--bundle", own, "--out", tmp_path / "out", "--collection", toy_path, "--budgets", low)
+    assert calibrate_main(asked) == 2
+    assert f"--budgets: Value error, escalation.budget {high} lies outside budget_range {low} to {low}\n" in capsys.readouterr().err
+
+
+def test_a_prompt_keeps_its_room(run_copy: Path, toy_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = run_copy / "pipeline.json"
+    config = PipelineConfig.model_validate_json(path.read_text(encoding="utf-8"))
+    prompted = config.model_copy(update={"prompt": Prompt(pieces=("{query}", "{document}"))})
+    path.write_text(prompted.model_dump_json(), encoding="utf-8")
+    least = config.packing.budget_range[0]
+    assert calibrate_main(strings("--run", run_copy, "--collection", toy_path, "--budgets", least - 1, least)) == 2
+    said = f"--budgets: {least - 1} has no room beside the prompt; this model's sequences begin at {least} tokens\n"
+    assert capsys.readouterr().err.endswith(said)
+
+
+def test_kept_scores_are_of_the_same_texts_and_candidates(toy_copy: Path) -> None:
+    """A collection's name says nothing of its content: another query or text, or more of them, and all is scored again."""
+
+    def name(**plan: int) -> str:
+        return DevSplit.draw(Collection(toy_copy), Plan(**plan)).name
+
+    def edit(file: str, old: str, new: str) -> str:
+        with open_text(toy_copy / file) as kept:
+            text = kept.read()
+        with open_text(toy_copy / file, "w") as out:
+            out.write(text.replace(old, new))
+        return name()
+
+    plain = name()
+    assert plain == name() == name(queries=100)
+    assert plain.startswith("toy-")
+    query = Collection(toy_copy).query(Collection(toy_copy).split("dev")[0])
+    found = [
+        plain,
+        name(queries=2),
+        name(depth=2),
+        edit("queries.jsonl", query, f"{query} now"),
+        edit("corpus.jsonl.gz", "night", "noon"),
+    ]
+    assert len(set(found)) == 5
 
 
 def test_a_bundle_needs_a_place_for_its_copy(toy_path: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
