@@ -14,6 +14,7 @@ CODE = (
     "preparation.py",
     "prepared.py",
     "segmenters.py",
+    "sentence_vectors.py",
 )  # files and folders of this package: what prepares a document
 LIBRARIES = ("tokenizers", "PyStemmer")
 
