@@ -32,11 +32,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _encoder(options: argparse.Namespace) -> None:
     from export.sentences import write_encoder_bundle
     from keyblock.bundle import load_bundle
+    from keyblock.evidence import Fusion
 
     quiet_transformers()
     bundle = write_encoder_bundle(load_bundle(options.bundle), options.model, options.out, options.selector)
     size = sum(entry.bytes for entry in bundle.manifest.files.values())
     print(f"{bundle.path}: {bundle.manifest.name} with the encoder {options.model}, {size / 1e6:.0f} MB")
+    if bundle.pipeline.config.fusion != Fusion():
+        print("its fusion was learned with the old selector: keyblock-calibrate --bundle learns it anew", file=sys.stderr)
 
 
 if __name__ == "__main__":

@@ -13,7 +13,9 @@ EMBEDDED = Path(__file__).resolve().parent.parent.parent / "models" / "default"
 def test_a_bundle_is_copied_with_the_selector_asked_for(backbone: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     asked = [str(backbone), "--bundle", str(EMBEDDED), "--out", str(tmp_path / "out"), "--selector", "vectors"]
     assert main(asked) == 0
-    assert "with the encoder" in capsys.readouterr().out
+    said = capsys.readouterr()
+    assert "with the encoder" in said.out
+    assert said.err.endswith("keyblock-calibrate --bundle learns it anew\n")
     assert load_bundle(tmp_path / "out").manifest.pipeline.selector["name"] == "vectors"
 
 
