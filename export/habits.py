@@ -8,13 +8,14 @@ from pathlib import Path
 
 from export import ExportError
 from export.checkpoint import Checkpoint
+from export.languages import named_analyzer, usual_analyzer
 from export.options import ImportOptions
 from keyblock.bundle import FREQUENCIES_FILE
 from keyblock.description import PipelineConfig
 from keyblock.pipeline import Pipeline
 from keyblock.preparation import INSTRUCTION_TOKENS
 from keyblock.runtime.batching import LENGTHS
-from keyblock.text.analyzer import Analyzer
+from keyblock.text.analyzer import Analyzer, AnalyzerConfig
 from keyblock.text.frequencies import DocumentFrequencies
 from keyblock.text.tokenizer import Tokenizer
 from training.collections.collection import Collection
@@ -27,9 +28,23 @@ USUAL = 512  # tokens: a longer window is used where longer passages are asked f
 
 
 def import_pipeline(
-    checkpoint: Checkpoint, tokenizer: Tokenizer, frequencies: DocumentFrequencies, options: ImportOptions
+    checkpoint: Checkpoint,
+    tokenizer: Tokenizer,
+    frequencies: DocumentFrequencies,
+    options: ImportOptions,
+    analyzer: AnalyzerConfig | None = None,
 ) -> Pipeline:
-    """What the bundle of a checkpoint does with documents. Raises ExportError for a window that is too small."""
+    """What the bundle of a checkpoint does with documents.
+
+    Args:
+        checkpoint: the model.
+        tokenizer: its own.
+        frequencies: of terms; where there is none, a document's own blocks say which are rare.
+        options: how much of what.
+        analyzer: finds the terms; none: the English one.
+
+    Raises ExportError for a window that is too small.
+    """
     window, overhead = min(checkpoint.window, LENGTHS[-1]), tokenizer.template.overhead
     asked = 0 if tokenizer.prompt is None else overhead + len(tokenizer.prompt.head(tokenizer.backend, "", "")) + INSTRUCTION_TOKENS
     query_tokens, wanted = min(QUERY_TOKENS, window // 4), options.passage_tokens + asked
@@ -42,6 +57,8 @@ def import_pipeline(
     budget = min(max(wanted, least), most)
     config = PipelineConfig.model_validate(
         {
+            "analyzer": analyzer or AnalyzerConfig(),
+            "selector": {"name": "bm25", "idf": "documents" if len(frequencies) else "blocks"},
             "segmenter": {"name": "cogltx"} if options.joint else {"name": "whole_sentences", "block_tokens": SENTENCES},
             "packing": {
                 "query_tokens": query_tokens,
@@ -79,16 +96,24 @@ def import_tokenizer(checkpoint: Checkpoint, path: Path) -> Tokenizer:
     return tokenizer
 
 
-def import_frequencies(path: Path | None) -> DocumentFrequencies:
-    """The table at the path, or that of the collection there; the general one for none.
+def import_analyzer(name: str | None, tokenizer: Tokenizer) -> AnalyzerConfig:
+    """The analyzer of that name, see `export.languages.CHOICES`; the tokenizer's usual one for none."""
+    return named_analyzer(name) if name else usual_analyzer(tokenizer)
 
-    The general one counts stems in the English articles and meetings that the embedded model learned from. Raises ExportError when
-    there is none at the path.
+
+def import_frequencies(path: Path | None, analyzer: AnalyzerConfig | None = None) -> DocumentFrequencies:
+    """The table at the path, or that of the collection there; for none, the general one, or an empty one.
+
+    The general one counts stems in the English articles and meetings that the embedded model learned from: an analyzer other than
+    the English one gets an empty table. Raises ExportError when there is none at the path.
     """
+    analyzer = analyzer or AnalyzerConfig()
     try:
+        if path is None and analyzer != AnalyzerConfig():
+            return DocumentFrequencies(0, {})
         if path is None or not path.is_dir():
             return DocumentFrequencies.read(path or GENERAL)
         documents = Collection(path).documents.values()
-        return DocumentFrequencies.count((f"{one.title}\n{one.text}" for one in documents), Analyzer(PipelineConfig().analyzer))
+        return DocumentFrequencies.count((f"{one.title}\n{one.text}" for one in documents), Analyzer(analyzer))
     except (OSError, ValueError) as error:
         raise ExportError(f"--frequencies {path}: {' '.join(str(error).split())}") from None

@@ -9,6 +9,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
+from export.languages import CHOICES
 from export.options import ImportOptions, add_bundle_arguments
 from keyblock.bundle import Bundle
 from keyblock.evidence import Activation
@@ -37,7 +38,16 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument("--activation", choices=["sigmoid", "identity"], help="from logit to score; the model card's when left out")
     made.add_argument("--scale", type=float, default=1.0, help="multiplies the logit before --activation (%(default)s)")
     made.add_argument(
-        "--frequencies", type=Path, help="a frequencies.tsv, or a collection to count; a general English table when left out"
+        "--analyzer",
+        choices=CHOICES,
+        metavar="NAME",
+        help="finds the terms that select passages: english, universal, or a language's code (de, fr, ...); when left out, english "
+        "for a tokenizer of English alone, else universal",
+    )
+    made.add_argument(
+        "--frequencies",
+        type=Path,
+        help="a frequencies.tsv, or a collection to count; when left out, a general table for english, else none",
     )
     made.add_argument(
         "--pairs", type=_pairs, default=usual.pairs, help="pairs compared with transformers, 384 or more (%(default)s)"
@@ -80,6 +90,7 @@ def _import(given: argparse.Namespace) -> None:
         passages=given.passages,
         joint=given.joint,
         activation=activation,
+        analyzer=given.analyzer,
         frequencies=given.frequencies,
         precision=given.precision,
         provider=given.provider,

@@ -10,7 +10,7 @@ from export.certificate import Pair, certify, differences, mixed_pairs, served_l
 from export.checkpoint import Checkpoint, read_checkpoint
 from export.exporter import graph_entry
 from export.graphs import Graphs, export_graph_of
-from export.habits import import_frequencies, import_pipeline, import_tokenizer
+from export.habits import import_analyzer, import_frequencies, import_pipeline, import_tokenizer
 from export.options import ImportOptions, VariantKind, WeightPrecision
 from export.pace import measured_pace
 from export.variants import variant_name
@@ -37,13 +37,15 @@ def import_model(source: str, out: Path, options: ImportOptions) -> Bundle:
     """
     check_target(out, options.overwrite)
     resolve(options.provider)
-    frequencies = import_frequencies(options.frequencies)
     checkpoint = read_checkpoint(source, options)
     with tempfile.TemporaryDirectory(prefix="keyblock-import-") as folder:
         files = {name: Path(folder) / name for name in (TOKENIZER_FILE, FREQUENCIES_FILE)}
-        frequencies.write(files[FREQUENCIES_FILE])
         tokenizer = import_tokenizer(checkpoint, files[TOKENIZER_FILE])
-        pipeline = import_pipeline(checkpoint, tokenizer, frequencies, options)
+        analyzer = import_analyzer(options.analyzer, tokenizer)
+        frequencies = import_frequencies(options.frequencies, analyzer)
+        usual = "general" if len(frequencies) else "none"
+        frequencies.write(files[FREQUENCIES_FILE])
+        pipeline = import_pipeline(checkpoint, tokenizer, frequencies, options, analyzer)
         plain = export_graph_of(checkpoint.model, Path(folder) / "fp32")
         served = plain.served(Path(folder) / "served", options.precision)
         variants = {kind: plain.variant(kind, Path(folder) / kind) for kind in options.variants}
@@ -55,7 +57,7 @@ def import_model(source: str, out: Path, options: ImportOptions) -> Bundle:
             pipeline=pipeline.config,
             graph=graph_entry(checkpoint.model, options.precision.value, GRAPH_FILE, served),
             variants={kind.value: _variant(checkpoint, graphs, kind, checks) for kind, graphs in variants.items()},
-            provenance={"import": checkpoint.about | {"frequencies": str(options.frequencies or "general")}},
+            provenance={"import": checkpoint.about | {"frequencies": str(options.frequencies or usual)}},
             quality=checks.served(served),
         )
         files |= {path.name: path for path in served.folder.iterdir()}

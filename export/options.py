@@ -64,7 +64,9 @@ class ImportOptions:
         passages: of a document that are read; the best one's score is the document's.
         joint: the best blocks in one sequence instead, as KeyBlock's own models read them.
         activation: from logit to score; none: what the model's card says.
-        frequencies: a table, or a collection whose documents are counted; none: a general table.
+        analyzer: finds the terms that select passages, see export.languages; none: by what the tokenizer was made for.
+        frequencies: a table, or a collection whose documents are counted; none: a general table for English, and for any other
+            analyzer what the blocks of a document say.
         precision: of the stored weights.
         provider: what the bundle will be served on: scores are compared there too, and the pace is measured.
         variants: graphs for another arithmetic that the bundle gets as well.
@@ -81,6 +83,7 @@ class ImportOptions:
     passages: int = 3
     joint: bool = False
     activation: Activation | None = None
+    analyzer: str | None = None
     frequencies: Path | None = None
     precision: WeightPrecision = WeightPrecision.FP32
     provider: Provider = Provider.AUTO

@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import unicodedata
 from collections.abc import Iterator
 from importlib.metadata import version
 from pathlib import Path
@@ -16,7 +17,7 @@ CODE = (
     "segmenters.py",
     "sentence_vectors.py",
 )  # files and folders of this package: what prepares a document
-LIBRARIES = ("tokenizers", "PyStemmer")
+LIBRARIES = ("tokenizers", "PyStemmer", "stopwordsiso")
 
 
 def preparation_fingerprint(of: Pipeline, tokenizer_file: Path) -> str:
@@ -34,6 +35,7 @@ def preparation_fingerprint(of: Pipeline, tokenizer_file: Path) -> str:
         "title_tokens": of.config.packing.title_tokens,
         "encoder": None if of.encoder is None else of.encoder.fingerprint.hex(),
         "lead": of.tokenizer.prompt.lead if of.tokenizer.prompt else "",
+        "unicode": unicodedata.unidata_version,
         "libraries": {name: version(name) for name in LIBRARIES},
     }
     digest = hashlib.sha256(json.dumps(description, sort_keys=True).encode())

@@ -2,7 +2,8 @@
 
 ``TF-IDF``: sum over shared terms of (ln tf + 1) * ln((N + 1) / (df + 1)).
 ``BM25``: sum over shared terms of ln((N + 1) / (df + 0.5)) * tf / (k1 * (1 - b + b * len / avg_len) + tf), Lucene's variant without
-the constant (k1 + 1); avg_len is the mean block length of that document. N and df count documents, not blocks.
+the constant (k1 + 1); avg_len is the mean block length of that document. N and df count documents, or blocks if BM25's `idf` says
+so, since no table knows the words of every language.
 """
 
 import zlib
@@ -211,6 +212,11 @@ class Bm25(Selector):
     needs: ClassVar[frozenset[Need]] = frozenset({Need.FREQUENCIES})
     k1: float = Field(0.9, ge=0, description="how slowly repeated terms stop to count")
     b: float = Field(0.4, ge=0, le=1, description="how much a long block is discounted")
+    idf: Literal["documents", "blocks"] = Field(
+        "documents",
+        description="what makes a term rare: documents: the table of frequencies; blocks: how few of the document's own blocks "
+        "have it, in whatever language",
+    )
 
     def scores(self, query: PreparedQuery, document: PreparedDocument, frequencies: DocumentFrequencies) -> NDArray[np.float64]:
         """BM25, shape (n_blocks,)."""
@@ -222,7 +228,7 @@ class Bm25(Selector):
         saturation = self.k1 * (1 - self.b + self.b * lengths / average)
         # a block without terms has counts 0, and k1 = 0 would make its 0 / 0: leave such cells 0
         saturated = np.divide(counts, saturation + counts, out=np.zeros_like(counts), where=counts > 0)
-        return weighted_sum(idf_weights(query, frequencies), saturated)
+        return weighted_sum(block_idf(counts) if self.idf == "blocks" else idf_weights(query, frequencies), saturated)
 
 
 @SELECTORS.register("vectors")
@@ -416,6 +422,15 @@ class Learned(Selector):
     def shortlist(self, cheap_scores: NDArray[np.float64]) -> NDArray[np.intp]:
         """The best `keep` of them."""
         return np.sort(rank_blocks(cheap_scores)[: self.keep or None])
+
+
+def block_idf(counts: NDArray[np.float64]) -> NDArray[np.float64]:
+    """BM25's inverse frequency of terms among a document's blocks, shape (n_terms,); above 0 where there is a block.
+
+    Args:
+        counts: shape (n_terms, n_blocks), how often each block has each term.
+    """
+    return np.asarray(np.log((counts.shape[1] + 1) / ((counts > 0).sum(axis=1) + 0.5)))
 
 
 def idf_weights(query: PreparedQuery, frequencies: DocumentFrequencies) -> NDArray[np.float64]:

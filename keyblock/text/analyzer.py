@@ -1,18 +1,22 @@
-"""From text to the terms that lexical selectors match: lower-cased words, optionally stopped and stemmed.
+"""From text to the terms that lexical selectors match: words in one spelling, optionally stopped and stemmed.
 
-The KeyB authors' code intersects ``text.lower().split(" ")``, so glued punctuation breaks matches; words here are runs of
-letters, digits and underscores. The sentence-level paper gains from Porter stemming and stop words: both are options.
+The KeyB authors' code intersects ``text.lower().split(" ")``, so glued punctuation breaks matches; words of ``english`` are runs of
+letters, digits and underscores. The sentence-level paper gains from Porter stemming and stop words: both are options. ``language``
+has them for the languages of Snowball, and ``universal`` does without, for any language or several.
 """
 
 import re
 import threading
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
 from functools import cache
 from hashlib import blake2b
-from typing import Any
+from typing import Any, Literal, Self
 
 import Stemmer
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+from keyblock.text.languages import LANGUAGES, Stems
+from keyblock.text.universal import pieces, spelling
 
 # The Snowball project's English stop words, without those that mean something as a term of their own.
 STOP_WORDS = frozenset(
@@ -29,11 +33,36 @@ _LONGEST_WORD = 64  # longer runs are data, not words: matched by their head, so
 
 
 class AnalyzerConfig(BaseModel):
-    """How words become terms."""
+    """How words become terms. ``{"language": "de"}`` is short for ``{"name": "language", "language": "de"}``."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
-    stem: bool = Field(True, description="reduce words by the English Porter stemmer")
-    stop_words: bool = Field(True, description="drop English stop words")
+    name: Literal["english", "language", "universal"] = Field(
+        "english",
+        description="english: as the embedded model was trained; language: one of Snowball's; universal: any, words or, in scripts "
+        "without spaces, pairs of characters",
+    )
+    language: str | None = Field(None, description="ISO 639-1 code, where the name is language")
+    stem: bool = Field(True, description="reduce words by the language's stemmer (english: Porter's); never where universal")
+    stop_words: bool = Field(True, description="drop the language's stop words; never where universal")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _filled_in(cls, given: Any) -> Any:
+        if not isinstance(given, Mapping):
+            return given
+        name = given.get("name", "english" if given.get("language") is None else "language")
+        usual = {"stem": False, "stop_words": False} if name == "universal" else {}
+        return {**usual, **given, "name": name}
+
+    @model_validator(mode="after")
+    def _of_a_language(self) -> Self:
+        if self.name == "language" and self.language not in LANGUAGES:
+            raise ValueError(f"no stemmer for language {self.language!r}; known: {', '.join(LANGUAGES)}; or take name: universal")
+        if self.name != "language" and self.language is not None:
+            raise ValueError(f"language {self.language!r} needs the name 'language', not {self.name!r}")
+        if self.name == "universal" and (self.stem or self.stop_words):
+            raise ValueError("universal knows no stems and no stop words: leave out stem and stop_words, or name a language")
+        return self
 
 
 @cache
@@ -46,18 +75,24 @@ def term_key(term: str) -> int:
     return int.from_bytes(blake2b(term.encode("utf-8", "surrogatepass"), digest_size=8).digest(), "little", signed=True)
 
 
-class Analyzer:
-    """Turns text into term keys. Safe to use from several threads.
-
-    >>> Analyzer(AnalyzerConfig()).terms("The Rivers, running!")
-    ['river', 'run']
-    """
+class English:
+    """Words lower-cased, without English stop words, by Porter's stems."""
 
     def __init__(self, config: AnalyzerConfig) -> None:
-        self.config = config
-        self._stop = _stop_terms(config.stop_words)
-        self._memo: dict[str, int] = {}
+        self._stop, self._stems = _stop_terms(config.stop_words), config.stem
         self._local = threading.local()  # a Stemmer keeps state between calls: one a thread
+
+    @staticmethod
+    def pieces(text: str) -> list[str]:
+        """The words, lower-cased."""
+        return _WORD.findall(text.lower())
+
+    def term(self, word: str) -> str:
+        """The term of a word; empty for a stop word."""
+        if word in self._stop:
+            return ""
+        word = word[:_LONGEST_WORD]
+        return self._stem(word) if self._stems else word
 
     def _stem(self, word: str) -> str:
         stemmer: Any = getattr(self._local, "stemmer", None)
@@ -65,34 +100,56 @@ class Analyzer:
             stemmer = self._local.stemmer = Stemmer.Stemmer("porter", 0)
         return str(stemmer.stemWord(word))
 
-    def _term(self, word: str) -> str:
-        if word in self._stop:
-            return ""
-        word = word[:_LONGEST_WORD]
-        return self._stem(word) if self.config.stem else word
+
+def _rules(config: AnalyzerConfig) -> tuple[Callable[[str], Iterable[str]], Callable[[str], str]]:
+    """What cuts a text into pieces, and what makes a term of a piece."""
+    if config.name == "english":
+        english = English(config)
+        return english.pieces, english.term
+    if config.language is None:
+        return pieces, lambda piece: spelling(piece)[:_LONGEST_WORD]
+    stems = Stems(config.language, stem=config.stem, stop=config.stop_words)
+    return pieces, lambda piece: stems(piece)[:_LONGEST_WORD]
+
+
+class Analyzer:
+    """Turns text into term keys. Safe to use from several threads.
+
+    >>> Analyzer(AnalyzerConfig()).terms("The Rivers, running!")
+    ['river', 'run']
+    >>> Analyzer(AnalyzerConfig(language="de")).terms("Die Flüsse")
+    ['fluss']
+    >>> Analyzer(AnalyzerConfig(name="universal")).terms("東京都 in Ελλάδα")
+    ['東京', '京都', 'in', 'ελλαδα']
+    """
+
+    def __init__(self, config: AnalyzerConfig) -> None:
+        self.config = config
+        self._pieces, self._term = _rules(config)
+        self._memo: dict[str, int] = {}
 
     def terms(self, text: str) -> list[str]:
         """The terms of `text` in order, stop words dropped."""
-        return [term for word in _WORD.findall(text.lower()) if (term := self._term(word))]
+        return [term for piece in self._pieces(text) if (term := self._term(piece))]
 
     def keys(self, text: str) -> list[int]:
         """The keys of `terms(text)`, in order; what is compared when blocks are scored."""
         memo, found = self._memo, []
-        for word in _WORD.findall(text.lower()):
-            key = memo.get(word)
+        for piece in self._pieces(text):
+            key = memo.get(piece)
             if key is None:
-                key = self._remember(word)
+                key = self._remember(piece)
             if key:
                 found.append(key)
         return found
 
-    def _remember(self, word: str) -> int:
-        term = self._term(word)
+    def _remember(self, piece: str) -> int:
+        term = self._term(piece)
         key = term_key(term) if term else 0
         if len(self._memo) >= _MEMO_WORDS:
             self._memo.clear()
-        if len(word) <= _LONGEST_WORD:
-            self._memo[word] = key
+        if len(piece) <= _LONGEST_WORD:
+            self._memo[piece] = key
         return key
 
 

@@ -14,7 +14,7 @@ def test_a_description_survives_json() -> None:
     config = PipelineConfig.model_validate(
         {"selector": {"name": "bm25", "k1": 1.2}, "packing": {"budget": 96}, "fusion": {"logit": 0.7}}
     )
-    assert config.selector == {"name": "bm25", "k1": 1.2, "b": 0.4}, "defaults are written out"
+    assert config.selector == {"name": "bm25", "k1": 1.2, "b": 0.4, "idf": "documents"}, "defaults are written out"
     assert config.segmenter == {"name": "cogltx", "block_tokens": 63}
     assert PipelineConfig.model_validate(json.loads(config.model_dump_json())) == config
 
@@ -49,12 +49,12 @@ def test_packing_defaults_leave_room() -> None:
 @pytest.mark.parametrize(
     ("selector", "evidence"),
     [
-        ({"name": "bm25", "k1": 2.0}, {"name": "bm25", "k1": 2.0, "b": 0.4}),
+        ({"name": "bm25", "k1": 2.0}, {"name": "bm25", "k1": 2.0, "b": 0.4, "idf": "documents"}),
         ({"name": "tfidf"}, {"name": "tfidf"}),
         ({"name": "learned", "by": {"name": "tfidf"}}, {"name": "tfidf"}),
         ({"name": "hybrid", "by": {"name": "tfidf"}}, {"name": "tfidf"}),
-        ({"name": "learned", "by": {"name": "first"}}, {"name": "bm25", "k1": 0.9, "b": 0.4}),
-        ({"name": "last"}, {"name": "bm25", "k1": 0.9, "b": 0.4}),
+        ({"name": "learned", "by": {"name": "first"}}, {"name": "bm25", "k1": 0.9, "b": 0.4, "idf": "documents"}),
+        ({"name": "last"}, {"name": "bm25", "k1": 0.9, "b": 0.4, "idf": "documents"}),
     ],
     ids=str,
 )

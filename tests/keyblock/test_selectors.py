@@ -23,6 +23,7 @@ from keyblock.selectors import (
     Spread,
     TfIdf,
     Vectors,
+    block_idf,
     idf_weights,
     nearest_tokens,
     rank_blocks,
@@ -130,6 +131,14 @@ def test_bm25_by_hand() -> None:
     np.testing.assert_allclose(scores, [1.89712 * 2 / 3.08, 1.89712 / 1.72], atol=1e-5)
 
 
+def test_bm25_by_a_documents_own_blocks() -> None:
+    """No table knows "und": of three blocks, three have it and one has "fluss", so that weighs ln(4 / 1.5) against ln(4 / 3.5)."""
+    document = document_of([["und", "und", "und"], ["und", "fluss", "x"], ["und", "y", "z"]])
+    scores = Bm25(k1=0, idf="blocks").scores(query_of("und", "fluss"), document, DocumentFrequencies(0, {}))
+    np.testing.assert_allclose(scores, [math.log(4 / 3.5), math.log(4 / 3.5) + math.log(4 / 1.5), math.log(4 / 3.5)])
+    assert block_idf(np.ones((2, 1))).min() > 0
+
+
 def test_idf_is_counted_over_documents(frequencies: DocumentFrequencies) -> None:
     """Rare terms weigh more, unseen ones most; a table that claims more occurrences than documents never weighs below 0."""
     weights = idf_weights(query_of("year", "river", "unseen"), frequencies)
@@ -199,7 +208,11 @@ def test_the_shortlist_equals_a_slow_loop(scores: list[float], keep: int) -> Non
 
 
 def test_a_learned_selector_has_a_cheap_one() -> None:
-    assert SELECTORS.create("learned").describe() == {"name": "learned", "keep": 0, "by": {"name": "bm25", "k1": 0.9, "b": 0.4}}
+    assert SELECTORS.create("learned").describe() == {
+        "name": "learned",
+        "keep": 0,
+        "by": {"name": "bm25", "k1": 0.9, "b": 0.4, "idf": "documents"},
+    }
     cascade = Learned(keep=3, by={"name": "bm25", "k1": 2})
     assert cascade.cheap == Bm25(k1=2.0)
     assert SELECTORS.create(cascade.describe()) == cascade

@@ -81,7 +81,7 @@ def test_a_name_is_enough(tmp_path: Path) -> None:
     path.write_text("name: least\n", encoding="utf-8")
     recipe = load_recipe(path)
     assert (recipe.loss, recipe.budgets, recipe.pipeline) == ("hinge", {128: 1.0}, PipelineConfig())
-    assert recipe.negatives.hard_by == {"name": "bm25", "k1": 0.9, "b": 0.4}
+    assert recipe.negatives.hard_by == {"name": "bm25", "k1": 0.9, "b": 0.4, "idf": "documents"}
 
 
 def test_overrides(recipe_file: Path) -> None:
@@ -297,7 +297,7 @@ def test_a_recipe_lies_over_its_base(write: Callable[..., Path]) -> None:
     write("middle", base="low.yaml", pipeline={"selector": {"name": "bm25"}, "packing": {"title_tokens": 4}})
     top = load_recipe(write("top", base="middle.yaml", negatives={"hard": 1}, mixture={}, training={"selector": {"name": "first"}}))
     assert (top.name, top.negatives.per_query, top.negatives.hard, top.mixture) == ("low", 5, 1, {})
-    assert top.pipeline.selector == {"name": "bm25", "k1": 0.9, "b": 0.4}, "not the base's k1"
+    assert top.pipeline.selector == {"name": "bm25", "k1": 0.9, "b": 0.4, "idf": "documents"}, "not the base's k1"
     assert (top.pipeline.packing.query_tokens, top.pipeline.packing.title_tokens) == (9, 4)
     assert top.training == {"aggregator": {"name": "max"}, "selector": {"name": "first"}}
 
@@ -314,7 +314,7 @@ def test_a_base_read_twice_is_no_circle(write: Callable[..., Path]) -> None:
 def test_what_is_set_lies_over_a_base_too(write: Callable[..., Path]) -> None:
     write("low", name="low", pipeline={"selector": {"name": "bm25", "k1": 2}})
     recipe = load_recipe(write("top", base="low.yaml"), ["pipeline.selector.b=0.1", "name=other"])
-    assert (recipe.name, recipe.pipeline.selector) == ("other", {"name": "bm25", "k1": 2.0, "b": 0.1})
+    assert (recipe.name, recipe.pipeline.selector) == ("other", {"name": "bm25", "k1": 2.0, "b": 0.1, "idf": "documents"})
 
 
 def test_recipes_are_read_without_pytorch() -> None:

@@ -82,9 +82,9 @@ def test_keys_fit_signed_64_bits_and_differ() -> None:
     np.testing.assert_array_equal(np.asarray(keys, dtype=np.int64), keys)
 
 
-@given(st.text())
-def test_keys_are_those_of_the_terms(text: str) -> None:
-    analyzer = Analyzer(AnalyzerConfig())
+@given(st.text(), st.sampled_from([AnalyzerConfig(), AnalyzerConfig(name="universal"), AnalyzerConfig(language="tr")]))
+def test_keys_are_those_of_the_terms(text: str, config: AnalyzerConfig) -> None:
+    analyzer = Analyzer(config)
     expected = [term_key(term) for term in analyzer.terms(text)]
     assert analyzer.keys(text) == expected
     assert analyzer.keys(text) == expected  # from the memo
@@ -112,6 +112,28 @@ def test_threads_agree() -> None:
     with ThreadPoolExecutor(8) as pool:
         assert list(pool.map(shared.terms, texts * 3)) == alone * 3
         assert list(pool.map(shared.keys, texts)) == [[term_key(term) for term in terms] for terms in alone]
+
+
+def test_a_description_of_before_there_were_others_is_english() -> None:
+    assert AnalyzerConfig.model_validate({"stem": True, "stop_words": True}) == AnalyzerConfig(name="english")
+    assert AnalyzerConfig(language="de").name == "language"
+    universal = AnalyzerConfig(name="universal")
+    assert (universal.stem, universal.stop_words) == (False, False)
+    assert AnalyzerConfig.model_validate(universal.model_dump()) == universal
+
+
+@pytest.mark.parametrize(
+    ("given", "problem"),
+    [
+        ({"language": "xx"}, "no stemmer for language 'xx'; known: ar, ca, "),
+        ({"name": "language"}, "no stemmer for language None"),
+        ({"name": "universal", "language": "de"}, "language 'de' needs the name 'language', not 'universal'"),
+        ({"name": "universal", "stem": True}, "universal knows no stems"),
+    ],
+)
+def test_what_is_no_analyzer(given: dict[str, object], problem: str) -> None:
+    with pytest.raises(ValueError, match=problem):
+        AnalyzerConfig.model_validate(given)
 
 
 def test_unique_in_order() -> None:

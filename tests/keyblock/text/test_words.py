@@ -20,7 +20,7 @@ from keyblock.text.words import WordReader
 
 SPELT = "aábcdXYZ019 .,!?-_'\"“”\n\t\u00a0éœßЖ\u03a3\u03c3\u03c2İ\u0131ǅ€½中한日\u0301\u200d\u00ad\x00\x0b\u3000\ud800\U0001f600"
 SIGMA = "\u0391\u03a3"  # its lower case depends on what follows
-PIECES = """the Riverbanks a_b _ 5€ don't U.S.A. naïve e\u0301te 中文 한글 — unaffable a\u200bon""".split()
+PIECES = """the Riverbanks a_b _ 5€ don't U.S.A. naïve e\u0301te 中文 한글 — unaffable a\u200bon हिन्दी ไทย ½ ｶﾞ l'eau""".split()
 LONG = [
     "x" * 70,
     "river" * 21,
@@ -39,9 +39,9 @@ TEXTS = st.one_of(
 )
 
 
-@pytest.fixture(scope="module")
-def analyzer() -> Analyzer:
-    return Analyzer(AnalyzerConfig())
+@pytest.fixture(scope="module", params=["english", "universal"])
+def analyzer(request: pytest.FixtureRequest) -> Analyzer:
+    return Analyzer(AnalyzerConfig(name=request.param))
 
 
 @pytest.fixture(scope="module")

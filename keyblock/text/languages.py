@@ -1,0 +1,87 @@
+"""Languages that Snowball has a stemmer for: their words become stems, without their stop words.
+
+Stems are Snowball's (PyStemmer), stop words those of stopwords-iso, which has none for Nepali, Serbian, Tamil and Yiddish.
+"""
+
+import threading
+from functools import cache
+from typing import Any
+
+import Stemmer
+
+from keyblock.text.normalization import caseless, folded
+from keyblock.text.universal import HEAD
+
+LANGUAGES = {  # ISO 639-1, and Snowball's name
+    "ar": "arabic",
+    "ca": "catalan",
+    "cs": "czech",
+    "da": "danish",
+    "de": "german",
+    "el": "greek",
+    "en": "english",
+    "eo": "esperanto",
+    "es": "spanish",
+    "et": "estonian",
+    "eu": "basque",
+    "fa": "persian",
+    "fi": "finnish",
+    "fr": "french",
+    "ga": "irish",
+    "hi": "hindi",
+    "hu": "hungarian",
+    "hy": "armenian",
+    "id": "indonesian",
+    "it": "italian",
+    "lt": "lithuanian",
+    "ne": "nepali",
+    "nl": "dutch",
+    "no": "norwegian",
+    "pl": "polish",
+    "pt": "portuguese",
+    "ro": "romanian",
+    "ru": "russian",
+    "sr": "serbian",
+    "st": "sesotho",
+    "sv": "swedish",
+    "ta": "tamil",
+    "tr": "turkish",
+    "yi": "yiddish",
+}
+DOTLESS = str.maketrans({"I": "ı", "İ": "i"})  # Turkish
+
+
+@cache
+def stop_words(language: str) -> frozenset[str]:
+    """The language's stop words, in one spelling; none where stopwords-iso has none."""
+    import stopwordsiso  # reads its file
+
+    return frozenset(map(caseless, stopwordsiso.stopwords(language))) if stopwordsiso.has_lang(language) else frozenset()
+
+
+class Stems:
+    """Finds the stems of one language. Safe to use from several threads.
+
+    Args:
+        language: one of LANGUAGES.
+        stem: whether words are stemmed at all.
+        stop: whether stop words are dropped.
+    """
+
+    def __init__(self, language: str, *, stem: bool = True, stop: bool = True) -> None:
+        self._name, self._turkish = LANGUAGES[language] if stem else None, language == "tr"
+        self._stop = stop_words(language) if stop else frozenset()
+        self._local = threading.local()  # a Stemmer keeps state between calls: one a thread
+
+    def __call__(self, piece: str) -> str:
+        """The stem of a piece of text, see `keyblock.text.universal.pieces`, without accents; empty for a stop word."""
+        word = caseless((piece.translate(DOTLESS) if self._turkish else piece)[:HEAD])
+        if word in self._stop:
+            return ""
+        return folded(word if self._name is None else self._stemmed(word))
+
+    def _stemmed(self, word: str) -> str:
+        stemmer: Any = getattr(self._local, "stemmer", None)
+        if stemmer is None:
+            stemmer = self._local.stemmer = Stemmer.Stemmer(self._name, 0)
+        return str(stemmer.stemWord(word))
