@@ -18,6 +18,7 @@ from keyblock.bundle import Bundle, load_bundle
 from keyblock.caveats import about_budget, about_empty, about_escalation, about_instruction, about_position, about_query
 from keyblock.order import Candidate, candidate, rank
 from keyblock.order import Ranking as Order
+from keyblock.pipeline import Pipeline
 from keyblock.prepared import PreparedQuery
 from keyblock.results import Block, Ranking, Result
 from keyblock.scoring import Model, score_sequences, select_documents
@@ -141,9 +142,7 @@ class Ranker:
             tuple(_result(read[number], order, number, return_blocks=return_blocks) for number in order.order),
             model=self.bundle.manifest.name,
             warnings=(
-                *about_budget(max_tokens_per_doc, packing),
-                *about_instruction(told, pipeline.tokenizer),
-                *about_escalation(escalation_tokens, pipeline.config),
+                *_about_request(pipeline, max_tokens_per_doc, told, escalation_tokens),
                 *about_query(prepared),
                 *about_empty([number for number, one in enumerate(candidates) if not one.sequences]),
                 *about_position(order.selected_by, pipeline.config),
@@ -160,6 +159,15 @@ class Ranker:
         prepared = self.bundle.pipeline.prepare_documents(texts, titles)
         selections = select_documents(self.bundle.pipeline, query, prepared, model.choose, budget, tokens)
         return [candidate(*pair) for pair in zip(prepared, selections, strict=True)]
+
+
+def _about_request(pipeline: Pipeline, budget: float | None, instruction: str | None, tokens: int | None) -> list[str]:
+    """What of a call's fields the bundle does not follow."""
+    return [
+        *about_budget(budget, pipeline.config.packing),
+        *about_instruction(instruction, pipeline.tokenizer),
+        *about_escalation(tokens, pipeline.config),
+    ]
 
 
 def _columns(documents: Sequence[_Document]) -> tuple[list[str], list[str]]:
