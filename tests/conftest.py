@@ -18,6 +18,7 @@ from keyblock.description import PipelineConfig
 from keyblock.pipeline import Pipeline
 from keyblock.text.frequencies import DocumentFrequencies
 from keyblock.text.tokenizer import Tokenizer
+from tests.once import once
 from tests.service.kinds import FUSION
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -66,13 +67,16 @@ def pipeline(tokenizer: Tokenizer, frequencies: DocumentFrequencies) -> Pipeline
 @pytest.fixture(scope="session")
 def bundle_path(tmp_path_factory: pytest.TempPathFactory, backbone: Path, frequencies: DocumentFrequencies) -> Path:
     """A bundle on disk; its model is a tiny BERT whose logits differ between texts."""
-    work = tmp_path_factory.mktemp("bundle")
-    frequencies.write(work / FREQUENCIES_FILE)
-    export_tiny(work / GRAPH_FILE)
-    graph = GraphEntry(inputs=dict.fromkeys(("input_ids", "token_type_ids", "attention_mask"), "int64"), vocabulary_size=30522)
-    manifest = Manifest(name="tiny", pipeline=PipelineConfig(fusion=FUSION), graph=graph, quality={"dev": {"nDCG@10": 0.5}})
-    files = {GRAPH_FILE: work / GRAPH_FILE, FREQUENCIES_FILE: work / FREQUENCIES_FILE, TOKENIZER_FILE: backbone / TOKENIZER_FILE}
-    return write_bundle(work / "tiny", manifest, files).path
+
+    def write(work: Path) -> None:
+        frequencies.write(work / FREQUENCIES_FILE)
+        export_tiny(work / GRAPH_FILE)
+        graph = GraphEntry(inputs=dict.fromkeys(("input_ids", "token_type_ids", "attention_mask"), "int64"), vocabulary_size=30522)
+        manifest = Manifest(name="tiny", pipeline=PipelineConfig(fusion=FUSION), graph=graph, quality={"dev": {"nDCG@10": 0.5}})
+        files = {name: work / name for name in (GRAPH_FILE, FREQUENCIES_FILE)} | {TOKENIZER_FILE: backbone / TOKENIZER_FILE}
+        write_bundle(work / "tiny", manifest, files)
+
+    return once(tmp_path_factory, "bundle", write) / "tiny"
 
 
 def export_tiny(path: Path) -> None:

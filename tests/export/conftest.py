@@ -14,6 +14,7 @@ from keyblock.description import PipelineConfig
 from keyblock.pipeline import Pipeline
 from keyblock.runtime.providers import Provider
 from keyblock.text.frequencies import DocumentFrequencies
+from tests.once import once
 from training.collections.json_files import write_json
 from training.models.aggregators import build_aggregation
 from training.models.cross_encoder import CrossEncoder
@@ -70,19 +71,16 @@ def save_run(backbone: Path, frequencies: DocumentFrequencies) -> Callable[..., 
 @pytest.fixture(scope="session")
 def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
     """The small random checkpoint of a family, see `benchmarks.checkpoints`; each is written once."""
-    folder = tmp_path_factory.mktemp("checkpoints")
-    return lambda name: folder / name if (folder / name).exists() else save_checkpoint(name, folder / name)
+    return lambda name: once(tmp_path_factory, f"checkpoints/{name}", lambda place: save_checkpoint(name, place))
 
 
 @pytest.fixture(scope="session")
 def imported(tmp_path_factory: pytest.TempPathFactory, checkpoint: Callable[[str], Path]) -> Callable[[str], Path]:
     """The bundle of such a checkpoint; each is imported once, and compared on few pairs."""
-    folder = tmp_path_factory.mktemp("imported")
+    options = ImportOptions(pairs=40, provider=Provider.CPU, passage_tokens=128)
 
     def made(name: str) -> Path:
-        if not (folder / name).exists():
-            import_model(str(checkpoint(name)), folder / name, ImportOptions(pairs=40, provider=Provider.CPU, passage_tokens=128))
-        return folder / name
+        return once(tmp_path_factory, f"imported/{name}", lambda place: import_model(str(checkpoint(name)), place, options))
 
     return made
 

@@ -27,6 +27,7 @@ from keyblock.pipeline import Pipeline
 from keyblock.text.analyzer import Analyzer
 from keyblock.text.frequencies import DocumentFrequencies
 from keyblock.text.tokenizer import Tokenizer
+from tests.once import once
 from training.collections.collection import Collection
 from training.collections.first_stage import bm25_run
 from training.collections.lines import open_text
@@ -93,8 +94,11 @@ def write_rows(path: Path, rows: list[Any]) -> None:
 @pytest.fixture(scope="session")
 def toy_path(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The collection's directory; some files gzipped, some not. Never write into it."""
-    path = tmp_path_factory.mktemp("collections") / "toy"
-    (path / "splits").mkdir(parents=True)
+    return once(tmp_path_factory, "collections/toy", write_toy)
+
+
+def write_toy(path: Path) -> None:
+    (path / "splits").mkdir()
     corpus, spans = documents(random.Random(7))
     queries = [
         {"_id": f"{t}{mark}", "text": f"{what} the {t}"} for t in TOPICS for mark, what in (("?", "news of"), ("!", "say what is"))
@@ -110,7 +114,6 @@ def toy_path(tmp_path_factory: pytest.TempPathFactory) -> Path:
         asked = [q for q in names if split == "dev" or q.endswith("?")]  # train's run leaves every other query out
         pool = [row["_id"] for row in corpus if row["_id"][:-2] in topics]
         write_run(bm25_run(Collection(path), asked, pool, depth=4), path / f"run.{split}.bm25.trec.gz", "bm25")
-    return path
 
 
 @pytest.fixture(scope="session")
@@ -129,20 +132,14 @@ def tiny_backbone(tmp_path_factory: pytest.TempPathFactory, backbone: Path) -> P
     """A BERT of two layers and width 32 with random weights, and MiniLM's tokenizer."""
     from transformers import BertConfig, BertModel
 
-    path = tmp_path_factory.mktemp("backbone")
-    torch.manual_seed(0)
-    BertModel(
-        BertConfig(
-            vocab_size=30522,
-            hidden_size=32,
-            num_hidden_layers=2,
-            num_attention_heads=2,
-            intermediate_size=64,
-            max_position_embeddings=128,
-        )
-    ).save_pretrained(path)
-    shutil.copy(backbone / "tokenizer.json", path / "tokenizer.json")
-    return path
+    sizes = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 64}
+
+    def write(path: Path) -> None:
+        torch.manual_seed(0)
+        BertModel(BertConfig(vocab_size=30522, max_position_embeddings=128, **sizes)).save_pretrained(path)
+        shutil.copy(backbone / "tokenizer.json", path / "tokenizer.json")
+
+    return once(tmp_path_factory, "backbone", write)
 
 
 @pytest.fixture(scope="session")
@@ -174,9 +171,10 @@ def make_recipe(recipe_tree: dict[str, Any]) -> Callable[..., Recipe]:
 
 @pytest.fixture(scope="session")
 def recipe_file(recipe_tree: dict[str, Any], tmp_path_factory: pytest.TempPathFactory) -> Path:
-    path = tmp_path_factory.mktemp("recipes") / "toy.yaml"
-    path.write_text(yaml.safe_dump(recipe_tree), encoding="utf-8")
-    return path
+    def write(folder: Path) -> None:
+        (folder / "toy.yaml").write_text(yaml.safe_dump(recipe_tree), encoding="utf-8")
+
+    return once(tmp_path_factory, "recipes", write) / "toy.yaml"
 
 
 @pytest.fixture(scope="session")
@@ -204,9 +202,10 @@ def toy_run(toy_path: Path, recipe_file: Path, tmp_path_factory: pytest.TempPath
     """A finished run of the recipe, by keyblock-train. Never write into it."""
     from training.commands.train import main as train_main
 
-    run = tmp_path_factory.mktemp("runs") / "toy-run"
-    assert train_main([str(recipe_file), "--collection", str(toy_path), "--out", str(run)]) == 0
-    return run
+    def train(run: Path) -> None:
+        assert train_main([str(recipe_file), "--collection", str(toy_path), "--out", str(run)]) == 0
+
+    return once(tmp_path_factory, "runs/toy-run", train)
 
 
 @pytest.fixture(scope="module")
