@@ -107,7 +107,7 @@ def key_sentences(sentences: Sequence[Sentence], weights: Mapping[int, float], c
 
 
 def long_query(reading: Reading, analyzer: Analyzer, weigh: Weigh, config: LongQuery) -> PreparedQuery:
-    """The query that the model reads in part; its weightiest terms, QUERY_TERMS of them at most, select blocks.
+    """The query that the model reads in part; QUERY_TERMS of its terms at most select: those it reads, then the weightiest.
 
     Args:
         reading: of the query, of more tokens than the model reads.
@@ -119,7 +119,8 @@ def long_query(reading: Reading, analyzer: Analyzer, weigh: Weigh, config: LongQ
     weights = term_weights(analyzer.keys(reading.text), weigh)
     found = sorted(key_sentences(sentences, weights, config))
     ids = np.concatenate([reading.ids[sentences[i].start : sentences[i].start + length] for i, length in found])
-    heaviest = set(sorted(weights, key=weights.__getitem__, reverse=True)[:QUERY_TERMS])
+    read = {term for number, _ in found for term in sentences[number].terms}  # a log's ids must not drive out what is asked of it
+    heaviest = set(sorted(weights, key=lambda term: (term in read, weights[term]), reverse=True)[:QUERY_TERMS])
     terms = np.asarray([term for term in weights if term in heaviest], dtype=np.int64)
     numbers = ", ".join(str(i + 1) for i, _ in found[:NAMED]) + (" ..." if len(found) > NAMED else "")
     reads = f"{len(ids)} of its {len(reading.ids)} tokens (of its {len(sentences)} sentences these: {numbers})"

@@ -129,6 +129,15 @@ def test_all_terms_of_a_page_select_and_of_a_book_the_weightiest(tokenizer: Toke
     assert pipeline.prepare_query(text).terms.tolist() == [term_key(f"rare{i}") for i in range(QUERY_TERMS)]
 
 
+def test_the_words_of_the_question_select_in_spite_of_a_long_log(tokenizer: Tokenizer) -> None:
+    """Each of the log's ids is rarer than the words of the question that is asked of it."""
+    table = DocumentFrequencies(1000, {"river": 300, "bridg": 300})
+    pipeline = with_long_query(Pipeline(PipelineConfig(), tokenizer, table))
+    query = pipeline.prepare_query("Which river has a bridge?\n" + " ".join(f"ID{i}" for i in range(2 * QUERY_TERMS)))
+    assert len(query.terms) == QUERY_TERMS
+    assert {term_key("river"), term_key("bridg")} <= set(query.terms.tolist())
+
+
 def test_a_pasted_book_is_read_in_a_moment(reading: Pipeline) -> None:
     query = reading.prepare_query("Why does the river flood? " * 5000)
     assert query.reads == "6 of its 30000 tokens (of its 5000 sentences these: 1)"
