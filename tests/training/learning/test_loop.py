@@ -91,6 +91,7 @@ def test_what_is_logged(toy_run: Path) -> None:
     assert {r["budget"] for r in lines if "loss" in r} == {80, 96}
     assert all(r["pairs"] == 4 * (1024 // (r["budget"] * 4)) for r in lines if "loss" in r)
     assert all(r["tokens"] == r["pairs"] * r["budget"] and r["seconds"] > 0 for r in lines if "loss" in r)
+    assert all(round(r["seconds"], 4) == r["seconds"] for r in lines if "loss" in r), "to a tenth of a millisecond"
     assert all(r["pairs_per_second"] > 0 and r["tokens_per_second"] > 0 and r["peak_memory_mb"] > 50 for r in lines if "dev" in r)
 
 
