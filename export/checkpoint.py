@@ -3,6 +3,7 @@
 What is wrong with one is said in a line. A head is never invented, and code of others is run only where that was asked for.
 """
 
+import json
 from collections.abc import Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -15,6 +16,7 @@ import torch
 from numpy.typing import NDArray
 from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForSequenceClassification, AutoTokenizer, PretrainedConfig
 from transformers.modeling_utils import PreTrainedModel
+from transformers.utils import cached_file
 
 from export import ExportError
 from export.given import GivenGraph, find_graph
@@ -25,6 +27,7 @@ from training.models.classifier import Classifier
 from training.models.judge import Judge
 
 CLASSIFIER, GENERATOR = "ForSequenceClassification", "ForCausalLM"
+CARD = "config_sentence_transformers.json"
 TOKENIZERS = ("tokenizer.json", "vocab.txt", "vocab.json", "*.model")  # without any, transformers makes an empty one
 ROWS = 8  # pairs that transformers' model reads at once
 UNBOUNDED = 1 << 20  # what tokenizers call a model_max_length that nobody set is far more
@@ -78,11 +81,11 @@ class Checkpoint:
         self.tokenizer.backend_tokenizer.save(str(path))
 
     def activation(self) -> Activation:
-        """What the card says of scores (sentence-transformers' key, or its older one); by default the sigmoid, as there.
+        """What the card says of scores (sentence-transformers' file, or one of its older keys); by default the sigmoid, as there.
 
         Raises ExportError for a function that KeyBlock does not have.
         """
-        card = getattr(self.config, "sentence_transformers", None) or {}
+        card = self._card() or getattr(self.config, "sentence_transformers", None) or {}
         said = card.get("activation_fn") or getattr(self.config, "sbert_ce_default_activation_function", None)
         if said is None:
             return Activation()
@@ -91,6 +94,17 @@ class Checkpoint:
             known = " or ".join(ACTIVATIONS.values())
             raise ExportError(f"{self.source}: its card's activation {said} is unknown here; give --activation {known}")
         return Activation(name=name)
+
+    def _card(self) -> dict[str, Any] | None:
+        """What sentence-transformers wrote of a cross-encoder beside its config.json, since version 6; None where it names none."""
+        path = cached_file(
+            self.source, CARD, _raise_exceptions_for_missing_entries=False, _raise_exceptions_for_connection_errors=False
+        )
+        if path is None:
+            return None
+        with _said(self.source, f"its {CARD} cannot be read", "copy it again"):
+            card: dict[str, Any] = json.loads(Path(path).read_text(encoding="utf-8"))
+            return card if card.get("activation_fn") else None
 
     def logits(self, pairs: Sequence[Pair]) -> NDArray[np.float32]:
         """What transformers' tokenizer and model say of (query, text), shape (pairs,): the logit, of two labels the difference."""

@@ -136,6 +136,18 @@ def test_the_cards_activation(copied: Path, card: dict[str, Any], expected: tupl
     assert (activation.name, activation.scale) == expected
 
 
+def test_the_cards_activation_in_a_file_of_its_own(copied: Path) -> None:
+    """Where sentence-transformers 6 writes it; the file of a bi-encoder says nothing of it."""
+    change(copied, sbert_ce_default_activation_function="torch.nn.modules.activation.Sigmoid")
+    card = copied / "config_sentence_transformers.json"
+    for content, expected in (('{"activation_fn": "torch.nn.modules.linear.Identity"}', "identity"), ("{}", "sigmoid")):
+        card.write_text(content, encoding="utf-8")
+        assert read_checkpoint(str(copied), PLAIN).activation().name == expected
+    card.write_text("{", encoding="utf-8")
+    with pytest.raises(ExportError, match=r"its config_sentence_transformers\.json cannot be read .*; copy it again"):
+        read_checkpoint(str(copied), PLAIN).activation()
+
+
 def test_an_activation_that_nobody_has(copied: Path) -> None:
     change(copied, sentence_transformers={"activation_fn": "torch.nn.modules.activation.Tanh"})
     with pytest.raises(ExportError, match=r"activation torch\.nn\.modules\.activation\.Tanh is unknown here; give --activation"):
