@@ -275,7 +275,10 @@ class Hybrid(Selector):
     exact: float = Field(1.0, ge=0, description="weight of rare terms that stand in the block as they are")
     rare: float = Field(0.001, ge=0, le=1, description="a term is rare in at most this share of the training documents")
     exact_blocks: int = Field(
-        0, ge=0, description="a rare term that stands in more blocks of the document than these tells nothing; 0: it always tells"
+        0,
+        ge=0,
+        description="a rare term that stands in more places of the document than these tells nothing, blocks side by side are one "
+        "place; 0: it always tells",
     )
     near: float | None = Field(
         None,
@@ -355,11 +358,11 @@ def held_share(weights: NDArray[np.float64], counts: NDArray[np.float64], most: 
     Args:
         weights: shape (n_query_terms,), none negative.
         counts: shape (n_query_terms, n_blocks), how often each block has each term.
-        most: blocks that may have a term for it to be telling.
+        most: places that may have a term for it to be telling; blocks side by side are one place.
     """
     held = counts > 0
-    having = held.sum(axis=1)
-    return weighted_sum(weights * (having <= most), held) / (weights[having > 0].sum() or 1.0)
+    places = (held & ~np.pad(held, ((0, 0), (1, 0)))[:, :-1]).sum(axis=1)
+    return weighted_sum(weights * (places <= most), held) / (weights[places > 0].sum() or 1.0)
 
 
 def weighted_sum(weights: NDArray[np.float64], values: NDArray[Any]) -> NDArray[np.float64]:

@@ -341,16 +341,25 @@ def test_the_less_the_words_say_the_more_the_meaning_counts() -> None:
 
 
 def test_a_name_that_stands_all_over_the_document_tells_nothing() -> None:
-    """The delta is in every block and the river in one: of their equal weights half is left, for the block of the river."""
+    """The delta is in every other block and the river in one: of their equal weights half is left, for the block of the river."""
     table = DocumentFrequencies(999, {})
-    document = with_given_vectors(document_of([["delta"], ["delta", "river"], ["delta"]]), [0, 1], [0, 1], [0, 1])
+    document = with_given_vectors(document_of([["delta"], [], ["delta", "river"], [], ["delta"]]), *[[0, 1]] * 5)
     query = replace(query_of("delta", "river"), vector=np.asarray([1, 0], np.float32))
     ever = Hybrid(terms=0, vectors=0, exact=4).scores(query, document, table)
-    np.testing.assert_allclose(ever, [2, 4, 2])
+    np.testing.assert_allclose(ever, [2, 0, 4, 0, 2])
     once = Hybrid(terms=0, vectors=0, exact=4, exact_blocks=1).scores(query, document, table)
-    np.testing.assert_allclose(once, [0, 2, 0])
+    np.testing.assert_allclose(once, [0, 0, 2, 0, 0])
     twice = Hybrid(terms=0, vectors=0, exact=4, exact_blocks=3).scores(query, document, table)
     np.testing.assert_allclose(twice, ever)
+
+
+def test_a_code_that_its_next_block_says_again_still_tells() -> None:
+    """What is said of an error code takes two blocks, and both name it; windows that overlap name it twice as well."""
+    table = DocumentFrequencies(999, {})
+    document = with_given_vectors(document_of([["citi"], ["river"], ["river"], ["citi"]]), *[[0, 1]] * 4)
+    query = replace(query_of("river"), vector=np.asarray([1, 0], np.float32))
+    once = Hybrid(terms=0, vectors=0, exact=4, exact_blocks=1).scores(query, document, table)
+    np.testing.assert_allclose(once, [0, 4, 4, 0])
 
 
 @given(BLOCKS, QUERY)
