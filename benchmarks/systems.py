@@ -379,15 +379,17 @@ def tables(records: Sequence[Record], options: argparse.Namespace) -> str:
 def gold_table(records: Sequence[Record]) -> str:
     """How often the best passage that a system returns of the relevant document overlaps the gold one, and one of the best three.
 
-    Queries count whose gold passage stands in a document that was re-ranked.
+    Queries with a gold passage are those where it stands in a document that was re-ranked.
     """
-    rows = [["collection", "system", "queries", "gold in the best returned passage", "gold among the three best returned passages"]]
+    shares = ["gold in the best returned passage", "gold among the three best returned passages"]
+    rows = [["collection", "system", MEASURES[0], "queries", "with a gold passage", *shares]]
     for record in records:
         of_query: Mapping[str, int | None] = record.details.get(GOLD_RANK, {})
         ranks = [of_query[query] for query in record.queries if query in of_query]
         if ranks:
-            shares = [statistics.fmean(rank is not None and rank <= most for rank in ranks) for most in (1, 3)]
-            rows.append([record.collection, record.system, str(len(ranks)), *(f"{share:.3f}" for share in shares)])
+            found = [statistics.fmean(rank is not None and rank <= most for rank in ranks) for most in (1, 3)]
+            counts = [f"{record.means[MEASURES[0]]:.3f}", str(len(record.queries)), str(len(ranks))]
+            rows.append([record.collection, record.system, *counts, *(f"{share:.3f}" for share in found)])
     return markdown(rows)
 
 

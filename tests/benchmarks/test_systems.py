@@ -133,12 +133,12 @@ def test_the_page_tells_how_often_the_gold_passage_is_among_the_best_returned(
     write(options, "keyb-binb", "qmsum", [1, 1, 0], {"q0": 1, "q1": 1})
     systems.publish(options)
     page = options.page.read_text()
-    table = page[page.index("| collection | system | queries | gold in the best") :]
-    assert rows(table, "squad-far") == [["squad-far", "keyb-bm25", "4", "0.250", "0.500"]]
-    assert rows(table, "qmsum") == [["qmsum", "keyb-bm25", "4", "0.250", "0.500"]]
+    table = page[page.index("| collection | system | RR@10 | queries | with a gold passage | gold in the best") :]
+    assert rows(table, "squad-far") == [["squad-far", "keyb-bm25", "0.900", "5", "4", "0.250", "0.500"]]
+    assert rows(table, "qmsum") == [["qmsum", "keyb-bm25", "0.900", "5", "4", "0.250", "0.500"]]
     assert rows(table, "qmsum, 3 queries") == [
-        ["qmsum, 3 queries", "keyb-bm25", "3", "0.333", "0.667"],
-        ["qmsum, 3 queries", "keyb-binb", "2", "1.000", "1.000"],
+        ["qmsum, 3 queries", "keyb-bm25", "1.000", "3", "3", "0.333", "0.667"],
+        ["qmsum, 3 queries", "keyb-binb", "0.667", "3", "2", "1.000", "1.000"],
     ]
 
 
@@ -164,9 +164,9 @@ def test_gold_passages_of_other_records_have_a_place_of_their_own(
         "after 100 (40: parade16, parade5; 60: best) steps of training. On qmsum, the first 10 candidates of 3 test queries" in new
     )
     assert [row[1:] for row in rows(new, "squad-far")] == [
-        [system, "4", "0.250", "0.500"] for system in ("keyb-bm25", "firstp", "best", "parade16", "parade5")
+        [system, "0.900", "5", "4", "0.250", "0.500"] for system in ("keyb-bm25", "firstp", "best", "parade16", "parade5")
     ]
-    assert rows(new, "qmsum") == [["qmsum", "keyb-bm25", "1", "1.000", "1.000"]]
+    assert rows(new, "qmsum") == [["qmsum", "keyb-bm25", "0.667", "3", "1", "1.000", "1.000"]]
     assert "old shares" not in new
     assert new.endswith(f"\n\n{END}\nthe end\n")
 
