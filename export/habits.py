@@ -5,6 +5,7 @@ of its habit, one sequence each, and the best score wins (MaxP, Dai and Callan 2
 """
 
 from pathlib import Path
+from typing import Any
 
 from export import ExportError
 from export.checkpoint import Checkpoint
@@ -57,9 +58,7 @@ def import_pipeline(
     budget = min(max(wanted, least), most)
     config = PipelineConfig.model_validate(
         {
-            "analyzer": analyzer or AnalyzerConfig(),
-            "selector": {"name": "bm25", "idf": "documents" if len(frequencies) else "blocks"},
-            "segmenter": {"name": "cogltx"} if options.joint else {"name": "whole_sentences", "block_tokens": SENTENCES},
+            **_choosing(analyzer or AnalyzerConfig(), frequencies, options.joint),
             "packing": {
                 "query_tokens": query_tokens,
                 "budget": budget,
@@ -72,6 +71,16 @@ def import_pipeline(
         }
     )
     return Pipeline(config, tokenizer, frequencies)
+
+
+def _choosing(analyzer: AnalyzerConfig, frequencies: DocumentFrequencies, joint: bool) -> dict[str, Any]:
+    """The parts of the pipeline that choose blocks."""
+    whole = "whole_sentences" if analyzer.name == "english" else "structure"
+    return {
+        "analyzer": analyzer,
+        "segmenter": {"name": "cogltx"} if joint else {"name": whole, "block_tokens": SENTENCES},
+        "selector": {"name": "bm25", "idf": "documents" if len(frequencies) else "blocks"},
+    }
 
 
 def _longest(window: int, wanted: int) -> int:

@@ -18,6 +18,7 @@ from pydantic import Field, model_validator
 from keyblock.registry import Component, Registry
 from keyblock.text.reading import Reading
 from keyblock.text.sentences import sentence_ends
+from keyblock.text.structure import Cut, clauses, cuts
 from keyblock.text.tokenizer import Tokenizer
 
 BLOCK_COST, FORCED_COST = 4, 8
@@ -113,6 +114,22 @@ def sentence_costs(reading: Reading, clauses: NDArray[np.bool_]) -> NDArray[np.i
     return costs
 
 
+def structure_costs(reading: Reading, longest: int) -> NDArray[np.int64]:
+    """What a Cut costs after the last token before it, shape (n_tokens,): clauses only in sentences longer than `longest`."""
+    heads, tails = reading.places()
+    costs = np.zeros(len(reading.ids), np.int64)
+    places, kinds = cuts(reading.text)
+    last = np.searchsorted(heads, places) - 1
+    costs[last[last >= 0]] = kinds[last >= 0]
+    bounds = np.concatenate([[0], np.flatnonzero(costs) + 1, [len(costs)]])
+    for start, end in zip(bounds[:-1].tolist(), bounds[1:].tolist(), strict=True):
+        if end - start > longest:
+            inside = np.searchsorted(heads[start:end], clauses(reading.text, int(heads[start]), int(tails[end - 1]))) - 1
+            inside = start + inside[(inside >= 0) & (inside < end - start - 1)]
+            costs[inside] = Cut.CLAUSE
+    return costs
+
+
 class Segmenter(Component):
     """Cuts a tokenized document into blocks."""
 
@@ -171,6 +188,23 @@ class WholeSentenceSegmenter(Segmenter):
         lengths = np.diff(bounds)
         offered = ends | np.repeat(lengths > self.block_tokens, lengths)
         return between(split(np.where(offered, costs, 0), self.block_tokens))
+
+
+@SEGMENTERS.register("structure")
+class StructureSegmenter(WholeSentenceSegmenter):
+    """Blocks of whole sentences that end where parts of the text end, in any script and any kind of text.
+
+    `keyblock.text.structure` says where: a paragraph, an item, a row, a record, a turn. A heading stays with what follows. Only a
+    sentence longer than a block is cut inside, behind a comma or a dash of any script.
+    """
+
+    def cut_costs(self, tokenizer: Tokenizer) -> CutCosts:
+        """See `structure_costs`."""
+        return lambda reading: structure_costs(reading, self.block_tokens)
+
+    def ranges(self, costs: NDArray[np.int64]) -> NDArray[np.int32]:
+        """As `split` with what it is offered, shape (n_blocks, 2)."""
+        return between(split(costs, self.block_tokens))
 
 
 @SEGMENTERS.register("window")

@@ -1,13 +1,16 @@
 """The analyzer of a model of others."""
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from tokenizers import Tokenizer as Backend
 from tokenizers import models, pre_tokenizers, processors, trainers
 
-from export.habits import import_frequencies
+from export.checkpoint import read_checkpoint
+from export.habits import import_frequencies, import_pipeline, import_tokenizer
 from export.languages import CHOICES, ENGLISH, OTHERS, named_analyzer, usual_analyzer
+from export.options import ImportOptions
 from keyblock.text.analyzer import AnalyzerConfig
 from keyblock.text.tokenizer import Tokenizer
 
@@ -39,3 +42,13 @@ def test_every_choice_is_an_analyzer(name: str) -> None:
 def test_no_table_of_english_stems_for_other_terms() -> None:
     assert len(import_frequencies(None, named_analyzer("universal"))) == 0
     assert import_frequencies(None, named_analyzer("english")).frequencies["river"] > 1000
+
+
+def test_other_languages_get_cuts_of_all_scripts(checkpoint: Callable[[str], Path], tmp_path: Path) -> None:
+    found = read_checkpoint(str(checkpoint("bert")), ImportOptions())
+    tokenizer = import_tokenizer(found, tmp_path / "tokenizer.json")
+    universal = named_analyzer("universal")
+    config = import_pipeline(found, tokenizer, import_frequencies(None, universal), ImportOptions(), universal).config
+    assert (config.segmenter["name"], config.selector["idf"]) == ("structure", "blocks")
+    config = import_pipeline(found, tokenizer, import_frequencies(None), ImportOptions()).config
+    assert (config.segmenter["name"], config.selector["idf"]) == ("whole_sentences", "documents")

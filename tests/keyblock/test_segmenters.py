@@ -307,6 +307,25 @@ def test_commas_within_numbers_are_no_clauses(tokenizer: Tokenizer) -> None:
     assert [int(heads[i]) for i in np.flatnonzero(costs)] == [text.index(", "), text.index(";")]
 
 
+def test_structure_keeps_sentences_of_any_script_and_cuts_long_ones_at_commas(tokenizer: Tokenizer) -> None:
+    """Eight characters a block: a sentence of four, one of four, and one of nine that has a comma behind its third."""
+    text = "一二三。四五六。一二，四五六七八。"
+    reading = EncodedText(text, tokenizer.encode([text])[0], Analyzer(AnalyzerConfig()))
+    segmenter = SEGMENTERS.create({"name": "structure", "block_tokens": 8})
+    bounds = segmenter.ranges(segmenter.cut_costs(tokenizer)(reading))
+    starts, ends = reading.offsets(bounds)
+    assert [text[start:end] for start, end in zip(starts, ends, strict=True)] == ["一二三。四五六。", "一二，", "四五六七八。"]
+
+
+def test_structure_ends_blocks_where_parts_end(tokenizer: Tokenizer) -> None:
+    """Of two ways to make two blocks the one that ends with the paragraph, and the heading goes with its text."""
+    text = "One two. Three four.\n\n# Five\n\nSix seven. Eight nine."
+    reading = EncodedText(text, tokenizer.encode([text])[0], Analyzer(AnalyzerConfig()))
+    segmenter = SEGMENTERS.create({"name": "structure", "block_tokens": 9})
+    starts, _ = reading.offsets(segmenter.ranges(segmenter.cut_costs(tokenizer)(reading)))
+    assert [text[start:][:3] for start in starts] == ["One", "# F"]
+
+
 def test_limits_in_the_wrong_order_are_refused() -> None:
     with pytest.raises(ValueError, match="shortest 41 exceeds block_tokens 40"):
         SEGMENTERS.create(DRAWN | {"shortest": 41})

@@ -1,0 +1,146 @@
+r"""Where a text may be cut, of any script and any kind: prose, Markdown, code, tables, records, conversations.
+
+free      between two parts: at a blank line, before a heading, an item of a list, a row of a table, a record of CSV or JSON, a
+          speaker's turn, and where the indentation of code goes back
+sentence  behind a sentence, as `keyblock.text.sentences` has it, with the full stops of all scripts
+clause    behind a comma, a semicolon, a colon or a dash of any script, and at a space of Thai, Lao, Khmer or Myanmar, which put
+          spaces between phrases
+none      behind a heading, the head of a table, a comment of code or the line that opens a block of it: they belong to what follows
+"""
+
+import re
+from collections.abc import Iterator
+from enum import IntEnum
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from keyblock.text.sentences import BREAKS, CLOSING, WRAPPED, sentence_ends
+
+# Sentence_Terminal of Unicode 15, without what `keyblock.text.sentences` knows
+OTHER_STOPS = (
+    "\u061d\u061e\u0700-\u0702\u07f9\u0837\u0839\u083d\u083e\u104b\u1362\u1367\u1368\u166e\u1735\u1736\u17d4\u17d5\u1803\u1809"
+    "\u1944\u1945\u1aa8-\u1aab\u1b5a\u1b5b\u1b5e\u1b5f\u1b7d\u1b7e\u1c3b\u1c3c\u1c7e\u1c7f\u203c\u203d\u2047-\u2049\u2e2e\u2e3c"
+    "\u2e53\u2e54\ua4ff\ua60e\ua60f\ua6f3\ua6f7\ua876\ua877\ua8ce\ua8cf\ua92f\ua9c8\ua9c9\uaa5d-\uaa5f\uaaf0\uaaf1\uabeb\ufe12"
+    "\ufe15\ufe16\ufe52\ufe56\ufe57\uff0e"
+)
+COMMAS = (
+    "\u055d\u060c\u061b\u07f8\u104a\u1363-\u1366\u1802\u1804\u1808\u3001\ua60d\ua6f5\ufe10\ufe11\ufe50\ufe51\uff0c\uff1a\uff1b"
+    "\uff64"
+)
+PHRASED = "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\ua9e0-\ua9ff\uaa60-\uaa7f"  # scripts that put spaces between phrases
+TURN = r"[^\W\d_][\w .'\u2019\-]{0,39}(?::\s|\uff1a)"
+_OTHER = re.compile(rf"[{OTHER_STOPS}]++[{CLOSING}]*+")
+_CLAUSE = re.compile(
+    rf"[,;:\u2013\u2014][{CLOSING}]*+(?=\s)|[{COMMAS}]++[{CLOSING}]*+|(?<=[{PHRASED}]) (?=[{PHRASED}])|(?<=[\"\d\]}}]),(?=[\"{{\[])"
+)
+_RECORD = re.compile(r"(?<=[}\]]),(?=\s*[{\[])")  # between two records of JSON in one line
+_LINE = re.compile(f"[^{BREAKS}]+")
+_BEGINS = re.compile(rf"#{{1,6}}\s|[-*+\u2022\u2023\u25e6\u25aa\u30fb]\s|\(?\w{{1,3}}[.)]\s|\||[{{\[]|{TURN}")
+_OPENS = re.compile(r"#{1,6}\s|={3,}$|-{3,}$|\|[\s:|-]+\|?$|@\w")  # headings, what underlines them, heads of tables, decorators
+_UNDERLINES = re.compile(r"={3,}$|-{3,}$|\|[\s:|-]+\|?$")
+_CLOSES = re.compile(r"[}\])]+[,;]?$|(?:```|~~~)$|end;?$|</[^>]*>$")  # lines that end what stands before them
+_FENCE = ("```", "~~~")
+
+
+class Cut(IntEnum):
+    """What a cut at a place costs; none is offered where it is NONE."""
+
+    NONE = 0
+    FREE = 1
+    SENTENCE = 2
+    CLAUSE = 3
+
+
+class Line(NamedTuple):
+    """A line that is not blank.
+
+    Attributes:
+        start, end: in the text.
+        indent: characters of white space in front.
+        body: what stands there.
+        fields: delimiters of a record: commas, semicolons and tabs without a space behind them.
+        opens: whether it belongs to what follows.
+        blank: whether a blank line stands before it.
+        fenced: whether it stands inside a fence of code.
+    """
+
+    start: int
+    end: int
+    indent: int
+    body: str
+    fields: tuple[int, ...]
+    opens: bool
+    blank: bool
+    fenced: bool
+
+
+def cuts(text: str) -> tuple[NDArray[np.int32], NDArray[np.int8]]:
+    """Places behind which a text may be cut, and what that costs.
+
+    Args:
+        text: any Unicode; it takes time in proportion to its length.
+
+    Returns:
+        Ascending places in code points, shape (n,), and a Cut for each, shape (n,): never CLAUSE, see `clauses`.
+    """
+    sentence = np.unique(np.concatenate([sentence_ends(text), [found.end() for found in _OTHER.finditer(text)]])).astype(np.int64)
+    parts = list(_parts(text))
+    parts += [(found.end(), Cut.FREE) for found in _RECORD.finditer(text)]
+    places = np.concatenate([sentence, np.asarray([place for place, _ in parts], dtype=np.int64)])
+    kinds = np.concatenate([np.full(len(sentence), Cut.SENTENCE), np.asarray([kind for _, kind in parts], dtype=np.int64)])
+    order = np.lexsort((kinds, places))
+    places, kinds = places[order], kinds[order]
+    first = np.append(True, np.diff(places) > 0)[: len(places)]  # of equal places the kind of the least number: NONE, FREE
+    return places[first].astype(np.int32), kinds[first].astype(np.int8)
+
+
+def clauses(text: str, start: int, end: int) -> list[int]:
+    """Where clauses end between two places of the text, ascending, in code points."""
+    return [found.end() for found in _CLAUSE.finditer(text, start, end)]
+
+
+def _parts(text: str) -> Iterator[tuple[int, Cut]]:
+    """The ends of lines that are FREE to be cut behind, and those where NONE is to be cut."""
+    before: Line | None = None
+    for line in _lines(text):
+        if before is not None and (kind := _between(before, line)) is not None:
+            yield before.end, kind
+        before = line
+
+
+def _between(before: Line, line: Line) -> Cut | None:
+    """What a cut between two lines is; none where the sentence decides."""
+    if before.opens or _UNDERLINES.match(line.body):
+        return Cut.NONE
+    if _CLOSES.match(line.body) and not line.blank:
+        return Cut.NONE if line.fenced else None
+    if line.blank or _BEGINS.match(line.body) or line.body.startswith(_FENCE):
+        return Cut.FREE
+    if before.body.startswith(_FENCE) or any(has > 1 and has == had for has, had in zip(line.fields, before.fields, strict=True)):
+        return Cut.FREE
+    return Cut.FREE if line.indent < before.indent and not _wrapped(before) else None
+
+
+def _wrapped(line: Line) -> bool:
+    """Whether a line of prose may go on in the next one."""
+    return len(line.body) >= WRAPPED.start and (line.body[-1].isalpha() or line.body[-1] == ",")
+
+
+def _lines(text: str) -> Iterator[Line]:
+    """The lines that are not blank."""
+    end, blank, fenced = 0, False, False
+    for found in _LINE.finditer(text):
+        body = found[0].strip()
+        blank |= found.start() > end + 1 and text[end : found.start()] != "\r\n"
+        end = found.end()
+        if not body:
+            blank = True
+            continue
+        fence = body.startswith(_FENCE)
+        opens = (fence and not fenced) or _OPENS.match(body) is not None
+        fields = tuple(body.count(mark) - body.count(f"{mark} ") for mark in ",;\t")
+        indent = len(found[0]) - len(found[0].lstrip())
+        yield Line(found.start(), end, indent, body, fields, opens, blank, fenced)
+        fenced, blank = fenced != fence, False
