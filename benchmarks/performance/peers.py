@@ -206,11 +206,11 @@ class Worker:
 class Server:
     """infinity-emb's own HTTP server."""
 
-    def __init__(self, python: Path, model: Path, threads: int, log: Path) -> None:
-        self._log, port = log, free_port()
+    def __init__(self, python: Path, model: Path, threads: int, log: Path, port: int = 0) -> None:
+        self._log, port = log, port or free_port()
         command = [python.with_name("infinity_emb"), "v2", "--model-id", model, "--host", "127.0.0.1", "--port", port]
         with log.open("wb") as output:
-            self._process = subprocess.Popen(
+            self.process = subprocess.Popen(
                 [str(part) for part in command], stdout=output, stderr=subprocess.STDOUT, env=threads_environment(threads)
             )
         self.url = f"http://127.0.0.1:{port}"
@@ -224,8 +224,8 @@ class Server:
     def _wait(self) -> None:
         until = time.perf_counter() + START_SECONDS
         while time.perf_counter() < until:
-            if self._process.poll() is not None:
-                raise PeerError(f"its server ended with {self._process.returncode}: {last_line(self._log)}")
+            if self.process.poll() is not None:
+                raise PeerError(f"its server ended with {self.process.returncode}: {last_line(self._log)}")
             try:
                 if self._client.get("/health").status_code == 200:
                     return
@@ -256,8 +256,8 @@ class Server:
     def stop(self) -> None:
         """See Running."""
         self._client.close()
-        self._process.terminate()
+        self.process.terminate()
         try:
-            self._process.wait(20)
+            self.process.wait(20)
         except subprocess.TimeoutExpired:
-            self._process.kill()
+            self.process.kill()
