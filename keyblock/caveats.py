@@ -69,6 +69,17 @@ def about_empty(documents: Sequence[int]) -> list[str]:
     return [f"documents without text to score, ranked last: {some([str(number) for number in documents], MOST_EMPTY)}"]
 
 
+def about_scripts(foreign: int, documents: int, config: PipelineConfig, *, without_model: bool) -> list[str]:
+    """Whether documents, or the query, are in a script that the model has not learned, and what was done about it."""
+    if config.trained_on is None or not foreign:
+        return []
+    learned = ", ".join(config.trained_on.scripts)
+    said = f"model: it has learned texts in {learned} script, and {foreign} of {documents} documents, or the query, are in another"
+    if without_model:
+        return [f"{said}: all stay in the order given"]
+    return [f"{said}: their scores mean little"]
+
+
 def about_position(selected_by: Sequence[SelectedBy | None], config: PipelineConfig) -> list[str]:
     """In how many documents nothing told the blocks apart, where the selector is one that could."""
     blind = selected_by.count(SelectedBy.POSITION)

@@ -13,6 +13,7 @@ from keyblock.evidence import Activation, Fusion
 from keyblock.queries import LongQuery
 from keyblock.segmenters import SEGMENTERS
 from keyblock.selectors import SELECTORS, Need
+from keyblock.text.alphabets import TrainedOn
 from keyblock.text.analyzer import AnalyzerConfig
 from keyblock.text.prompt import Prompt
 
@@ -72,6 +73,11 @@ class PipelineConfig(BaseModel):
     fusion: Fusion = Fusion()
     activation: Activation = Activation()
     prompt: Prompt | None = Field(None, description="around query and document, for a model that answers in words; none: a pair")
+    trained_on: TrainedOn | None = Field(
+        None,
+        description="what the model has learned to read: texts that are clearly in another script are not ordered by it; none: not "
+        "said",
+    )
     escalation: Escalation | None = Field(
         None,
         description="when the model is asked to choose blocks, of documents where the selector's evidence is weak; none: never",

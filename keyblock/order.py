@@ -42,6 +42,7 @@ class Candidate(NamedTuple):
         read: False where there was no time for it.
         considered: blocks that the document has.
         selected_by: what chose the blocks; None where all are read, or there is none.
+        foreign: whether the query or the document is in a script that the model has not learned.
     """
 
     sequences: list[Packed]
@@ -51,6 +52,7 @@ class Candidate(NamedTuple):
     read: bool = True
     considered: int = 0
     selected_by: SelectedBy | None = None
+    foreign: bool = False
 
 
 UNREAD = Candidate([], np.zeros(len(FEATURES) - 1), [], read=False)
@@ -70,6 +72,7 @@ def candidate(document: PreparedDocument, selection: Selection) -> Candidate:
         selection.asked_tokens,
         considered=document.n_blocks,
         selected_by=selection.by,
+        foreign=selection.foreign,
     )
 
 
@@ -111,6 +114,8 @@ class Ranking:
         selected_by: what chose the blocks of each document; None where all are read, or there is none.
         degraded: whether time was too short for the usual ranking.
         escalated: what asking the model about doubtful documents came to; None where the bundle does not escalate.
+        foreign: documents that are in a script which the model has not learned, or whose query is.
+        without_model: whether these are most, so that the model has no say in the order.
     """
 
     order: list[int]
@@ -122,6 +127,8 @@ class Ranking:
     selected_by: list[SelectedBy | None]
     degraded: bool = False
     escalated: Escalated | None = None
+    foreign: int = 0
+    without_model: bool = False
 
 
 def preranking(candidates: Sequence[Candidate], fusion: Fusion) -> NDArray[np.float64]:
@@ -145,6 +152,8 @@ def rank(
     """Order the candidates: those that the model has scored, then those ordered by their blocks, then the rest.
 
     A document that the model has not scored and whose blocks say nothing of the query is of the rest: nothing speaks for moving it.
+    Where most are in a script that the model has not learned, logits are noise, and blocks are compared by terms of another one:
+    all are of the rest, those without text last.
 
     Args:
         candidates: in the order given.
@@ -157,20 +166,34 @@ def rank(
         activation: from the fused logit to the score, unless `raw`.
     """
     has_blocks = np.asarray([bool(c.sequences) for c in candidates], dtype=np.bool_)
-    by_model = has_blocks & (logits > -np.inf)
+    scored = has_blocks & (logits > -np.inf)
+    foreign = sum(c.foreign for c in candidates)
+    without_model = 2 * foreign > has_blocks.sum()
+    by_model = scored & (not without_model)
     evidence = np.asarray([c.evidence for c in candidates]).reshape(len(candidates), len(FEATURES) - 1)
-    group = np.where(by_model, 0, np.where(has_blocks & speaks(evidence), 1, 2))
+    group = np.where(by_model, 0, np.where(has_blocks & speaks(evidence) & (not without_model), 1, 2))
     worth = preranking(candidates, fusion)  # and among those of the model, the fused logit
     worth[by_model] = fusion.fuse(logits[by_model], evidence[by_model])
     worth[group == 2] = 0.0
-    order = np.lexsort((-worth, group))  # stable: equals keep the order given
+    order = np.lexsort((-worth, ~has_blocks & without_model, group))  # stable: equals keep the order given
     scores = _scores(worth, group, order, None if raw else activation)
-    fed = (packed for c, number in zip(candidates, group, strict=True) if number == 0 for packed in c.sequences)
-    n_tokens = sum(len(packed.ids) for packed in fed) + sum(c.selection_tokens for c in candidates)
-    scored_by = [GROUPS[number] for number in group]
-    blocks = [c.blocks for c in candidates] if passages is None else _decided(candidates, passages)
-    selected_by = [c.selected_by for c in candidates]
-    return Ranking(order[: top_n or None].tolist(), scores, scored_by, blocks, budget, n_tokens, selected_by)
+    return Ranking(
+        order[: top_n or None].tolist(),
+        scores,
+        [GROUPS[number] for number in group],
+        [c.blocks for c in candidates] if passages is None or without_model else _decided(candidates, passages),
+        budget,
+        _fed(candidates, scored),
+        [c.selected_by for c in candidates],
+        foreign=foreign,
+        without_model=bool(without_model),
+    )
+
+
+def _fed(candidates: Sequence[Candidate], scored: NDArray[np.bool_]) -> int:
+    """Tokens that the model was fed, to select and to score."""
+    fed = (packed for c, was in zip(candidates, scored, strict=True) if was for packed in c.sequences)
+    return sum(len(packed.ids) for packed in fed) + sum(c.selection_tokens for c in candidates)
 
 
 def _decided(candidates: Sequence[Candidate], passages: NDArray[np.float32]) -> list[list[Block]]:

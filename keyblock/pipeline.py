@@ -85,9 +85,9 @@ class Pipeline(TextPreparer):
             evident = self._cheap.tells_apart(known.cheap, known.lexical, query, document)
             by = self._selected_by(evident, document.n_blocks, asked)
             doubtful = asked is None and self._doubtful(query, document, chosen, idf)
-        return Selection(
-            chosen.sequences, chosen.taken, scores, evidence, chosen.reach, by, doubtful, asked[0].n_tokens if asked else 0
-        )
+        n_asked = asked[0].n_tokens if asked else 0
+        foreign = self.is_foreign(query, document)
+        return Selection(chosen.sequences, chosen.taken, scores, evidence, chosen.reach, by, doubtful, n_asked, foreign)
 
     def block_sequences(
         self, query: PreparedQuery, document: PreparedDocument, blocks: NDArray[np.intp], budget: int | None = None

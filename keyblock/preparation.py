@@ -13,6 +13,7 @@ from keyblock.prepared import PreparedDocument, PreparedQuery
 from keyblock.queries import QUERY_TERMS, long_query
 from keyblock.segmenters import SEGMENTERS
 from keyblock.selectors import SELECTORS, idf_of
+from keyblock.text.alphabets import Alphabets
 from keyblock.text.analyzer import Analyzer, unique_in_order
 from keyblock.text.frequencies import DocumentFrequencies
 from keyblock.text.reader import Pause, Reader
@@ -49,6 +50,7 @@ class TextPreparer:
         self.segmenter = SEGMENTERS.create(config.segmenter)
         self.selector = SELECTORS.create(config.selector)  # says whether a query's tokens are compared
         self.reader = Reader(tokenizer, self.analyzer)
+        self._alphabets = None if config.trained_on is None else Alphabets(tokenizer, config.trained_on)
         self._costs = self.segmenter.cut_costs(tokenizer)
 
     def prepare_query(self, text: str, instruction: str | None = None) -> PreparedQuery:
@@ -115,6 +117,11 @@ class TextPreparer:
         found = None if document.vectors is None else document.vectors.shape
         if found != due:
             raise ValueError(f"has vectors of shape {found}, and the pipeline makes them of {due}")
+
+    def is_foreign(self, query: PreparedQuery, document: PreparedDocument) -> bool:
+        """Whether one of them is clearly in a script that the model has not learned; False where nothing says what it has."""
+        texts = (query.token_ids, document.token_ids)
+        return self._alphabets is not None and any(map(self._alphabets.foreign, texts))
 
     def _document(self, reading: Reading, title: str, lead: int) -> PreparedDocument:
         bounds = self.segmenter.ranges(self._costs(reading))

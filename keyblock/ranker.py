@@ -15,7 +15,15 @@ from types import TracebackType
 from typing import Any, NamedTuple, Protocol, Self
 
 from keyblock.bundle import Bundle, load_bundle
-from keyblock.caveats import about_budget, about_empty, about_escalation, about_instruction, about_position, about_query
+from keyblock.caveats import (
+    about_budget,
+    about_empty,
+    about_escalation,
+    about_instruction,
+    about_position,
+    about_query,
+    about_scripts,
+)
 from keyblock.order import Candidate, candidate, rank
 from keyblock.order import Ranking as Order
 from keyblock.pipeline import Pipeline
@@ -145,7 +153,7 @@ class Ranker:
                 *_about_request(pipeline, max_tokens_per_doc, told, escalation_tokens),
                 *about_query(prepared),
                 *about_empty([number for number, one in enumerate(candidates) if not one.sequences]),
-                *about_position(order.selected_by, pipeline.config),
+                *_about_order(order, pipeline),
             ),
             total_tokens=order.n_tokens,
             timings_ms={stage: 1000 * taken for stage, taken in seconds.items()},
@@ -159,6 +167,12 @@ class Ranker:
         prepared = self.bundle.pipeline.prepare_documents(texts, titles)
         selections = select_documents(self.bundle.pipeline, query, prepared, model.choose, budget, tokens)
         return [candidate(*pair) for pair in zip(prepared, selections, strict=True)]
+
+
+def _about_order(order: Order, pipeline: Pipeline) -> list[str]:
+    """What of the documents speaks against trusting the order."""
+    by, config = order.selected_by, pipeline.config
+    return [*about_position(by, config), *about_scripts(order.foreign, len(by), config, without_model=order.without_model)]
 
 
 def _about_request(pipeline: Pipeline, budget: float | None, instruction: str | None, tokens: int | None) -> list[str]:

@@ -90,6 +90,7 @@ class Selection:
         by: what chose the blocks; None where every block is read in full, or there is none.
         doubtful: whether the model is to be asked: the pipeline escalates, and the query's words are not in the chosen blocks.
         asked_tokens: that the model was fed to choose, where it selects.
+        foreign: whether the query or the document is clearly in a script that the model has not learned.
     """
 
     sequences: list[Packed]
@@ -100,6 +101,7 @@ class Selection:
     by: SelectedBy | None = None
     doubtful: bool = False
     asked_tokens: int = 0
+    foreign: bool = False
 
     @property
     def packed(self) -> Packed:

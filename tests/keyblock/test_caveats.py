@@ -2,11 +2,12 @@
 
 import numpy as np
 
-from keyblock.caveats import about_budget, about_empty, about_escalation, about_position, about_query, some
+from keyblock.caveats import about_budget, about_empty, about_escalation, about_position, about_query, about_scripts, some
 from keyblock.description import PackingConfig, PipelineConfig
 from keyblock.pipeline import Pipeline
 from keyblock.prepared import PreparedQuery
 from keyblock.selectors import SelectedBy
+from keyblock.text.alphabets import TrainedOn
 
 
 def test_some_says_how_many_more() -> None:
@@ -34,6 +35,17 @@ def test_documents_without_text_are_named_up_to_ten() -> None:
     assert about_empty([]) == []
     assert about_empty([1, 4]) == ["documents without text to score, ranked last: 1, 4"]
     assert about_empty(range(12)) == ["documents without text to score, ranked last: 0, 1, 2, 3, 4, 5, 6, 7, 8, 9 and 2 more"]
+
+
+def test_scripts_that_the_model_has_not_learned() -> None:
+    config = PipelineConfig(trained_on=TrainedOn(languages=("en",), scripts=("latin",)))
+    assert about_scripts(0, 5, config, without_model=False) == []
+    assert about_scripts(3, 5, PipelineConfig(), without_model=True) == [], "nothing is claimed"
+    (most,) = about_scripts(3, 5, config, without_model=True)
+    assert most.startswith("model: it has learned texts in latin script, and 3 of 5 documents, or the query, are in another: ")
+    assert most.endswith("all stay in the order given")
+    (few,) = about_scripts(1, 5, config, without_model=False)
+    assert few.endswith("are in another: their scores mean little")
 
 
 def test_documents_chosen_from_by_position_are_counted_where_the_selector_could_have_known() -> None:

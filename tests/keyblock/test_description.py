@@ -25,7 +25,10 @@ def test_a_description_survives_json() -> None:
         ({"selector": {"name": "splade"}}, "unknown selector 'splade'; known: bm25, first, "),
         ({"selector": {"name": ["bm25"]}}, r"unknown selector \['bm25'\]"),
         ({"selector": {"name": "bm25", "k2": 1}}, r"bm25: k2: .*its parameters are: k1, b"),
-        ({"segmenter": {"name": "lines"}}, "unknown segmenter 'lines'; known: cogltx, sentences, whole_sentences, window"),
+        (
+            {"segmenter": {"name": "lines"}},
+            "unknown segmenter 'lines'; known: cogltx, sentences, structure, whole_sentences",
+        ),
         ({"aggregator": {"name": "median"}}, "unknown aggregator 'median'; known: joint, max, mean, states, sum"),
         ({"aggregator": {"name": "max", "passages": -1}}, "max: passages"),
         ({"aggregator": {"name": "joint", "passages": 4}}, "joint: passages: .*its parameters are: none"),

@@ -36,6 +36,34 @@ def test_raw_scores_stay_logits_and_the_unscored_stay_last() -> None:
     assert ranking.scores.tolist() == [-1001.0, -1001.0]
 
 
+def of_scripts(*foreign: bool) -> Ranking:
+    """Documents whose logits and blocks speak for the last one most; the model knows the script of those not foreign."""
+    candidates = [Candidate([PACKED], np.asarray([number, 0, 0, 0]), [], foreign=one) for number, one in enumerate(foreign)]
+    return rank(candidates, np.arange(len(foreign), dtype=np.float32), FUSION, 128, top_n=0, raw=False)
+
+
+def test_texts_in_a_script_that_the_model_has_not_learned_stay_in_the_order_given() -> None:
+    ranking = of_scripts(True, True, True, False)
+    assert ranking.order == [0, 1, 2, 3]
+    assert set(ranking.scored_by) == {"order"}
+    assert (ranking.foreign, ranking.without_model, ranking.n_tokens) == (3, True, 40)
+    assert ranking.scores.tolist() == [0.0] * 4, "nothing is known of their relevance"
+
+
+def test_documents_without_text_stay_last_among_foreign_ones() -> None:
+    foreign = Candidate([PACKED], np.zeros(4), [], foreign=True)
+    candidates = [Candidate([], np.zeros(4), []), foreign, UNREAD, foreign]
+    ranking = rank(candidates, np.asarray([-np.inf, 1, -np.inf, 2], np.float32), FUSION, 128, top_n=0, raw=True)
+    assert ranking.order == [1, 3, 0, 2]
+
+
+def test_a_few_foreign_documents_leave_the_order_to_the_model() -> None:
+    ranking = of_scripts(True, True, False, False)
+    assert ranking.order == [3, 2, 1, 0]
+    assert set(ranking.scored_by) == {"model"}
+    assert (ranking.foreign, ranking.without_model) == (2, False)
+
+
 def test_nothing_to_score() -> None:
     ranking = run([None, None, None])
     assert ranking.order == [0, 1, 2]

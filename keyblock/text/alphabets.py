@@ -1,0 +1,67 @@
+"""Whether a text is in a script that the model has not learned, told by the tokens that the model reads.
+
+A script is named by the first word of its letters' names in Unicode, in lower case: latin, cyrillic, arabic, devanagari, hiragana;
+Chinese characters are han.
+"""
+
+import unicodedata
+from collections.abc import Collection
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import BaseModel, ConfigDict, Field
+
+from keyblock.text.tokenizer import Tokenizer
+
+LEARNED, NEUTRAL, FOREIGN = 1, 0, -1
+CLEARLY = 2  # foreign tokens at least: a single π is no text in Greek
+_NO_SCRIPT = frozenset("combining modifier variation zero masculine feminine".split())
+_OTHER_NAMES = {"cjk": "han", "ideographic": "han"}
+
+
+class TrainedOn(BaseModel):
+    """What a model has learned to read."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+    languages: tuple[str, ...] = Field(min_length=1, description="ISO 639-1 codes, for whoever chooses a model")
+    scripts: tuple[str, ...] = Field(min_length=1, description="latin, cyrillic, han, ...: texts in others are told apart")
+
+
+def script_of(character: str) -> str | None:
+    """The script of a letter or of a mark on one; None for what has none, such as digits and punctuation."""
+    if unicodedata.category(character)[0] not in "LM":
+        return None
+    first = unicodedata.name(character, "").partition(" ")[0].lower()
+    return None if not first or first in _NO_SCRIPT else _OTHER_NAMES.get(first, first)
+
+
+class Alphabets:
+    """Tells texts in learned scripts from others.
+
+    Args:
+        tokenizer: the model's.
+        trained_on: what the model has learned.
+    """
+
+    def __init__(self, tokenizer: Tokenizer, trained_on: TrainedOn) -> None:
+        self._kinds = np.zeros(tokenizer.vocabulary_size, np.int8)
+        ids = sorted(tokenizer.backend.get_vocab().values())
+        surfaces = tokenizer.backend.decode_batch([[token] for token in ids], skip_special_tokens=False)
+        scripts = frozenset(trained_on.scripts)
+        self._kinds[ids] = [_kind(surface, scripts) for surface in surfaces]
+        special = tokenizer.backend.get_added_tokens_decoder()
+        self._kinds[list(special)] = NEUTRAL
+        self._kinds[[token for token, added in special.items() if added.content in ("[UNK]", "<unk>")]] = FOREIGN
+
+    def foreign(self, token_ids: NDArray[np.int32]) -> bool:
+        """Whether most tokens that have a script have one that was not learned; what the tokenizer does not know was not either."""
+        kinds = self._kinds[token_ids]
+        count = int((kinds == FOREIGN).sum())
+        return count >= CLEARLY and count > int((kinds == LEARNED).sum())
+
+
+def _kind(surface: str, learned: Collection[str]) -> int:
+    scripts = {script for character in unicodedata.normalize("NFKC", surface) if (script := script_of(character)) is not None}
+    if not scripts:
+        return NEUTRAL
+    return FOREIGN if scripts.isdisjoint(learned) else LEARNED
