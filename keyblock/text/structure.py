@@ -86,6 +86,7 @@ def cuts(text: str) -> tuple[NDArray[np.int32], NDArray[np.int8]]:
         Ascending places in code points, shape (n,), and a Cut for each, shape (n,): never CLAUSE, see `clauses`.
     """
     sentence = np.unique(np.concatenate([sentence_ends(text), [found.end() for found in _OTHER.finditer(text)]])).astype(np.int64)
+    sentence = sentence[sentence > 0]  # a line break at the very start ends nothing
     parts = list(_parts(text))
     parts += [(found.end(), Cut.FREE) for found in _RECORD.finditer(text)]
     places = np.concatenate([sentence, np.asarray([place for place, _ in parts], dtype=np.int64)])

@@ -15,9 +15,12 @@ def test_the_block_that_answers_comes_first_without_a_shared_word(backbone: Path
     system = System(ROOT / "models" / "default")
     text = " ".join(
         [
-            "The museum opens at nine and closes at five on every day of the week, and the gardens stay open until dusk.",
-            "In case of sickness, notify your supervisor before the shift begins and bring a certificate on the third day.",
-            "The train to the coast leaves from platform four, and its restaurant car serves soup, bread and coffee all day.",
+            "The museum opens at nine and closes at five on every day of the week, and its gardens"
+            " stay open until the sun has set and the last of the guards has locked the gate.",
+            "In case of sickness, notify your supervisor before the shift begins and bring a"
+            " certificate of a physician on the third day, or the days count as leave.",
+            "The train to the coast leaves from platform four, and its restaurant car serves soup,"
+            " bread, cheese and coffee all afternoon long to whoever has found a seat.",
         ]
     )
     document = system.pipeline.prepare_document(text)

@@ -54,8 +54,8 @@ def test_everything_declared_is_named(name: str) -> None:
     assert name in PAGE
 
 
-def test_options_said_not_to_be_honoured_are_those() -> None:
-    (row,) = (line for line in PAGE.splitlines() if "not honoured by this version" in line)
+def test_options_said_to_be_ignored_are_those() -> None:
+    (row,) = (line for line in PAGE.splitlines() if "accepted and ignored" in line)
     assert row.split("|")[1].strip().replace("`", "").split(", ") == Options.not_honoured()
 
 

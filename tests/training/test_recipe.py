@@ -237,7 +237,10 @@ STATIC = "pipeline.encoder={name: static, file: table.npz}"
         (["training={selector: {name: splade}}"], "training.selector: Value error, unknown selector 'splade'"),
         (["training={retriever: bm25}"], "retriever"),
         (["training.packing.budget=999"], "budget 999 lies outside budget_range"),
-        (["pipeline.selector.name=hybrid"], "selector 'hybrid' compares vectors: name an encoder that makes them (one of: static)"),
+        (
+            ["pipeline.selector.name=hybrid"],
+            "selector 'hybrid' compares vectors: name an encoder that makes them (one of: sentence",
+        ),
         ([STATIC, "training.encoder={name: static, file: other.npz}"], "training.encoder makes other vectors than are served"),
         (["negatives.hard_by.name=vectors"], "negatives.hard_by 'vectors' compares vectors: name pipeline.encoder, too"),
         ([STATIC, "training.encoder=null", "negatives.hard_by.name=hybrid"], "negatives.hard_by 'hybrid' compares vectors"),

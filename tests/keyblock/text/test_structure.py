@@ -103,7 +103,7 @@ def test_any_text(text: str) -> None:
     assert places.tolist() == sorted(set(places.tolist()))
     assert all(0 < place <= len(text) for place in places.tolist())
     assert set(kinds.tolist()) <= {Cut.NONE, Cut.FREE, Cut.SENTENCE}
-    assert set(sentences.sentence_ends(text).tolist()) <= set(places.tolist())
+    assert set(sentences.sentence_ends(text).tolist()) - {0} <= set(places.tolist())
     ends = clauses(text, 0, len(text))
     assert ends == sorted(set(ends))
 

@@ -79,7 +79,7 @@ def test_what_is_said_of_a_run(make_recipe: Callable[..., Recipe], toy: Collecti
     recipe = make_recipe(queries_per_step=10, pipeline={"selector": {"name": "learned"}, "packing": packing})
     work = "10 queries of 1 + 3 documents, listwise loss; 30 pairs, 40 sequences, about 3,520 tokens a step, 8,192 at once"
     assert dry_run(recipe, [toy]) == [
-        "toy: cogltx(block_tokens=63) > learned(keep=0, by=bm25(k1=0.9, b=0.4)) > joint, 80 tokens a sequence",
+        "toy: cogltx(block_tokens=63) > learned(keep=0, by=bm25(k1=0.9, b=0.4, idf=documents)) > joint, 80 tokens a sequence",
         f"backbone {tiny_backbone}: 128 positions, width 32",
         f"toy, documents: 48 in {toy.path}",
         "toy, split train: 16 queries, 8 of them in its BM25 run",
