@@ -133,7 +133,7 @@ def test_options(ranker: Ranker) -> None:
     ranking = ranker.rank(QUERY, documents, top_n=2, return_blocks=False, max_tokens_per_doc=9999)
     assert [(result.index, result.blocks) for result in ranking] == [(2, ()), (0, ())]
     assert ranking.warnings == (
-        "max_tokens_per_doc: lowered to 256, the most this model was measured at",
+        "max_tokens_per_doc: lowered to 128, the most this model was measured at",
         "documents without text to score, ranked last: 1",
     )
     raw = ranker.rank(QUERY, documents, raw_scores=True)
@@ -147,8 +147,8 @@ def test_options(ranker: Ranker) -> None:
 
 
 def test_a_budget_bounds_what_the_model_reads(ranker: Ranker) -> None:
-    tokens = [ranker.rank(QUERY, FILLER * 50, max_tokens_per_doc=budget).total_tokens for budget in (96, 128, 256)]
-    assert tokens == [96, 128, 256]
+    tokens = [ranker.rank(QUERY, FILLER * 50, max_tokens_per_doc=budget).total_tokens for budget in (96, 112, 128)]
+    assert tokens == [96, 112, 128]
 
 
 def test_any_text_is_ranked_with_offsets_of_what_was_given(ranker: Ranker) -> None:
