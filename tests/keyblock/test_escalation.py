@@ -186,7 +186,9 @@ def test_answers_in_other_words_are_read() -> None:
     pairs = doubtful_pairs()
     model = GraphModel.open(bundle, "cpu", 1, "fp32")
     escalation = {"escalation": {"below": 0.6, "tokens": 4096, "budget": 256}}
-    description = bundle.manifest.pipeline.model_dump() | WORDS_ALONE | escalation
+    own = bundle.manifest.pipeline.model_dump()
+    wider = {"packing": own["packing"] | {"budget_range": (96, 256)}}
+    description = own | WORDS_ALONE | escalation | wider
     pipeline = Pipeline(PipelineConfig.model_validate(description), bundle.tokenizer, bundle.frequencies)
     before = after = 0
     for number, pair in enumerate(pairs):
