@@ -61,13 +61,17 @@ class Calibrated(ABC):
     def write(self, config: PipelineConfig, quality: Mapping[str, Any]) -> None:
         """Keep what was learned and measured."""
 
-    def ranker(self, collection: Collection, longest: int, passages: int | None) -> LocalRanker:
-        """The same with another number of passages, where one is given. Raises ValueError where the pipeline has no such number."""
-        own = self.own_ranker(collection, longest)
+    def ranker(self, own: LocalRanker, passages: int | None) -> LocalRanker:
+        """The ranker with another number of passages, where one is given; what it has prepared is not prepared again.
+
+        Raises ValueError where the pipeline has no such number.
+        """
         if passages is None:
             return own
+        prepared = own.preparation
         pipeline = changed(self.pipeline, {"aggregator": with_passages(self.pipeline.config, passages)}, Path())
-        return replace(own, preparation=Preparation(collection, pipeline))
+        same = Preparation(prepared.collection, pipeline, lambda document: prepared.document(document.doc_id))
+        return replace(own, preparation=same)
 
 
 @dataclass(frozen=True)
@@ -81,7 +85,7 @@ class CalibratedRun(Calibrated):
         """See Calibrated."""
         return load_run_pipeline(self.run)
 
-    @property
+    @cached_property
     def kept(self) -> Path:
         """See Calibrated."""
         weights = [path for directory in (chosen(self.run), self.run / CHOOSER) for path in sorted(directory.glob("*.safetensors"))]
@@ -137,7 +141,7 @@ class CalibratedBundle(Calibrated):
         """See Calibrated."""
         return self.bundle.pipeline
 
-    @property
+    @cached_property
     def kept(self) -> Path:
         """See Calibrated: they lie in the cache, since nothing is written into a bundle."""
         digests = (entry.sha256.encode() for _, entry in sorted(self.bundle.manifest.files.items()))

@@ -1,5 +1,6 @@
 """Calibrating: scores of a model on dev, the fusion, budget and passages learned from them, and what they measure."""
 
+import functools
 import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -125,7 +126,8 @@ def calibrate(system: Calibrated, collections: Sequence[Collection], plan: Plan)
     _check(system.pipeline, settings, plan.default)
     distinct_names(collections)
     splits = [DevSplit.draw(collection, plan) for collection in collections]
-    scored = {setting: _score(system, splits, plan, setting, settings) for setting in settings}
+    by_split = [_score(system, split, settings, plan.depth) for split in splits]
+    scored = dict(zip(settings, map(list, zip(*by_split, strict=True)), strict=True))
     start = system.start()
     fusions = {setting: fit_fusion(scores, start=start, least=plan.least) for setting, scores in scored.items()}
     served = [setting for setting in settings if plan.default in (None, setting.budget)]
@@ -202,18 +204,20 @@ def _measured(config: PipelineConfig, budgets: Sequence[int], default: int) -> P
         raise ValueError(f"--budgets: {problems(error)}") from None
 
 
-def _score(
-    system: Calibrated, splits: Sequence[DevSplit], plan: Plan, setting: Setting, settings: Sequence[Setting]
-) -> list[DevScores]:
-    """Scores of every collection's dev queries: kept ones where there are, else computed and kept."""
-    longest = max(one.budget for one in settings)
-    passages = setting.passages or system.pipeline.config.aggregator.get("passages", 1)
+def _score(system: Calibrated, split: DevSplit, settings: Sequence[Setting], depth: int) -> list[DevScores]:
+    """Scores of a collection's dev queries in each setting: kept ones where there are, else computed and kept.
+
+    The model is loaded once for all settings, and each document prepared once.
+    """
+    longest = max(setting.budget for setting in settings)
+    own_ranker = functools.cache(lambda: system.own_ranker(split.collection, longest))
     scored = []
-    for split in splits:
+    for setting in settings:
+        passages = setting.passages or system.pipeline.config.aggregator.get("passages", 1)
         path = system.kept / f"{split.name}-{passages}x{setting.budget}.npz"
         if not path.exists():
-            ranker = system.ranker(split.collection, longest, setting.passages)
-            write_scores(score_dev(ranker, list(split.candidates), split.candidates, plan.depth, setting.budget), path)
+            ranker = system.ranker(own_ranker(), setting.passages)
+            write_scores(score_dev(ranker, list(split.candidates), split.candidates, depth, setting.budget), path)
         scored.append(read_scores(path, split.collection))
     return scored
 

@@ -34,13 +34,16 @@ def test_the_bundle_scores_as_its_run_does(run_copy: Path, toy_bundle: Bundle, t
 def test_another_number_of_passages_reads_more(passages_bundle: Bundle, toy: Collection, tmp_path: Path) -> None:
     system = CalibratedBundle(passages_bundle.path, tmp_path / "out")
     query, candidates = next(iter(toy.run("dev").items()))
-    read = [len(system.ranker(toy, 80, count).score(query, list(candidates)).selections[0].sequences) for count in (1, None, 3)]
+    own = system.own_ranker(toy, 80)
+    read = [len(system.ranker(own, count).score(query, list(candidates)).selections[0].sequences) for count in (1, None, 3)]
     assert read == [1, 2, 3]
 
 
 def test_a_joint_bundle_has_no_number_of_passages(toy_bundle: Bundle, toy: Collection, tmp_path: Path) -> None:
+    system = CalibratedBundle(toy_bundle.path, tmp_path / "out")
+    own = system.own_ranker(toy, 80)
     with pytest.raises(ValueError, match="--passages: aggregator 'joint' reads no number of passages; leave it out"):
-        CalibratedBundle(toy_bundle.path, tmp_path / "out").ranker(toy, 80, 2)
+        system.ranker(own, 2)
 
 
 def test_what_is_written_loads_and_the_bundle_stays(passages_bundle: Bundle, tmp_path: Path) -> None:
