@@ -15,7 +15,7 @@ from transformers import PretrainedConfig
 
 from export import ExportError
 from export.aside import put_back, weights_aside
-from export.graph import LOGITS, check_shapes, name_heads, narrow_last_layer, trace
+from export.graph import LOGITS, check_shapes, name_heads, narrow_last_layer, trace, trace_example
 from export.masks import causal, spelled_masks
 from export.parameters import note_parameters
 from export.storage import save_graph
@@ -69,10 +69,7 @@ def export_classifier(model: Classifier, path: Path) -> dict[str, int]:
 
 
 def _trace(model: Classifier, path: Path) -> None:
-    """Two rows of different lengths: with one row, tracing would freeze the batch at 1."""
-    ids = torch.arange(2 * 16).reshape(2, 16) % model.vocabulary_size
-    mask = torch.ones_like(ids)
-    mask[1, 12:] = 0
+    ids, mask = trace_example(model.vocabulary_size)
     by_name = {"input_ids": ids, "token_type_ids": torch.zeros_like(ids), "attention_mask": mask}
     given = tuple(by_name[name] for name in model.graph_inputs)
     free = {name: {0: "batch", 1: "length"} for name in model.graph_inputs}
@@ -86,20 +83,26 @@ def _trace(model: Classifier, path: Path) -> None:
 
 
 def _fused(graph: ModelProto, config: PretrainedConfig) -> ModelProto:
-    """The graph, optimized where the optimizer knows such graphs."""
+    """The graph, optimized where the optimizer knows such graphs, with a narrow last layer where all are fused."""
     if spelled_masks(config).__qualname__.startswith(causal.__qualname__):
         return graph  # attention with key and value heads of other numbers: the optimizer would break its shapes
+    optimized = optimized_graph(graph, config)
+    if fused_nodes(optimized).get("Attention", 0) == config.num_hidden_layers:
+        try:
+            narrow_last_layer(optimized)
+        except ExportError as error:
+            log.info("the last layer computes all tokens: %s", error)
+    return optimized
+
+
+def optimized_graph(graph: ModelProto, config: PretrainedConfig) -> ModelProto:
+    """The graph with what ONNX Runtime fuses of it; its large weights wait outside meanwhile."""
     name_heads(graph, config)
     with weights_aside(graph) as aside:
         optimized: ModelProto = optimize_model(
             graph, model_type="bert", num_heads=config.num_attention_heads, hidden_size=config.hidden_size, opt_level=0
         ).model
     put_back(optimized, aside)
-    if fused_nodes(optimized).get("Attention", 0) == config.num_hidden_layers:
-        try:
-            narrow_last_layer(optimized)
-        except ExportError as error:
-            log.info("the last layer computes all tokens: %s", error)
     declare_fused(optimized)
     return optimized
 

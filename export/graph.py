@@ -79,13 +79,18 @@ def export_graph(model: CrossEncoder, path: Path) -> dict[str, int]:
 
 
 def _trace(model: CrossEncoder, path: Path) -> None:
-    """Two rows of different lengths: with one row, tracing would freeze the batch at 1."""
-    ids = torch.arange(2 * 16).reshape(2, 16) % model.encoder.config.vocab_size
-    mask = torch.ones_like(ids)
-    mask[1, 12:] = 0
+    ids, mask = trace_example(model.encoder.config.vocab_size)
     free = {name: {0: "batch", 1: "length"} for name in INPUTS}
     # the exporter restores the mode of the module it is given, and with it the model's
     trace(Traceable(model).eval(), (ids, torch.zeros_like(ids), mask), path, output_name(model), free)
+
+
+def trace_example(vocabulary_size: int) -> tuple[Tensor, Tensor]:
+    """Token ids and their mask, shape (2, 16), of different lengths: with one row, tracing would freeze the batch at 1."""
+    ids = torch.arange(2 * 16).reshape(2, 16) % vocabulary_size
+    mask = torch.ones_like(ids)
+    mask[1, 12:] = 0
+    return ids, mask
 
 
 def trace(module: nn.Module, example: tuple[Tensor, ...], path: Path, output: str, free: dict[str, dict[int, str]]) -> None:

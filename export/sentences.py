@@ -7,14 +7,12 @@ from typing import Any
 
 import numpy as np
 import onnx
-import torch
 from onnx import ModelProto
-from onnxruntime.transformers.optimizer import optimize_model
 from torch import Tensor, nn
 
 from export import ExportError
-from export.classifier import declare_fused
-from export.graph import name_heads, trace
+from export.classifier import optimized_graph
+from export.graph import trace, trace_example
 from export.masks import spelled_masks
 from export.precision import halve_weights
 from keyblock.bundle import FORMAT_VERSION, Bundle, check_target, write_bundle
@@ -73,7 +71,7 @@ def write_encoder_bundle(bundle: Bundle, model: str, out: Path, selector: Mappin
 
 def export_sentences(encoder: SentenceEncoder, vocabulary_size: int, path: Path) -> None:
     """Write the graph, with halved weights, and compare it with the model. Raises ExportError where they differ."""
-    graph = _optimized(_traced(encoder, path), encoder)
+    graph = optimized_graph(_traced(encoder, path), encoder.model.config)
     halve_weights(graph)
     first, *_, last = encoder.tokenizer.encode("a").ids
     known = {"vocabulary_size": vocabulary_size, "first": first, "last": last, "longest": encoder.longest}
@@ -83,26 +81,14 @@ def export_sentences(encoder: SentenceEncoder, vocabulary_size: int, path: Path)
 
 
 def _traced(encoder: SentenceEncoder, path: Path) -> ModelProto:
-    ids = torch.arange(2 * 16).reshape(2, 16) % encoder.model.config.vocab_size
-    mask = torch.ones_like(ids)
-    mask[1, 12:] = 0
+    example = trace_example(encoder.model.config.vocab_size)
     free = {name: {0: "batch", 1: "length"} for name in ("input_ids", "attention_mask")}
     try:
-        trace(Traced(encoder).eval(), (ids, mask), path, "vectors", free)
+        trace(Traced(encoder).eval(), example, path, "vectors", free)
     except Exception as error:  # whatever a module's own code and the exporter raise
         line = " ".join(str(error).split())[:200]
         raise ExportError(f"{encoder.name}: the architecture {encoder.model.config.model_type} cannot be traced ({line})") from None
     return onnx.load(str(path))
-
-
-def _optimized(graph: ModelProto, encoder: SentenceEncoder) -> ModelProto:
-    config = encoder.model.config
-    name_heads(graph, config)
-    optimized: ModelProto = optimize_model(
-        graph, model_type="bert", num_heads=config.num_attention_heads, hidden_size=config.hidden_size, opt_level=0
-    ).model
-    declare_fused(optimized)
-    return optimized
 
 
 def _compare(encoder: SentenceEncoder, graph: SentenceGraph) -> None:
