@@ -50,7 +50,7 @@ EXAMPLES = {
         },
     ),
     "cohere_v2": Example(
-        RerankRequest, "Cohere v2, at /v2/rerank", {"model": "rerank-v3.5", **ASKED, "top_n": 1, "max_tokens_per_doc": 256}
+        RerankRequest, "Cohere v2, at /v2/rerank", {"model": "rerank-v3.5", **ASKED, "top_n": 1, "max_tokens_per_doc": 128}
     ),
     "jina": Example(
         RerankRequest,
