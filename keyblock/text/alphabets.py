@@ -6,6 +6,7 @@ Chinese characters are han.
 
 import unicodedata
 from collections.abc import Collection
+from functools import cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,6 +28,7 @@ class TrainedOn(BaseModel):
     scripts: tuple[str, ...] = Field(min_length=1, description="latin, cyrillic, han, ...: texts in others are told apart")
 
 
+@cache  # a vocabulary has few letters, and many tokens of each
 def script_of(character: str) -> str | None:
     """The script of a letter or of a mark on one; None for what has none, such as digits and punctuation."""
     if unicodedata.category(character)[0] not in "LM":

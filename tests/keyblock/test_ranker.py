@@ -5,7 +5,6 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -15,9 +14,7 @@ import pytest
 from keyblock import Ranker
 from keyblock.bundle import Bundle, BundleError, load_bundle
 from keyblock.client import Document
-from keyblock.pipeline import Pipeline
 from keyblock.runtime.providers import ProviderError
-from keyblock.text.alphabets import TrainedOn
 from tests.conftest import ROOT
 
 DEFAULT = ROOT / "models" / "default"
@@ -58,18 +55,14 @@ def test_the_sentence_that_answers_is_found_deep_in_a_long_document(ranker: Rank
 CHINESE = ["多瑙河流经维也纳和布达佩斯。", "泰晤士河流经伦敦。", "会议持续了很长时间。"]
 
 
-def test_chinese_is_not_ordered_by_a_model_of_english(bundle: Bundle) -> None:
-    trained_on = TrainedOn(languages=("en",), scripts=("latin",))
-    config = bundle.pipeline.config.model_copy(update={"trained_on": trained_on})
-    told = replace(bundle, pipeline=Pipeline(config, bundle.tokenizer, bundle.frequencies, bundle.pipeline.encoder))
-    with Ranker.open(told, provider="cpu", precision="fp32", threads=2) as ranker:
-        ranking = ranker.rank("哪条河流经维也纳", CHINESE)
-        assert ranking[0].index == 0
-        assert {result.scored_by for result in ranking} == {"order"}
-        assert any("3 of 3 documents, or the query, are in another" in warning for warning in ranking.warnings)
-        english = ranker.rank(QUERY, [THAMES, DANUBE])
-        assert [result.scored_by for result in english] == ["model", "model"]
-        assert not any("script" in warning for warning in english.warnings)
+def test_chinese_is_not_ordered_by_a_model_of_english(ranker: Ranker) -> None:
+    ranking = ranker.rank("哪条河流经维也纳", CHINESE)
+    assert ranking[0].index == 0
+    assert {result.scored_by for result in ranking} == {"order"}
+    assert any("3 of 3 documents, or the query, are in another" in warning for warning in ranking.warnings)
+    english = ranker.rank(QUERY, [THAMES, DANUBE])
+    assert [result.scored_by for result in english] == ["model", "model"]
+    assert not any("script" in warning for warning in english.warnings)
 
 
 MINUTES = (
@@ -83,7 +76,7 @@ def test_a_query_that_says_nothing_to_a_document_has_no_evidence_there(ranker: R
     """Nonsense, another script, and no word at all: vectors of such queries are near some blocks and far from others, too."""
     ranking = ranker.rank(query, [MINUTES * 20])
     assert [result.selected_by for result in ranking] == ["position"]
-    assert "nothing stands out for the query in 1 of 1 documents" in ranking.warnings[-1]
+    assert any("nothing stands out for the query in 1 of 1 documents" in warning for warning in ranking.warnings)
 
 
 @pytest.mark.parametrize(

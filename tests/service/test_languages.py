@@ -1,0 +1,106 @@
+"""What the service answers when the texts are in a script that the embedded model has not learned."""
+
+import json
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from starlette.testclient import TestClient
+
+from service.app import create_app
+from service.settings import Settings
+
+ROOT = Path(__file__).parents[2]
+CHINESE = ["会议持续了很长时间。", "多瑙河流经维也纳和布达佩斯。", "泰晤士河流经伦敦。"]
+ARABIC = ["استمر الاجتماع وقتا طويلا.", "يمر نهر الدانوب بمدينة فيينا وبودابست.", "يمر نهر التايمز بمدينة لندن."]
+ENGLISH = ["The meeting lasted for a long time.", "The Danube flows through Vienna and Budapest.", "The Thames flows through London."]
+ASKED = {"zh": "哪条河流经维也纳?", "ar": "أي نهر يمر بمدينة فيينا؟", "en": "Which river flows through Vienna?"}
+
+
+@pytest.fixture(scope="module")
+def client(settings: Settings) -> Iterator[TestClient]:
+    """The embedded bundle, served."""
+    with TestClient(create_app(settings.model_copy(update={"bundle": (ROOT / "models" / "default",)}))) as client:
+        while client.get("/health/ready").status_code != 200:
+            assert client.get("/health/live").status_code == 200
+        yield client
+
+
+def ask(client: TestClient, path: str, **body: Any) -> Any:
+    response = client.post(path, json=body)
+    assert response.status_code == 200, response.text
+    return response.json()
+
+
+def about_scripts(answer: Any) -> list[str]:
+    return [warning for warning in answer["meta"]["warnings"] if "script" in warning]
+
+
+@pytest.mark.parametrize(("language", "texts"), [("zh", CHINESE), ("ar", ARABIC)])
+def test_texts_in_another_script_stay_in_the_order_given(client: TestClient, language: str, texts: list[str]) -> None:
+    answer = ask(client, "/rerank", query=ASKED[language], documents=texts, return_blocks=True)
+    assert [result["index"] for result in answer["results"]] == [0, 1, 2]
+    assert {(result["scored_by"], result["relevance_score"]) for result in answer["results"]} == {("order", 0.0)}
+    assert all(result["blocks"] for result in answer["results"])
+    assert not answer["meta"]["degraded"]
+    (warning,) = about_scripts(answer)
+    assert warning == (
+        "model: it has learned texts in latin script, and 3 of 3 documents, or the query, are in another: all stay in the order given"
+    )
+
+
+def test_the_block_that_answers_is_still_found_in_another_script(client: TestClient) -> None:
+    """The sentence about Vienna stands in the middle of others, and is more than the model reads from the top."""
+    text = CHINESE[0] * 30 + CHINESE[1] + CHINESE[2] * 30
+    answer = ask(client, "/rerank", query=ASKED["zh"], documents=[text, CHINESE[0] * 60], return_blocks=True)
+    best = answer["results"][0]["blocks"][0]
+    assert CHINESE[1] in text[best["start"] : best["end"]]
+
+
+def test_a_query_in_another_script_moves_nothing(client: TestClient) -> None:
+    answer = ask(client, "/rerank", query=ASKED["zh"], documents=ENGLISH)
+    assert [result["index"] for result in answer["results"]] == [0, 1, 2]
+    assert about_scripts(answer)
+
+
+def test_a_few_documents_in_another_script_are_counted_and_the_model_orders_all(client: TestClient) -> None:
+    answer = ask(client, "/rerank", query=ASKED["en"], documents=[CHINESE[0], *ENGLISH, "1999"])
+    assert answer["results"][0]["index"] == 2
+    assert not any("scored_by" in result for result in answer["results"])
+    (warning,) = about_scripts(answer)
+    assert "1 of 5 documents" in warning
+    assert warning.endswith("their scores mean little")
+
+
+@pytest.mark.parametrize(
+    ("query", "texts"),
+    [
+        (ASKED["en"], ENGLISH),
+        ("What is π times 2?", ["π is about 3.14159.", "The 東京 tower is 333 m high.", "😀 αβγ and more words in English"]),
+        ("Welcher Fluss fließt durch Wien?", ["Die Themse fließt durch London.", "Die Donau fließt durch Wien."]),
+    ],
+)
+def test_latin_texts_are_ordered_by_the_model(client: TestClient, query: str, texts: Sequence[str]) -> None:
+    answer = ask(client, "/rerank", query=query, documents=texts)
+    assert not any("scored_by" in result for result in answer["results"])
+    assert not about_scripts(answer)
+
+
+@pytest.mark.parametrize(("language", "texts"), [("zh", CHINESE), ("ar", ARABIC)])
+def test_the_other_dialects_keep_the_order_given_too(client: TestClient, language: str, texts: list[str]) -> None:
+    cohere = ask(client, "/v2/rerank", model="keyb-bm25-minilm-l6", query=ASKED[language], documents=texts, top_n=2)
+    jina = ask(client, "/v1/rerank", query=ASKED[language], documents=[{"text": text} for text in texts], return_documents=True)
+    tei = ask(client, "/rerank", query=ASKED[language], texts=texts, return_text=True)
+    raw = ask(client, "/rerank", query=ASKED[language], texts=texts, raw_scores=True)
+    assert [(one["index"], one["relevance_score"]) for one in cohere["results"]] == [(0, 0.0), (1, 0.0)]
+    assert [(one["index"], one["document"]["text"]) for one in jina["results"]] == list(enumerate(texts))
+    assert [(one["index"], one["score"], one["text"]) for one in tei] == [(n, 0.0, text) for n, text in enumerate(texts)]
+    assert [(one["index"], one["score"]) for one in raw] == [(n, -100.0) for n in range(3)]
+
+
+def test_the_request_of_the_readme_is_ordered_by_the_model(client: TestClient) -> None:
+    answer = ask(client, "/rerank", **json.loads((ROOT / "examples" / "request.json").read_text(encoding="utf-8")))
+    assert [result["id"] for result in answer["results"]][:2] == ["lease", "advice-column"]
+    assert answer["results"][0]["relevance_score"] == pytest.approx(0.384, abs=0.02)
+    assert not about_scripts(answer)
