@@ -32,12 +32,12 @@ $(VENV)/made:
 
 $(VENV)/serving: $(PINS) | $(VENV)/made
 	@echo "Installing what serving needs into $(VENV) (about 120 MB to download) ..."
-	@$(INSTALL) --editable '.[cpu,serve,cli]'
+	@$(INSTALL) --editable '.[cpu,serve,cli,files]'
 	@touch $@
 
 $(VENV)/testing: $(PINS) | $(VENV)/made
 	@echo "Installing what training and the tests need into $(VENV) (PyTorch among it; minutes) ..."
-	@$(INSTALL) --editable '.[cpu,serve,cli,otel,train,test]'
+	@$(INSTALL) --editable '.[cpu,serve,cli,files,otel,train,test]'
 	@touch $@ $(VENV)/serving
 
 env: $(VENV)/testing

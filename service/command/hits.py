@@ -7,6 +7,7 @@ from keyblock.order import ScoredBy
 from service.command.inputs import Input
 from service.command.rankers import Found, Ranker
 from service.command.text import Highlighter, Span
+from service.files.extracted import PAGE_BREAK
 
 
 class Passage(NamedTuple):
@@ -17,6 +18,7 @@ class Passage(NamedTuple):
         score: the selector's.
         line: of the document, in which it begins, from 1.
         highlights: where it has words of the query, as offsets in `text`.
+        page: on which it begins, from 1; None of a file without pages.
     """
 
     start: int
@@ -25,13 +27,14 @@ class Passage(NamedTuple):
     line: int
     text: str
     highlights: list[Span]
+    page: int | None = None
 
 
 class Hit(NamedTuple):
     """A document's place.
 
     Attributes:
-        place: name of the file, with the line of the best passage where it is known.
+        place: name of the file, with the line or the page of the best passage where it is known.
     """
 
     input: str
@@ -88,10 +91,16 @@ class Best:
         del self._kept[self._top or len(self._kept) :]
 
     def _hit(self, one: Input, found: Found) -> Hit:
-        passages = [self._passage(one.text, *block) for block in found.blocks[: self._blocks]]
-        place = f"{one.name}:{passages[0].line}" if passages and one.alone else one.name
+        passages = [self._passage(one, *block) for block in found.blocks[: self._blocks]]
+        place = place_of(one.name, passages[0]) if passages and one.alone else one.name
         return Hit(one.name, place, found.score, found.scored_by, passages, one.title, one.id)
 
-    def _passage(self, text: str, start: int, end: int, score: float) -> Passage:
-        passage = text[start:end]
-        return Passage(start, end, score, text.count("\n", 0, start) + 1, passage, self._highlighter.spans(passage))
+    def _passage(self, one: Input, start: int, end: int, score: float) -> Passage:
+        passage, line = one.text[start:end], one.text.count("\n", 0, start) + 1
+        page = one.text.count(PAGE_BREAK, 0, start) + 1 if one.paged else None
+        return Passage(start, end, score, line, passage, self._highlighter.spans(passage), page)
+
+
+def place_of(name: str, passage: Passage) -> str:
+    """Where a passage of a file stands: its page, or else its line."""
+    return f"{name}:{passage.line}" if passage.page is None else f"{name}, page {passage.page}"

@@ -1,4 +1,4 @@
-"""Files as documents: plain text and Markdown, a document each; JSON lines, a document a line; standard input; directories."""
+"""Files as documents: one that is or holds a text is a document, and so is each of JSON lines; stdin and directories too."""
 
 import codecs
 import os
@@ -11,8 +11,9 @@ from typing import BinaryIO, NamedTuple
 from pydantic import ValidationError
 
 from keyblock.wire import Document
-from service.command.decoding import NotTextError, decode
 from service.command.report import Report
+from service.files.extraction import extract
+from service.files.kinds import NotTextError
 
 STDIN = "-"
 AUTO, TEXT, JSONL = "auto", "text", "jsonl"
@@ -26,6 +27,7 @@ class Input(NamedTuple):
     Attributes:
         name: the file's, with the line's number where it is one of several.
         alone: whether it is all of its file, so that its own lines can be counted.
+        paged: whether it has a form feed between pages.
     """
 
     name: str
@@ -33,6 +35,7 @@ class Input(NamedTuple):
     title: str | None = None
     id: str | int | None = None
     alone: bool = True
+    paged: bool = False
 
 
 class Files:
@@ -98,13 +101,13 @@ class Files:
 
     def _text(self, name: str, file: BinaryIO) -> Iterator[Input]:
         try:
-            text, problem = decode(file.read())
+            found = extract(file.read(), name)
         except NotTextError as error:
             (self._report.note if name in self._met else self._report.fail)(f"{name}: {error}")
             return
-        if problem:
-            self._report.note(f"{name}: {problem}")
-        yield Input(name, text)
+        if found.problem:
+            self._report.note(f"{name}: {found.problem}")
+        yield Input(name, found.text, found.title or None, paged=found.paged)
 
     def _lines(self, name: str, file: BinaryIO) -> Iterator[Input]:
         for number, line in enumerate(file, 1):

@@ -9,7 +9,7 @@ from pydantic import ValidationError
 
 from keyblock import __version__
 from keyblock.client import KeyBlockError
-from service.command import rerank
+from service.command import extract, rerank
 from service.command.rankers import CommandError
 from service.command.report import Report
 
@@ -25,6 +25,8 @@ def parser() -> argparse.ArgumentParser:
     commands = made.add_subparsers(metavar="COMMAND", required=True)
     about = "rank files for a query, and show the passages that decided it"
     rerank.add_arguments(commands.add_parser("rerank", help=about, description=f"{about.capitalize()}."))
+    about = "print the text of files as rerank reads it"
+    extract.add_arguments(commands.add_parser("text", help=about, description=f"{about.capitalize()}."))
     return made
 
 

@@ -9,7 +9,7 @@ from rich.text import Text
 
 from keyblock.client.bodies import as_json
 from keyblock.order import ScoredBy
-from service.command.hits import Hit, Passage
+from service.command.hits import Hit, Passage, place_of
 from service.command.text import in_a_line, pieces
 
 FOUND, NAME, FAINT = "bold yellow", "bold cyan", "dim"
@@ -22,7 +22,7 @@ def json_lines(hits: Iterable[Hit]) -> Iterator[bytes]:
         line |= {name: value for name in ("id", "title") if (value := getattr(hit, name)) is not None}
         if hit.scored_by is not ScoredBy.MODEL:
             line["scored_by"] = hit.scored_by.value
-        yield as_json(line | {"blocks": [passage._asdict() for passage in hit.passages]}) + b"\n"
+        yield as_json(line | {"blocks": list(map(_block, hit.passages))}) + b"\n"
 
 
 def tab_lines(hits: Iterable[Hit]) -> Iterator[bytes]:
@@ -70,4 +70,9 @@ def _highlighted(passage: Passage) -> Text:
 
 
 def _place(hit: Hit, passage: Passage | None) -> str:
-    return hit.place if passage is None or hit.place == hit.input else f"{hit.input}:{passage.line}"
+    return hit.place if passage is None or hit.place == hit.input else place_of(hit.input, passage)
+
+
+def _block(passage: Passage) -> dict[str, Any]:
+    """A passage in JSON; one without a page has none."""
+    return {name: value for name, value in passage._asdict().items() if value is not None}

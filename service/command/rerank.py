@@ -26,7 +26,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The command line of keyblock rerank."""
     parser.add_argument("query", metavar="QUERY", type=_query, help="what is looked for")
     parser.add_argument(
-        "files", metavar="FILE", nargs="+", help="a text, JSON lines ({text, title?, id?}), a directory with -r, or - for stdin"
+        "files",
+        metavar="FILE",
+        nargs="+",
+        help="a text, a PDF, EPUB, DOCX or HTML file, JSON lines ({text, title?, id?}), a directory with -r, or - for stdin",
     )
     where = parser.add_mutually_exclusive_group()
     where.add_argument("--bundle", type=Path, help="bundle to rank with (KEYBLOCK_BUNDLE, or the embedded model)")

@@ -56,6 +56,13 @@ def test_passages() -> None:
     best = Best(0, 1, Highlighter(ANALYZER, "river"))
     best.take(Known([found, found]), [Input("a.txt", text), Input("b.jsonl:7", text, "Title", 7, alone=False)])
     first, second = best
-    assert first.passages == [(4, 14, 2.5, 2, "two rivers", [(4, 10)])]
+    assert first.passages == [(4, 14, 2.5, 2, "two rivers", [(4, 10)], None)]
     assert (first.place, second.place, second.title, second.id) == ("a.txt:2", "b.jsonl:7", "Title", 7)
     assert (first.score, first.scored_by) == (0.5, ScoredBy.MODEL)
+
+
+def test_a_passage_of_a_file_with_pages_has_its_page() -> None:
+    best = Best(0, 1, Highlighter(ANALYZER, "river"))
+    best.take(Known([Found(0, 0.0, [Block(8, 18, 2.5)])]), [Input("a.pdf", "one\fof\n\ftwo rivers", paged=True)])
+    (hit,) = best
+    assert (hit.passages[0].text, hit.passages[0].page, hit.place) == ("two rivers", 3, "a.pdf, page 3")

@@ -8,6 +8,7 @@ import pytest
 
 from service.command.inputs import Files, Input
 from service.command.report import Report
+from tests.service.files.made import pdf
 
 
 def read(tmp_path: Path, *names: str, form: str = "auto", recursive: bool = False, globs: tuple[str, ...] = ()) -> list[Input]:
@@ -83,7 +84,17 @@ def test_a_file_that_is_no_text_fails_if_it_was_named_and_is_left_out_of_a_direc
         files = Files([str(tmp_path / name) for name in names], report, recursive=recursive)
         assert [one.text for one in files.read()] == ["Wien"]
         assert report.failed is not recursive
-        assert capsys.readouterr().err.endswith("report.pdf: is a PDF, skipped: extract its text (pdftotext) and give that\n")
+        assert "report.pdf: is a PDF, skipped: it is broken (" in capsys.readouterr().err
+
+
+def test_files_that_hold_a_text_are_documents(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "a.pdf").write_bytes(pdf([["The river rises."], ["It falls."]]))
+    (tmp_path / "b.html").write_bytes(b"<title>Rivers</title><h1>Danube</h1>It rises.")
+    (tmp_path / "c.pdf").write_bytes(pdf([[]]))
+    first, second = read(tmp_path, "a.pdf", "b.html", "c.pdf")
+    assert first == Input(str(tmp_path / "a.pdf"), "The river rises.\fIt falls.", paged=True)
+    assert second == Input(str(tmp_path / "b.html"), "# Danube\n\nIt rises.", "Rivers")
+    assert capsys.readouterr().err.endswith("c.pdf: is a PDF, skipped: it holds no text: run OCR first (ocrmypdf)\n")
 
 
 def test_directories(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -22,6 +22,7 @@ from benchmarks.performance.service import Service
 from service.command.main import read_arguments
 from tests.forks import Forks
 from tests.service.faults import PATIENCE
+from tests.service.files.made import pdf
 
 QUERY = "How much notice must a tenant give to end the lease early?"
 ESCAPE = re.compile(rb"\x1b\[[0-9;?]*[a-zA-Z]")
@@ -184,6 +185,32 @@ def test_what_cannot_be_read_is_told_and_the_rest_is_ranked(fork: Run, folder: P
     assert len(done.stderr.splitlines()) == 2
     done = fork(["rerank", QUERY, "lease.txt", "nobody", "--json"], folder)
     assert (done.returncode, json.loads(done.stdout)["input"]) == (1, "lease.txt")
+
+
+def test_the_passage_of_a_pdf_is_found_on_its_page_and_in_its_text(fork: Run, folder: Path) -> None:
+    notice = "The tenant may end the lease early with two months notice in writing."
+    filling = [f"Clause {number} is about the garden and its hedges." for number in range(30)]
+    (folder / "contract.pdf").write_bytes(pdf([filling, filling[:20], [*filling[:5], notice, *filling[5:10]], filling]))
+    (folder / "scan.pdf").write_bytes(pdf([[]]))
+    done = fork(["rerank", QUERY, "contract.pdf", "scan.pdf", "--json", "--blocks", "1"], folder)
+    assert (done.returncode, done.stderr.decode()) == (
+        1,
+        "keyblock: scan.pdf: is a PDF, skipped: it holds no text: run OCR first (ocrmypdf)\n",
+    )
+    (block,) = json.loads(done.stdout)["blocks"]
+    assert block["page"] == 3
+    assert notice in block["text"]
+    text = fork(["text", "contract.pdf"], folder).stdout.decode()
+    assert text[block["start"] : block["end"]] == block["text"]
+    assert fork(["rerank", QUERY, "contract.pdf"], folder).stdout.decode().split("\t")[2] == "contract.pdf, page 3"
+
+
+def test_texts_are_printed_and_what_has_none_is_told(fork: Run, folder: Path) -> None:
+    (folder / "a.html").write_bytes(b"<h1>Danube</h1>It rises.")
+    (folder / "b.bin").write_bytes(b"\x7fELF\0\0")
+    done = fork(["text", "a.html", "b.bin", "nobody"], folder)
+    assert (done.returncode, done.stdout) == (1, b"# Danube\n\nIt rises.")
+    assert len(done.stderr.splitlines()) == 2
 
 
 def test_settings_of_the_environment(fork: Run, folder: Path) -> None:

@@ -21,9 +21,17 @@ def test_json_lines() -> None:
     first, second = map(json.loads, lines)
     assert first["blocks"][0]["text"] == PASSAGE.text
     assert "scored_by" not in first
+    assert "page" not in first["blocks"][0]
     assert second == {
         "rank": 2, "relevance_score": 0.0, "input": "c.jsonl:7", "id": 0, "title": "Title", "scored_by": "order", "blocks": []
     }  # fmt: skip
+
+
+def test_a_passage_of_a_file_with_pages_has_its_page() -> None:
+    paged = Hit("a.pdf", "a.pdf, page 3", 0.75, ScoredBy.MODEL, [PASSAGE._replace(page=3), PASSAGE._replace(page=1)], None, None)
+    assert [line.split(b"\t")[2] for line in tab_lines([paged])] == [b"a.pdf, page 3", b"a.pdf, page 1"]
+    (line,) = map(json.loads, json_lines([paged]))
+    assert [block["page"] for block in line["blocks"]] == [3, 1]
 
 
 def test_tab_lines_have_four_fields_whatever_the_text() -> None:

@@ -1,12 +1,8 @@
-"""What people have as files: texts in their encodings, and what is no text."""
-
-import io
-import time
-import zipfile
+"""Texts in the encodings that people have."""
 
 import pytest
 
-from service.command.decoding import Decoded, NotTextError, decode
+from service.files.decoding import Decoded, decode, decode_page
 
 CAT = "吾輩は猫である。名前はまだ無い。どこで生れたかとんと見当がつかぬ。"
 
@@ -57,58 +53,28 @@ def test_a_text_about_a_format_is_a_text(text: str) -> None:
     assert decode(text.encode()) == Decoded(text)
 
 
-def test_many_comments_before_a_text_take_no_time() -> None:
-    """Each comment more doubled it: forty would take days."""
-    comments = "<!-- generated -->\n" * 400
-    started = time.process_time()
-    assert decode(f"{comments}# Title".encode()) == Decoded(f"{comments}# Title")
-    assert time.process_time() - started < 1
-    with pytest.raises(NotTextError, match="is an HTML page"):
-        decode(f"{comments}<html>".encode())
-
-
 @pytest.mark.parametrize("order", ["le", "be"])
 @pytest.mark.parametrize("width", [16, 32])
 def test_either_order_of_bytes(width: int, order: str) -> None:
     assert decode(f"\ufeffWien {CAT}".encode(f"utf-{width}-{order}")) == Decoded(f"Wien {CAT}")
 
 
-def archive(*names: str) -> bytes:
-    written = io.BytesIO()
-    with zipfile.ZipFile(written, "w") as made:
-        for name in names:
-            made.writestr(name, "application/epub+zip" if name == "mimetype" else "<xml/>")
-    return written.getvalue()
-
-
 @pytest.mark.parametrize(
-    ("content", "kind"),
+    ("source", "encoding"),
     [
-        (b"%PDF-1.7\n1 0 obj << >> endobj", "a PDF"),
-        (archive("[Content_Types].xml", "_rels/.rels", "word/document.xml"), "a Word document (DOCX)"),
-        (archive("mimetype", "META-INF/container.xml"), "an EPUB"),
-        (archive("a.txt"), "a ZIP archive"),
-        (b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1\0\0", "an old Office document (DOC, XLS or PPT)"),
-        (b"{\\rtf1\\ansi text}", "rich text (RTF)"),
-        (b"\x1f\x8b\x08\0", "compressed"),
-        (b"\x89PNG\r\n\x1a\n", "an image"),
-        (b"\xff\xd8\xff\xe0\0\x10JFIF", "an image"),
-        (b"GIF89a\x01\0\x01\0\x80\0\0", "an image"),
-        (b"RIFF\x24\0\0\0WEBPVP8 ", "an image"),
-        (b"RIFF\x24\0\0\0WAVEfmt \x10\0", "sound or video"),
-        (b"ID3\x04\0\0\0\0\x0f\x76", "sound or video"),
-        (b"OggS\0\x02", "sound or video"),
-        (b"fLaC\0\0\0\x22", "sound or video"),
-        (b"\0\0\0\x20ftypisom", "sound or video"),
-        (b"<!DOCTYPE html>\n<html><script>alert(1)</script>", "an HTML page"),
-        (b"\xef\xbb\xbf\n<!-- saved --><HTML lang=en>", "an HTML page"),
-        (b'<?xml version="1.0"?>\n<!DOCTYPE html PUBLIC "x">', "an HTML page"),
-        (b"\x7fELF\x02\x01\x01\0\0", "binary"),
+        ('<meta charset="windows-1251"><p>Москва</p>', "cp1251"),
+        ('<meta http-equiv="Content-Type" content="text/html; charset=Shift_JIS"><p>吾輩は猫である', "shift_jis"),
+        ("<meta charset=iso-8859-1><p>the tenant\u2019s £5", "cp1252"),
+        ('<?xml version="1.0" encoding="ISO-8859-2"?><p>źródło</p>', "iso-8859-2"),
+        ("<meta charset=windows-1251><p>Wien 東京, saved by an editor that did not read this</p>", "utf-8"),
+        ("<meta charset=utf-8><p>Wien</p>", "utf-16"),
     ],
 )
-def test_what_is_no_text_is_refused_by_its_name(content: bytes, kind: str) -> None:
-    with pytest.raises(NotTextError) as refused:
-        decode(content)
-    said, advice = str(refused.value).split(", skipped: ")
-    assert said == f"is {kind}"
-    assert advice
+def test_a_page_says_its_encoding(source: str, encoding: str) -> None:
+    assert decode_page(source.encode(encoding)) == Decoded(source)
+
+
+def test_what_a_page_says_wrongly_is_not_believed() -> None:
+    source = "<meta charset=no-such><p>Der Mieter kündigt das Verhältnis, wenn er die Frist einhält."
+    assert decode_page(source.encode("cp1252")).text == source
+    assert decode_page(source.encode("cp1252")).problem.startswith("is not UTF-8; read as cp1252")

@@ -1,10 +1,12 @@
-"""A file's bytes as text. What is no text is refused by its kind; what is not UTF-8 is decoded by its mark or by a guess."""
+"""A file's bytes as text: what is not UTF-8 is decoded by its mark, by what a page declares, or by a guess."""
 
 import codecs
 import re
 from typing import NamedTuple
 
 from charset_normalizer import from_bytes
+
+from service.files.kinds import HEAD, NotTextError, refusal
 
 MARKS = (  # UTF-32's mark in little-endian order begins with UTF-16's
     (codecs.BOM_UTF8, "utf-8-sig", "UTF-8"),
@@ -16,35 +18,11 @@ MARKS = (  # UTF-32's mark in little-endian order begins with UTF-16's
 WESTERN, CENTRAL = "cp1252", "cp1250"
 GUESSES = [WESTERN, CENTRAL, "cp1251", "koi8_r", "cp1253", "cp1254", "cp1255", "cp932", "euc_jp", "cp949", "gb18030", "big5"]
 NEARLY = 0.05  # of coherence: a difference that says nothing
-HEAD = 8192  # bytes: a NUL among them means that it is no text, as for git and ripgrep
-
-SAVE = "save it as plain text and give that"
-UNPACK = "unpack it and give what is in it"
-NO_TEXT = "there is no text to rank in it"
-# A comment ends at its first mark, and in no other way: else a text that begins with thirty of them would take hours.
-_BEFORE_TAG = rb"\s*(<\?xml[^>]*>\s*)?(<!--(?:(?!-->).)*+-->\s*)*+"
-# A name that a text may begin with, such as ID3, counts only before bytes that no text has.
-SIGNATURES: tuple[tuple[bytes, str, str], ...] = (
-    (rb"\s*%PDF-", "a PDF", "extract its text (pdftotext) and give that"),
-    (rb"PK\x03\x04.{26}mimetypeapplication/epub", "an EPUB", SAVE),
-    (rb"PK\x03\x04.{26}mimetypeapplication/vnd\.oasis\.opendocument", "an OpenDocument file", SAVE),
-    (rb"PK\x03\x04.*word/", "a Word document (DOCX)", SAVE),
-    (rb"PK\x03\x04.*xl/", "an Excel workbook (XLSX)", SAVE),
-    (rb"PK\x03\x04.*ppt/", "a PowerPoint presentation (PPTX)", SAVE),
-    (rb"PK\x03\x04", "a ZIP archive", UNPACK),
-    (rb"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1", "an old Office document (DOC, XLS or PPT)", SAVE),
-    (rb"\{\\rtf", "rich text (RTF)", SAVE),
-    (rb"\x1f\x8b|BZh[1-9]1AY|\xfd7zXZ|\x28\xb5\x2f\xfd|7z\xbc\xaf|Rar!\x1a", "compressed", UNPACK),
-    (rb"\x89PNG|\xff\xd8\xff|GIF8[79]a.{0,6}\0|RIFF.{4}WEBPVP8|II\*\0|MM\0\*", "an image", NO_TEXT),
-    (rb"ID3[\2-\4]|OggS\0|fLaC\0|RIFF.{4}WAVEfmt |\0\0\0.ftyp", "sound or video", NO_TEXT),
-    (rb"(?i:%b<(!doctype\s+html|html|head|body|script)\b)" % _BEFORE_TAG, "an HTML page", SAVE),
-    (rb"(?i:%b<svg\b)" % _BEFORE_TAG, "an image", NO_TEXT),
+DECLARED = re.compile(
+    rb"""<meta\b[^>]*?charset\s*=\s*["']?([\w:.-]+)|\s*<\?xml\b[^>]*?encoding\s*=\s*["']([\w:.-]+)""", re.IGNORECASE
 )
-_SIGNATURES = [(re.compile(pattern, re.DOTALL), kind, advice) for pattern, kind, advice in SIGNATURES]
-
-
-class NotTextError(ValueError):
-    """Bytes that are no text: what they are, and what to do."""
+DECLARED_WITHIN = 4096  # bytes of a page; HTML says 1024
+AS_WESTERN = ("iso-8859-1", "latin1", "us-ascii")  # as browsers read them
 
 
 class Decoded(NamedTuple):
@@ -59,16 +37,34 @@ class Decoded(NamedTuple):
 
 
 def decode(content: bytes) -> Decoded:
-    """The text of a file. Raises NotTextError."""
-    mark, encoding, name = next((mark for mark in MARKS if content.startswith(mark[0])), (b"", "utf-8", "UTF-8"))
-    head = content[:HEAD]
+    """The text of a file that holds nothing else. Raises NotTextError."""
+    mark, encoding, name = _marked(content)
+    if name == "UTF-8" and (refused := refusal(content[:HEAD].removeprefix(mark))):
+        raise NotTextError(refused)
+    return _decoded(content, encoding, name)
+
+
+def decode_page(content: bytes) -> Decoded:
+    """The source of a page of HTML or XHTML: in what its mark says, else UTF-8 where it is that, else in what it declares."""
+    _, encoding, name = _marked(content)
+    if name == "UTF-8" and (declared := DECLARED.search(content[:DECLARED_WITHIN])):
+        named = (declared[1] or declared[2]).decode().lower()
+        for tried in ("utf-8", WESTERN if named in AS_WESTERN else named):
+            try:
+                return Decoded(content.decode(tried).removeprefix("\ufeff"))
+            except (UnicodeDecodeError, LookupError):
+                pass
+    return _decoded(content, encoding, name)
+
+
+def _marked(content: bytes) -> tuple[bytes, str, str]:
+    """The byte order mark, the encoding and its name; UTF-8 where there is none."""
+    return next((mark for mark in MARKS if content.startswith(mark[0])), (b"", "utf-8", "UTF-8"))
+
+
+def _decoded(content: bytes, encoding: str, name: str) -> Decoded:
     if name != "UTF-8":
         return _replaced(content, encoding, name)
-    for pattern, kind, advice in _SIGNATURES:
-        if pattern.match(head.removeprefix(mark)):
-            raise NotTextError(f"is {kind}, skipped: {advice}")
-    if b"\0" in head:
-        raise NotTextError("is binary, skipped: give a text")
     try:
         return Decoded(content.decode(encoding))
     except UnicodeDecodeError:

@@ -1,0 +1,33 @@
+"""keyblock text: print the text of files as keyblock rerank reads it; offsets and lines of passages count in it."""
+
+import argparse
+import sys
+
+from service.command.inputs import open_binary
+from service.command.report import Report
+from service.files.extraction import extract
+from service.files.kinds import NotTextError
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The command line of keyblock text."""
+    parser.add_argument("files", metavar="FILE", nargs="+", help="a text, a PDF, EPUB, DOCX or HTML file, or - for stdin")
+    parser.set_defaults(run=run)
+
+
+def run(options: argparse.Namespace, report: Report) -> int:
+    """Print it; returns the exit code."""
+    for name in options.files:
+        try:
+            with open_binary(name) as file:
+                found = extract(file.read(), name)
+        except NotTextError as error:
+            report.fail(f"{name}: {error}")
+            continue
+        except OSError as error:
+            report.fail(f"{name}: {error.strerror or error}")
+            continue
+        if found.problem:
+            report.note(f"{name}: {found.problem}")
+        sys.stdout.buffer.write(found.text.encode("utf-8", "surrogatepass"))
+    return int(report.failed)

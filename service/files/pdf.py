@@ -1,0 +1,112 @@
+"""PDF files as text: the lines of each page, a form feed between pages; headings as far as the outline names them."""
+
+import io
+import logging
+import re
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
+
+from pypdf import PasswordType, PdfReader
+from pypdf.errors import DependencyError
+from pypdf.generic import Destination
+
+from service.files.extracted import PAGE_BREAK, Extracted, UnreadableError
+
+ENCRYPTED = "it is encrypted: give a copy without a password (qpdf --decrypt)"
+_LIGATURES = {
+    0xFB00: "ff",
+    0xFB01: "fi",
+    0xFB02: "fl",
+    0xFB03: "ffi",
+    0xFB04: "ffl",
+    0xFB05: "st",
+    0xFB06: "st",
+    0: None,
+    0x0C: "\n",
+}
+_BROKEN_WORD = re.compile(r"(?<=[^\W\d_A-Z]{2})[-\u00ad\u2010]\n(?=[^\W\d_A-Z]{2})")
+_LINE_END = re.compile(r"[^\S\n]+$", re.MULTILINE)
+_NUMBER = re.compile(r"^[\divx.]+\s+")
+_MOST_NAMED = 5  # pages
+Headings = Mapping[int, Mapping[str, str]]
+
+logging.getLogger("pypdf").setLevel(logging.CRITICAL)  # it tells each flaw of a file that it gets over
+
+
+def read_pdf(content: bytes) -> Extracted:
+    """All pages. Raises UnreadableError."""
+    try:
+        reader = _opened(content)
+        n_pages = len(reader.pages)
+    except UnreadableError:
+        raise
+    except Exception as error:  # of a broken file it raises what it comes upon
+        raise UnreadableError(f"it is broken ({' '.join(str(error).split())[:100]})") from None
+    headings, pages, failed = _headings(reader), list[str](), list[int]()
+    for number in range(n_pages):
+        try:
+            pages.append(_marked(_clean(reader.pages[number].extract_text()), headings.get(number, {})))
+        except Exception:
+            pages.append("")
+            failed.append(number + 1)
+    text = PAGE_BREAK.join(pages)
+    return Extracted(text if text.strip() else "", problem=_problem(failed), paged=True)
+
+
+def _opened(content: bytes) -> PdfReader:
+    reader = PdfReader(io.BytesIO(content))
+    try:
+        if reader.is_encrypted and reader.decrypt("") is PasswordType.NOT_DECRYPTED:
+            raise UnreadableError(ENCRYPTED)
+    except DependencyError:
+        raise UnreadableError(ENCRYPTED) from None
+    return reader
+
+
+def _clean(text: str) -> str:
+    """Without ligatures, blanks at the ends of lines, and hyphens of words that a line's end breaks."""
+    return _BROKEN_WORD.sub("", _LINE_END.sub("", text.translate(_LIGATURES))).strip("\n")
+
+
+def _marked(text: str, titles: Mapping[str, str]) -> str:
+    """The text of a page, its headings marked and set apart."""
+    if not titles:
+        return text
+    lines: list[str] = []
+    for line in text.split("\n"):
+        mark = titles.get(_plain(line))
+        lines += [line] if mark is None else ["", f"{mark} {line.strip()}", ""]
+    return "\n".join(lines).strip("\n")
+
+
+def _headings(reader: PdfReader) -> Headings:
+    """For each page, from 0, the titles on it that the outline knows, and their marks."""
+    found: dict[int, dict[str, str]] = defaultdict(dict)
+    with suppress(Exception):  # without an outline the text is the same
+        for entry, level in _entries(reader.outline, 1):
+            page = reader.get_destination_page_number(entry)
+            if page is not None:
+                found[page][_plain(str(entry.title))] = "#" * min(level, 6)
+    return found
+
+
+def _entries(outline: Iterable[object], level: int) -> Iterator[tuple[Destination, int]]:
+    for one in outline:
+        if isinstance(one, Destination):
+            yield one, level
+        elif isinstance(one, list):
+            yield from _entries(one, level + 1)
+
+
+def _plain(title: str) -> str:
+    """A title without its number, in one case: the page and the outline need not write it alike."""
+    return _NUMBER.sub("", " ".join(title.split()).casefold())
+
+
+def _problem(failed: list[int]) -> str:
+    """What to say of pages that could not be read."""
+    if not failed:
+        return ""
+    named = ", ".join(map(str, failed[:_MOST_NAMED])) + (" ..." if len(failed) > _MOST_NAMED else "")
+    return f"is broken in places: page {named} could not be read"
