@@ -4,7 +4,7 @@ What is wrong with one is said in a line. A head is never invented, and code of 
 """
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import chain
@@ -29,7 +29,7 @@ from training.models.judge import Judge
 CLASSIFIER, GENERATOR = "ForSequenceClassification", "ForCausalLM"
 CARD = "config_sentence_transformers.json"
 TOKENIZERS = ("tokenizer.json", "vocab.txt", "vocab.json", "*.model")  # without any, transformers makes an empty one
-ROWS = 8  # pairs that transformers' model reads at once
+ROWS, TOKENS = 8, 4096  # pairs, and tokens with padding, that transformers' model reads at once: memory grows with their squares
 UNBOUNDED = 1 << 20  # what tokenizers call a model_max_length that nobody set is far more
 ACTIVATIONS = {"Sigmoid": "sigmoid", "Identity": "identity"}
 WHOLE = "put all of model.safetensors beside config.json (a file of a few lines is git-lfs's pointer: git lfs pull)"
@@ -111,8 +111,8 @@ class Checkpoint:
         if self.question is not None:
             return np.asarray([self._log_odds(self.question, *pair) for pair in pairs], dtype=np.float32)
         found = []
-        for first in range(0, len(pairs), ROWS):
-            queries, texts = zip(*pairs[first : first + ROWS], strict=True)
+        for some in batches([len(self.tokenizer(*pair)["input_ids"]) for pair in pairs]):
+            queries, texts = zip(*pairs[some], strict=True)
             logits = self._labels(self.tokenizer(list(queries), list(texts), padding=True, return_tensors="pt"))
             found.append(logits[:, 0] if logits.shape[1] == 1 else logits[:, 1] - logits[:, 0])
         return np.concatenate(found)
@@ -133,6 +133,17 @@ class Checkpoint:
         with torch.inference_mode():
             logits = self.model.module(input_ids=torch.tensor([list(chain.from_iterable(pieces))])).logits[0, -1]
         return float(logits[words[0]] - logits[words[1]])
+
+
+def batches(lengths: Sequence[int]) -> Iterator[slice]:
+    """Pairs of so many tokens in their order, as many at once as ROWS and TOKENS allow, but one at least."""
+    first, longest = 0, 0
+    for number, length in enumerate(lengths):
+        rows, longest = number - first + 1, max(longest, length)
+        if number > first and (rows > ROWS or rows * longest > TOKENS):
+            yield slice(first, number)
+            first, longest = number, length
+    yield slice(first, len(lengths))
 
 
 def read_checkpoint(source: str, options: ImportOptions) -> Checkpoint:

@@ -9,7 +9,7 @@ from transformers import BertConfig, BertModel
 
 from benchmarks.checkpoints import FAMILIES, SIZES, save_checkpoint, save_tokenizer, wordpiece
 from export import ExportError
-from export.checkpoint import read_checkpoint
+from export.checkpoint import batches, read_checkpoint
 from export.options import ImportOptions
 
 PLAIN = ImportOptions()
@@ -44,6 +44,18 @@ def test_a_checkpoint_says_what_transformers_says(checkpoint: Callable[[str], Pa
     alone = read.logits([("a bridge", "short")])
     assert logits.shape == (3,)
     assert logits[0] == pytest.approx(alone[0], abs=1e-5), "padding beside a longer text changes nothing"
+
+
+@pytest.mark.parametrize(
+    ("lengths", "expected"),
+    [
+        ([512] * 9, [(0, 8), (8, 9)]),
+        ([4, 4096, 4, 4], [(0, 1), (1, 2), (2, 4)]),
+        ([8192, 2048, 2048, 1], [(0, 1), (1, 3), (3, 4)]),
+    ],
+)
+def test_long_pairs_are_read_few_at_once(lengths: list[int], expected: list[tuple[int, int]]) -> None:
+    assert [(some.start, some.stop) for some in batches(lengths)] == expected
 
 
 @pytest.mark.parametrize("source", ["/no/such/directory", "./none", "a/b/c"])
