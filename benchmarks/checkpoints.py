@@ -26,6 +26,7 @@ from transformers import (
 
 SAMPLE = Path(__file__).resolve().parents[1] / "export" / "sample" / "corpus.jsonl"
 VOCABULARY = 400
+NARROW = 64  # columns of a layer's weights
 SIZES = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 48}
 
 
@@ -203,12 +204,21 @@ def save_tokenizer(tokenizer: Tokenizer, family: Family, folder: Path, **named: 
 
 
 def spread(module: torch.nn.Module) -> None:
-    """Weights that are large enough for different texts to get different logits."""
+    """Weights that are large enough for different texts to get different logits, and in wide layers no larger.
+
+    There they would make a rounding of 1e-7 a difference of 1e-2 behind a few layers, as no trained model does.
+    """
     torch.manual_seed(7)
     for parameter in module.parameters():
-        torch.nn.init.normal_(parameter, std=0.25 if parameter.dim() > 1 else 0.1)
+        torch.nn.init.normal_(parameter, std=_deviation(parameter, 0.25) if parameter.dim() > 1 else 0.1)
     for name, parameter in module.named_parameters():
         if "norm" in name.lower() and name.endswith("weight"):
             torch.nn.init.normal_(parameter, mean=1.0, std=0.1)
         elif name.endswith(("self_attn.v_proj.weight", "self_attn.o_proj.weight")):
-            torch.nn.init.normal_(parameter, std=1.0)  # a decoder's last token is always the same: what it attends to must count
+            # a decoder's last token is always the same: what it attends to must count
+            torch.nn.init.normal_(parameter, std=_deviation(parameter, 1.0))
+
+
+def _deviation(weight: torch.nn.Parameter, narrow: float) -> float:
+    """Of a weight's values: in wide layers such that what comes out is about as large as what came in."""
+    return narrow if (width := weight.shape[-1]) <= NARROW else width**-0.5

@@ -1,106 +1,154 @@
-"""Imports of models of real shapes with random weights: parity, pace and memory of each, as a table.
+"""Imports of models of real shapes with random weights: parity, pace and memory of each, and what serving it takes.
 
-    python -m benchmarks.imports --families bert xlm-roberta [--work DIR] [--passage-tokens 256]
+    python -m benchmarks.imports --families bert xlm-roberta-large [--work DIR] [--passage-tokens 256] [--pairs 24] [--words 1500]
 
-No checkpoint is downloaded: each family is built from its configuration, of the size of a model that people use.
+No checkpoint is downloaded: each is built from its configuration, of the size of a model that people use, with a small tokenizer.
+It is imported in a process of its own, served by keyblock-serve, and asked over HTTP about long documents. The score of the
+document that came first is then what transformers' model says of the passage that the answer names.
 """
 
 import argparse
 import json
-import resource
+import re
 import shutil
 import subprocess
 import sys
 import tempfile
 import time
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
-from benchmarks.checkpoints import save_checkpoint
+import httpx
+
+from benchmarks.performance.service import Service
 
 BASE = {"hidden_size": 768, "num_hidden_layers": 12, "num_attention_heads": 12, "intermediate_size": 3072}
-DECODER = {
-    "hidden_size": 1024,
-    "num_hidden_layers": 28,
-    "num_attention_heads": 16,
-    "num_key_value_heads": 8,
-    "intermediate_size": 3072,
-}
-SHAPES: dict[str, tuple[str, dict[str, Any]]] = {
-    "bert": (
-        "ms-marco-MiniLM-L6",
-        {"hidden_size": 384, "num_hidden_layers": 6, "num_attention_heads": 12, "intermediate_size": 1536},
-    ),
-    "electra": ("electra-base", {**BASE, "embedding_size": 768}),
-    "distilbert": ("distilbert-base", {"dim": 768, "n_layers": 6, "n_heads": 12, "hidden_dim": 3072}),
-    "roberta": ("roberta-base", BASE),
-    "xlm-roberta": ("bge-reranker-base", BASE),
-    "xlm-roberta-large": (
-        "bge-reranker-v2-m3",
-        {"hidden_size": 1024, "num_hidden_layers": 24, "num_attention_heads": 16, "intermediate_size": 4096},
-    ),
-    "mpnet": ("mpnet-base", BASE),
-    "deberta": ("mxbai-rerank-base-v1", {**BASE, "position_buckets": 256, "pooler_hidden_size": 768}),
-    "modernbert-mean": (
-        "gte-reranker-modernbert-base",
-        {
-            "hidden_size": 768,
-            "num_hidden_layers": 22,
-            "num_attention_heads": 12,
-            "intermediate_size": 1152,
-            "local_attention": 128,
-            "global_attn_every_n_layers": 3,
-        },
-    ),
-    "qwen3": ("Qwen3-Reranker-0.6B", {**DECODER, "head_dim": 128}),
-}
-"""By family: whose shape it is, and that shape. Vocabularies are small: they change what is stored, not what is computed."""
-VOCABULARIES = {"xlm-roberta-large": 250_002}  # where the size of the file is the question
+LARGE = {"hidden_size": 1024, "num_hidden_layers": 24, "num_attention_heads": 16, "intermediate_size": 4096}
+SMALL = {"hidden_size": 384, "num_hidden_layers": 6, "num_attention_heads": 12, "intermediate_size": 1536}
+MODERN = {**BASE, "num_hidden_layers": 22, "intermediate_size": 1152, "local_attention": 128, "global_attn_every_n_layers": 3}
+DECODER = {**LARGE, "num_hidden_layers": 28, "num_key_value_heads": 8, "intermediate_size": 3072, "head_dim": 128}
+DEBERTA = {**BASE, "position_buckets": 256, "pooler_hidden_size": 768}
 
 
-def measured(family: str, work: Path, passage_tokens: int) -> dict[str, Any]:
-    """Build and import a family's checkpoint in processes of their own; what its certificate says, and what it took."""
-    name, shape = SHAPES[family]
+class Shape(NamedTuple):
+    """A model's size.
+
+    Attributes:
+        like: whose size it is.
+        family: of benchmarks.checkpoints.
+        vocabulary: tokens that it has weights for; the tokenizer knows fewer.
+        sizes: for its configuration.
+    """
+
+    like: str
+    family: str
+    vocabulary: int
+    sizes: dict[str, Any]
+
+
+SHAPES = {
+    "bert": Shape("ms-marco-MiniLM-L6", "bert", 30_522, SMALL),
+    "bert-base": Shape("bert-base", "bert", 30_522, BASE),
+    "electra": Shape("ms-marco-electra-base", "electra", 30_522, {**BASE, "embedding_size": 768}),
+    "distilbert": Shape("distilbert-base", "distilbert", 30_522, {"dim": 768, "n_layers": 6, "n_heads": 12, "hidden_dim": 3072}),
+    "roberta": Shape("roberta-base", "roberta", 50_265, BASE),
+    "xlm-roberta": Shape("bge-reranker-base", "xlm-roberta", 250_002, BASE),
+    "xlm-roberta-large": Shape("bge-reranker-v2-m3", "xlm-roberta", 250_002, {**LARGE, "max_position_embeddings": 8194}),
+    "mpnet": Shape("mpnet-base", "mpnet", 30_527, BASE),
+    "deberta": Shape("mxbai-rerank-base-v1", "deberta", 128_100, DEBERTA),
+    "modernbert": Shape("gte-reranker-modernbert-base", "modernbert-mean", 50_368, MODERN),
+    "qwen3": Shape("Qwen3-Reranker-0.6B", "qwen3", 151_669, DECODER),
+}
+"""By the name that --families takes."""
+THREADS, START_SECONDS = 1, 1800  # a large model's first runs take long
+QUERY = "why do bridges fall"
+SENTENCES = ("The river flooded the bridge. ", "Bread needs an hour in the oven. ", "A committee met to discuss the budget. ")
+
+BUILD = """
+import json, sys
+from pathlib import Path
+from benchmarks.checkpoints import save_checkpoint
+family, folder, sizes = sys.argv[1:]
+save_checkpoint(family, Path(folder), **json.loads(sizes))
+"""
+IMPORT = """
+import resource, sys
+from pathlib import Path
+from export.importing import import_model
+from export.options import ImportOptions
+from keyblock.runtime.providers import Provider
+source, out, tokens, pairs = sys.argv[1:]
+options = ImportOptions(passage_tokens=int(tokens), pairs=int(pairs), provider=Provider.CPU)
+import_model(source, Path(out), options)
+print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6)
+"""
+"""As keyblock-import does, which refuses fewer than 384 pairs: of large models they take long."""
+SCORE = """
+import json, sys
+from export.checkpoint import read_checkpoint
+from export.options import ImportOptions
+source, query, passage = json.load(sys.stdin)
+print(float(read_checkpoint(source, ImportOptions()).logits([(query, passage)])[0]))
+"""
+
+
+def alone(code: str, *given: object, told: str = "") -> str:
+    """The last line that a Python process of its own says."""
+    command = [sys.executable, "-c", code, *map(str, given)]
+    said = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True, input=told).stdout
+    return said.strip().rpartition("\n")[2]
+
+
+def measured(family: str, work: Path, given: argparse.Namespace) -> dict[str, Any]:
+    """Build, import and serve a checkpoint; what its certificate says, and what it took."""
+    shape = SHAPES[family]
     source, out = work / family, work / f"{family}.bundle"
     if not source.exists():
-        vocabulary = {"vocab_size": VOCABULARIES[family]} if family in VOCABULARIES else {}
-        save_checkpoint(family.removesuffix("-large"), source, **shape, **vocabulary)
+        alone(BUILD, shape.family, source, json.dumps({**shape.sizes, "vocab_size": shape.vocabulary}))
     shutil.rmtree(out, ignore_errors=True)
     started = time.perf_counter()
-    command = [sys.executable, "-m", "export.import_cli", str(source), "--out", str(out), "--provider", "cpu"]
-    subprocess.run([*command, "--passage-tokens", str(passage_tokens)], check=True, stdout=subprocess.DEVNULL)
+    peak = float(alone(IMPORT, source, out, given.passage_tokens, given.pairs))
     seconds = time.perf_counter() - started
     manifest = json.loads((out / "bundle.json").read_text(encoding="utf-8"))
     quality = manifest["quality"]
     return {
         "family": family,
-        "shape": name,
+        "shape": shape.like,
         "fused": manifest["graph"]["fused"],
+        "pairs": quality["certificate"]["logits"]["pairs"],
+        "most tokens": quality["certificate"]["tokens_of_passages"]["most"],
         "largest difference": quality["certificate"]["logits"]["max"],
         "sequences/s": quality["import"]["pace"]["sequences_per_second"],
         "tokens": quality["import"]["pace"]["tokens"],
+        "threads": quality["import"]["pace"]["threads"],
         "megabytes": round(sum(entry["bytes"] for entry in manifest["files"].values()) / 1e6),
-        "import seconds": round(seconds),
-        "import peak GB": round(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss / 1e6, 1),
-        "served peak GB": served_peak(out),
+        "import s": round(seconds),
+        "import peak GB": round(peak, 1),
+        **served(source, out, given.words, work / f"{family}.log"),
     }
 
 
-def served_peak(bundle: Path) -> float:
-    """Memory at its highest of a process that opens the bundle and scores one request of ten long documents, in GB."""
-    code = """
-import resource, sys
-from keyblock.bundle import load_bundle
-from keyblock.runtime.model import GraphModel
-from keyblock.scoring import score_documents
-bundle = load_bundle(sys.argv[1])
-pipeline, model = bundle.pipeline, GraphModel.open(bundle, "cpu")
-documents = pipeline.prepare_documents(["The river flooded the bridge. " * 300] * 10)
-score_documents(pipeline, pipeline.prepare_query("why do bridges fall"), documents, model)
-print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6)
-"""
-    said = subprocess.run([sys.executable, "-c", code, str(bundle)], check=True, capture_output=True, text=True).stdout
-    return round(float(said), 2)
+def served(source: Path, bundle: Path, words: int, log: Path) -> dict[str, Any]:
+    """What keyblock-serve takes to open a bundle and rank documents of so many words, and how exact its best score is."""
+    documents = [(sentence * words)[: 6 * words] for sentence in SENTENCES]
+    body = {"query": QUERY, "documents": documents, "raw_scores": True, "return_blocks": True}
+    with Service(THREADS, log, bundle=bundle, provider="cpu", patience=START_SECONDS) as service:
+        started = time.perf_counter()
+        answer = httpx.post(f"{service.url}/rerank", json=body, timeout=START_SECONDS)
+        seconds = time.perf_counter() - started
+        best = answer.raise_for_status().json()["results"][0]
+        status = Path(f"/proc/{service.process.pid}/status").read_text(encoding="utf-8")
+    peak = re.search(r"VmHWM:\s+(\d+) kB", status)
+    block = best["blocks"][0]
+    passage = documents[best["index"]][block["start"] : block["end"]]
+    logit = float(alone(SCORE, told=json.dumps([str(source), QUERY, passage])))
+    return {
+        "ready after s": round(service.start_seconds, 1),
+        "answer s": round(seconds, 2),
+        "answer tokens": answer.json()["usage"]["total_tokens"],
+        "answer's difference": abs(logit - best["relevance_score"]),
+        "served peak GB": round(int(peak[1]) / 1e6, 1) if peak else None,
+    }
 
 
 def main() -> None:
@@ -109,10 +157,14 @@ def main() -> None:
     parser.add_argument("--families", nargs="+", choices=list(SHAPES), default=["bert"])
     parser.add_argument("--work", type=Path, help="keeps checkpoints and bundles here")
     parser.add_argument("--passage-tokens", type=int, default=256)
+    parser.add_argument("--pairs", type=int, default=24, help="compared with transformers")
+    parser.add_argument("--words", type=int, default=1500, help="of the documents that the service is asked about")
     given = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
+        work = given.work or Path(folder)
+        work.mkdir(parents=True, exist_ok=True)
         for family in given.families:
-            print(json.dumps(measured(family, given.work or Path(folder), given.passage_tokens)), flush=True)
+            print(json.dumps(measured(family, work, given)), flush=True)
 
 
 if __name__ == "__main__":

@@ -114,6 +114,15 @@ def compared(given: argparse.Namespace, name: str, systems: Mapping[str, Running
     read = tokens / max(pairs, 1)
     print(f"{name}, {given.split}: {len(queries)} queries, {pairs} documents, of each KeyBlock reads {read:.0f} tokens")
     print(table(measured), flush=True)
+    if {CROSS_ENCODER, PEER} <= set(systems):
+        print(alike(ranked[PEER], ranked[CROSS_ENCODER]), flush=True)
+
+
+def alike(run: Run, reference: Run) -> str:
+    """How far the peer's scores, probabilities, are from those of predict on the same documents."""
+    furthest = max(abs(run[query][name] - score) for query, of in reference.items() for name, score in of.items())
+    same = sum(list(run[query]) == list(of) for query, of in reference.items())
+    return f"{NAMES[PEER]} and {NAMES[CROSS_ENCODER]}: same order in {same} of {len(run)}, scores within {furthest:.1e}"
 
 
 def table(measured: Mapping[str, Evaluation]) -> str:

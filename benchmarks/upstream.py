@@ -1,10 +1,13 @@
 """KeyBlock in front of a reranker that runs already: what it adds to the upstream's own time, and what it does when that fails.
 
     python -m benchmarks.upstream [--url http://HOST:PORT/rerank] [--queries 20] [--documents 20] [--words 2000]
+    python -m benchmarks.upstream --infinity MODEL --import BUNDLE --collection ../shared/data/squad-far --queries 100 --documents 5
 
-Without --url the upstream is another keyblock-serve on the embedded bundle. Each query is ranked through KeyBlock; then the
-upstream is asked directly about the very passages that KeyBlock chose, and both rankings are compared. Without --url the upstream
-is then stopped with SIGSTOP, killed, and replaced by one that answers 429, and the answers in front of it are timed.
+The upstream is another keyblock-serve on the embedded bundle, or infinity-emb's own server on a checkpoint, or what runs at --url.
+Each query is ranked through KeyBlock; then the upstream is asked directly about the very passages that KeyBlock chose, and both
+rankings are compared. With --import the same query goes to the same checkpoint's bundle, in this process, and those rankings are
+compared too, and each that differs is told of. An upstream that was started here is then busy (a proxy before it answers 429),
+slower than the deadline, stopped with SIGSTOP, killed and started again, and the answers in front of it are timed.
 """
 
 import argparse
@@ -12,25 +15,32 @@ import os
 import signal
 import statistics
 import tempfile
-import threading
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from functools import cache, partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import httpx
 
+from benchmarks.busy_proxy import BusyProxy
 from benchmarks.event_loop import free_port
+from benchmarks.performance.peers import INFINITY, Server, python_of
 from benchmarks.performance.service import Service
 from benchmarks.performance.texts import Request, invented
+from keyblock.ranker import Ranker
 from service.settings import DEFAULT_BUNDLE
+from training.collections.collection import Collection
+from training.evaluation.evaluate import sample
 
-SECONDS, PATIENCE = 60, 2  # for an answer; for the upstream when it fails
+SECONDS, PATIENCE = 60, 5  # for an answer; for the upstream when it fails
 ASKED = {"raw_scores": True, "return_blocks": True}
-DEADLINE_MS = 500
+DEADLINE_MS = 100  # less than any upstream takes here
 FAILURES = 5  # requests that meet each failure
+ALWAYS = 1_000_000
+AWAY = 3  # seconds after which it is tried again
+TELLING = 1e-3  # a difference of logits that fp32 does not explain
 
 
 class Timed(NamedTuple):
@@ -40,23 +50,61 @@ class Timed(NamedTuple):
     body: dict[str, Any]
 
 
+class Infinity:
+    """infinity-emb's server, in one thread, where a Service would be."""
+
+    def __init__(self, model: Path, peers: Path, log: Path, port: int) -> None:
+        self._server = Server(python_of(INFINITY, peers), model, 1, log, port)
+        self.process = self._server.process
+
+    def kill(self) -> None:
+        """End the process as a machine's failure does."""
+        self.process.kill()
+        self.process.wait()
+
+
+Upstream = Service | Infinity
+
+
 def main(options: argparse.Namespace) -> None:
     """Measure and print."""
-    source = invented(DEFAULT_BUNDLE / "tokenizer.json")
-    requests = [source.request(options.documents, options.words) for _ in range(options.queries)]
-    with tempfile.TemporaryDirectory() as directory:
-        logs = Path(directory)
+    requests = asked(options)
+    with tempfile.TemporaryDirectory() as directory, ExitStack() as stack:
+        logs, imported = Path(directory), None
+        if options.imported:
+            imported = stack.enter_context(Ranker.open(options.imported, provider="cpu", precision="fp32", threads=1))
         if options.url:
             with front(logs, options.url, SECONDS) as service:
-                compare(service.url, options.url, requests)
+                compare(service.url, options.url, requests, imported)
             return
         port = free_port()
         url = f"http://127.0.0.1:{port}/rerank"
-        upstream = Service(1, logs / "upstream", port=port)
+
+        def start() -> Upstream:
+            log = logs / "upstream"
+            return Infinity(options.infinity, options.peers, log, port) if options.infinity else Service(1, log, port=port)
+
+        upstream = start()
+        stack.callback(upstream.kill)
         with front(logs, url, SECONDS) as service:
-            compare(service.url, url, requests)
+            compare(service.url, url, requests, imported)
+        with BusyProxy(url) as proxy, front(logs, proxy.url, PATIENCE) as service:
+            keep_it_busy(service.url, proxy, requests[0])
         with front(logs, url, PATIENCE) as service:
-            break_it(service.url, upstream, port, requests[0])
+            break_it(service.url, upstream, start, requests[0])
+
+
+def asked(options: argparse.Namespace) -> list[Request]:
+    """Invented queries and documents, or those of a collection's test split."""
+    if options.collection is None:
+        source = invented(DEFAULT_BUNDLE / "tokenizer.json")
+        return [source.request(options.documents, options.words) for _ in range(options.queries)]
+    collection, requests = Collection(options.collection), []
+    run = collection.run("test")
+    for query in sample(sorted(run), options.queries):
+        documents = [collection.document(one) for one in list(run[query])[: options.documents]]
+        requests.append(Request(collection.query(query), [f"{one.title}\n{one.text}".strip() for one in documents], 0))
+    return requests
 
 
 @contextmanager
@@ -66,93 +114,124 @@ def front(logs: Path, url: str, seconds: int) -> Iterator[Service]:
         yield service
 
 
+@cache
+def client() -> httpx.Client:
+    """One for all requests: a new one takes tens of milliseconds."""
+    return httpx.Client(timeout=SECONDS)
+
+
 def post(url: str, query: str, documents: list[str], **options: Any) -> Timed:
     """A request that must be answered with 200."""
     started = time.perf_counter()
-    response = httpx.post(url, json={"query": query, "documents": documents, **options}, timeout=SECONDS)
+    response = client().post(url, json={"query": query, "documents": documents, **options})
     took = time.perf_counter() - started
     response.raise_for_status()
     return Timed(1000 * took, response.json())
 
 
-def compare(front_url: str, upstream_url: str, requests: list[Request]) -> None:
-    """What KeyBlock adds, and whether its ranking is the upstream's of the same passages."""
+def compare(front_url: str, upstream_url: str, requests: list[Request], imported: Ranker | None) -> None:
+    """What KeyBlock adds, and whether its ranking is the upstream's of the same passages, and the import's."""
     post(f"{front_url}/rerank", "warm", ["up"])
-    rows, same, furthest = [], 0, 0.0
+    rows, direct, beside = [], Same("the same passages, asked directly"), Same("the import")
     for query, documents, _ in requests:
-        asked = post(f"{front_url}/rerank", query, documents, **ASKED)
-        if asked.body["meta"]["degraded"]:
-            raise SystemExit(f"the upstream has not scored all: {asked.body['meta']['warnings']}")
-        stages, results = asked.body["meta"]["timings_ms"], asked.body["results"]
+        answer = post(f"{front_url}/rerank", query, documents, **ASKED)
+        if answer.body["meta"]["degraded"]:
+            raise SystemExit(f"the upstream has not scored all: {answer.body['meta']['warnings']}")
+        stages, results = answer.body["meta"]["timings_ms"], answer.body["results"]
+        found = {one["index"]: one["relevance_score"] for one in results}
         passages = [(one["index"], documents[one["index"]][b["start"] : b["end"]]) for one in results for b in one["blocks"]]
-        direct = post(upstream_url, query, [text for _, text in passages], raw_scores=True)
+        alone = post(upstream_url, query, [text for _, text in passages], raw_scores=True)
         best: dict[int, float] = {}
-        for one in direct.body["results"]:
+        for one in alone.body["results"]:
             document = passages[one["index"]][0]
             best[document] = max(best.get(document, float("-inf")), one["relevance_score"])
-        found = {one["index"]: one["relevance_score"] for one in results}
-        same += sorted(best, key=lambda n: -best[n]) == [one["index"] for one in results]
-        furthest = max(furthest, *(abs(found[n] - best[n]) for n in found))
-        beside = asked.milliseconds - stages["upstream"]
-        rows.append((asked.milliseconds, stages["upstream"], stages["prepare"], beside - stages["prepare"], direct.milliseconds))
+        direct.add(query, found, best)
+        if imported is not None:
+            own = imported.rank(query, documents, raw_scores=True)
+            beside.add(query, found, {one.index: one.relevance_score for one in own})
+        rest = answer.milliseconds - stages["upstream"] - stages["prepare"]
+        rows.append((answer.milliseconds, stages["upstream"], stages["prepare"], rest, alone.milliseconds))
     names = ("through KeyBlock", "of it the upstream", "of it preparation", "of it all else", "the same passages, asked directly")
     for name, values in zip(names, zip(*rows, strict=True), strict=True):
-        print(f"{name:35} {statistics.median(values):8.1f} ms (median of {len(rows)} queries)")
-    print(f"the same order in {same} of {len(requests)} queries; a score differs by {furthest:.5f} logits at most")
+        highest = sorted(values)[int(0.9 * len(values))]
+        print(f"{name:35} {statistics.median(values):8.1f} ms (median of {len(rows)} queries; nine of ten under {highest:.1f})")
+    for one in (direct, beside):
+        if one.queries:
+            print(one)
 
 
-def break_it(front_url: str, upstream: Service, port: int, request: Request) -> None:
-    """The upstream hangs, is killed, and answers 429: what comes in front of it, and how soon."""
-    query, documents, _ = request
+class Same:
+    """Counts in how many queries two rankings are the same, and how far their scores are apart; prints each that differs."""
 
-    def tell(what: str, **options: Any) -> None:
-        answers = [post(f"{front_url}/rerank", query, documents, **options) for _ in range(FAILURES)]
-        degraded = sum(one.body["meta"]["degraded"] for one in answers)
-        took = [one.milliseconds for one in answers]
-        print(f"{what:35} {statistics.median(took):8.1f} ms, {max(took):.1f} at most; {degraded} of {FAILURES} degraded, all 200")
+    def __init__(self, name: str) -> None:
+        self.name, self.queries, self._same, self._furthest = name, 0, 0, 0.0
 
-    tell("as usual")
+    def add(self, query: str, found: dict[int, float], expected: dict[int, float]) -> None:
+        """Compare the logits of one query's documents, both best first."""
+        apart = max(abs(found[n] - expected[n]) for n in found)
+        same = sorted(expected, key=lambda n: -expected[n]) == list(found)
+        self.queries += 1
+        self._same += same
+        self._furthest = max(self._furthest, apart)
+        if not same or apart > TELLING:
+            pairs = [f"{n}: {found[n]:.5f}, {expected[n]:.5f}" for n in found if abs(found[n] - expected[n]) > TELLING or not same]
+            print(f"{self.name}, {query!r}: the same order: {same}; logits by document {'; '.join(pairs)}", flush=True)
+
+    def __str__(self) -> str:
+        return (
+            f"{self.name}: the same order in {self._same} of {self.queries} queries; "
+            f"a score differs by {self._furthest:.1e} logits at most"
+        )
+
+
+def tell(what: str, front_url: str, request: Request, before: Callable[[], None] | None = None, **options: Any) -> None:
+    """Ask a few times, each time after `before`, and print how long it took and what the answers say."""
+    answers = []
+    for _ in range(FAILURES):
+        if before is not None:
+            before()
+        answers.append(post(f"{front_url}/rerank", request.query, request.documents, **options))
+    degraded = sum(one.body["meta"]["degraded"] for one in answers)
+    took = [one.milliseconds for one in answers]
+    said = {warning for one in answers for warning in one.body["meta"]["warnings"]}
+    line = f"{what:35} {statistics.median(took):8.1f} ms, {max(took):.1f} at most; {degraded} of {FAILURES} degraded, all 200"
+    print(line, *sorted(said), sep="\n    ", flush=True)
+
+
+def keep_it_busy(front_url: str, proxy: BusyProxy, request: Request) -> None:
+    """The upstream answers 429 once in each request, and then to all of them."""
+    tell("as usual, behind the proxy", front_url, request)
+    for name, times in (("once", 1), ("always", ALWAYS)):
+        tell(f"answers 429 {name}, Retry-After 1", front_url, request, partial(setattr, proxy, "busy", times))
+
+
+def break_it(front_url: str, upstream: Upstream, start: Callable[[], Upstream], request: Request) -> None:
+    """The upstream is slow, hangs, is killed and comes back: what comes in front of it, and how soon."""
+    tell("as usual", front_url, request)
+    tell(f"slower than deadline_ms {DEADLINE_MS}", front_url, request, deadline_ms=DEADLINE_MS)
     os.kill(upstream.process.pid, signal.SIGSTOP)
-    tell(f"hangs, deadline_ms {DEADLINE_MS}", deadline_ms=DEADLINE_MS)
-    tell(f"hangs, no deadline ({PATIENCE} s allowed)")
+    tell(f"hangs, deadline_ms {DEADLINE_MS}", front_url, request, deadline_ms=DEADLINE_MS)
+    tell(f"hangs, no deadline ({PATIENCE} s allowed)", front_url, request)
     upstream.kill()
-    tell("killed")
-    with busy(port):
-        time.sleep(3)  # it is tried again after 2 s
-        tell("answers 429, Retry-After 1")
-    with Service(1, Path(os.devnull), port=port):
-        time.sleep(3)
-        tell("back again")
-
-
-@contextmanager
-def busy(port: int) -> Iterator[None]:
-    """A server that has no time."""
-
-    class Busy(BaseHTTPRequestHandler):
-        def do_POST(self) -> None:
-            self.rfile.read(int(self.headers["content-length"]))
-            self.send_response(429)
-            self.send_header("Retry-After", "1")
-            self.send_header("Content-Length", "0")
-            self.end_headers()
-
-        def log_message(self, *_: object) -> None:
-            return
-
-    with ThreadingHTTPServer(("127.0.0.1", port), Busy) as server:
-        thread = threading.Thread(target=server.serve_forever)
-        thread.start()
-        try:
-            yield
-        finally:
-            server.shutdown()
-            thread.join()
+    time.sleep(AWAY)
+    tell("killed", front_url, request)
+    again = start()
+    try:
+        time.sleep(AWAY)
+        tell("back again", front_url, request)
+    finally:
+        again.kill()
 
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--url", help="of an upstream that runs already, which answers as Jina or KeyBlock does")
+    parser.add_argument("--infinity", type=Path, metavar="MODEL", help="a checkpoint for infinity-emb's server, which is installed")
+    parser.add_argument("--peers", type=Path, default=Path("build/peers"), help="keeps its environment")
+    parser.add_argument(
+        "--import", dest="imported", type=Path, metavar="BUNDLE", help="what keyblock-import made of that checkpoint"
+    )
+    parser.add_argument("--collection", type=Path, help="takes queries and documents from its test split; else they are invented")
     parser.add_argument("--queries", type=int, default=20)
     parser.add_argument("--documents", type=int, default=20)
     parser.add_argument("--words", type=int, default=2000, help="words of a document")

@@ -51,6 +51,7 @@ class Service:
         log: a file for what it prints.
         command: what starts it, where that is not keyblock-serve.
         port: to listen on; by default a free one.
+        patience: seconds that it has until it is ready.
         settings: more of its settings, by their names in service/settings.py.
 
     Attributes:
@@ -61,7 +62,14 @@ class Service:
     """
 
     def __init__(
-        self, threads: int, log: Path, command: Sequence[str] = (str(COMMAND),), *, port: int = 0, **settings: object
+        self,
+        threads: int,
+        log: Path,
+        command: Sequence[str] = (str(COMMAND),),
+        *,
+        port: int = 0,
+        patience: float = START_SECONDS,
+        **settings: object,
     ) -> None:
         self.port = port or free_port()
         wanted = {"port": self.port, "threads": threads, "log_level": "warning", **settings}
@@ -74,7 +82,7 @@ class Service:
             self.process = subprocess.Popen(command, env=kept | given, stdout=output, stderr=subprocess.STDOUT)
         self._client = httpx.Client(base_url=self.url, timeout=REQUEST_SECONDS)
         try:
-            self._wait_ready()
+            self._wait_ready(patience)
         except BaseException:
             self.stop()
             raise
@@ -103,8 +111,8 @@ class Service:
         """Whether the process runs."""
         return self.process.poll() is None
 
-    def _wait_ready(self) -> None:
-        until = time.perf_counter() + START_SECONDS
+    def _wait_ready(self, patience: float) -> None:
+        until = time.perf_counter() + patience
         while time.perf_counter() < until:
             if self.process.poll() is not None:
                 raise ServiceError(f"keyblock-serve ended with {self.process.returncode}: {last_line(self._log)}")
@@ -114,7 +122,7 @@ class Service:
             except httpx.TransportError:
                 pass
             time.sleep(POLL_SECONDS)
-        raise ServiceError(f"keyblock-serve was not ready after {START_SECONDS} s: {last_line(self._log)}")
+        raise ServiceError(f"keyblock-serve was not ready after {patience:g} s: {last_line(self._log)}")
 
     def rank(self, request: Request, tokens: int | None = None) -> Answer:
         """Ask for the documents' scores; writing the request as JSON is not timed. Raises ServiceError."""
