@@ -37,6 +37,7 @@ from service.http.examples import ANSWERS, EXAMPLES
 from service.http.guard import DENIALS, NEEDED, DeniedError, denied, failed, requires
 from service.http.responses import error_response
 from service.keys.keys import Scope, describe, load_keys
+from service.playground.reading import add_reading
 from service.ranking.ranker import Ranker
 from service.ranking.reload import Reloader
 from service.settings import Settings
@@ -248,6 +249,7 @@ def create_app(settings: Settings, ranker: Ranker | None = None) -> FastAPI:
         add_operators(app)
     if settings.playground:
         app.router.routes.extend(assets.routes(playground.assets()))
+        add_reading(app)
     if settings.cors_origins:
         allow_origins(app, settings.cors_origins)
     return app

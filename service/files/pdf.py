@@ -65,7 +65,8 @@ def _opened(content: bytes) -> PdfReader:
 
 
 def _clean(text: str) -> str:
-    """Without ligatures, blanks at the ends of lines, and hyphens of words that a line's end breaks."""
+    """Without ligatures, halves of characters, blanks at the ends of lines, and hyphens of words that a line's end breaks."""
+    text = text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
     return _BROKEN_WORD.sub("", _LINE_END.sub("", text.translate(_LIGATURES))).strip("\n")
 
 

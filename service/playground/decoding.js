@@ -5,23 +5,24 @@ const SAVE = "save it as plain text and take that";
 const UNPACK = "unpack it and take what is in it";
 const NO_TEXT = "there is no text to rank in it";
 const SIGNATURES = [
-  // as in service/command/decoding.py
-  [/^\s*%PDF-/, "a PDF", "extract its text and take that"],
-  [/^PK\x03\x04.{26}mimetypeapplication\/epub/s, "an EPUB", SAVE],
+  // as in service/files/kinds.py; the service reads what has no advice
+  [/^\s*%PDF-/, "a PDF"],
+  [/^PK\x03\x04.{26}mimetypeapplication\/epub/s, "an EPUB"],
   [/^PK\x03\x04.{26}mimetypeapplication\/vnd\.oasis\.opendocument/s, "an OpenDocument file", SAVE],
-  [/^PK\x03\x04.*word\//s, "a Word document (DOCX)", SAVE],
+  [/^PK\x03\x04.*word\//s, "a Word document (DOCX)"],
   [/^PK\x03\x04.*xl\//s, "an Excel workbook (XLSX)", SAVE],
   [/^PK\x03\x04.*ppt\//s, "a PowerPoint presentation (PPTX)", SAVE],
-  [/^PK\x03\x04/, "a ZIP archive", UNPACK],
+  [/^PK\x03\x04/, "a ZIP archive"], // or one of these, as its table of contents says
   [/^\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1/, "an old Office document (DOC, XLS or PPT)", SAVE],
   [/^\{\\rtf/, "rich text (RTF)", SAVE],
   [/^(\x1f\x8b|BZh[1-9]1AY|\xfd7zXZ|\x28\xb5\x2f\xfd|7z\xbc\xaf|Rar!\x1a)/, "compressed", UNPACK],
   [/^(\x89PNG|\xff\xd8\xff|GIF8[79]a.{0,6}\0|RIFF.{4}WEBPVP8|II\*\0|MM\0\*)/s, "an image", NO_TEXT],
   [/^(ID3[\x02-\x04]|OggS\0|fLaC\0|RIFF.{4}WAVEfmt |\0\0\0.ftyp)/s, "sound or video", NO_TEXT],
-  [/^\s*(<\?xml[^>]*>\s*)?(<!--(?:(?!-->).)*-->\s*)*<(!doctype\s+html|html|head|body|script)\b/is, "an HTML page", SAVE],
+  [/^\s*(<\?xml[^>]*>\s*)?(<!--(?:(?!-->).)*-->\s*)*<(!doctype\s+html|html|head|body|script)\b/is, "an HTML page"],
   [/^\s*(<\?xml[^>]*>\s*)?(<!--(?:(?!-->).)*-->\s*)*<svg\b/is, "an image", NO_TEXT],
   [/\0/, "binary", "take a text"],
 ];
+const PAGE = /\.x?html?$/i;
 const MARKS = [
   ["\xef\xbb\xbf", "utf-8"],
   ["\xff\xfe\0\0", "utf-32"],
@@ -64,15 +65,25 @@ function guessed(bytes) {
   return { text: new TextDecoder("windows-1252").decode(bytes), problem: guess("windows-1252") };
 }
 
-/** `{text, problem}` of a file; the problem is empty where there is none. `type` may declare a charset. Raises NotTextError. */
-export function decode(bytes, type = "") {
+/** `{marked, signature}`: the encoding that a byte order mark names, and what is known of a file that begins so. */
+function begins(bytes) {
   const head = String.fromCharCode(...bytes.subarray(0, HEAD));
   const [mark, marked] = MARKS.find(([mark]) => head.startsWith(mark)) ?? ["", ""];
+  const wide = marked.startsWith("utf-16");
+  return { marked, signature: wide ? undefined : SIGNATURES.find(([pattern]) => pattern.test(head.slice(mark.length))) };
+}
+
+/** Whether it takes the service to find the text in a file. */
+export function holdsText(bytes, name) {
+  const { signature } = begins(bytes);
+  return signature ? !signature[2] : PAGE.test(name);
+}
+
+/** `{text, problem}` of a file that is a text; the problem is empty where there is none. `type` may declare a charset. Raises NotTextError. */
+export function decode(bytes, type = "") {
+  const { marked, signature } = begins(bytes);
   if (marked === "utf-32") throw new NotTextError("is in UTF-32: save it as UTF-8");
-  if (!marked.startsWith("utf-16")) {
-    const found = SIGNATURES.find(([pattern]) => pattern.test(head.slice(mark.length)));
-    if (found) throw new NotTextError(`is ${found[1]}, not taken: ${found[2]}`);
-  }
+  if (signature) throw new NotTextError(`is ${signature[1]}, not taken: ${signature[2]}`);
   const declared = /charset="?([\w-]+)/i.exec(type)?.[1];
   for (const encoding of [marked, "utf-8", declared].filter(Boolean)) {
     const text = strictly(bytes, encoding);

@@ -1,6 +1,7 @@
-// Documents from files: a text is one, with the file's name as its title; JSON and JSON lines hold any number, as strings, as {id, title, text}, or as a whole request.
+// Documents from files: a text is one, with the file's name as its title; JSON and JSON lines hold any number, as strings, as {id, title, text}, or as a whole request. The text of a PDF, DOCX, EPUB or HTML file is the service's to find.
 
-import { decode, NotTextError } from "./decoding.js";
+import { decode, holdsText, NotTextError } from "./decoding.js";
+import { ServiceError, textOf } from "./service.js";
 
 const LISTS = /\.(jsonl|ndjson)$/i;
 const MOST_TOLD = 3;
@@ -53,26 +54,37 @@ function readJson(name, content) {
   }
 }
 
-/** `{query?, documents, problems}` of a file. */
+/** `{query?, documents, problems}` of a text. */
 export function readContent(name, content) {
   if (LISTS.test(name)) return readLines(name, content);
   if (/\.json$/i.test(name)) return readJson(name, content);
   return { documents: [{ id: name, title: name, text: content }], problems: [] };
 }
 
-/** The same of several files together, in the order of their names as people count. */
-export async function readFiles(files) {
+async function readFile(file, key) {
+  const bytes = new Uint8Array(await file.arrayBuffer());
+  if (holdsText(bytes, file.name)) {
+    const { text, title, problem } = await textOf(file, key);
+    return { documents: [{ id: file.name, title: title || file.name, text }], problems: problem ? [`${file.name}: ${problem}`] : [] };
+  }
+  const { text, problem } = decode(bytes, file.type);
+  const read = readContent(file.name, text);
+  return { ...read, problems: [...(problem ? [`${file.name}: ${problem}`] : []), ...read.problems] };
+}
+
+/** The same of several files together, in the order of their names as people count; `key` is for those that the service reads. */
+export async function readFiles(files, key) {
   const sorted = [...files].sort((a, b) => a.name.localeCompare(b.name, "en", { numeric: true }));
   const all = { documents: [], problems: [] };
   for (const file of sorted) {
     try {
-      const { text, problem } = decode(new Uint8Array(await file.arrayBuffer()), file.type);
-      const { query, documents, problems } = readContent(file.name, text);
+      const { query, documents, problems } = await readFile(file, key);
       all.query ??= query;
       all.documents.push(...documents);
-      all.problems.push(...(problem ? [`${file.name}: ${problem}`] : []), ...problems);
+      all.problems.push(...problems);
     } catch (error) {
-      all.problems.push(`${file.name}: ${error instanceof NotTextError ? error.message : "cannot be read: is it a folder, or gone?"}`);
+      const known = error instanceof NotTextError || error instanceof ServiceError;
+      all.problems.push(`${file.name}: ${known ? error.message : "cannot be read: is it a folder, or gone?"}`);
     }
   }
   return all;

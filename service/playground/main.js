@@ -58,7 +58,9 @@ async function load() {
 }
 
 async function take(files) {
-  const { query, documents, problems } = await readFiles(files);
+  byId("drop").setAttribute("aria-busy", "true");
+  const { query, documents, problems } = await readFiles(files, byId("key").value.trim());
+  byId("drop").setAttribute("aria-busy", "false");
   if (query !== undefined) byId("query").value = query;
   if (documents.length) addDocuments(documents);
   byId("file-problems").textContent = problems.join("\n");

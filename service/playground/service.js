@@ -56,6 +56,9 @@ export async function rank(request, key, signal) {
   return { answer, elapsed: performance.now() - began };
 }
 
+/** `{text, title, problem}` of a file. */
+export const textOf = (file, key) => ask(`playground/text?name=${encodeURIComponent(file.name)}`, key, { method: "POST", body: file });
+
 /** What is served: see /info. */
 export const about = (key) => ask("info", key, {});
 

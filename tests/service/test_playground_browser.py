@@ -19,6 +19,7 @@ from tests.conftest import ROOT
 from tests.programs import need
 from tests.service.browser import Page, chromium, served
 from tests.service.faults import PATIENCE
+from tests.service.files.made import archive, epub, paragraph, pdf, word
 
 SAMPLE = json.loads((ROOT / "service" / "playground" / "sample.json").read_text(encoding="utf-8"))
 FILLER = "The committee met in the usual room and spoke of the usual things, at the usual length. "
@@ -443,9 +444,9 @@ def test_files_are_decoded_or_refused_by_name(page: Page, tmp_path: Path) -> Non
         "e.md": b"<p align=center>A readme</p>",
         "f.txt": ("Wien 東京 " * 9).encode() + b"\xe9",
         "g.txt": "Москва является столицей России".encode("cp1251"),
-        "h.docx": b"PK\x03\x04" + b"\0" * 26 + b"[Content_Types].xml" + b"PK\x03\x04" + b"\0" * 26 + b"word/document.xml",
+        "h.docx": word(paragraph("Rivers", "Heading1"), paragraph("It rises."))[:-30],
         "i.html": b"<!doctype html><script>alert('river')</script>",
-        "j.pdf": b"%PDF-1.7\n%\xe2\xe3\xcf\xd3 river",
+        "j.pdf": pdf([[]]),
         "k.bin": b"\x7fELF\0\0",
         "l.png": b"\x89PNG\r\n\x1a\n\0",
     }
@@ -474,6 +475,33 @@ def test_files_are_decoded_or_refused_by_name(page: Page, tmp_path: Path) -> Non
         "k.bin: is binary",
         "l.png: is an image",
     ]
+
+
+def test_the_text_of_other_files_is_found_by_the_service(page: Page, tmp_path: Path) -> None:
+    files = {
+        "a & b.pdf": pdf([["The river rises."], ["It falls."]]),
+        "b.docx": word(paragraph("Rivers", "Heading1"), paragraph("It rises.")),
+        "c.epub": epub({"a.xhtml": "<p>It rose.</p>"}, "A book"),
+        "d.html": b"<title>A page</title><h1>Rivers</h1>It <b>rises</b>.<script>window.hit = 1</script>",
+        "e.html": b"<div>A piece &lt;of&gt; a page</div>",
+        "f.zip": archive({"a.txt": "Wien"}),
+        "g.txt": b"a text",
+    }
+    for name, content in files.items():
+        (tmp_path / name).write_bytes(content)
+    page.one("#files").send_keys("\n".join(str(path) for path in sorted(tmp_path.iterdir())))
+    page.wait(lambda: page.texts("#count") == ["6"])
+    texts = [
+        "The river rises.\fIt falls.",
+        "# Rivers\n\nIt rises.",
+        "It rose.",
+        "# Rivers\n\nIt rises.",
+        "A piece <of> a page",
+        "a text",
+    ]
+    assert page.run(TYPED) == texts
+    assert page.run(TITLES) == ["a & b.pdf", "b.docx", "A book", "A page", "e.html", "g.txt"]
+    assert page.texts("#file-problems") == ["f.zip: is a ZIP archive, skipped: unpack it and give what is in it"]
 
 
 def test_files_can_be_dropped(page: Page) -> None:

@@ -1,0 +1,104 @@
+"""The text of files for the page: read by a process that cannot harm the service, for whoever may rank."""
+
+import subprocess
+import sys
+
+import pytest
+from starlette.testclient import TestClient
+
+from service.app import create_app
+from service.files.__main__ import MEMORY, SECONDS
+from service.playground import reading
+from service.playground.reading import PATH
+from service.ranking.ranker import Ranker
+from service.settings import Settings
+from tests.service.files.made import epub, paragraph, pdf, word
+from tests.service.keyed import bearing, keyed
+
+FILES = [pdf([["The river rises."]]), word(paragraph("The river rises.")), b"<!doctype html><p>The river rises."]
+
+
+@pytest.mark.parametrize("content", FILES)
+def test_the_text_of_a_file(client: TestClient, content: bytes) -> None:
+    response = client.post(PATH, content=content)
+    assert (response.status_code, response.headers["content-type"]) == (200, "application/json")
+    assert response.json() == {"text": "The river rises.", "title": "", "problem": ""}
+
+
+def test_a_book_has_its_title_and_a_piece_of_a_page_its_name(client: TestClient) -> None:
+    assert client.post(PATH, content=epub({"a.xhtml": "<p>It rises."}, "Rivers")).json()["title"] == "Rivers"
+    assert client.post(PATH, params={"name": "a & b?.html"}, content=b"<p>It</p>").json()["text"] == "It"
+    assert client.post(PATH, params={"name": "a.txt"}, content=b"<p>It</p>").json()["text"] == "<p>It</p>"
+
+
+@pytest.mark.parametrize(
+    ("content", "problem"),
+    [
+        (pdf([[]]), "is a PDF, skipped: it holds no text: run OCR first (ocrmypdf)"),
+        (b"%PDF-1.7", "is a PDF, skipped: it is broken ("),
+        (b"\x89PNG\r\n\x1a\n\0", "is an image, skipped: "),
+    ],
+)
+def test_what_has_no_text_is_refused_in_a_line(client: TestClient, content: bytes, problem: str) -> None:
+    response = client.post(PATH, content=content)
+    assert response.status_code == 422
+    assert response.json()["message"].startswith(problem)
+
+
+def having(settings: Settings, ranker: Ranker, **more: object) -> TestClient:
+    """A client of an application with more settings."""
+    app = create_app(settings.model_copy(update=more), ranker)
+    app.state.ranker = ranker
+    return TestClient(app)
+
+
+def test_a_file_and_its_text_are_as_large_as_a_body_and_a_document_may_be(settings: Settings, ranker: Ranker) -> None:
+    small = having(settings, ranker, max_body_bytes=1000, max_document_chars=900)
+    assert [small.post(PATH, content=b"x" * n).status_code for n in (900, 901, 1001)] == [200, 422, 413]
+    problem = "has a text of 901 characters; a document may have 900: take a part of it"
+    assert small.post(PATH, content=b"x" * 901).json()["message"] == problem
+
+
+def test_a_file_comes_as_it_is(client: TestClient) -> None:
+    assert client.post(PATH, content=b"x", headers={"content-encoding": "gzip"}).status_code == 415
+
+
+def test_who_may_not_rank_has_no_file_read(settings: Settings, ranker: Ranker) -> None:
+    asked = having(keyed(settings), ranker)
+    statuses = [
+        asked.post(PATH, content=FILES[2], headers=headers).status_code for headers in ({}, bearing("ops"), bearing("reader"))
+    ]
+    assert statuses == [401, 403, 200]
+
+
+def test_without_the_page_there_is_none(settings: Settings, ranker: Ranker) -> None:
+    assert having(settings, ranker, playground=False).post(PATH).status_code == 404
+
+
+def test_one_more_than_may_be_read_at_once_comes_again(client: TestClient, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reading, "AT_ONCE", 0)
+    response = client.post(PATH, content=FILES[2])
+    assert (response.status_code, response.headers["retry-after"]) == (429, "1")
+
+
+@pytest.mark.parametrize(("name", "value"), [("SECONDS", 0), ("sys.executable", "/bin/false")])
+def test_a_process_that_does_not_end_well_is_a_file_that_takes_too_much(
+    client: TestClient, monkeypatch: pytest.MonkeyPatch, name: str, value: object
+) -> None:
+    monkeypatch.setattr(f"service.playground.reading.{name}", value)
+    response = client.post(PATH, content=FILES[2])
+    assert (response.status_code, response.json()["message"]) == (422, reading.TOO_MUCH)
+
+
+def test_the_process_is_bounded_in_memory_and_seconds_and_writes_no_file() -> None:
+    limits = "*(resource.getrlimit(getattr(resource, 'RLIMIT_' + name))[0] for name in ('AS', 'CPU', 'FSIZE', 'CORE'))"
+    code = f"import resource, service.files.__main__ as process; process.bound(); print({limits})"
+    said = subprocess.run([sys.executable, "-c", code], capture_output=True, check=True).stdout
+    assert list(map(int, said.split())) == [MEMORY, SECONDS, 0, 0]
+
+
+def test_the_process_knows_no_secret(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("KEYBLOCK_STORE_KEY", "secret")
+    monkeypatch.setenv("LANG", "C")
+    assert "secret" not in reading._environment().values()
+    assert reading._environment()["LANG"] == "C"
