@@ -7,7 +7,7 @@ import zlib
 from service.files.extracted import UnreadableError
 
 MOST_MIB = 64  # of the parts that hold text, once they are unpacked
-_BROKEN = (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, ValueError, OSError)
+_BROKEN = (zipfile.BadZipFile, zlib.error, EOFError, RuntimeError, ValueError, OSError)  # RuntimeError: an unknown compression
 
 
 class Archive:
@@ -36,9 +36,9 @@ class Archive:
             return self._zip.read(name)
         except KeyError:
             raise UnreadableError(f"it is broken (it has no {name!r})") from None
-        except RuntimeError:
-            raise UnreadableError("it is encrypted: give a copy without a password") from None
         except _BROKEN as error:
+            if "password required" in str(error):
+                raise UnreadableError("it is encrypted: give a copy without a password") from None
             raise UnreadableError(f"it is broken ({name!r}: {error})") from None
 
     def take_all(self, suffixes: tuple[str, ...]) -> None:

@@ -90,7 +90,7 @@ def _archived(content: bytes) -> Kind | None:
     try:
         with zipfile.ZipFile(io.BytesIO(content)) as archive:
             names = frozenset(archive.namelist())
-    except (zipfile.BadZipFile, ValueError, NotImplementedError):
+    except (zipfile.BadZipFile, ValueError, RuntimeError):
         return None
     if "word/document.xml" in names:
         return Kind.WORD

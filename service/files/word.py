@@ -37,7 +37,6 @@ def read_word(content: bytes) -> Extracted:
         AttributeError,
         IndexError,
         RuntimeError,
-        NotImplementedError,
     ) as error:
         raise UnreadableError(f"it is broken ({type(error).__name__}: {error})") from None
     return page_text(f"<html>{page}</html>")
