@@ -15,6 +15,7 @@ from functools import cache, lru_cache
 import numpy as np
 from numpy.typing import NDArray
 from tokenizers import Tokenizer
+from tokenizers.models import WordPiece
 
 CODES = 0x110000  # Unicode code points
 ASKED = (  # the blocks of alphabets that put spaces between words, and of punctuation and symbols
@@ -36,6 +37,8 @@ class Kind(IntEnum):
 
 def character_kinds(tokenizer: Tokenizer) -> NDArray[np.uint8] | None:
     """The Kind of each code point, shape (CODES,); None for a tokenizer that does not read word by word as BERT's does."""
+    if not isinstance(tokenizer.model, WordPiece):
+        return None  # the description of a large vocabulary takes a second
     return _kinds(tokenizer.to_str())
 
 
@@ -70,6 +73,16 @@ def word_characters() -> NDArray[np.bool_]:
             words[first + run.start() : first + run.end()] = True
     words.setflags(write=False)  # it is shared
     return words
+
+
+@cache
+def spaced_kinds() -> NDArray[np.uint8]:
+    """What each code point is to an analyzer alone: SPACE, LETTER (read apart from its neighbours) or ODD, shape (CODES,)."""
+    kinds = np.full(CODES, Kind.ODD, dtype=np.uint8)
+    kinds[[code for codes in ASKED for code in codes if _plain(chr(code))]] = Kind.LETTER
+    kinds[[ord(space) for space in " \t\n\r"]] = Kind.SPACE
+    kinds.setflags(write=False)  # it is shared
+    return kinds
 
 
 def reads_words(tokenizer: Tokenizer) -> bool:

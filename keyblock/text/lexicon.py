@@ -18,13 +18,18 @@ MOST = 1 << 17
 AT_ONCE = 2048  # words that the tokenizer reads in one text: what it says of them takes memory, and holds up other threads
 LONG_AT_ONCE = 1 << 14  # characters of words that are too long to be remembered
 Spell = Callable[[NDArray[np.intp]], list[str]]
+Learn = Callable[[Sequence[str]], Rows]
 
 
 class Lexicon:
-    """Learns words from the tokenizer and the analyzer as they are met. Safe to use from several threads."""
+    """Learns words from the tokenizer and the analyzer as they are met. Safe to use from several threads.
 
-    def __init__(self, tokenizer: Tokenizer, analyzer: Analyzer) -> None:
-        self._tokenizer, self._analyzer = tokenizer, analyzer
+    Args:
+        tokens, keys: what they make of words; see Words.
+    """
+
+    def __init__(self, tokens: Learn, keys: Learn) -> None:
+        self._tokens, self._keys = tokens, keys
         self._known = Known()
 
     def find(self, hashes: Hashes, spell: Spell) -> tuple[Ints, Words]:
@@ -51,20 +56,32 @@ class Lexicon:
         for first in range(0, len(new), AT_ONCE):
             places = new[first : first + AT_ONCE]
             words = spell(places)
-            known.add(hashes[places], tokens_of(self._tokenizer, words), self._keys(words))
+            known.add(hashes[places], self._tokens(words), self._keys(words))
         return known.words
 
-    def _keys(self, words: Sequence[str]) -> Rows:
-        """The keys of each word's terms, as in Words."""
-        keys = [self._analyzer.keys(word) or [0] for word in words]
-        counts = np.fromiter(map(len, keys), np.int32, len(keys))
-        return Rows(counts, (np.asarray([key for some in keys for key in some], dtype=np.int64),))
 
-    def long(self, words: Sequence[str]) -> Rows:
-        """The tokens of words, at least one, as in Words, without remembering them."""
-        pieces = np.cumsum([len(word) for word in words]) // LONG_AT_ONCE
-        bounds = pairwise([0, *(np.flatnonzero(np.diff(pieces)) + 1).tolist(), len(words)])
-        return stacked([tokens_of(self._tokenizer, words[first:last]) for first, last in bounds])
+def keys_of(analyzer: Analyzer, words: Sequence[str]) -> Rows:
+    """The keys of each word's terms, as in Words."""
+    keys = [analyzer.keys(word) or [0] for word in words]
+    counts = np.fromiter(map(len, keys), np.int32, len(keys))
+    return Rows(counts, (np.asarray([key for some in keys for key in some], dtype=np.int64),))
+
+
+def no_keys(words: Sequence[str]) -> Rows:
+    """A lexicon of tokens alone."""
+    return Rows(np.ones(len(words), np.int32), (np.zeros(len(words), np.int64),))
+
+
+def no_tokens(words: Sequence[str]) -> Rows:
+    """A lexicon of terms alone."""
+    return Rows(np.zeros(len(words), np.int32), (np.zeros(0, np.int32),) * 3)
+
+
+def in_batches(read: Learn, words: Sequence[str]) -> Rows:
+    """The tokens of words, at least one, of any length, as in Words, without remembering them."""
+    pieces = np.cumsum([len(word) for word in words]) // LONG_AT_ONCE
+    bounds = pairwise([0, *(np.flatnonzero(np.diff(pieces)) + 1).tolist(), len(words)])
+    return stacked([read(words[first:last]) for first, last in bounds])
 
 
 def tokens_of(tokenizer: Tokenizer, words: Sequence[str]) -> Rows:

@@ -6,8 +6,9 @@ from typing import NamedTuple, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from keyblock.text.characters import Kind
+from keyblock.text.characters import Kind, spaced_kinds, word_characters
 from keyblock.text.rows import Ints
+from keyblock.text.units import Borders
 
 Flags = NDArray[np.bool_]
 
@@ -41,8 +42,7 @@ class Page(NamedTuple):
             texts: at least one.
             kinds, term: of each code point; see `keyblock.text.characters`.
         """
-        text = "\n".join(texts)
-        codes = np.frombuffer(text.encode("utf-32-le", "surrogatepass"), dtype=np.uint32)
+        text, codes, bounds = _joined(texts)
         found, in_run = kinds[codes], term[codes]
         if (found == Kind.ODD).any():
             odd = _odd(found)
@@ -54,8 +54,24 @@ class Page(NamedTuple):
         part = np.flatnonzero(runs < 0)
         runs[part] = np.arange(len(heads), len(heads) + len(part))
         stretches = np.append(heads, run_heads[part]), np.append(tails, run_tails[part])
-        bounds = np.cumsum([0, *(len(text) + 1 for text in texts)])
         return cls(texts, text, codes, bounds, *stretches, len(heads), runs)
+
+    @classmethod
+    def of_units(cls, texts: Sequence[str], borders: Borders) -> Self:
+        """The page of these texts, at least one, whose words are units; no run is one.
+
+        Args:
+            texts: at least one.
+            borders: of units.
+        """
+        text, codes, bounds = _joined(texts)
+        heads, tails = borders.units(codes, bounds)
+        in_run, kinds = word_characters()[codes], spaced_kinds()[codes]
+        if (kinds == Kind.ODD).any():
+            in_run |= _odd(kinds)
+        run_heads, run_tails = _stretches(in_run)
+        runs = np.arange(len(heads), len(heads) + len(run_heads))
+        return cls(texts, text, codes, bounds, np.append(heads, run_heads), np.append(tails, run_tails), len(heads), runs)
 
     @property
     def first_words(self) -> NDArray[np.intp]:
@@ -70,6 +86,13 @@ class Page(NamedTuple):
         """The characters of some stretches."""
         heads, tails = self.heads[stretches].tolist(), self.tails[stretches].tolist()
         return [self.text[head:tail] for head, tail in zip(heads, tails, strict=True)]
+
+
+def _joined(texts: Sequence[str]) -> tuple[str, NDArray[np.uint32], NDArray[np.intp]]:
+    """The texts with a character between them, its code points, and the bounds of each text."""
+    text = "\n".join(texts)
+    codes = np.frombuffer(text.encode("utf-32-le", "surrogatepass"), dtype=np.uint32)
+    return text, codes, np.cumsum([0, *(len(text) + 1 for text in texts)])
 
 
 def _odd(kinds: NDArray[np.uint8]) -> Flags:

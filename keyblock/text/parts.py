@@ -1,7 +1,7 @@
 """Long texts cut into parts that are read one after the other, so that no step takes long whatever a text says.
 
-Only for tokenizers that read word by word (`keyblock.text.characters.reads_words`): their tokens of the parts are those of the
-whole where a part ends behind a space, a punctuation mark or a Chinese character, which are no part of any word.
+Only for tokenizers that read word by word or unit by unit. Tokens of the parts are those of the whole: for words where a part ends
+behind a space, a punctuation mark or a Chinese character, for units (`keyblock.text.units`) where the next part starts with one.
 """
 
 import unicodedata
@@ -24,16 +24,20 @@ class Part(NamedTuple):
     whole: bool
 
 
-def parts(text: str, ends_word: Callable[[str], bool]) -> Iterator[Part]:
+LastCut = Callable[[str, int, int], tuple[int, bool] | None]
+"""The last place in a text from one place up to another where a part may end, and whether it is at a space; None for none."""
+
+
+def parts(text: str, last_cut: LastCut) -> Iterator[Part]:
     """The parts of a text, one behind the other; a text of at most PART characters is one part.
 
     Args:
         text: any Unicode.
-        ends_word: whether a character is no part of a word, to the tokenizer; a space is none.
+        last_cut: says where a part may end.
     """
     start, whole = 0, True
     while len(text) - start > PART:
-        end, at_space = _cut(text, start, ends_word)
+        end, at_space = _cut(text, start, last_cut)
         if end == len(text):
             break
         yield Part(start, end, whole and at_space)
@@ -41,21 +45,31 @@ def parts(text: str, ends_word: Callable[[str], bool]) -> Iterator[Part]:
     yield Part(start, len(text), whole)
 
 
-def _cut(text: str, start: int, ends_word: Callable[[str], bool]) -> tuple[int, bool]:
-    """Where the part that starts here ends, and whether that is behind a space; the text's end where there is no such place."""
+def _cut(text: str, start: int, last_cut: LastCut) -> tuple[int, bool]:
+    """Where the part that starts here ends, and whether that is at a space; the text's end where there is no such place."""
     low, most = start + SHORTEST, len(text) - SHORTEST
     while low < most:
         high = min(low + PART - SHORTEST, most)
+        if (found := last_cut(text, low, high)) is not None:
+            return found
+        low = high
+    return len(text), True
+
+
+def behind_words(ends_word: Callable[[str], bool]) -> LastCut:
+    """Cuts behind spaces, or else behind characters of which `ends_word` says that they are no part of a word; a space is none."""
+
+    def last_cut(text: str, low: int, high: int) -> tuple[int, bool] | None:
         space = text.rfind(" ", low, high)
         while space >= 0 and not _stands_alone(text[space + 1]):
             space = text.rfind(" ", low, space)
         if space >= 0:
             return space + 1, True
-        for end in range(high, low, -1):
-            if ends_word(text[end - 1]) and _stands_alone(text[end]):
-                return end, False
-        low = high
-    return len(text), True
+        ends = (end for end in range(high, low, -1) if ends_word(text[end - 1]) and _stands_alone(text[end]))
+        end = next(ends, None)
+        return None if end is None else (end, False)
+
+    return last_cut
 
 
 def _stands_alone(character: str) -> bool:

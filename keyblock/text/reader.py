@@ -3,15 +3,29 @@
 from collections.abc import Callable, Iterator, Sequence
 from functools import cache, partial
 
+import numpy as np
+
 from keyblock.text.analyzer import Analyzer
 from keyblock.text.characters import character_kinds, ends_word
-from keyblock.text.parts import PART, Part, parts
+from keyblock.text.page_reader import PageReader
+from keyblock.text.parts import PART, LastCut, Part, behind_words, parts
+from keyblock.text.read_words import ReadWords, encoded, joined
 from keyblock.text.reading import EncodedText, Reading
 from keyblock.text.tokenizer import Tokenizer
-from keyblock.text.words import ReadWords, WordReader, encoded, joined
+from keyblock.text.unit_reader import UnitReader
+from keyblock.text.units import borders_of
+from keyblock.text.words import WordReader
 
 Pause = Callable[[int], object]
 """Is called after each step of reading with the characters that were read in it; may raise, so that reading ends."""
+
+SAMPLE = "\n".join(
+    (
+        ' Bridges, naïve  ones: "don\'t" cost 1,250.50€ (in 2024)…\n\n# Heading\t a_b-c@d.org\r\n- Straße: Ωραία ΠΟΛΗ; Она идёт!',
+        "    if x[i] != y: # no\n العربية «نص» 123,4 हिन्दी के शब्द। भाषा ภาษาไทย คำ 東京都は 日本。 中文 句子 한국어 문장 tiếng",
+        "Việt\u00a0e\u0301té ",
+    )
+)
 
 
 class Reader:
@@ -19,14 +33,12 @@ class Reader:
 
     def __init__(self, tokenizer: Tokenizer, analyzer: Analyzer) -> None:
         self._tokenizer, self._analyzer = tokenizer, analyzer
-        kinds = character_kinds(tokenizer.backend)
-        self._ends_word = cache(partial(ends_word, tokenizer.backend))
-        self._words = None if kinds is None else WordReader(tokenizer, analyzer, kinds)
+        self._words, self._last_cut = _fast_way(tokenizer, analyzer)
 
     def read(self, texts: Sequence[str], pause: Pause = int) -> list[Reading]:
         """A reading of each text.
 
-        Long texts are read in steps of bounded length where the tokenizer reads word by word; others in one step each.
+        Long texts are read in steps of bounded length where the tokenizer reads word by word or unit by unit; others in one step.
         """
         short = [i for i, text in enumerate(texts) if self._words is None or len(text) <= PART]
         known = dict(zip(short, self._short([texts[i] for i in short]), strict=True))
@@ -47,7 +59,7 @@ class Reader:
 
     def _long(self, text: str, pause: Pause) -> Iterator[ReadWords]:
         """The parts of a text, each read by itself."""
-        for part in parts(text, self._ends_word):
+        for part in parts(text, self._last_cut):
             yield self._part(text, part)
             pause(part.end - part.start)
 
@@ -59,3 +71,22 @@ class Reader:
                 return reading
         (encoding,) = self._tokenizer.encode([piece])
         return encoded(piece, encoding, self._analyzer)
+
+
+def _fast_way(tokenizer: Tokenizer, analyzer: Analyzer) -> tuple[PageReader | None, LastCut]:
+    """What looks up the words of texts for this tokenizer, if anything does, and where long texts are cut for it."""
+    kinds = character_kinds(tokenizer.backend)
+    if kinds is not None:
+        return WordReader(tokenizer, analyzer, kinds), behind_words(cache(partial(ends_word, tokenizer.backend)))
+    borders = borders_of(tokenizer.backend)
+    if borders is None:
+        return None, lambda _text, _low, _high: None
+    reader = UnitReader(tokenizer, analyzer, borders)
+    return (reader if _agrees(reader, tokenizer) else None), borders.last_cut
+
+
+def _agrees(reader: PageReader, tokenizer: Tokenizer) -> bool:
+    """Whether a text in many scripts is read as the tokenizer reads it: a last look at one that nobody here has met."""
+    (found,), (expected,) = reader.read([SAMPLE]), tokenizer.encode([SAMPLE])
+    places = np.asarray(expected.offsets, dtype=np.int32).reshape(-1, 2).T
+    return found is not None and np.array_equal(found.ids, expected.ids) and np.array_equal(np.stack(found.places()), places)

@@ -1,8 +1,9 @@
 """Tokens and terms of documents, with their places in the text.
 
-Where the tokenizer reads word by word, as BERT's does, so are texts (`keyblock.text.words`). The tokenizer itself reads the others:
-those that are mostly words of more than 64 characters, as in languages without spaces, and all texts of other tokenizers. Both
-ways give the same; `tests/keyblock/text/test_words.py` holds the one to the other.
+Where the tokenizer reads word by word, as BERT's, so are texts (`keyblock.text.words`); likewise where it reads by units, as
+SentencePiece and byte-level BPE (`keyblock.text.unit_reader`). The tokenizer itself reads the others: texts that are mostly words
+of more than 64 characters, as in languages without spaces, and all texts of other tokenizers. All ways give the same;
+`tests/keyblock/text/test_words.py` and `test_unit_reader.py` hold them to the tokenizer.
 """
 
 from typing import NamedTuple, Protocol

@@ -3,6 +3,7 @@
 import json
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ from hypothesis import strategies as st
 from keyblock.text import lexicon
 from keyblock.text.analyzer import Analyzer, AnalyzerConfig
 from keyblock.text.hashing import Hasher
-from keyblock.text.lexicon import Lexicon, tokens_of
+from keyblock.text.lexicon import Lexicon, in_batches, keys_of, tokens_of
 from keyblock.text.rows import Rows
 from keyblock.text.tokenizer import Tokenizer
 
@@ -30,7 +31,7 @@ def hashes(words: list[str]) -> np.ndarray:
 
 @pytest.fixture
 def known(tokenizer: Tokenizer) -> Lexicon:
-    return Lexicon(tokenizer, ANALYZER)
+    return Lexicon(partial(tokens_of, tokenizer), partial(keys_of, ANALYZER))
 
 
 def assert_tokens(found: Rows, tokenizer: Tokenizer, words: Sequence[str]) -> None:
@@ -99,11 +100,17 @@ def test_threads_that_learn_at_once(known: Lexicon, tokenizer: Tokenizer, monkey
     assert known._known.words.size == 1 + 3 * 300
 
 
-def test_long_words_are_read_in_parts(known: Lexicon, tokenizer: Tokenizer, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_long_words_are_read_in_parts(tokenizer: Tokenizer, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(lexicon, "LONG_AT_ONCE", 150)
     words = ["x" * 65, "river" * 20, "river" * 21, "\x00" * 70, "中" * 70]
-    assert_tokens(known.long(words), tokenizer, words)
-    assert known._known.words.size == 1
+    read: list[int] = []
+
+    def counted(some: Sequence[str]) -> Rows:
+        read.append(len(some))
+        return tokens_of(tokenizer, some)
+
+    assert_tokens(in_batches(counted, words), tokenizer, words)
+    assert read == [1, 2, 2]
 
 
 SPACES = "\t\n\v\f\r\x1c\x1d\x1e\x1f\x85\u1680\u2028\u2029"

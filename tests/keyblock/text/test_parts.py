@@ -1,7 +1,7 @@
 """Texts that are read in parts are read as a whole, whatever they say."""
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from itertools import pairwise
 
 import numpy as np
@@ -14,7 +14,7 @@ from keyblock.text import reader as reader_module
 from keyblock.text.analyzer import Analyzer, AnalyzerConfig
 from keyblock.text.characters import ends_word
 from keyblock.text.hashing import LONGEST
-from keyblock.text.parts import PART, SHORTEST, parts
+from keyblock.text.parts import PART, SHORTEST, LastCut, behind_words, parts
 from keyblock.text.reader import Reader
 from keyblock.text.reading import EncodedText
 from keyblock.text.tokenizer import Tokenizer
@@ -38,8 +38,8 @@ def reader(tokenizer: Tokenizer) -> Reader:
 
 
 @pytest.fixture
-def ends(tokenizer: Tokenizer) -> Callable[[str], bool]:
-    return lambda character: ends_word(tokenizer.backend, character)
+def ends(tokenizer: Tokenizer) -> LastCut:
+    return behind_words(lambda character: ends_word(tokenizer.backend, character))
 
 
 @pytest.fixture
@@ -68,7 +68,7 @@ def test_parts_make_no_difference(reader: Reader, tokenizer: Tokenizer, text: st
 @pytest.mark.usefixtures("short_parts")
 def test_parts_cover_a_text(tokenizer: Tokenizer, text: str) -> None:
     text *= 3
-    found = list(parts(text, lambda character: ends_word(tokenizer.backend, character)))
+    found = list(parts(text, behind_words(lambda character: ends_word(tokenizer.backend, character))))
     bounds = [part.start for part in found] + [found[-1].end]
     assert bounds[0] == 0
     assert bounds[-1] == len(text)
@@ -76,11 +76,11 @@ def test_parts_cover_a_text(tokenizer: Tokenizer, text: str) -> None:
 
 
 @pytest.mark.parametrize("between", [" ", "中", "。", "،", "\t", "."])
-def test_no_step_is_long_where_there_is_any_place_to_cut(ends: Callable[[str], bool], between: str) -> None:
+def test_no_step_is_long_where_there_is_any_place_to_cut(ends: LastCut, between: str) -> None:
     assert max(end - start for start, end, _ in parts(f"{'x' * 100}{between}" * 5000, ends)) <= PART
 
 
-def test_what_cannot_be_cut_is_one_part(ends: Callable[[str], bool]) -> None:
+def test_what_cannot_be_cut_is_one_part(ends: LastCut) -> None:
     assert list(parts("x" * 200_000, ends)) == [(0, 200_000, True)]
 
 

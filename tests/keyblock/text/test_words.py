@@ -10,7 +10,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from keyblock.text import words
+from keyblock.text import page_reader
 from keyblock.text.analyzer import Analyzer, AnalyzerConfig
 from keyblock.text.characters import character_kinds
 from keyblock.text.hashing import LONGEST
@@ -79,7 +79,7 @@ def test_any_unicode(
     reader: WordReader, tokenizer: Tokenizer, analyzer: Analyzer, texts: list[str], length: int, stride: int
 ) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(words, "LONG_SHARE", 1)  # no text is left to the tokenizer
+        patch.setattr(page_reader, "LONG_SHARE", 1)  # no text is left to the tokenizer
         for fast, slow in zip(reader.read(texts), slowly(texts, tokenizer, analyzer), strict=True):
             assert fast is not None
             assert_alike(fast, slow, cuts(len(slow.ids), length, stride))
@@ -101,7 +101,7 @@ def test_a_text_that_is_mostly_long_words_is_left_to_the_tokenizer(reader: WordR
 
 
 def test_a_text_with_a_huge_word_is_left_to_the_tokenizer(reader: WordReader) -> None:
-    huge, rest = "中" * words.HUGE, " a" * words.HUGE
+    huge, rest = "中" * page_reader.HUGE, " a" * page_reader.HUGE
     assert [reading is not None for reading in reader.read([huge + rest, huge + "中" + rest, "a"])] == [True, False, True]
 
 

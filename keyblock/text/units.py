@@ -1,0 +1,226 @@
+r"""Where a text may be cut so that a tokenizer reads the pieces apart as it reads them together.
+
+In "naïve  words, here", to a tokenizer of SentencePiece and to one of bytes:
+
+unit    what lies between two such places: "naïve" and "  words," and " here"; of bytes the comma is a unit of its own
+solid   a character that every tokenizer sees and that does not melt with a space: a letter, digit, mark of punctuation or symbol
+        that Unicode 3.2 and this Python know alike
+
+Both kinds of tokenizers split a text at white space before they look for tokens, and normalise it in a way that looks at
+neighbours alone. So a text may be cut in front of white space between two solid characters. Which tokenizers do so is read from
+their description; all others have no units.
+"""
+
+import json
+import re
+import unicodedata
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cache
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from tokenizers import Tokenizer, models
+
+from keyblock.text.characters import CODES
+from keyblock.text.rows import Ints
+
+SPACES = " \t\n\r"
+MARKS = 8  # on one letter: a word that ends in more is joined with the next
+KNOWN = 0x30000  # code points from here on are no solid ones
+SOFT = "\u0e33\u0eb3\u115f\u1160\u2581\u3164\uff9e\uff9f\uffa0\ufffc\ufffd"  # letters and symbols that join others, or are blank
+LOCAL = ("Lowercase", "NFC", "NFD", "NFKC", "NFKD", "Nmt", "Precompiled", "StripAccents")  # normalizers
+BLANKS = (" {2,}", r"\s{2,}|[\n\r\t]", r"\s+")  # what normalizers replace that look at white space alone
+GPT_2 = r"""'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"""
+WITH_NEWLINES = tuple(  # of Qwen 2 and 3, Llama 3, Qwen 3.5: line breaks behind a mark of punctuation are a part of it
+    rf"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{{L}}\p{{N}}]?{letter}+|{number}| ?[^\s{other}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+    for letter, number, other in (
+        (r"\p{L}", r"\p{N}", r"\p{L}\p{N}"),
+        (r"\p{L}", r"\p{N}{1,3}", r"\p{L}\p{N}"),
+        (r"[\p{L}\p{M}]", r"\p{N}", r"\p{L}\p{M}\p{N}"),
+    )
+)
+SPACE, SOLID, MARK, LETTER, NUMBER, OTHER = (1 << bit for bit in range(6))  # what a character may be, as bits
+Flags = NDArray[np.bool_]
+
+
+@dataclass(frozen=True, slots=True)
+class Borders:
+    """Where the units of a tokenizer end.
+
+    Attributes:
+        breaks_join: whether line breaks may be read with a mark of punctuation in front of them.
+        words_end: whether a unit ends behind each word, in front of a mark of punctuation, too.
+        spaces: characters of SPACES that the tokenizer splits texts at.
+    """
+
+    breaks_join: bool
+    words_end: bool
+    spaces: str = SPACES
+
+    def units(self, codes: NDArray[np.uint32], bounds: NDArray[np.intp]) -> tuple[Ints, Ints]:
+        """Where units start and end, shape (n_units,) each: together they are all of each text.
+
+        Args:
+            codes: of texts with a character between them, shape (n_characters,).
+            bounds: shape (n_texts + 1,), where each text starts; the last is where one more would.
+        """
+        sorts = _marks_as_their_letters(character_sorts()[codes])
+        sorts[bounds[1:-1] - 1] = 0  # between texts
+        if len(self.spaces) < len(SPACES):
+            sorts[(sorts == SPACE) & ~np.isin(codes, [ord(space) for space in self.spaces])] = 0
+        cut = self._cuts(sorts, codes)
+        starts, ends = bounds[:-1], bounds[1:] - 1
+        full = starts < ends
+        cut[starts[full]] = True
+        heads = np.flatnonzero(cut)
+        last = np.searchsorted(heads, ends[full]) - 1
+        tails = np.append(heads[1:], len(codes))[: len(heads)]
+        tails[last] = ends[full]
+        return heads.astype(np.int32), tails.astype(np.int32)
+
+    def _cuts(self, sorts: NDArray[np.uint8], codes: NDArray[np.uint32]) -> Flags:
+        """Whether a unit starts at each character, whatever text that is in."""
+        found = np.zeros(len(sorts), np.bool_)
+        space, solid = (sorts & SPACE) != 0, (sorts & SOLID) != 0
+        firsts = np.flatnonzero(space[1:] & ~space[:-1]) + 1  # of runs of white space
+        nexts = np.append(np.flatnonzero(space[:-1] & ~space[1:]) + 1, len(sorts))
+        nexts = nexts[np.searchsorted(nexts, firsts)]  # what follows each run
+        kept = (sorts[firsts - 1] & SOLID != 0) & np.append(solid, False)[nexts]
+        if self.breaks_join:
+            kept &= (codes[firsts] == ord(" ")) | (codes[firsts] == ord("\t")) | (sorts[firsts - 1] & (LETTER | NUMBER) != 0)
+        found[firsts[kept]] = True
+        if self.words_end:
+            found[1:] |= (sorts[1:] & OTHER != 0) & (sorts[:-1] & LETTER != 0)
+        return found
+
+    def last_cut(self, text: str, low: int, high: int) -> tuple[int, bool] | None:
+        """The last place from `low` up to `high` where a unit starts with a space, and True; None where none does."""
+        sorts = character_sorts()
+        place = text.rfind(" ", low, high)
+        while place >= 0:
+            if place + 1 < len(text) and ends_solid(text, place) and sorts[ord(text[place + 1])] & SOLID:
+                return place, True
+            place = text.rfind(" ", low, place)
+        return None
+
+
+@cache
+def character_sorts() -> NDArray[np.uint8]:
+    """What each code point is, shape (CODES,): bits of SPACE, SOLID (LETTER, NUMBER or OTHER) and MARK."""
+    sorts = np.zeros(CODES, np.uint8)
+    bits = {"L": SOLID | LETTER, "N": SOLID | NUMBER, "P": SOLID | OTHER, "S": SOLID | OTHER, "M": MARK}
+    for code in range(KNOWN):
+        character = chr(code)
+        sort = unicodedata.category(character)[0]
+        if sort in bits and unicodedata.ucd_3_2_0.category(character)[0] == sort and character not in SOFT:
+            ends_alike = (
+                unicodedata.category(unicodedata.normalize("NFKC", character)[-1])[0] == sort
+            )  # not as Hebrew's old letters
+            sorts[code] = bits[sort] if ends_alike else bits[sort] & (SOLID | MARK)
+    sorts[[ord(space) for space in SPACES]] = SPACE
+    sorts.setflags(write=False)  # it is shared
+    return sorts
+
+
+def ends_solid(text: str, end: int) -> bool:
+    """Whether white space behind this place is read without what stands before it: a solid character, perhaps with marks."""
+    sorts = character_sorts()
+    for place in range(end - 1, max(end - 1 - MARKS, -1), -1):
+        if sorts[ord(text[place])] != MARK:
+            return bool(sorts[ord(text[place])] & SOLID)
+    return False
+
+
+def _marks_as_their_letters(sorts: NDArray[np.uint8]) -> NDArray[np.uint8]:
+    """Bits of MARK and of what the mark stands on in its place; a mark that starts a word is not solid."""
+    mark = sorts == MARK
+    if not mark.any():
+        return sorts
+    base = np.maximum.accumulate(np.where(mark, 0, np.arange(len(sorts))))
+    on = np.where(sorts[base] & SOLID, MARK | SOLID, MARK).astype(np.uint8)
+    return np.where(mark, on, sorts)
+
+
+def borders_of(tokenizer: Tokenizer) -> Borders | None:
+    """Where a tokenizer's units end; None for one that is not known to read unit by unit."""
+    steps = [_steps(part) for part in (tokenizer.normalizer, tokenizer.pre_tokenizer)]
+    added = [token for token in tokenizer.get_added_tokens_decoder().values() if not token.special]
+    if isinstance(tokenizer.model, models.BPE) and tokenizer.model.dropout:
+        return None
+    if isinstance(tokenizer.model, models.BPE | models.Unigram) and _is_metaspace(*steps) and not added:
+        spaces = "".join(space for space in SPACES if _splits_at(tokenizer, space))
+        return Borders(breaks_join=False, words_end=False, spaces=spaces) if " " in spaces else None
+    if isinstance(tokenizer.model, models.BPE) and all(step["type"] == "NFC" for step in steps[0]) and all(map(_within, added)):
+        return _byte_level(steps[1], words_end=not any(map(_ends_words, added)))
+    return None
+
+
+def _steps(part: Any) -> list[dict[str, Any]]:
+    """The parts of a normalizer or a pre-tokenizer, without the sequences that they stand in."""
+    return [] if part is None else list(_flat(json.loads(part.__getstate__())))
+
+
+def _flat(step: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    inner = step.get("normalizers", step.get("pretokenizers"))
+    if inner is None:
+        yield step
+    else:
+        for each in inner:
+            yield from _flat(each)
+
+
+def _is_metaspace(normalizer: list[dict[str, Any]], pre_tokenizer: list[dict[str, Any]]) -> bool:
+    """Whether words of SentencePiece are read one by one, with the space in front of each."""
+    if not all(map(_is_local, normalizer)) or not pre_tokenizer:
+        return False
+    *first, last = pre_tokenizer
+    if [step["type"] for step in first] not in ([], ["WhitespaceSplit"], ["Punctuation"]) or last["type"] != "Metaspace":
+        return False
+    # with "first" the first word of a text is marked as if a space stood before it, and no other where spaces are gone
+    return bool(last["split"]) and last["replacement"] == "\u2581" and (not first or last["prepend_scheme"] != "first")
+
+
+def _splits_at(tokenizer: Tokenizer, space: str) -> bool:
+    """Whether two words with a white space between them are two words to a tokenizer of SentencePiece."""
+    text = f"a{space}a"
+    normal = tokenizer.normalizer.normalize_str(text) if tokenizer.normalizer else text
+    return len(tokenizer.pre_tokenizer.pre_tokenize_str(normal)) == 2
+
+
+def _is_local(step: dict[str, Any]) -> bool:
+    """Whether a normalizer looks at a character and those that join it alone, or at white space alone."""
+    if step["type"] == "Strip":
+        return not step["strip_left"]
+    if step["type"] == "Replace":
+        return step["pattern"].get("Regex") in BLANKS and step["content"] in (" ", "\u2581")
+    return step["type"] in LOCAL
+
+
+def _within(added: Any) -> bool:
+    """Whether a token that was added to the vocabulary never reaches from one unit into another."""
+    return not (added.rstrip or added.single_word) and re.search(r"\S\s", added.content) is None
+
+
+def _ends_words(added: Any) -> bool:
+    """Whether a word ends inside a token that was added to the vocabulary, as in <think>."""
+    sorts = [character_sorts()[ord(character)] for character in added.content]
+    return any(first & LETTER and second & OTHER for first, second in pairwise(sorts))
+
+
+def _byte_level(pre_tokenizer: list[dict[str, Any]], *, words_end: bool) -> Borders | None:
+    """Where units of byte-level BPE end, by the expression that splits its texts."""
+    *first, last = pre_tokenizer or [{"type": ""}]
+    if last["type"] != "ByteLevel":
+        return None
+    if not first and last["use_regex"]:
+        return Borders(breaks_join=False, words_end=words_end)
+    if len(first) != 1 or last["use_regex"] or first[0]["type"] != "Split":
+        return None
+    split = first[0]
+    if split["behavior"] != "Isolated" or split["invert"]:
+        return None
+    pattern = split["pattern"].get("Regex")
+    return Borders(breaks_join=pattern != GPT_2, words_end=words_end) if pattern in (GPT_2, *WITH_NEWLINES) else None

@@ -1,0 +1,132 @@
+"""Where texts may be cut, by eye, and which tokenizers have units."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tokenizers import AddedToken, Regex, models, normalizers, pre_tokenizers
+
+from keyblock.text.units import LETTER, MARK, OTHER, SOLID, SPACE, Borders, borders_of, character_sorts, ends_solid
+from tests.keyblock.text.trained_tokenizers import KINDS, backend
+
+FIRST_ALONE = pre_tokenizers.Sequence([pre_tokenizers.WhitespaceSplit(), pre_tokenizers.Metaspace(prepend_scheme="first")])
+NUMBERS = pre_tokenizers.Sequence([pre_tokenizers.Split(Regex(r"\p{N}"), "isolated"), pre_tokenizers.ByteLevel(use_regex=False)])
+SENTENCEPIECE, BYTES, JOINED = Borders(False, False), Borders(False, True), Borders(True, True)
+
+
+def units(borders: Borders, *texts: str) -> list[list[str]]:
+    codes = np.asarray([ord(character) for character in "\n".join(texts)], dtype=np.uint32)
+    bounds = np.cumsum([0, *(len(text) + 1 for text in texts)])
+    heads, tails = borders.units(codes, bounds)
+    page = "\n".join(texts)
+    found: list[list[str]] = [[] for _ in texts]
+    for head, tail in zip(heads.tolist(), tails.tolist(), strict=True):
+        found[int(np.searchsorted(bounds, head, side="right")) - 1].append(page[head:tail])
+    return found
+
+
+@pytest.mark.parametrize(
+    ("borders", "text", "expected"),
+    [
+        (SENTENCEPIECE, "naïve  words, here", ["naïve", "  words,", " here"]),
+        (BYTES, "naïve  words, here", ["naïve", "  words", ",", " here"]),
+        (BYTES, "don't.\n\nA b", ["don", "'t", ".", "\n\nA", " b"]),
+        (JOINED, "don't.\n\nA b", ["don", "'t", ".\n\nA", " b"]),  # a full stop takes line breaks with it
+        (JOINED, "one\ntwo", ["one", "\ntwo"]),
+        (SENTENCEPIECE, " a b ", [" a", " b "]),
+        (SENTENCEPIECE, "हिन्दी के शब्द", ["हिन्दी", " के", " शब्द"]),  # they end in marks
+        (SENTENCEPIECE, "a \u0301b c", ["a \u0301b", " c"]),  # the mark melts with the space
+        (SENTENCEPIECE, "a \u200b b", ["a \u200b b"]),
+        (SENTENCEPIECE, "a\u00a0b c", ["a\u00a0b", " c"]),
+        (SENTENCEPIECE, "\u0301 a b", ["\u0301 a", " b"]),
+        (Borders(False, False, spaces=" "), "a\nb c", ["a\nb", " c"]),
+    ],
+)
+def test_units(borders: Borders, text: str, expected: list[str]) -> None:
+    assert units(borders, text) == [expected]
+    assert units(borders, "before it", text, "", text) == [units(borders, "before it")[0], expected, [], expected]
+
+
+@given(st.lists(st.text(st.one_of(st.sampled_from(" \n.a\u0301"), st.characters(codec=None))), min_size=1, max_size=4))
+def test_nothing_is_lost(texts: list[str]) -> None:
+    for borders in (SENTENCEPIECE, BYTES, JOINED):
+        assert ["".join(found) for found in units(borders, *texts)] == texts
+
+
+@given(st.text(st.sampled_from(" .aé\u0301\u200b"), max_size=30), st.data())
+def test_the_last_cut_is_where_a_unit_starts(text: str, data: st.DataObject) -> None:
+    low = data.draw(st.integers(0, len(text)))
+    found = SENTENCEPIECE.last_cut(text, low, len(text))
+    starts = np.cumsum([0, *(len(unit) for unit in units(SENTENCEPIECE, text)[0])]).tolist()
+    expected = [i for i in starts[1:-1] if i >= low and text[i] == " " and text[i + 1] != " "]
+    assert found == ((expected[-1], True) if expected else None)
+
+
+def test_sorts_of_characters() -> None:
+    sorts = character_sorts()
+    assert [sorts[ord(c)] for c in " \t\n\r"] == [SPACE] * 4
+    assert all(sorts[ord(c)] == SOLID | LETTER for c in "aéßЖ中かกعא")
+    assert all(sorts[ord(c)] == SOLID | OTHER for c in ".,!€。«")
+    assert all(sorts[ord(c)] == MARK for c in "\u0301\u093e\u0e31")
+    assert not any(sorts[ord(c)] for c in "\u00a0\u200b\u2581\u0e33\ufffd\ud800\x00\U0001f600")
+    assert sorts[0xFB2A] == SOLID  # it becomes a letter and a mark
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"), [("a", True), ("a.", True), ("की", True), ("\u0301", False), (" \u0301", False), ("a\u200b", False)]
+)
+def test_ends_solid(text: str, expected: bool) -> None:
+    assert ends_solid(text, len(text)) is expected
+
+
+def test_a_word_with_many_marks_is_not_taken_for_solid() -> None:
+    assert ends_solid("a" + "\u0301" * 7, 8)
+    assert not ends_solid("a" + "\u0301" * 8, 9)
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_tokenizers_with_units(name: str) -> None:
+    found = borders_of(backend(name))
+    assert found is not None
+    assert found.breaks_join == (name in ("qwen2", "qwen3", "qwen3.5", "llama3"))
+    assert found.words_end == (KINDS[name][0] == "bytes" and name != "qwen3")  # <think> would be cut
+    assert found.spaces == (" " if name == "first" else " \t\n\r")
+
+
+@pytest.mark.parametrize(
+    ("name", "part", "value"),
+    [
+        ("bge-m3", "pre_tokenizer", pre_tokenizers.Metaspace(split=False)),  # tokens reach over spaces
+        ("bge-m3", "pre_tokenizer", pre_tokenizers.Metaspace(replacement="_")),
+        ("bge-m3", "pre_tokenizer", pre_tokenizers.Whitespace()),
+        ("bge-m3", "pre_tokenizer", None),
+        ("bge-m3", "normalizer", normalizers.Strip()),
+        ("bge-m3", "normalizer", normalizers.Prepend("x")),
+        ("bge-m3", "normalizer", normalizers.Replace(" a", "b")),
+        ("xlm-roberta", "pre_tokenizer", FIRST_ALONE),
+        ("roberta", "normalizer", normalizers.NFKC()),
+        ("roberta", "pre_tokenizer", pre_tokenizers.ByteLevel(use_regex=False)),
+        ("qwen2", "pre_tokenizer", NUMBERS),
+        ("roberta", "model", models.BPE(dropout=0.1)),
+        ("xlm-roberta", "model", models.WordLevel({"a": 0})),
+    ],
+)  # fmt: skip
+def test_other_tokenizers_have_none(name: str, part: str, value: object) -> None:
+    changed = backend(name)
+    setattr(changed, part, value)
+    assert borders_of(changed) is None
+
+
+@pytest.mark.parametrize(
+    ("name", "token"),
+    [
+        ("xlm-roberta", AddedToken("<x>")),
+        ("roberta", AddedToken("a b")),
+        ("roberta", AddedToken("x", rstrip=True)),
+        ("roberta", AddedToken("x", single_word=True)),
+    ],
+)
+def test_added_tokens_that_reach_into_the_next_unit(name: str, token: AddedToken) -> None:
+    changed = backend(name)
+    changed.add_tokens([token])
+    assert borders_of(changed) is None
