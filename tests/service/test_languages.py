@@ -14,7 +14,11 @@ from service.settings import Settings
 ROOT = Path(__file__).parents[2]
 CHINESE = ["会议持续了很长时间。", "多瑙河流经维也纳和布达佩斯。", "泰晤士河流经伦敦。"]
 ARABIC = ["استمر الاجتماع وقتا طويلا.", "يمر نهر الدانوب بمدينة فيينا وبودابست.", "يمر نهر التايمز بمدينة لندن."]
-ENGLISH = ["The meeting lasted for a long time.", "The Danube flows through Vienna and Budapest.", "The Thames flows through London."]
+ENGLISH = [
+    "The meeting lasted for a long time.",
+    "The Danube flows through Vienna and Budapest.",
+    "The Thames flows through London.",
+]
 ASKED = {"zh": "哪条河流经维也纳?", "ar": "أي نهر يمر بمدينة فيينا؟", "en": "Which river flows through Vienna?"}
 
 
@@ -46,7 +50,8 @@ def test_texts_in_another_script_stay_in_the_order_given(client: TestClient, lan
     assert not answer["meta"]["degraded"]
     (warning,) = about_scripts(answer)
     assert warning == (
-        "model: it has learned texts in latin script, and 3 of 3 documents, or the query, are in another: all stay in the order given"
+        "model: it has learned texts in latin script, and 3 of 3 documents, or the query, are in another: "
+        "all stay in the order given"
     )
 
 
