@@ -2,10 +2,11 @@ r"""Where a text may be cut, of any script and any kind: prose, Markdown, code, 
 
 free      between two parts: at a blank line, before a heading, an item of a list, a row of a table, a record of CSV or JSON, a
           speaker's turn, and where the indentation of code goes back
-sentence  behind a sentence, as `keyblock.text.sentences` has it, with the full stops of all scripts
-clause    behind a comma, a semicolon, a colon or a dash of any script, and at a space of Thai, Lao, Khmer or Myanmar, which put
-          spaces between phrases
-none      behind a heading, the head of a table, a comment of code or the line that opens a block of it: they belong to what follows
+sentence  behind a sentence, as `keyblock.text.sentences` has it, with the full stops of all scripts, and behind a statement of code
+clause    behind a comma, a semicolon, a colon or a dash of any script, behind a sentence inside a record or a row, and at a space
+          of Thai, Lao, Khmer or Myanmar, which put spaces between phrases
+none      behind a heading, the head of a table, a comment of code or the line that opens a block of it: they belong to what
+          follows; and behind a line of prose that goes on in the next one
 """
 
 import re
@@ -42,6 +43,12 @@ _OPENS = re.compile(r"#{1,6}\s|={3,}$|-{3,}$|\|[\s:|-]+\|?$|@\w")  # headings, w
 _UNDERLINES = re.compile(r"={3,}$|-{3,}$|\|[\s:|-]+\|?$")
 _CLOSES = re.compile(r"[}\])]+[,;]?$|(?:```|~~~)$|end;?$|</[^>]*>$")  # lines that end what stands before them
 _FENCE = ("```", "~~~")
+_STATEMENT = re.compile(
+    r"(?:return|yield|raise|await|import|const|let|var)\s|from\s\S+\simport\s|(?:if|for|while|with|def|class|async|else|try)\b.*[:{]$"
+    r"|@\w|[\w.\[\]\"'*, ]{1,60}\s[-+*/|&]?=\s|[\w.]+\(|.*[)\]};]$"
+)
+_UNFINISHED = tuple("([{,\\")  # ends of a line whose statement goes on
+_LONG_WRAPPED = range(WRAPPED.stop, 200)  # characters of a line that an editor's width may have broken
 
 
 class Cut(IntEnum):
@@ -83,14 +90,15 @@ def cuts(text: str) -> tuple[NDArray[np.int32], NDArray[np.int8]]:
         text: any Unicode; it takes time in proportion to its length.
 
     Returns:
-        Ascending places in code points, shape (n,), and a Cut for each, shape (n,): never CLAUSE, see `clauses`.
+        Ascending places in code points, shape (n,), and a Cut for each, shape (n,): CLAUSE for sentences inside records alone; see
+        `clauses` for others.
     """
     sentence = np.unique(np.concatenate([sentence_ends(text), [found.end() for found in _OTHER.finditer(text)]])).astype(np.int64)
     sentence = sentence[sentence > 0]  # a line break at the very start ends nothing
-    parts = list(_parts(text))
+    parts, rows = _parts(text)
     parts += [(found.end(), Cut.FREE) for found in _RECORD.finditer(text)]
     places = np.concatenate([sentence, np.asarray([place for place, _ in parts], dtype=np.int64)])
-    kinds = np.concatenate([np.full(len(sentence), Cut.SENTENCE), np.asarray([kind for _, kind in parts], dtype=np.int64)])
+    kinds = np.concatenate([_of_sentences(sentence, rows), np.asarray([kind for _, kind in parts], dtype=np.int64)])
     order = np.lexsort((kinds, places))
     places, kinds = places[order], kinds[order]
     first = np.append(True, np.diff(places) > 0)[: len(places)]  # of equal places the kind of the least number: NONE, FREE
@@ -102,13 +110,29 @@ def clauses(text: str, start: int, end: int) -> list[int]:
     return [found.end() for found in _CLAUSE.finditer(text, start, end)]
 
 
-def _parts(text: str) -> Iterator[tuple[int, Cut]]:
-    """The ends of lines that are FREE to be cut behind, and those where NONE is to be cut."""
+def _of_sentences(places: NDArray[np.int64], rows: list[tuple[int, int]]) -> NDArray[np.int64]:
+    """SENTENCE for each place where one ends, and CLAUSE inside of rows, which are kept whole where they can be."""
+    kinds = np.full(len(places), Cut.SENTENCE, np.int64)
+    if rows:
+        starts, ends = np.asarray(rows).T
+        row = np.searchsorted(starts, places, "right") - 1
+        kinds[(row >= 0) & (places < ends[row])] = Cut.CLAUSE
+    return kinds
+
+
+def _parts(text: str) -> tuple[list[tuple[int, Cut]], list[tuple[int, int]]]:
+    """The ends of lines of which the text's parts decide what a cut behind them is; and where rows and records start and end."""
+    parts, rows = list[tuple[int, Cut]](), list[tuple[int, int]]()
     before: Line | None = None
     for line in _lines(text):
         if before is not None and (kind := _between(before, line)) is not None:
-            yield before.end, kind
+            parts.append((before.end, kind))
+        if line.body.startswith("|"):
+            rows.append((line.start, line.end))
+        elif before is not None and _alike(before, line):
+            rows += [(one.start, one.end) for one in (before, line) if not rows or rows[-1][0] < one.start]
         before = line
+    return parts, rows
 
 
 def _between(before: Line, line: Line) -> Cut | None:
@@ -117,11 +141,28 @@ def _between(before: Line, line: Line) -> Cut | None:
         return Cut.NONE
     if _CLOSES.match(line.body) and not line.blank:
         return Cut.NONE if line.fenced else None
-    if line.blank or _BEGINS.match(line.body) or line.body.startswith(_FENCE):
+    if line.blank or _BEGINS.match(line.body) or line.body.startswith(_FENCE) or before.body.startswith(_FENCE):
         return Cut.FREE
-    if before.body.startswith(_FENCE) or any(has > 1 and has == had for has, had in zip(line.fields, before.fields, strict=True)):
+    if _alike(before, line) or (line.indent < before.indent and not _wrapped(before)):
         return Cut.FREE
-    return Cut.FREE if line.indent < before.indent and not _wrapped(before) else None
+    if _is_code(before) and _is_code(line) and not before.body.endswith(_UNFINISHED):
+        return Cut.SENTENCE
+    return Cut.NONE if _goes_on(before, line) else None
+
+
+def _alike(before: Line, line: Line) -> bool:
+    """Whether two lines have as many fields: records of a table."""
+    return any(has > 1 and has == had for has, had in zip(line.fields, before.fields, strict=True))
+
+
+def _is_code(line: Line) -> bool:
+    """Whether it reads like a statement."""
+    return line.fenced or _STATEMENT.match(line.body) is not None
+
+
+def _goes_on(before: Line, line: Line) -> bool:
+    """Whether a line that is longer than `keyblock.text.sentences` takes for a broken one goes on in the next one."""
+    return len(before.body) in _LONG_WRAPPED and _wrapped(before) and line.body[0].islower()
 
 
 def _wrapped(line: Line) -> bool:

@@ -62,6 +62,27 @@ def test_paragraphs_are_parts_and_broken_lines_are_not() -> None:
     assert pieces(text, Cut.FREE) == [text[: text.index("\n \n")].strip(), "Another paragraph"]
 
 
+def test_a_line_of_prose_goes_on_and_a_statement_does_not() -> None:
+    line = "An import adds nothing to the score of a model, and what it should add is learned from the words that the query and"
+    broken = f"{line}\ndocument share."
+    assert pieces(broken, Cut.FREE, Cut.SENTENCE) == [broken]
+    code = [
+        "the_first_value_of_these = function_of(something, another)",
+        "the_second_value = function_of(the_first_value_of_these)",
+    ]
+    assert pieces("\n".join(code), Cut.SENTENCE) == code
+    call = "answer = function_of_many_arguments(the_first_argument,\n    the_second_argument, the_third_one)"
+    assert pieces(call, Cut.FREE, Cut.SENTENCE) == [call]
+
+
+def test_a_sentence_inside_a_record_ends_at_the_price_of_a_clause() -> None:
+    records = ["7,M. Gruber! Yes,Linz,3.5", "8,B. Huber! No,Graz,2.5"]
+    assert pieces("\n".join(records), Cut.FREE, Cut.SENTENCE) == records
+    row = "| on the disk. No kill loses it | always |"
+    assert pieces(f"{row}\n{row}", Cut.FREE, Cut.SENTENCE) == [row, row]
+    assert pieces(row, Cut.CLAUSE) == ["| on the disk.", "No kill loses it | always |"]
+
+
 def test_records_of_json_in_one_line() -> None:
     assert pieces('[{"a": 1, "b": [2, 3]},{"a": 4}, [5]]', Cut.FREE) == ['[{"a": 1, "b": [2, 3]},', '{"a": 4},', "[5]]"]
 
@@ -102,7 +123,7 @@ def test_any_text(text: str) -> None:
     places, kinds = cuts(text)
     assert places.tolist() == sorted(set(places.tolist()))
     assert all(0 < place <= len(text) for place in places.tolist())
-    assert set(kinds.tolist()) <= {Cut.NONE, Cut.FREE, Cut.SENTENCE}
+    assert set(kinds.tolist()) <= set(Cut)
     assert set(sentences.sentence_ends(text).tolist()) - {0} <= set(places.tolist())
     ends = clauses(text, 0, len(text))
     assert ends == sorted(set(ends))
