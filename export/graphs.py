@@ -9,6 +9,7 @@ from pathlib import Path
 import onnx
 from onnx import ModelProto
 
+from export import ExportError
 from export.aggregation import export_aggregator
 from export.families import export_ranker
 from export.given import GivenGraph
@@ -16,7 +17,7 @@ from export.graph import CLS_POSITION
 from export.last_attention import ask_for_cls_alone
 from export.options import VariantKind, WeightPrecision
 from export.precision import halve_weights
-from export.storage import save_graph
+from export.storage import data_file, save_graph
 from export.trained import Trained
 from export.variants import convert, fused_nodes
 from keyblock.bundle import AGGREGATOR_FILE, GRAPH_FILE, SELECTOR_FILE
@@ -60,21 +61,28 @@ class Graphs:
         """
         stored = [halve_weights] if precision is WeightPrecision.FP16 else []
         encoder = _in_turn(_cls_alone_where_narrowed, *stored)
-        changes = {path.name: encoder if path.name in self.fused else _in_turn(*stored) for path in self.folder.iterdir()}
+        names = [path.name for path in self.folder.glob("*.onnx")]
+        changes = {name: encoder if name in self.fused else _in_turn(*stored) for name in names}
         return self._copied(folder, changes).counted()
 
     def variant(self, kind: VariantKind, folder: Path) -> "Graphs":
-        """The encoders of these fp32 graphs, made for another arithmetic. Raises ExportError."""
-        return self._copied(folder, dict.fromkeys(self.fused, partial(convert, kind))).counted()
+        """The encoders of these fp32 graphs, made for another arithmetic. Raises ExportError, also for one beyond 2 GiB."""
+        made = self._copied(folder, dict.fromkeys(self.fused, partial(convert, kind))).counted()
+        if any(
+            (folder / data_file(name)).exists() for name in self.fused
+        ):  # a graph names its data's file, and a bundle renames both
+            raise ExportError(f"the {kind} graph has more than 2 GiB, which no variant may have; leave --variant {kind} out")
+        return made
 
     def counted(self) -> "Graphs":
         """The same, their fused nodes counted anew."""
-        return replace(self, fused={name: fused_nodes(onnx.load(str(self.folder / name))) for name in self.fused})
+        plain = {name: onnx.load(str(self.folder / name), load_external_data=False) for name in self.fused}
+        return replace(self, fused={name: fused_nodes(graph) for name, graph in plain.items()})
 
     def _copied(self, folder: Path, changes: dict[str, Change]) -> "Graphs":
-        shutil.copytree(self.folder, folder)
+        shutil.copytree(self.folder, folder, ignore=shutil.ignore_patterns(*changes, *map(data_file, changes)))
         for name, change in changes.items():
-            graph = onnx.load(str(folder / name))
+            graph = onnx.load(str(self.folder / name))
             change(graph)
             save_graph(graph, folder / name)
         return replace(self, folder=folder)

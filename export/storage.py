@@ -9,11 +9,11 @@ LARGEST = (1 << 31) - (1 << 20)  # bytes of a protobuf message, and some room fo
 SMALL = 1024  # bytes of an initializer that stays in the graph's own file
 
 
-def save_graph(model: ModelProto, path: Path, largest: int = LARGEST) -> None:
-    """Write a graph; its weights go into ``<name>.data`` beside it where they are more than `largest` bytes."""
+def save_graph(model: ModelProto, path: Path) -> None:
+    """Write a graph; its weights go into ``<name>.data`` beside it where they are more than LARGEST bytes."""
     data = path.with_name(data_file(path.name))
     data.unlink(missing_ok=True)  # it would be appended to
-    if sum(len(tensor.raw_data) for tensor in model.graph.initializer) <= largest:
+    if sum(len(tensor.raw_data) for tensor in model.graph.initializer) <= LARGEST:
         onnx.save(model, str(path))
         return
     onnx.save(

@@ -1,5 +1,6 @@
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -15,6 +16,7 @@ from export.importing import import_model
 from export.options import ImportOptions, VariantKind, WeightPrecision
 from keyblock.bundle import BundleError, load_bundle
 from keyblock.evidence import Activation, Fusion
+from keyblock.ranker import Ranker
 from keyblock.runtime.providers import Precision, Provider
 from service.app import create_app
 from service.settings import Settings
@@ -50,6 +52,21 @@ def test_a_graph_that_says_something_else_leaves_nothing(
     with pytest.raises(ExportError, match=r"the graph's logits differ from transformers' by up to .* over 16 pairs"):
         import_model(str(checkpoint("bert")), tmp_path / "out", FEW)
     assert list(tmp_path.iterdir()) == []
+
+
+def test_weights_beyond_what_a_file_holds(
+    checkpoint: Callable[[str], Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("export.storage.LARGEST", 10_000)
+    bundle = import_model(str(checkpoint("xlm-roberta")), tmp_path / "out", FEW)
+    assert {"model.onnx", "model.onnx.data"} <= bundle.manifest.files.keys()
+    assert (bundle.path / "model.onnx.data").stat().st_size > 50_000
+    with Ranker.open(bundle.path, provider="cpu") as ranker:
+        ranking = ranker.rank("a bridge", ["The river took the bridge. " * 60, "Bread."], raw_scores=True)
+    assert all(np.isfinite(one.relevance_score) for one in ranking)
+    with pytest.raises(ExportError, match="the int8 graph has more than 2 GiB, which no variant may have"):
+        import_model(str(checkpoint("xlm-roberta")), tmp_path / "int8", replace(FEW, variants=[VariantKind.INT8]))
+    assert [path.name for path in tmp_path.iterdir()] == ["out"]
 
 
 def test_two_labels_and_half_weights_and_int8(tmp_path: Path) -> None:

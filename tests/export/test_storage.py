@@ -3,6 +3,7 @@ from pathlib import Path
 import numpy as np
 import onnx
 import onnxruntime
+import pytest
 from onnx import ModelProto, TensorProto, helper, numpy_helper
 
 from export.storage import data_file, save_graph
@@ -28,9 +29,10 @@ def test_a_small_graph_is_one_file(tmp_path: Path) -> None:
     assert doubled(tmp_path / "model.onnx", 4) == [2.0] * 4
 
 
-def test_beyond_what_a_file_holds_the_weights_stand_beside_it(tmp_path: Path) -> None:
+def test_beyond_what_a_file_holds_the_weights_stand_beside_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("export.storage.LARGEST", 3000)
     for _ in range(2):  # the second one replaces the first
-        save_graph(doubling(1000), tmp_path / "model.onnx", largest=3000)
+        save_graph(doubling(1000), tmp_path / "model.onnx")
     data = tmp_path / data_file("model.onnx")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["model.onnx", "model.onnx.data"]
     assert data.stat().st_size == 4000
