@@ -26,10 +26,11 @@ class Lexicon:
 
     Args:
         tokens, keys: what they make of words; see Words.
+        most: words after which the next new one makes all be forgotten; none: MOST.
     """
 
-    def __init__(self, tokens: Learn, keys: Learn) -> None:
-        self._tokens, self._keys = tokens, keys
+    def __init__(self, tokens: Learn, keys: Learn, most: int | None = None) -> None:
+        self._tokens, self._keys, self._most = tokens, keys, most
         self._known = Known()
 
     def find(self, hashes: Hashes, spell: Spell) -> tuple[Ints, Words]:
@@ -43,7 +44,7 @@ class Lexicon:
         words = known.words
         found = words.find(hashes)
         if ((found == 0) & (hashes != 0)).any():
-            if words.size > MOST:
+            if words.size > (self._most or MOST):
                 known = self._known = Known()
             words = self._learnt(known, hashes, spell)
             found = words.find(hashes)

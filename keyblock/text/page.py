@@ -6,7 +6,7 @@ from typing import NamedTuple, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from keyblock.text.characters import Kind, spaced_kinds, word_characters
+from keyblock.text.characters import Kind
 from keyblock.text.rows import Ints
 from keyblock.text.units import Borders
 
@@ -22,7 +22,7 @@ class Page(NamedTuple):
         bounds: shape (n_texts + 1,), where each text starts; the last is where one more would.
         heads, tails: shape (n_words + n_parts,), where words start and end, and then the runs that are no words.
         n_words: how many of these are words.
-        runs: shape (n_runs,), which of these are runs, in the order of the text.
+        runs: shape (n_runs,), which of these are runs, in the order of the text, where runs are looked up with words.
     """
 
     texts: Sequence[str]
@@ -42,36 +42,31 @@ class Page(NamedTuple):
             texts: at least one.
             kinds, term: of each code point; see `keyblock.text.characters`.
         """
-        text, codes, bounds = _joined(texts)
+        text, codes, bounds = joined_codes(texts)
         found, in_run = kinds[codes], term[codes]
         if (found == Kind.ODD).any():
-            odd = _odd(found)
+            odd = odd_stretches(found)
             found[odd] = Kind.LETTER
             in_run |= odd
-        heads, tails = _stretches(found == Kind.LETTER, found == Kind.BREAK)
-        run_heads, run_tails = _stretches(in_run)
+        heads, tails = stretches(found == Kind.LETTER, found == Kind.BREAK)
+        run_heads, run_tails = stretches(in_run)
         runs = _same(heads, tails, run_heads, run_tails, len(codes))
         part = np.flatnonzero(runs < 0)
         runs[part] = np.arange(len(heads), len(heads) + len(part))
-        stretches = np.append(heads, run_heads[part]), np.append(tails, run_tails[part])
-        return cls(texts, text, codes, bounds, *stretches, len(heads), runs)
+        all_heads, all_tails = np.append(heads, run_heads[part]), np.append(tails, run_tails[part])
+        return cls(texts, text, codes, bounds, all_heads, all_tails, len(heads), runs)
 
     @classmethod
     def of_units(cls, texts: Sequence[str], borders: Borders) -> Self:
-        """The page of these texts, at least one, whose words are units; no run is one.
+        """The page of these texts, at least one, whose words are units; it has no runs.
 
         Args:
             texts: at least one.
             borders: of units.
         """
-        text, codes, bounds = _joined(texts)
+        text, codes, bounds = joined_codes(texts)
         heads, tails = borders.units(codes, bounds)
-        in_run, kinds = word_characters()[codes], spaced_kinds()[codes]
-        if (kinds == Kind.ODD).any():
-            in_run |= _odd(kinds)
-        run_heads, run_tails = _stretches(in_run)
-        runs = np.arange(len(heads), len(heads) + len(run_heads))
-        return cls(texts, text, codes, bounds, np.append(heads, run_heads), np.append(tails, run_tails), len(heads), runs)
+        return cls(texts, text, codes, bounds, heads, tails, len(heads), np.zeros(0, np.intp))
 
     @property
     def first_words(self) -> NDArray[np.intp]:
@@ -88,14 +83,14 @@ class Page(NamedTuple):
         return [self.text[head:tail] for head, tail in zip(heads, tails, strict=True)]
 
 
-def _joined(texts: Sequence[str]) -> tuple[str, NDArray[np.uint32], NDArray[np.intp]]:
+def joined_codes(texts: Sequence[str]) -> tuple[str, NDArray[np.uint32], NDArray[np.intp]]:
     """The texts with a character between them, its code points, and the bounds of each text."""
     text = "\n".join(texts)
     codes = np.frombuffer(text.encode("utf-32-le", "surrogatepass"), dtype=np.uint32)
     return text, codes, np.cumsum([0, *(len(text) + 1 for text in texts)])
 
 
-def _odd(kinds: NDArray[np.uint8]) -> Flags:
+def odd_stretches(kinds: NDArray[np.uint8]) -> Flags:
     """Whether each character stands in a stretch between spaces that holds an odd one."""
     spaces = np.concatenate([[-1], np.flatnonzero(kinds == Kind.SPACE), [len(kinds)]])
     ended = np.zeros(len(spaces), np.bool_)  # whether such a stretch ends at the space
@@ -116,7 +111,7 @@ def _same(heads: Ints, tails: Ints, other_heads: Ints, other_tails: Ints, n_char
     return found
 
 
-def _stretches(flags: Flags, alone: Flags | None = None) -> tuple[Ints, Ints]:
+def stretches(flags: Flags, alone: Flags | None = None) -> tuple[Ints, Ints]:
     """Where runs of true flags start and end, shape (n,) each; each place that is `alone`, and never flagged, is a run as well."""
     begins, ends = flags.copy(), flags.copy()
     begins[1:] &= ~flags[:-1]

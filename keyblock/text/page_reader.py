@@ -6,13 +6,15 @@ from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
+from tokenizers import Encoding
 
 from keyblock.text.analyzer import Analyzer
 from keyblock.text.hashing import LONGEST
 from keyblock.text.known import Words
-from keyblock.text.page import Page
+from keyblock.text.page import Page, joined_codes
 from keyblock.text.read_words import ReadWords, Runs
 from keyblock.text.rows import Ints, Rows
+from keyblock.text.terms import TermReader
 
 LONG_SHARE = 0.5  # a text with more of its characters in long words is left to the tokenizer: there is little to look up
 HUGE = 1 << 16  # characters of a word that leave its text to the tokenizer, too: lists of its tokens would hold up other threads
@@ -26,7 +28,7 @@ class PageReader(ABC):
     """
 
     def __init__(self, analyzer: Analyzer) -> None:
-        self._analyzer = analyzer
+        self._analyzer, self.terms = analyzer, TermReader(analyzer)
 
     @abstractmethod
     def page(self, texts: Sequence[str]) -> Page:
@@ -48,6 +50,16 @@ class PageReader(ABC):
             found[i] = reading
         return found
 
+    def encoded(self, texts: Sequence[str], encodings: Sequence[Encoding]) -> list[ReadWords]:
+        """Readings of texts whose tokens the tokenizer found."""
+        text, codes, bounds = joined_codes(texts)
+        runs, found = self.terms.runs(text, codes), list[ReadWords]()
+        for part, of_text, encoding in zip(texts, _cut(runs, bounds), encodings, strict=True):
+            heads, tails = np.asarray(encoding.offsets, dtype=np.int32).reshape(-1, 2).T
+            ids = np.asarray(encoding.ids, dtype=np.int32)
+            found.append(ReadWords(part, self._analyzer, ids, heads.copy(), tails.copy(), of_text))
+        return found
+
     def _readings(self, page: Page) -> Iterator[ReadWords]:
         """A reading of each text of the page."""
         tokens, runs = self.looked_up(page)
@@ -55,16 +67,24 @@ class PageReader(ABC):
         begins = np.repeat(page.heads[: page.n_words], tokens.counts)
         heads, tails = heads + begins, tails + begins
         token_bounds = pairwise(np.append(0, np.cumsum(tokens.counts))[page.first_words].tolist())
-        run_bounds = pairwise(np.searchsorted(runs.heads, page.bounds).tolist())
-        for text, start, token, run in zip(page.texts, page.bounds[:-1].tolist(), token_bounds, run_bounds, strict=True):
+        for text, start, token, of_text in zip(
+            page.texts, page.bounds[:-1].tolist(), token_bounds, _cut(runs, page.bounds), strict=True
+        ):
             yield ReadWords(
                 text=text,
                 analyzer=self._analyzer,
                 ids=ids[slice(*token)].copy(),  # a view would keep the tokens of all texts alive
                 heads=heads[slice(*token)] - start,
                 tails=tails[slice(*token)] - start,
-                runs=Runs(runs.heads[slice(*run)] - start, runs.tails[slice(*run)] - start, runs.keys[slice(*run)]),
+                runs=of_text,
             )
+
+
+def _cut(runs: Runs, bounds: NDArray[np.intp]) -> Iterator[Runs]:
+    """The runs of each text of a page."""
+    starts = bounds[:-1].astype(np.int32)
+    for start, (first, last) in zip(starts, pairwise(np.searchsorted(runs.heads, bounds).tolist()), strict=True):
+        yield Runs(runs.heads[first:last] - start, runs.tails[first:last] - start, runs.keys[first:last].copy())
 
 
 def runs_of(page: Page, numbers: Ints, words: Words) -> Runs:

@@ -55,6 +55,8 @@ class Reader:
 
     def _encoded(self, texts: Sequence[str]) -> list[Reading]:
         encodings = self._tokenizer.encode(texts)
+        if self._words is not None:
+            return list(self._words.encoded(texts, encodings)) if texts else []
         return [EncodedText(text, encoding, self._analyzer) for text, encoding in zip(texts, encodings, strict=True)]
 
     def _long(self, text: str, pause: Pause) -> Iterator[ReadWords]:
@@ -65,11 +67,14 @@ class Reader:
 
     def _part(self, text: str, part: Part) -> ReadWords:
         piece = text[part.start : part.end]
-        if part.whole and self._words is not None:
-            (reading,) = self._words.read([piece])
-            if reading is not None:
-                return reading
-        (encoding,) = self._tokenizer.encode([piece])
+        whole = self._words if part.whole else None
+        reading = None if whole is None else whole.read([piece])[0]
+        if reading is not None:
+            return reading
+        encodings = self._tokenizer.encode([piece])
+        if whole is not None:
+            return whole.encoded([piece], encodings)[0]
+        (encoding,) = encodings
         return encoded(piece, encoding, self._analyzer)
 
 

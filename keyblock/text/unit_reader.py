@@ -12,9 +12,9 @@ from numpy.typing import NDArray
 
 from keyblock.text.analyzer import Analyzer
 from keyblock.text.hashing import hasher
-from keyblock.text.lexicon import Lexicon, in_batches, keys_of, no_keys, no_tokens
+from keyblock.text.lexicon import Lexicon, in_batches, no_keys
 from keyblock.text.page import Page
-from keyblock.text.page_reader import PageReader, runs_of
+from keyblock.text.page_reader import PageReader
 from keyblock.text.read_words import Runs
 from keyblock.text.rows import Ints, Rows, stacked
 from keyblock.text.tokenizer import Tokenizer
@@ -28,7 +28,7 @@ class UnitReader(PageReader):
 
     Args:
         tokenizer: reads each unit once.
-        analyzer: finds the terms of each run once.
+        analyzer: finds terms.
         borders: of the tokenizer's units.
     """
 
@@ -36,7 +36,6 @@ class UnitReader(PageReader):
         super().__init__(analyzer)
         self._tokenizer, self._borders = tokenizer, borders
         self._units = Lexicon(partial(tokens_among, tokenizer), no_keys)
-        self._runs = Lexicon(no_tokens, partial(keys_of, analyzer))
 
     def page(self, texts: Sequence[str]) -> Page:
         """See PageReader."""
@@ -44,12 +43,10 @@ class UnitReader(PageReader):
 
     def looked_up(self, page: Page) -> tuple[Rows, Runs]:
         """See PageReader."""
-        hashes = hasher().hashes(page.codes, page.heads, page.tails)
-        runs = page.runs
-        numbers, terms = self._runs.find(hashes[runs], lambda places: page.spell(runs[places]))
-        return self._tokens(page, hashes[: page.n_words]), runs_of(page, numbers, terms)
+        return self._tokens(page), self.terms.runs(page.text, page.codes)
 
-    def _tokens(self, page: Page, hashes: NDArray[np.uint64]) -> Rows:
+    def _tokens(self, page: Page) -> Rows:
+        hashes = hasher().hashes(page.codes, page.heads, page.tails)
         first, last = _ends(page)
         hashes[first] = 0
         hashes[last] = 0
