@@ -76,8 +76,19 @@ def about_scripts(foreign: int, documents: int, config: PipelineConfig, *, witho
     learned = ", ".join(config.trained_on.scripts)
     said = f"model: it has learned texts in {learned} script, and {foreign} of {documents} documents, or the query, are in another"
     if without_model:
-        return [f"{said}: all stay in the order given"]
+        return [
+            f"{said}: it has no say, and the order is made of the order given and the words that the blocks share with the query"
+        ]
     return [f"{said}: their scores mean little"]
+
+
+def about_languages(unknown: int, documents: int, config: PipelineConfig) -> list[str]:
+    """Whether most documents are in a learned script, but in another language, and what was done about it."""
+    if config.trained_on is None or 2 * unknown <= documents:
+        return []
+    learned = ", ".join(config.trained_on.languages)
+    said = f"model: it has learned {learned}, and most words of {unknown} of {documents} documents are of no language that it knows"
+    return [f"{said}: what is rare is counted in this request, and scores compare within this answer alone"]
 
 
 def about_position(selected_by: Sequence[SelectedBy | None], config: PipelineConfig) -> list[str]:

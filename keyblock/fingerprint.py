@@ -32,6 +32,7 @@ def preparation_fingerprint(of: Pipeline, tokenizer_file: Path) -> str:
     description = {
         "analyzer": of.config.analyzer.model_dump(mode="json"),
         "segmenter": of.config.segmenter,
+        "scripts": None if of.config.trained_on is None else sorted(of.config.trained_on.scripts),  # others get other terms
         "title_tokens": of.config.packing.title_tokens,
         "encoder": None if of.encoder is None else of.encoder.fingerprint.hex(),
         "lead": of.tokenizer.prompt.lead if of.tokenizer.prompt else "",

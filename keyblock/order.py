@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from keyblock.escalation import Escalated
 from keyblock.evidence import FEATURES, Activation, Fusion, speaks
 from keyblock.packing import Packed
+from keyblock.pooled import Shared, beside_the_order, pooled_evidence
 from keyblock.prepared import PreparedDocument
 from keyblock.selection import Selection
 from keyblock.selectors import SelectedBy
@@ -42,7 +43,8 @@ class Candidate(NamedTuple):
         read: False where there was no time for it.
         considered: blocks that the document has.
         selected_by: what chose the blocks; None where all are read, or there is none.
-        foreign: whether the query or the document is in a script that the model has not learned.
+        shared: the query's terms in its blocks, where one of both is in a script that the model has not learned, or the document
+            in a language.
     """
 
     sequences: list[Packed]
@@ -52,7 +54,7 @@ class Candidate(NamedTuple):
     read: bool = True
     considered: int = 0
     selected_by: SelectedBy | None = None
-    foreign: bool = False
+    shared: Shared | None = None
 
 
 UNREAD = Candidate([], np.zeros(len(FEATURES) - 1), [], read=False)
@@ -72,7 +74,7 @@ def candidate(document: PreparedDocument, selection: Selection) -> Candidate:
         selection.asked_tokens,
         considered=document.n_blocks,
         selected_by=selection.by,
-        foreign=selection.foreign,
+        shared=selection.shared,
     )
 
 
@@ -115,7 +117,8 @@ class Ranking:
         degraded: whether time was too short for the usual ranking.
         escalated: what asking the model about doubtful documents came to; None where the bundle does not escalate.
         foreign: documents that are in a script which the model has not learned, or whose query is.
-        without_model: whether these are most, so that the model has no say in the order.
+        without_model: whether these are most, so that the model has no say in the order: that given has, and the blocks.
+        unknown: documents in a learned script whose words are mostly none of its language.
     """
 
     order: list[int]
@@ -129,13 +132,26 @@ class Ranking:
     escalated: Escalated | None = None
     foreign: int = 0
     without_model: bool = False
+    unknown: int = 0
 
 
 def preranking(candidates: Sequence[Candidate], fusion: Fusion) -> NDArray[np.float64]:
     """How documents compare by their blocks alone, shape (n_documents,): as the fusion weighs them, else by the best block."""
-    evidence = np.asarray([c.evidence for c in candidates]).reshape(len(candidates), len(FEATURES) - 1)
+    return _by_blocks(_evidence(candidates), fusion)
+
+
+def _by_blocks(evidence: NDArray[np.float64], fusion: Fusion) -> NDArray[np.float64]:
     weights = fusion.weights[1:]
     return np.asarray(evidence @ weights if weights.any() else evidence[:, 0])
+
+
+def _evidence(candidates: Sequence[Candidate], *, rarity_from_request: bool = False) -> NDArray[np.float64]:
+    """Shape (n_documents, 4): rare is what the table of frequencies says, or what few of the request's own blocks have."""
+    evidence = np.asarray([c.evidence for c in candidates]).reshape(len(candidates), len(FEATURES) - 1)
+    shared = {number: c.shared for number, c in enumerate(candidates) if c.shared is not None and rarity_from_request}
+    if shared:
+        evidence[list(shared), :-1] = pooled_evidence(list(shared.values()))[:, :-1]
+    return evidence
 
 
 def rank(
@@ -152,8 +168,7 @@ def rank(
     """Order the candidates: those that the model has scored, then those ordered by their blocks, then the rest.
 
     A document that the model has not scored and whose blocks say nothing of the query is of the rest: nothing speaks for moving it.
-    Where most are in a script that the model has not learned, logits are noise, and blocks are compared by terms of another one:
-    all are of the rest, those without text last.
+    Where most are in a script that the model has not learned, its logits are noise: see `_without_model`.
 
     Args:
         candidates: in the order given.
@@ -167,14 +182,17 @@ def rank(
     """
     has_blocks = np.asarray([bool(c.sequences) for c in candidates], dtype=np.bool_)
     scored = has_blocks & (logits > -np.inf)
-    foreign = sum(c.foreign for c in candidates)
+    foreign = sum(c.shared is not None and c.shared.foreign for c in candidates)
+    unknown = sum(c.shared is not None and not c.shared.foreign for c in candidates)
     without_model = 2 * foreign > has_blocks.sum()
-    by_model = scored & (not without_model)
-    evidence = np.asarray([c.evidence for c in candidates]).reshape(len(candidates), len(FEATURES) - 1)
-    group = np.where(by_model, 0, np.where(has_blocks & speaks(evidence) & (not without_model), 1, 2))
-    worth = preranking(candidates, fusion)  # and among those of the model, the fused logit
-    worth[by_model] = fusion.fuse(logits[by_model], evidence[by_model])
-    worth[group == 2] = 0.0
+    if without_model:
+        group, worth = _without_model(candidates, has_blocks, fusion)
+    else:
+        evidence = _evidence(candidates, rarity_from_request=2 * unknown > has_blocks.sum())
+        group = np.where(scored, 0, np.where(has_blocks & speaks(evidence), 1, 2))
+        worth = _by_blocks(evidence, fusion)  # and among those of the model, the fused logit
+        worth[scored] = fusion.fuse(logits[scored], evidence[scored])
+        worth[group == 2] = 0.0
     order = np.lexsort((-worth, ~has_blocks & without_model, group))  # stable: equals keep the order given
     scores = _scores(worth, group, order, None if raw else activation)
     return Ranking(
@@ -187,7 +205,22 @@ def rank(
         [c.selected_by for c in candidates],
         foreign=foreign,
         without_model=bool(without_model),
+        unknown=unknown,
     )
+
+
+def _without_model(
+    candidates: Sequence[Candidate], has_blocks: NDArray[np.bool_], fusion: Fusion
+) -> tuple[NDArray[np.intp], NDArray[np.float64]]:
+    """The group and the worth of each document, shape (n_documents,) each: from its place in the order given and its blocks.
+
+    They stay in the order given where no block shares a term with the query, and where it is not known of all.
+    """
+    group, worth = np.full(len(candidates), 2), np.zeros(len(candidates))
+    shared = [c.shared for c in candidates if c.sequences and c.shared is not None]
+    if len(shared) == has_blocks.sum() and (by_blocks := _by_blocks(pooled_evidence(shared), fusion)).any():
+        group[has_blocks], worth[has_blocks] = 1, beside_the_order(by_blocks)
+    return group, worth
 
 
 def _fed(candidates: Sequence[Candidate], scored: NDArray[np.bool_]) -> int:

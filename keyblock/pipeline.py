@@ -12,10 +12,11 @@ from keyblock.encoders import Encoder
 from keyblock.escalation import certainty, spread
 from keyblock.evidence import evidence_of
 from keyblock.packing import Packed, grow, pack, pack_passage, room_beside
+from keyblock.pooled import Shared, knows, shared_terms
 from keyblock.preparation import TextPreparer
 from keyblock.prepared import PreparedDocument, PreparedQuery
 from keyblock.selection import BlockScores, Chosen, Selection, Shortlist, alone
-from keyblock.selectors import SELECTORS, SelectedBy, idf_weights, nearest_tokens, rank_blocks, term_counts, term_found
+from keyblock.selectors import SELECTORS, Need, SelectedBy, idf_weights, nearest_tokens, rank_blocks, term_counts, term_found
 from keyblock.text.frequencies import DocumentFrequencies
 from keyblock.text.tokenizer import Tokenizer
 
@@ -86,8 +87,8 @@ class Pipeline(TextPreparer):
             by = self._selected_by(evident, document.n_blocks, asked)
             doubtful = asked is None and self._doubtful(query, document, chosen, idf)
         n_asked = asked[0].n_tokens if asked else 0
-        foreign = self.is_foreign(query, document)
-        return Selection(chosen.sequences, chosen.taken, scores, evidence, chosen.reach, by, doubtful, n_asked, foreign)
+        shared = self._shared(query, document)
+        return Selection(chosen.sequences, chosen.taken, scores, evidence, chosen.reach, by, doubtful, n_asked, shared)
 
     def block_sequences(
         self, query: PreparedQuery, document: PreparedDocument, blocks: NDArray[np.intp], budget: int | None = None
@@ -95,6 +96,16 @@ class Pipeline(TextPreparer):
         """The query with each of the blocks, shape (n,), for itself, in the order given."""
         template, tokens = self.tokenizer.template, self._budget(budget)
         return [pack(query, document, blocks[i : i + 1], template, tokens) for i in range(len(blocks))]
+
+    def _shared(self, query: PreparedQuery, document: PreparedDocument) -> Shared | None:
+        """The query's terms in the document, where one of both is in a script or a language that the model has not learned."""
+        if self.config.trained_on is None:
+            return None
+        foreign = self.is_foreign(query, document)
+        by_table = self.evidence.needs == {Need.FREQUENCIES} and not foreign
+        if foreign or (by_table and not knows(self.frequencies, document)):
+            return shared_terms(query, document, foreign=foreign)
+        return None
 
     def _known(self, query: PreparedQuery, document: PreparedDocument) -> BlockScores:
         """What is known of the blocks without a model. A selector that goes by the evidence compares nothing again."""

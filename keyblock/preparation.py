@@ -14,10 +14,10 @@ from keyblock.queries import QUERY_TERMS, long_query
 from keyblock.segmenters import SEGMENTERS
 from keyblock.selectors import SELECTORS, idf_of
 from keyblock.text.alphabets import Alphabets
-from keyblock.text.analyzer import Analyzer, unique_in_order
+from keyblock.text.analyzer import Analyzer, AnalyzerConfig, unique_in_order
 from keyblock.text.frequencies import DocumentFrequencies
 from keyblock.text.reader import Pause, Reader
-from keyblock.text.reading import Reading
+from keyblock.text.reading import Reading, Terms, terms_between
 from keyblock.text.tokenizer import Tokenizer
 
 TITLE_TOKEN_CHARS = 64  # characters of a title that are tokenized for each token it may have: the rest of a huge one costs nothing
@@ -51,6 +51,7 @@ class TextPreparer:
         self.selector = SELECTORS.create(config.selector)  # says whether a query's tokens are compared
         self.reader = Reader(tokenizer, self.analyzer)
         self._alphabets = None if config.trained_on is None else Alphabets(tokenizer, config.trained_on)
+        self._universal = None if config.analyzer.name == "universal" else Analyzer(AnalyzerConfig(name="universal"))
         self._costs = self.segmenter.cut_costs(tokenizer)
 
     def prepare_query(self, text: str, instruction: str | None = None) -> PreparedQuery:
@@ -67,11 +68,24 @@ class TextPreparer:
         cap, long = self.config.packing.query_tokens, self.config.packing.long_query
         if len(ids) > cap and long is not None and self.tokenizer.prompt is None:
             query = long_query(self.reader.read([text])[0], self.analyzer, partial(idf_of, frequencies=self.frequencies), long)
+            if self._in_another_script(query.token_ids):
+                query = replace(query, terms=self._query_terms(text, ids))
             return self._with_query_vector(query, query.token_ids)
-        terms = np.asarray(unique_in_order(self.analyzer.keys(text))[:QUERY_TERMS], dtype=np.int64)
+        terms = self._query_terms(text, ids)
         reads = f"its first {cap} tokens" if len(ids) > cap else ""
         read = self._asked(text, ids, instruction)
         return self._with_query_vector(PreparedQuery(read, terms, len(ids) > cap, reads=reads), ids[:QUERY_VECTOR_TOKENS])
+
+    def _query_terms(self, text: str, ids: NDArray[np.int32]) -> NDArray[np.int64]:
+        """Keys of the distinct terms, shape (n_terms,); in another script, the universal ones too, as documents in it have."""
+        keys = self.analyzer.keys(text)
+        if self._universal is not None and self._alphabets is not None and self._alphabets.foreign(ids, at_least=1):
+            keys = self._universal.keys(text) + keys
+        return np.asarray(unique_in_order(keys)[:QUERY_TERMS], dtype=np.int64)
+
+    def _in_another_script(self, ids: NDArray[np.int32]) -> bool:
+        """Whether a text of these tokens is clearly in a script that the model has not learned; False where nothing is said."""
+        return self._alphabets is not None and self._alphabets.foreign(ids)
 
     def _asked(self, text: str, ids: NDArray[np.int32], instruction: str | None) -> NDArray[np.int32]:
         """What the model reads of a query with these ids; where it has a prompt, all of that in front of the document."""
@@ -105,7 +119,7 @@ class TextPreparer:
         titles = titles or [""] * len(texts)
         lead = self.tokenizer.prompt.lead if self.tokenizer.prompt else ""
         led = [f"{lead}{text}" if text else text for text in texts] if lead else texts
-        documents = [self._document(*parts, len(lead)) for parts in zip(self.reader.read(led, pause), titles, strict=True)]
+        documents = [self._document(*parts, len(lead), pause) for parts in zip(self.reader.read(led, pause), titles, strict=True)]
         return documents if self.encoder is None else with_vectors(documents, self.encoder, pause)
 
     def check(self, document: PreparedDocument) -> None:
@@ -120,19 +134,24 @@ class TextPreparer:
 
     def is_foreign(self, query: PreparedQuery, document: PreparedDocument) -> bool:
         """Whether one of them is clearly in a script that the model has not learned; False where nothing says what it has."""
-        texts = (query.token_ids, document.token_ids)
-        return self._alphabets is not None and any(map(self._alphabets.foreign, texts))
+        return self._in_another_script(query.token_ids) or self._in_another_script(document.token_ids)
 
-    def _document(self, reading: Reading, title: str, lead: int) -> PreparedDocument:
+    def _document(self, reading: Reading, title: str, lead: int, pause: Pause) -> PreparedDocument:
         bounds = self.segmenter.ranges(self._costs(reading))
         starts, ends = reading.offsets(bounds)
         # a character of several tokens (Hangul) may be cut in two: it is the first block's, unless the second has no other
         cut_in_two = (bounds[:-1, 1] <= bounds[1:, 0]) & (ends[:-1] < ends[1:])
         starts[1:] = np.where(cut_in_two, np.maximum(starts[1:], ends[:-1]), starts[1:])
-        terms = reading.terms(starts, ends)
+        terms = self._terms(reading, starts, ends, pause)
         if lead:
             starts, ends = np.maximum(starts - lead, 0), np.maximum(ends - lead, 0)
         return PreparedDocument(reading.ids, bounds, starts, ends, terms.keys, terms.bounds, self._title(title))
+
+    def _terms(self, reading: Reading, starts: NDArray[np.int32], ends: NDArray[np.int32], pause: Pause) -> Terms:
+        """Those of blocks between such places: universal ones in a script that the model, and so the analyzer, has not learned."""
+        if self._universal is not None and self._in_another_script(reading.ids):
+            return terms_between(reading.text, starts, ends, self._universal, pause)
+        return reading.terms(starts, ends)
 
     def _title(self, title: str) -> NDArray[np.int32]:
         cap = self.config.packing.title_tokens

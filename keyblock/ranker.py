@@ -20,6 +20,7 @@ from keyblock.caveats import (
     about_empty,
     about_escalation,
     about_instruction,
+    about_languages,
     about_position,
     about_query,
     about_scripts,
@@ -172,7 +173,8 @@ class Ranker:
 def _about_order(order: Order, pipeline: Pipeline) -> list[str]:
     """What of the documents speaks against trusting the order."""
     by, config = order.selected_by, pipeline.config
-    return [*about_position(by, config), *about_scripts(order.foreign, len(by), config, without_model=order.without_model)]
+    scripts = about_scripts(order.foreign, len(by), config, without_model=order.without_model)
+    return [*about_position(by, config), *scripts, *about_languages(order.unknown, len(by), config)]
 
 
 def _about_request(pipeline: Pipeline, budget: float | None, instruction: str | None, tokens: int | None) -> list[str]:

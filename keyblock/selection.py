@@ -7,6 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from keyblock.packing import Packed
+from keyblock.pooled import Shared
 from keyblock.prepared import PreparedDocument
 from keyblock.selectors import SelectedBy, rank_blocks
 
@@ -90,7 +91,8 @@ class Selection:
         by: what chose the blocks; None where every block is read in full, or there is none.
         doubtful: whether the model is to be asked: the pipeline escalates, and the query's words are not in the chosen blocks.
         asked_tokens: that the model was fed to choose, where it selects.
-        foreign: whether the query or the document is clearly in a script that the model has not learned.
+        shared: the query's terms in the blocks, where the document is clearly in a script or a language that the model has not
+            learned, or the query in such a script; see `keyblock.pooled`.
     """
 
     sequences: list[Packed]
@@ -101,7 +103,7 @@ class Selection:
     by: SelectedBy | None = None
     doubtful: bool = False
     asked_tokens: int = 0
-    foreign: bool = False
+    shared: Shared | None = None
 
     @property
     def packed(self) -> Packed:

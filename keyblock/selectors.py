@@ -222,13 +222,17 @@ class Bm25(Selector):
         """BM25, shape (n_blocks,)."""
         if not document.n_blocks:
             return np.zeros(0)
-        lengths = np.diff(document.term_bounds)
-        average = lengths.mean() or 1.0
         counts = term_counts(query, document)
+        idf = block_idf(counts) if self.idf == "blocks" else idf_weights(query, frequencies)
+        return weighted_sum(idf, self.saturated(counts, document))
+
+    def saturated(self, counts: NDArray[np.float64], document: PreparedDocument) -> NDArray[np.float64]:
+        """What each term of each block counts for before its rarity does, 0 to 1, from `term_counts`, of the same shape."""
+        lengths = np.diff(document.term_bounds)
+        average = (lengths.mean() if len(lengths) else 0.0) or 1.0
         saturation = self.k1 * (1 - self.b + self.b * lengths / average)
         # a block without terms has counts 0, and k1 = 0 would make its 0 / 0: leave such cells 0
-        saturated = np.divide(counts, saturation + counts, out=np.zeros_like(counts), where=counts > 0)
-        return weighted_sum(block_idf(counts) if self.idf == "blocks" else idf_weights(query, frequencies), saturated)
+        return np.divide(counts, saturation + counts, out=np.zeros_like(counts), where=counts > 0)
 
 
 @SELECTORS.register("vectors")

@@ -55,11 +55,16 @@ class Alphabets:
         self._kinds[list(special)] = NEUTRAL
         self._kinds[[token for token, added in special.items() if added.content in ("[UNK]", "<unk>")]] = FOREIGN
 
-    def foreign(self, token_ids: NDArray[np.int32]) -> bool:
-        """Whether most tokens that have a script have one that was not learned; what the tokenizer does not know was not either."""
+    def foreign(self, token_ids: NDArray[np.int32], at_least: int = CLEARLY) -> bool:
+        """Whether most tokens that have a script have one that was not learned; what the tokenizer does not know was not either.
+
+        Args:
+            token_ids: shape (n_tokens,), of the text.
+            at_least: so many tokens have such a script.
+        """
         kinds = self._kinds[token_ids]
         count = int((kinds == FOREIGN).sum())
-        return count >= CLEARLY and count > int((kinds == LEARNED).sum())
+        return count >= at_least and count > int((kinds == LEARNED).sum())
 
 
 def _kind(surface: str, learned: Collection[str]) -> int:

@@ -6,6 +6,7 @@ of more than 64 characters, as in languages without spaces, and all texts of oth
 `tests/keyblock/text/test_words.py` and `test_unit_reader.py` hold them to the tokenizer.
 """
 
+from collections.abc import Callable
 from typing import NamedTuple, Protocol
 
 import numpy as np
@@ -14,6 +15,8 @@ from tokenizers import Encoding
 
 from keyblock.text.analyzer import Analyzer
 from keyblock.text.rows import Ints
+
+AT_ONCE = 64  # blocks between two pauses
 
 
 class Terms(NamedTuple):
@@ -72,9 +75,18 @@ class EncodedText:
 
     def terms(self, starts: Ints, ends: Ints) -> Terms:
         """See Reading."""
-        blocks = [self._analyzer.keys(self.text[start:end]) for start, end in zip(starts.tolist(), ends.tolist(), strict=True)]
-        keys = np.asarray([key for block in blocks for key in block], dtype=np.int64)
-        return Terms(keys, np.cumsum([0, *map(len, blocks)], dtype=np.int32))
+        return terms_between(self.text, starts, ends, self._analyzer)
+
+
+def terms_between(text: str, starts: Ints, ends: Ints, analyzer: Analyzer, pause: Callable[[int], object] = int) -> Terms:
+    """What an analyzer makes of the text between such places, which is read again for it; `pause` is called again and again."""
+    blocks = []
+    for number, (start, end) in enumerate(zip(starts.tolist(), ends.tolist(), strict=True), 1):
+        blocks.append(analyzer.keys(text[start:end]))
+        if number % AT_ONCE == 0:
+            pause(0)
+    keys = np.asarray([key for block in blocks for key in block], dtype=np.int64)
+    return Terms(keys, np.cumsum([0, *map(len, blocks)], dtype=np.int32))
 
 
 def _characters(encoding: Encoding, first: int, last: int) -> tuple[int, int]:

@@ -4,7 +4,7 @@ from collections import Counter
 from dataclasses import replace
 from typing import NamedTuple
 
-from keyblock.caveats import about_empty, about_position, about_scripts, some
+from keyblock.caveats import about_empty, about_languages, about_position, about_scripts, some
 from keyblock.description import PipelineConfig
 from keyblock.order import Candidate, Ranking, ScoredBy, rank
 from service.call import Call
@@ -56,7 +56,7 @@ def ranked(call: Call, outcome: Outcome, config: PipelineConfig, metrics: Metric
         call.warnings.extend(about_empty(empty))
     call.warnings.extend(about_position(ranking.selected_by, config))
     about = about_scripts(ranking.foreign, len(candidates), config, without_model=ranking.without_model)
-    call.warnings.extend(about)
+    call.warnings.extend(about + about_languages(ranking.unknown, len(candidates), config))
     degraded = _warn(call, outcome, ranking, config.packing.kept_inside(call.max_tokens), metrics)
     return replace(ranking, degraded=degraded, escalated=outcome.chosen.escalated)
 
@@ -75,7 +75,7 @@ def _warn(call: Call, outcome: Outcome, ranking: Ranking, usual: int, metrics: M
     candidates, unasked, _, late = outcome.chosen
     n, problem = len(candidates), outcome.scored.problem
     unread = sum(not candidate.read for candidate in candidates)
-    unscored = 0 if problem else ranking.scored_by.count(ScoredBy.SELECTOR)
+    unscored = 0 if problem or ranking.without_model else ranking.scored_by.count(ScoredBy.SELECTOR)
     left = 0 if problem or ranking.without_model else _without(outcome, ranking, ScoredBy.ORDER)
     costs = {
         "tokens": outcome.plan.budget < usual and f"{outcome.plan.budget} tokens a document instead of {usual}",

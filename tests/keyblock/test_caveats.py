@@ -2,7 +2,16 @@
 
 import numpy as np
 
-from keyblock.caveats import about_budget, about_empty, about_escalation, about_position, about_query, about_scripts, some
+from keyblock.caveats import (
+    about_budget,
+    about_empty,
+    about_escalation,
+    about_languages,
+    about_position,
+    about_query,
+    about_scripts,
+    some,
+)
 from keyblock.description import PackingConfig, PipelineConfig
 from keyblock.pipeline import Pipeline
 from keyblock.prepared import PreparedQuery
@@ -43,9 +52,17 @@ def test_scripts_that_the_model_has_not_learned() -> None:
     assert about_scripts(3, 5, PipelineConfig(), without_model=True) == [], "nothing is claimed"
     (most,) = about_scripts(3, 5, config, without_model=True)
     assert most.startswith("model: it has learned texts in latin script, and 3 of 5 documents, or the query, are in another: ")
-    assert most.endswith("all stay in the order given")
+    assert most.endswith("the order is made of the order given and the words that the blocks share with the query")
     (few,) = about_scripts(1, 5, config, without_model=False)
     assert few.endswith("are in another: their scores mean little")
+
+
+def test_languages_that_the_model_has_not_learned() -> None:
+    config = PipelineConfig(trained_on=TrainedOn(languages=("en",), scripts=("latin",)))
+    assert about_languages(2, 4, config) == [], "not most of them"
+    assert about_languages(3, 4, PipelineConfig()) == [], "nothing is claimed"
+    (most,) = about_languages(3, 4, config)
+    assert most.startswith("model: it has learned en, and most words of 3 of 4 documents are of no language that it knows: ")
 
 
 def test_documents_chosen_from_by_position_are_counted_where_the_selector_could_have_known() -> None:

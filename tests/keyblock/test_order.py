@@ -7,6 +7,7 @@ from keyblock.evidence import Activation, Fusion
 from keyblock.order import LOWEST, UNREAD, Block, Candidate, Ranking, block_scores, candidate, preranking, rank
 from keyblock.packing import Packed
 from keyblock.pipeline import Pipeline
+from keyblock.pooled import Shared
 from keyblock.selection import Selection, alone
 
 FUSION = Fusion(bias=-1.0, logit=2.0, best_block=0.5)
@@ -36,29 +37,60 @@ def test_raw_scores_stay_logits_and_the_unscored_stay_last() -> None:
     assert ranking.scores.tolist() == [-1001.0, -1001.0]
 
 
-def of_scripts(*foreign: bool) -> Ranking:
-    """Documents whose logits and blocks speak for the last one most; the model knows the script of those not foreign."""
-    candidates = [Candidate([PACKED], np.asarray([number, 0, 0, 0]), [], foreign=one) for number, one in enumerate(foreign)]
-    return rank(candidates, np.arange(len(foreign), dtype=np.float32), FUSION, 128, top_n=0, raw=False)
+def shared(*counts: float, foreign: bool = True) -> Shared:
+    """A document of one block that has the query's terms so strongly."""
+    there = np.asarray(counts)
+    return Shared(there[:, None].astype(np.float32), (there > 0).astype(np.intp), 1, foreign)
 
 
-def test_texts_in_a_script_that_the_model_has_not_learned_stay_in_the_order_given() -> None:
-    ranking = of_scripts(True, True, True, False)
+NOTHING = shared(0.0, 0.0)
+
+
+def of_scripts(*documents: Shared | None) -> Ranking:
+    """Documents whose logits and blocks speak for the last one most; the model knows the script and the language of None."""
+    candidates = [Candidate([PACKED], np.asarray([number, 0, 0, 0]), [], shared=one) for number, one in enumerate(documents)]
+    return rank(candidates, np.arange(len(documents), dtype=np.float32), FUSION, 128, top_n=0, raw=False)
+
+
+@pytest.mark.parametrize("documents", [(NOTHING, NOTHING, NOTHING, NOTHING), (shared(0, 0.1), shared(0.5, 0.5), NOTHING, None)])
+def test_where_blocks_do_not_compare_texts_in_another_script_stay_in_the_order_given(documents: list[Shared | None]) -> None:
+    """Because they share nothing with the query, or because it is not known of all what they share."""
+    ranking = of_scripts(*documents)
     assert ranking.order == [0, 1, 2, 3]
     assert set(ranking.scored_by) == {"order"}
-    assert (ranking.foreign, ranking.without_model, ranking.n_tokens) == (3, True, 40)
+    assert (ranking.foreign, ranking.without_model, ranking.n_tokens) == (4 - (None in documents), True, 40)
     assert ranking.scores.tolist() == [0.0] * 4, "nothing is known of their relevance"
 
 
+def test_texts_in_another_script_are_ordered_by_blocks_beside_the_order_given() -> None:
+    """Third by its blocks and first as given is 1/5 + 1/3, and the other way round as much; second in both is less."""
+    ranking = of_scripts(shared(0.1, 0.0), shared(0.5, 0.0), shared(0.5, 0.5), NOTHING)
+    assert ranking.order == [0, 2, 1, 3]
+    assert set(ranking.scored_by) == {"selector"}
+    assert (ranking.without_model, ranking.unknown) == (True, 0)
+    assert 0.01 > ranking.scores[0] == ranking.scores[2] > ranking.scores[1]
+
+
+def test_what_is_rare_in_the_request_counts_where_the_table_does_not_know_the_language() -> None:
+    """The second term stands in all documents but the first, and so is worth little; logits and the table speak for the last."""
+    documents = [shared(0.9, 0.0, foreign=False), *[shared(0.0, 0.9, foreign=False)] * 9]
+    assert of_scripts(*[None] * 10).order[0] == 9
+    candidates = [Candidate([PACKED], np.asarray([number, 0, 0, 0]), [], shared=one) for number, one in enumerate(documents)]
+    ranking = rank(candidates, np.zeros(10, np.float32), FUSION, 128, top_n=0, raw=False)
+    assert ranking.order == list(range(10))
+    assert set(ranking.scored_by) == {"model"}
+    assert (ranking.foreign, ranking.unknown, ranking.without_model) == (0, 10, False)
+
+
 def test_documents_without_text_stay_last_among_foreign_ones() -> None:
-    foreign = Candidate([PACKED], np.zeros(4), [], foreign=True)
+    foreign = Candidate([PACKED], np.zeros(4), [], shared=NOTHING)
     candidates = [Candidate([], np.zeros(4), []), foreign, UNREAD, foreign]
     ranking = rank(candidates, np.asarray([-np.inf, 1, -np.inf, 2], np.float32), FUSION, 128, top_n=0, raw=True)
     assert ranking.order == [1, 3, 0, 2]
 
 
 def test_a_few_foreign_documents_leave_the_order_to_the_model() -> None:
-    ranking = of_scripts(True, True, False, False)
+    ranking = of_scripts(shared(0.9, 0.9), NOTHING, None, None)
     assert ranking.order == [3, 2, 1, 0]
     assert set(ranking.scored_by) == {"model"}
     assert (ranking.foreign, ranking.without_model) == (2, False)

@@ -58,7 +58,7 @@ CHINESE = ["多瑙河流经维也纳和布达佩斯。", "泰晤士河流经伦�
 def test_chinese_is_not_ordered_by_a_model_of_english(ranker: Ranker) -> None:
     ranking = ranker.rank("哪条河流经维也纳", CHINESE)
     assert ranking[0].index == 0
-    assert {result.scored_by for result in ranking} == {"order"}
+    assert {result.scored_by for result in ranking} == {"selector"}
     assert any("3 of 3 documents, or the query, are in another" in warning for warning in ranking.warnings)
     english = ranker.rank(QUERY, [THAMES, DANUBE])
     assert [result.scored_by for result in english] == ["model", "model"]

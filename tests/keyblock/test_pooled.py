@@ -1,0 +1,86 @@
+"""Documents of one request compared by the words that they share with the query; no table knows the words."""
+
+import numpy as np
+import pytest
+
+from keyblock.bundle import load_bundle
+from keyblock.pipeline import Pipeline
+from keyblock.pooled import FEWEST, KEPT, beside_the_order, knows, pooled_evidence, shared_terms
+from tests.conftest import ROOT
+
+QUERY = "which river flooded the old bridge"
+GERMAN = "Der Fluss trat über die Ufer und beschädigte die alte Brücke, die erst im Jahr zuvor erneuert worden war. "
+ENGLISH = "The river left its bed and damaged the old bridge, which had been renewed only a year before. "
+
+
+@pytest.fixture(scope="module")
+def english() -> Pipeline:
+    """The embedded bundle's."""
+    return load_bundle(ROOT / "models" / "default").pipeline
+
+
+def test_a_term_counts_the_more_the_fewer_blocks_of_the_request_have_it(pipeline: Pipeline) -> None:
+    query = pipeline.prepare_query("river bridge")
+    texts = ["river", "bridge", *["river"] * 5]
+    best = pooled_evidence([shared_terms(query, pipeline.prepare_document(text)) for text in texts])[:, 0]
+    # seven blocks: one has "bridge", ln(8 / 1.5); six have "river", ln(8 / 6.5); each block is as long as the others: tf 1 / 1.9
+    assert best[:2] == pytest.approx([np.log(8 / 6.5) / 1.9, np.log(8 / 1.5) / 1.9], rel=1e-6)
+    assert (best[2:] == best[0]).all()
+
+
+def test_a_document_is_worth_the_blocks_of_a_long_one_too(pipeline: Pipeline) -> None:
+    """Only a few of its blocks are kept, and the one that says most is among them."""
+    query = pipeline.prepare_query(QUERY)
+    long = pipeline.prepare_document(
+        "A city by the sea. " * 4000 + "The river flooded the old bridge. " + "A city by the sea. " * 4000
+    )
+    shared = shared_terms(query, long)
+    assert shared.n_blocks == long.n_blocks > 100
+    assert shared.counts.shape == (len(query.terms), KEPT)
+    assert shared.having.tolist() == (shared.counts > 0).sum(axis=1).tolist()
+    empty = shared_terms(query, pipeline.prepare_document(""))
+    evidence = pooled_evidence([shared, empty])
+    assert evidence[0, 0] > 0
+    assert evidence[1].tolist() == [0, 0, 0, 0]
+    assert pooled_evidence([]).shape == (0, 4)
+
+
+def test_places_of_both_orders_count_alike() -> None:
+    assert beside_the_order(np.asarray([0.0, 5.0, 9.0])) == pytest.approx([1 / 3 + 1 / 5, 1 / 4 + 1 / 4, 1 / 5 + 1 / 3])
+    assert beside_the_order(np.zeros(3)) == pytest.approx([2 / 3, 2 / 4, 2 / 5]), "the order given"
+    assert beside_the_order(np.zeros(0)).shape == (0,)
+
+
+@pytest.mark.parametrize(
+    ("text", "known"),
+    [
+        (ENGLISH * 3, True),
+        (GERMAN * 3, False),
+        (
+            "Râul a ieșit din matcă și a avariat podul vechi, care fusese reînnoit abia cu un an înainte, spun localnicii. " * 3,
+            False,
+        ),
+        ("Der Fluss trat über die Ufer.", True),  # too few words to say
+        ("", True),
+    ],
+)
+def test_whether_the_table_knows_a_language(english: Pipeline, text: str, known: bool) -> None:
+    assert knows(english.frequencies, english.prepare_document(text)) is known
+
+
+def test_few_terms_say_nothing(english: Pipeline) -> None:
+    words = [f"qwz{n}" for n in range(FEWEST)]
+    assert knows(english.frequencies, english.prepare_document(" ".join(words[1:])))
+    assert not knows(english.frequencies, english.prepare_document(" ".join(words)))
+
+
+def test_documents_and_queries_in_another_script_have_the_terms_of_any_language(english: Pipeline) -> None:
+    query, document = english.prepare_query("東京の首都"), english.prepare_document("日本の首都は東京です。" * 4)
+    assert shared_terms(query, document).having.any()
+    selection = english.select(query, document)
+    assert selection.shared is not None
+    assert selection.shared.foreign
+    assert english.select(english.prepare_query(QUERY), english.prepare_document(ENGLISH)).shared is None
+    german = english.select(english.prepare_query("Welcher Fluss?"), english.prepare_document(GERMAN * 3))
+    assert german.shared is not None
+    assert not german.shared.foreign
