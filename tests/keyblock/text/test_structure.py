@@ -1,5 +1,6 @@
 """Where texts of any script and kind may be cut: cases that a reader can judge, and any text."""
 
+import time
 from itertools import pairwise
 
 import pytest
@@ -116,6 +117,41 @@ def test_sentences_of_all_scripts(expected: list[str]) -> None:
 def test_clauses(text: str, expected: list[str]) -> None:
     bounds = [0, *clauses(text, 0, len(text)), len(text)]
     assert [text[start:end].strip() for start, end in pairwise(bounds)] == expected
+
+
+@pytest.mark.parametrize(
+    "unit",
+    [
+        "ก",
+        "😀",
+        '{"a":1,"b":[2,"x"]},',
+        "a, ",
+        "A. ",
+        "(",
+        '"',
+        "a.b[",
+        "x = ",
+        "| ",
+        "# ",
+        "a,b,c\n",
+        "| a. B |\n",
+        "if a:\n",
+        "  x(\n",
+        "a: ",
+        "```\n",
+        "\n",
+        "<!",
+        " ",
+    ],
+)
+def test_it_takes_time_in_proportion_to_the_length(unit: str) -> None:
+    """Each of these lasts a second or less; anything in proportion to the square would last an hour."""
+    text = unit * (150_000 // len(unit))
+    started = time.process_time()
+    places, _ = cuts(text)
+    ends = clauses(text, 0, len(text))
+    assert len(places) + len(ends) <= 2 * len(text)
+    assert time.process_time() - started < 10
 
 
 @given(TEXT)

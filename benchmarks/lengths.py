@@ -1,0 +1,127 @@
+"""Whether long texts without spaces are prepared in linear time: CPU seconds by length.
+
+    python -m benchmarks.lengths [--mb 1 2 5 10] [--only thai json emoji]
+
+Texts made here: Thai syllables without a space, records of JSON without white space, and emoji (skin tones, flags and families
+among them) without a space; each is one document of so many million bytes of UTF-8. They are prepared on one thread by the
+embedded bundle's pipeline, and by one of the analyzer `universal`, the segmenter `structure` and BM25 by blocks with three
+tokenizers: the embedded one (WordPiece), and a Unigram and a byte-level BPE one as XLM-R and Qwen have them, trained on the heads
+of these texts. CPU seconds, the ratio of the longest to the shortest, and the tokens of the longest.
+"""
+
+import argparse
+import itertools
+import json
+import os
+import random
+import tempfile
+import time
+from collections.abc import Callable, Mapping
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from tokenizers import Regex, models, pre_tokenizers, processors, trainers
+from tokenizers import Tokenizer as Backend
+
+from benchmarks.languages import EMBEDDED, PIPELINES
+from keyblock.bundle import load_bundle
+from keyblock.pipeline import Pipeline, PipelineConfig
+from keyblock.text.tokenizer import Tokenizer
+from keyblock.text.units import WITH_NEWLINES
+
+MB = 1_000_000
+_CONSONANTS, _VOWELS, _TONES = "กขคงจชซดตถทธนบปผพมยรลวสหอ", "ะาิีุู", ("", "", "่", "้")
+_PEOPLE = ("👩", "👨", "🧒", "👍", "🏃", "🤷")
+_TONES_OF_SKIN = ("", "🏻", "🏽", "🏿")
+_OTHERS = ("😀", "🎉", "🚲", "🌧️", "❤️", "🇦🇹", "🇯🇵", "👨‍👩‍👧", "🏳️‍🌈", "1️⃣")
+
+
+def thai(drawn: random.Random) -> str:
+    """A syllable."""
+    return drawn.choice(_CONSONANTS) + drawn.choice(_TONES) + drawn.choice(_VOWELS) + drawn.choice(("", *_CONSONANTS))
+
+
+def record(drawn: random.Random) -> str:
+    """An object in a list of JSON."""
+    name, tags = "".join(drawn.choices("abcdefghij", k=8)), drawn.choices(["new", "paid", "late", "open"], k=2)
+    made = {"id": drawn.randrange(10**6), "name": name, "price": drawn.randrange(9999) / 100, "tags": tags, "note": None}
+    return json.dumps(made, separators=(",", ":")) + ","
+
+
+def emoji(drawn: random.Random) -> str:
+    """What is seen as one."""
+    return drawn.choice(_OTHERS) if drawn.random() < 0.5 else drawn.choice(_PEOPLE) + drawn.choice(_TONES_OF_SKIN)
+
+
+KINDS: Mapping[str, Callable[[random.Random], str]] = {"thai": thai, "json": record, "emoji": emoji}
+
+
+@cache
+def text(kind: str, n_bytes: int) -> str:
+    """A text of about so many bytes, without a space; the same for the same arguments."""
+    drawn, made, size = random.Random(17), list[str](), 0
+    while size < n_bytes:
+        made.append(KINDS[kind](drawn))
+        size += len(made[-1].encode())
+    return f"[{''.join(made)}]" if kind == "json" else "".join(made)
+
+
+def trained(name: str) -> Tokenizer:
+    """A tokenizer of 4,000 tokens that has read the heads of all texts."""
+    unknown = "<unk>"
+    special: Any = {"special_tokens": ["<s>", "</s>", unknown], "vocab_size": 4000, "show_progress": False}
+    if name == "unigram":
+        made, trainer = Backend(models.Unigram()), trainers.UnigramTrainer(unk_token=unknown, **special)
+        made.pre_tokenizer = pre_tokenizers.Sequence([pre_tokenizers.WhitespaceSplit(), pre_tokenizers.Metaspace()])
+    else:
+        alphabet = pre_tokenizers.ByteLevel.alphabet()
+        made, trainer = Backend(models.BPE()), trainers.BpeTrainer(initial_alphabet=alphabet, **special)
+        split = pre_tokenizers.Split(Regex(WITH_NEWLINES[0]), "isolated")
+        bytes_alone = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False, trim_offsets=False)
+        made.pre_tokenizer = pre_tokenizers.Sequence([split, bytes_alone])
+    heads = {kind: text(kind, 20_000) for kind in KINDS}
+    made.train_from_iterator([heads[kind][place : place + 40] for kind in KINDS for place in range(0, 20_000, 40)], trainer)
+    pair = "<s> $A </s> </s> $B </s>"
+    made.post_processor = processors.TemplateProcessing(single="<s> $A </s>", pair=pair, special_tokens=[("<s>", 0), ("</s>", 1)])
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "tokenizer.json"
+        made.save(str(path))
+        return Tokenizer(path)
+
+
+def pipelines() -> dict[str, Pipeline]:
+    """Those that are measured."""
+    bundle = load_bundle(EMBEDDED)
+    config = PipelineConfig.model_validate(PIPELINES["universal, structure"])
+    tokenizers = {"wordpiece": bundle.tokenizer, "unigram": trained("unigram"), "bytes": trained("bytes")}
+    made = {f"universal, structure, {name}": Pipeline(config, one, bundle.frequencies) for name, one in tokenizers.items()}
+    return {"embedded": bundle.pipeline, **made}
+
+
+def seconds(pipeline: Pipeline, document: str) -> tuple[float, int]:
+    """CPU seconds to prepare it, and its tokens."""
+    started = time.process_time()
+    prepared = pipeline.prepare_document(document)
+    return time.process_time() - started, len(prepared.token_ids)
+
+
+def main() -> None:
+    """Print a row for each text and pipeline."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--mb", type=int, nargs="+", default=[1, 2, 5, 10])
+    parser.add_argument("--only", nargs="+", choices=KINDS, default=list(KINDS))
+    given = parser.parse_args()
+    os.environ["TOKENIZERS_PARALLELISM"] = "false"
+    made = pipelines()
+    columns = [*(f"{mb} MB" for mb in given.mb), f"ratio (length: {given.mb[-1] / given.mb[0]:g})", "tokens"]
+    print(f"| | pipeline | {' | '.join(columns)} |\n|{' --- |' * (len(columns) + 2)}")
+    for kind, (name, pipeline) in itertools.product(given.only, made.items()):
+        seconds(pipeline, text(kind, MB // 10))  # words that it has met are read faster
+        took = [seconds(pipeline, text(kind, mb * MB)) for mb in given.mb]
+        cells = [*(f"{each:.2f} s" for each, _ in took), f"{took[-1][0] / took[0][0]:.1f}", f"{took[-1][1]:,}"]
+        print(f"| {kind} | {name} | {' | '.join(cells)} |", flush=True)
+
+
+if __name__ == "__main__":
+    main()
