@@ -26,19 +26,27 @@ def bound() -> None:
 def main(name: str, most_chars: int) -> int:
     """Read the file; returns the exit code."""
     bound()
-    from service.files.extraction import extract
-    from service.files.kinds import NotTextError
+    from service.files.kinds import MISSING, NotTextError
 
+    try:
+        from service.files.extraction import extract
+    except ImportError as error:
+        return refused(f"is no plain text: {MISSING} ({error})")
     try:
         found = extract(sys.stdin.buffer.read(), name)
         if len(found.text) > most_chars:
             raise NotTextError(f"has a text of {len(found.text)} characters; a document may have {most_chars}: take a part of it")
     except NotTextError as error:
-        sys.stdout.buffer.write(str(error).encode())
-        return REFUSED
+        return refused(str(error))
     answer = {"text": found.text, "title": found.title, "problem": found.problem}
     sys.stdout.buffer.write(json.dumps(answer).encode())
     return 0
+
+
+def refused(why: str) -> int:
+    """Say why there is no text; returns the exit code."""
+    sys.stdout.buffer.write(why.encode())
+    return REFUSED
 
 
 if __name__ == "__main__":

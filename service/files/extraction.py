@@ -4,9 +4,8 @@ from collections.abc import Callable
 
 from service.files.decoding import decode
 from service.files.extracted import Extracted, UnreadableError
-from service.files.kinds import Kind, NotTextError, kind_of
+from service.files.kinds import MISSING, Kind, NotTextError, kind_of
 
-MISSING = "to read it, install the extra files: pip install 'keyblock[files]'"
 EMPTY = {Kind.PDF: "it holds no text: run OCR first (ocrmypdf)"}
 
 

@@ -10,6 +10,7 @@ HEAD = 8192  # bytes: a NUL among them means that it is no text, as for git and 
 ARCHIVE = b"PK\x03\x04"
 SAVE = "save it as plain text and give that"
 UNPACK = "unpack it and give what is in it"
+MISSING = "to read it, install the extra files: pip install 'keyblock[files]'"
 NO_TEXT = "there is no text to rank in it"
 
 

@@ -7,7 +7,7 @@ import pytest
 from starlette.testclient import TestClient
 
 from service.app import create_app
-from service.files.__main__ import MEMORY, SECONDS
+from service.files.__main__ import MEMORY, REFUSED, SECONDS
 from service.playground import reading
 from service.playground.reading import PATH
 from service.ranking.ranker import Ranker
@@ -95,6 +95,14 @@ def test_the_process_is_bounded_in_memory_and_seconds_and_writes_no_file() -> No
     code = f"import resource, service.files.__main__ as process; process.bound(); print({limits})"
     said = subprocess.run([sys.executable, "-c", code], capture_output=True, check=True).stdout
     assert list(map(int, said.split())) == [MEMORY, SECONDS, 0, 0]
+
+
+def test_without_the_extra_the_process_says_what_to_install() -> None:
+    without = "import sys; sys.modules['charset_normalizer'] = None"
+    code = f"{without}; from service.files.__main__ import main; sys.exit(main('', 9))"
+    done = subprocess.run([sys.executable, "-c", code], input=FILES[0], capture_output=True, check=False)
+    assert done.returncode == REFUSED
+    assert b"to read it, install the extra files: pip install 'keyblock[files]'" in done.stdout
 
 
 def test_the_process_knows_no_secret(monkeypatch: pytest.MonkeyPatch) -> None:
