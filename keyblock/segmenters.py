@@ -116,20 +116,20 @@ def sentence_costs(reading: Reading, clauses: NDArray[np.bool_]) -> NDArray[np.i
 
 def structure_costs(reading: Reading, longest: int) -> NDArray[np.int64]:
     """What a Cut costs after the last token before it, shape (n_tokens,): clauses only in what is longer than `longest`."""
-    heads, tails = reading.places()
+    heads, _ = reading.places()
     costs = np.zeros(len(reading.ids), np.int64)
     places, kinds = cuts(reading.text)
     last = np.searchsorted(heads, places) - 1
     offered, within = (last >= 0) & (kinds != Cut.CLAUSE), (last >= 0) & (kinds == Cut.CLAUSE)
     costs[last[offered]] = kinds[offered]
-    rows = last[within]
     bounds = np.concatenate([[0], np.flatnonzero(costs) + 1, [len(costs)]])
-    for start, end in zip(bounds[:-1].tolist(), bounds[1:].tolist(), strict=True):
-        if end - start > longest:
-            inside = np.searchsorted(heads[start:end], clauses(reading.text, int(heads[start]), int(tails[end - 1]))) - 1
-            inside = start + inside[(inside >= 0) & (inside < end - start - 1)]
-            costs[inside] = Cut.CLAUSE
-            costs[rows[slice(*np.searchsorted(rows, (start, end - 1)))]] = Cut.SENTENCE
+    long = np.append(np.diff(bounds) > longest, False)
+    if long.any():
+        ends = np.searchsorted(heads, clauses(reading.text)) - 1
+        for at, cost in ((ends[ends >= 0], Cut.CLAUSE), (last[within], Cut.SENTENCE)):
+            stretch = np.searchsorted(bounds, at, side="right") - 1
+            inside = long[stretch] & (at < bounds[np.minimum(stretch + 1, len(bounds) - 1)] - 1)
+            costs[at[inside]] = cost
     return costs
 
 

@@ -12,6 +12,7 @@ none      behind a heading, the head of a table, a comment of code or the line t
 import re
 from collections.abc import Iterator
 from enum import IntEnum
+from functools import cache
 from typing import NamedTuple
 
 import numpy as np
@@ -33,10 +34,11 @@ COMMAS = (
 PHRASED = "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\ua9e0-\ua9ff\uaa60-\uaa7f"  # scripts that put spaces between phrases
 TURN = r"[^\W\d_][\w .'\u2019\-]{0,39}(?::\s|\uff1a)"
 _OTHER = re.compile(rf"[{OTHER_STOPS}]++[{CLOSING}]*+")
-_CLAUSE = re.compile(
-    rf"[,;:\u2013\u2014][{CLOSING}]*+(?=\s)|[{COMMAS}]++[{CLOSING}]*+|(?<=[{PHRASED}]) (?=[{PHRASED}])|(?<=[\"\d\]}}]),(?=[\"{{\[])"
+_CLAUSE = re.compile(  # each branch starts with what it looks for, so that other characters are passed over at once
+    rf"[,;:\u2013\u2014][{CLOSING}]*+(?=\s)|[{COMMAS}]++[{CLOSING}]*+| (?=[{PHRASED}])(?<=[{PHRASED}] )"
+    rf"|,(?=[\"{{\[])(?<=[\"\d\]}}],)"
 )
-_RECORD = re.compile(r"(?<=[}\]]),(?=\s*[{\[])")  # between two records of JSON in one line
+_RECORD = re.compile(r",(?=\s*[{\[])(?<=[}\]],)")  # between two records of JSON in one line
 _LINE = re.compile(f"[^{BREAKS}]+")
 _BEGINS = re.compile(rf"#{{1,6}}\s|[-*+\u2022\u2023\u25e6\u25aa\u30fb]\s|\(?\w{{1,3}}[.)]\s|\||[{{\[]|{TURN}")
 _OPENS = re.compile(r"#{1,6}\s|={3,}$|-{3,}$|\|[\s:|-]+\|?$|@\w")  # headings, what underlines them, heads of tables, decorators
@@ -93,7 +95,7 @@ def cuts(text: str) -> tuple[NDArray[np.int32], NDArray[np.int8]]:
         Ascending places in code points, shape (n,), and a Cut for each, shape (n,): CLAUSE for sentences inside records alone; see
         `clauses` for others.
     """
-    sentence = np.unique(np.concatenate([sentence_ends(text), [found.end() for found in _OTHER.finditer(text)]])).astype(np.int64)
+    sentence = np.unique(np.concatenate([sentence_ends(text), _other_ends(text)])).astype(np.int64)
     sentence = sentence[sentence > 0]  # a line break at the very start ends nothing
     parts, rows = _parts(text)
     parts += [(found.end(), Cut.FREE) for found in _RECORD.finditer(text)]
@@ -105,9 +107,23 @@ def cuts(text: str) -> tuple[NDArray[np.int32], NDArray[np.int8]]:
     return places[first].astype(np.int32), kinds[first].astype(np.int8)
 
 
-def clauses(text: str, start: int, end: int) -> list[int]:
-    """Where clauses end between two places of the text, ascending, in code points."""
-    return [found.end() for found in _CLAUSE.finditer(text, start, end)]
+def clauses(text: str) -> list[int]:
+    """Where clauses end, ascending, in code points."""
+    return [found.end() for found in _CLAUSE.finditer(text)]
+
+
+@cache
+def _other_stops() -> NDArray[np.bool_]:
+    """Whether each code point up to the last full stop is one of OTHER_STOPS; the last place is for all others."""
+    stop = re.compile(f"[{OTHER_STOPS}]")
+    return np.asarray([stop.match(chr(code)) is not None for code in range(0xFF10)])
+
+
+def _other_ends(text: str) -> list[int]:
+    """Where sentences end behind a full stop of OTHER_STOPS: few texts have one."""
+    stops = _other_stops()
+    codes = np.frombuffer(text.encode("utf-32-le", "surrogatepass"), dtype=np.uint32)
+    return [found.end() for found in _OTHER.finditer(text)] if stops[np.minimum(codes, len(stops) - 1)].any() else []
 
 
 def _of_sentences(places: NDArray[np.int64], rows: list[tuple[int, int]]) -> NDArray[np.int64]:

@@ -115,7 +115,7 @@ def test_sentences_of_all_scripts(expected: list[str]) -> None:
     ],
 )
 def test_clauses(text: str, expected: list[str]) -> None:
-    bounds = [0, *clauses(text, 0, len(text)), len(text)]
+    bounds = [0, *clauses(text), len(text)]
     assert [text[start:end].strip() for start, end in pairwise(bounds)] == expected
 
 
@@ -149,7 +149,7 @@ def test_it_takes_time_in_proportion_to_the_length(unit: str) -> None:
     text = unit * (150_000 // len(unit))
     started = time.process_time()
     places, _ = cuts(text)
-    ends = clauses(text, 0, len(text))
+    ends = clauses(text)
     assert len(places) + len(ends) <= 2 * len(text)
     assert time.process_time() - started < 10
 
@@ -161,7 +161,7 @@ def test_any_text(text: str) -> None:
     assert all(0 < place <= len(text) for place in places.tolist())
     assert set(kinds.tolist()) <= set(Cut)
     assert set(sentences.sentence_ends(text).tolist()) - {0} <= set(places.tolist())
-    ends = clauses(text, 0, len(text))
+    ends = clauses(text)
     assert ends == sorted(set(ends))
 
 
