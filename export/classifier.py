@@ -58,9 +58,8 @@ def export_classifier(model: Classifier, path: Path) -> dict[str, int]:
     with masked_by(model, spelled_masks(config)), TemporaryDirectory(prefix="keyblock-trace-") as folder:
         _trace(model, Path(folder) / path.name)
         gc.collect()  # the exporter leaves copies of the weights in cycles
-        graph = onnx.load(str(Path(folder) / path.name))
-    graph = _fused(graph, config)
-    gc.collect()  # so does the optimizer
+        graph = _fused(Path(folder) / path.name, config)
+        gc.collect()  # so does the optimizer
     check_shapes(graph, {name: ["batch", "length"] for name in model.graph_inputs}, {LOGITS: ["batch"]})
     if missing := note_parameters(graph, model.module.state_dict()):
         log.info("the graph does not hold %d of the checkpoint's weights, among them %s", len(missing), missing[0])
@@ -82,11 +81,11 @@ def _trace(model: Classifier, path: Path) -> None:
         raise ExportError(f"the architecture {model.module.config.model_type} cannot be traced ({line})") from None
 
 
-def _fused(graph: ModelProto, config: PretrainedConfig) -> ModelProto:
-    """The graph, optimized where the optimizer knows such graphs, with a narrow last layer where all are fused."""
+def _fused(path: Path, config: PretrainedConfig) -> ModelProto:
+    """The graph there, optimized where the optimizer knows such graphs, with a narrow last layer where all are fused."""
     if spelled_masks(config).__qualname__.startswith(causal.__qualname__):
-        return graph  # attention with key and value heads of other numbers: the optimizer would break its shapes
-    optimized = optimized_graph(graph, config)
+        return onnx.load(str(path))  # attention with key and value heads of other numbers: the optimizer would break its shapes
+    optimized = optimized_graph(onnx.load(str(path), load_external_data=False), config, path.parent)
     if fused_nodes(optimized).get("Attention", 0) == config.num_hidden_layers:
         try:
             narrow_last_layer(optimized)
@@ -95,10 +94,10 @@ def _fused(graph: ModelProto, config: PretrainedConfig) -> ModelProto:
     return optimized
 
 
-def optimized_graph(graph: ModelProto, config: PretrainedConfig) -> ModelProto:
-    """The graph with what ONNX Runtime fuses of it; its large weights wait outside meanwhile."""
+def optimized_graph(graph: ModelProto, config: PretrainedConfig, folder: Path | None = None) -> ModelProto:
+    """The graph with what ONNX Runtime fuses of it; its large weights wait outside meanwhile: see `weights_aside`."""
     name_heads(graph, config)
-    with weights_aside(graph) as aside:
+    with weights_aside(graph, folder) as aside:
         optimized: ModelProto = optimize_model(
             graph, model_type="bert", num_heads=config.num_attention_heads, hidden_size=config.hidden_size, opt_level=0
         ).model

@@ -1,8 +1,12 @@
 """Large weights outside of a graph while it is optimized."""
 
+from pathlib import Path
+
 import numpy as np
+import onnx
 import pytest
 from onnx import ModelProto, helper, numpy_helper
+from onnx.external_data_helper import uses_external_data
 
 from export.aside import put_back, weights_aside
 
@@ -33,6 +37,22 @@ def test_a_weight_that_was_made_anew_keeps_its_own_values(graph: ModelProto) -> 
         np.testing.assert_array_equal(numpy_helper.to_array(graph.graph.initializer[0]), 2 * LARGE)
     put_back(graph, aside)
     np.testing.assert_array_equal(numpy_helper.to_array(graph.graph.initializer[0]), 2 * LARGE)
+
+
+def test_weights_in_files_are_read_from_there(graph: ModelProto, tmp_path: Path) -> None:
+    place = tmp_path / "model.onnx"
+    graph.graph.node.append(helper.make_node("Constant", [], ["c"], value=numpy_helper.from_array(LARGE, "large")))
+    onnx.save(graph, str(place), save_as_external_data=True, location="weights", size_threshold=0, convert_attribute=True)
+    lean = onnx.load(str(place), load_external_data=False)
+    with weights_aside(lean, tmp_path, large=16) as aside:
+        large, small = lean.graph.initializer
+        assert list(aside) == ["large"]
+        assert (large.raw_data, small.raw_data) == (b"", SMALL.tobytes())
+        np.testing.assert_array_equal(numpy_helper.to_array(large), LARGE)
+    put_back(lean, aside)
+    assert not any(uses_external_data(tensor) for tensor in lean.graph.initializer)
+    assert [numpy_helper.to_array(one).tolist() for one in lean.graph.initializer] == [LARGE.tolist(), SMALL.tolist()]
+    np.testing.assert_array_equal(numpy_helper.to_array(lean.graph.node[0].attribute[0].t), LARGE)
 
 
 def test_onnx_reads_as_ever_after_a_failure(graph: ModelProto) -> None:
