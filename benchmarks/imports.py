@@ -1,10 +1,12 @@
 """Imports of models of real shapes with random weights: parity, pace and memory of each, and what serving it takes.
 
     python -m benchmarks.imports --families bert xlm-roberta-large [--work DIR] [--passage-tokens 256] [--pairs 24] [--words 1500]
+        [--documents 3] [--in-process]
 
 No checkpoint is downloaded: each is built from its configuration, of the size of a model that people use, with a small tokenizer.
 It is imported in a process of its own, served by keyblock-serve, and asked over HTTP about long documents. The score of the
-document that came first is then what transformers' model says of the passage that the answer names.
+document that came first is then what transformers' model says of the passage that the answer names. --in-process asks a Ranker
+instead: a service first runs all shapes of batches, which takes a large model many minutes on one thread.
 """
 
 import argparse
@@ -83,6 +85,19 @@ import_model(source, Path(out), options)
 print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6)
 """
 """As keyblock-import does, which refuses fewer than 384 pairs: of large models they take long."""
+ASK = """
+import json, resource, sys, time
+from keyblock.ranker import Ranker
+bundle, query, documents = json.load(sys.stdin)
+began = time.perf_counter()
+ranker = Ranker.open(bundle, provider="cpu", threads=1)
+ready = time.perf_counter()
+best = ranker.rank(query, documents, raw_scores=True)
+seconds = time.perf_counter() - ready
+block = best[0].blocks[0]
+found = [best[0].index, best[0].relevance_score, block.start, block.end]
+print(json.dumps([found, ready - began, seconds, best.total_tokens, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6]))
+"""
 SCORE = """
 import json, sys
 from export.checkpoint import read_checkpoint
@@ -99,12 +114,39 @@ def alone(code: str, *given: object, told: str = "") -> str:
     return said.strip().rpartition("\n")[2]
 
 
-def measured(family: str, work: Path, given: argparse.Namespace) -> dict[str, Any]:
-    """Build, import and serve a checkpoint; what its certificate says, and what it took."""
-    shape = SHAPES[family]
-    source, out = work / family, work / f"{family}.bundle"
+class Asked(NamedTuple):
+    """What came of asking a bundle.
+
+    Attributes:
+        index: of the best document.
+        score: its logit.
+        start, end: of its best passage.
+        ready: seconds until it could be asked.
+        seconds: of the answer.
+        tokens: that were read.
+        peak: memory in GB.
+    """
+
+    index: int
+    score: float
+    start: int
+    end: int
+    ready: float
+    seconds: float
+    tokens: int
+    peak: float
+
+
+def built(family: str, work: Path) -> Path:
+    """The checkpoint of that name."""
+    shape, source = SHAPES[family], work / family
     if not source.exists():
         alone(BUILD, shape.family, source, json.dumps({**shape.sizes, "vocab_size": shape.vocabulary}))
+    return source
+
+
+def imported(source: Path, out: Path, given: argparse.Namespace) -> dict[str, Any]:
+    """Import a checkpoint; what its certificate says, and what it took."""
     shutil.rmtree(out, ignore_errors=True)
     started = time.perf_counter()
     peak = float(alone(IMPORT, source, out, given.passage_tokens, given.pairs))
@@ -112,8 +154,6 @@ def measured(family: str, work: Path, given: argparse.Namespace) -> dict[str, An
     manifest = json.loads((out / "bundle.json").read_text(encoding="utf-8"))
     quality = manifest["quality"]
     return {
-        "family": family,
-        "shape": shape.like,
         "fused": manifest["graph"]["fused"],
         "pairs": quality["certificate"]["logits"]["pairs"],
         "most tokens": quality["certificate"]["tokens_of_passages"]["most"],
@@ -124,47 +164,64 @@ def measured(family: str, work: Path, given: argparse.Namespace) -> dict[str, An
         "megabytes": round(sum(entry["bytes"] for entry in manifest["files"].values()) / 1e6),
         "import s": round(seconds),
         "import peak GB": round(peak, 1),
-        **served(source, out, given.words, work / f"{family}.log"),
     }
 
 
-def served(source: Path, bundle: Path, words: int, log: Path) -> dict[str, Any]:
-    """What keyblock-serve takes to open a bundle and rank documents of so many words, and how exact its best score is."""
-    documents = [(sentence * words)[: 6 * words] for sentence in SENTENCES]
+def served(bundle: Path, documents: list[str], log: Path) -> Asked:
+    """Ask keyblock-serve."""
     body = {"query": QUERY, "documents": documents, "raw_scores": True, "return_blocks": True}
     with Service(THREADS, log, bundle=bundle, provider="cpu", patience=START_SECONDS) as service:
         started = time.perf_counter()
-        answer = httpx.post(f"{service.url}/rerank", json=body, timeout=START_SECONDS)
+        answer = httpx.post(f"{service.url}/rerank", json=body, timeout=START_SECONDS).raise_for_status().json()
         seconds = time.perf_counter() - started
-        best = answer.raise_for_status().json()["results"][0]
-        status = Path(f"/proc/{service.process.pid}/status").read_text(encoding="utf-8")
-    peak = re.search(r"VmHWM:\s+(\d+) kB", status)
-    block = best["blocks"][0]
-    passage = documents[best["index"]][block["start"] : block["end"]]
+        peak = re.search(r"VmHWM:\s+(\d+) kB", Path(f"/proc/{service.process.pid}/status").read_text(encoding="utf-8"))
+    best = answer["results"][0]
+    place = best["blocks"][0]["start"], best["blocks"][0]["end"]
+    tokens = answer["usage"]["total_tokens"]
+    memory = int(peak[1]) / 1e6 if peak else 0.0
+    return Asked(best["index"], best["relevance_score"], *place, service.start_seconds, seconds, tokens, memory)
+
+
+def ranked(bundle: Path, documents: list[str]) -> Asked:
+    """Ask a Ranker in a process of its own."""
+    found, *told = json.loads(alone(ASK, told=json.dumps([str(bundle), QUERY, documents])))
+    return Asked(*found, *told)
+
+
+def exact(source: Path, asked: Asked, documents: list[str]) -> dict[str, Any]:
+    """What asking took, and how far the best score is from what transformers' model says of the passage."""
+    passage = documents[asked.index][asked.start : asked.end]
     logit = float(alone(SCORE, told=json.dumps([str(source), QUERY, passage])))
     return {
-        "ready after s": round(service.start_seconds, 1),
-        "answer s": round(seconds, 2),
-        "answer tokens": answer.json()["usage"]["total_tokens"],
-        "answer's difference": abs(logit - best["relevance_score"]),
-        "served peak GB": round(int(peak[1]) / 1e6, 1) if peak else None,
+        "ready after s": round(asked.ready, 1),
+        "answer s": round(asked.seconds, 2),
+        "answer tokens": asked.tokens,
+        "answer's difference": abs(logit - asked.score),
+        "served peak GB": round(asked.peak, 1),
     }
 
 
 def main() -> None:
-    """Print a JSON line for each family."""
+    """Print two JSON lines for each family: of its import, and of asking it."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--families", nargs="+", choices=list(SHAPES), default=["bert"])
     parser.add_argument("--work", type=Path, help="keeps checkpoints and bundles here")
     parser.add_argument("--passage-tokens", type=int, default=256)
     parser.add_argument("--pairs", type=int, default=24, help="compared with transformers")
-    parser.add_argument("--words", type=int, default=1500, help="of the documents that the service is asked about")
+    parser.add_argument("--words", type=int, default=1500, help="of the documents that the bundle is asked about")
+    parser.add_argument("--documents", type=int, choices=range(1, len(SENTENCES) + 1), default=len(SENTENCES))
+    parser.add_argument("--in-process", action="store_true", help="ask a Ranker, not a service")
     given = parser.parse_args()
+    documents = [(sentence * given.words)[: 6 * given.words] for sentence in SENTENCES[: given.documents]]
     with tempfile.TemporaryDirectory() as folder:
         work = given.work or Path(folder)
         work.mkdir(parents=True, exist_ok=True)
         for family in given.families:
-            print(json.dumps(measured(family, work, given)), flush=True)
+            named = {"family": family, "shape": SHAPES[family].like}
+            source, out = built(family, work), work / f"{family}.bundle"
+            print(json.dumps(named | imported(source, out, given)), flush=True)
+            asked = ranked(out, documents) if given.in_process else served(out, documents, work / f"{family}.log")
+            print(json.dumps(named | exact(source, asked, documents)), flush=True)
 
 
 if __name__ == "__main__":
