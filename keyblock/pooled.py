@@ -73,9 +73,9 @@ def beside_the_order(worth: NDArray[np.float64]) -> NDArray[np.float64]:
     """The worth of documents whose order given counts as much as this: reciprocals of both places, shape (n_documents,).
 
     Args:
-        worth: shape (n_documents,), in the order given; of equals the first is placed before.
+        worth: shape (n_documents,), in the order given; of equals the first is placed before. One of 0 has its place there alone.
     """
     given = np.arange(len(worth))
     place = np.empty(len(worth), dtype=np.intp)
     place[np.argsort(-worth, kind="stable")] = given
-    return np.asarray(1 / (PLACES + 1 + given) + 1 / (PLACES + 1 + place))
+    return np.asarray(1 / (PLACES + 1 + given) + (worth > 0) / (PLACES + 1 + place))

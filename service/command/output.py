@@ -3,16 +3,18 @@
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
-from rich.console import Console
+from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
+from rich.measure import Measurement
 from rich.table import Table
 from rich.text import Text
 
 from keyblock.client.bodies import as_json
 from keyblock.order import ScoredBy
 from service.command.hits import Hit, Passage, place_of
-from service.command.text import in_a_line, pieces
+from service.command.text import in_a_line, pieces, right_to_left
 
 FOUND, NAME, FAINT = "bold yellow", "bold cyan", "dim"
+ISOLATE, END = "\u2068", "\u2069"  # what is between them has its own direction, and turns nothing around it
 
 
 def json_lines(hits: Iterable[Hit]) -> Iterator[bytes]:
@@ -51,14 +53,32 @@ def print_table(console: Console, hits: Iterable[Hit]) -> None:
     console.print(table(hits))
 
 
-def _cell(hit: Hit) -> Text:
-    lines = [Text(in_a_line(hit.place), NAME)]
+class Directed:
+    """A text with words from right to left: each line of it is shown in the direction of its first letter, and isolated."""
+
+    def __init__(self, text: Text) -> None:
+        self._text = text
+
+    def __rich_measure__(self, console: Console, options: ConsoleOptions) -> Measurement:
+        """As wide as the text."""
+        return Measurement.get(console, options, self._text)
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        """Its lines, cut to the width."""
+        for line in self._text.wrap(console, options.max_width, overflow="fold"):
+            line.rstrip()
+            yield Text.assemble(ISOLATE, line, END)
+
+
+def _cell(hit: Hit) -> RenderableType:
+    head = Text(in_a_line(hit.place), NAME)
     if about := in_a_line(" ".join(str(part) for part in (hit.id, hit.title) if part is not None)).strip():
-        lines[0].append(f"  {about}", FAINT)
+        head.append(f"  {about}", FAINT)
+    lines = [head]
     if not hit.passages and hit.scored_by is not ScoredBy.MODEL:
         lines.append(Text("nothing to read", FAINT))
     lines += map(_highlighted, hit.passages)
-    return Text("\n").join(lines)
+    return Group(*(Directed(line) if right_to_left(line.plain) else line for line in lines))
 
 
 def _highlighted(passage: Passage) -> Text:

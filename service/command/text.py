@@ -3,12 +3,17 @@
 import re
 import unicodedata
 from collections.abc import Iterator, Sequence
+from functools import cache
 from typing import NamedTuple
 
-from keyblock.text.analyzer import Analyzer
+from keyblock.text.alphabets import script_of
+from keyblock.text.analyzer import Analyzer, AnalyzerConfig
+from keyblock.text.scripts import UNSPACED, spaced_letters
 
 Span = tuple[int, int]
-_WORD = re.compile(r"\w+")
+_JOINED = frozenset("\u200d\u0e33\u0eb3") | {
+    chr(code) for code in range(0x1160, 0x1200)
+}  # the joiner, am of Thai and Lao, Hangul's parts
 _BLANK = re.compile(r"\s+")
 _UNKNOWN = "\ufffd"
 _SAFE: dict[int, str] = (
@@ -30,6 +35,8 @@ class Piece(NamedTuple):
 class Highlighter:
     """Finds the words of a query as the selector does: by their stems, stop words left out.
 
+    In scripts that the analyzer does not know, documents have universal terms (see `keyblock.preparation`), and so has it.
+
     Args:
         analyzer: the pipeline's.
         query: the query.
@@ -37,22 +44,58 @@ class Highlighter:
 
     def __init__(self, analyzer: Analyzer, query: str) -> None:
         self._analyzer = analyzer
+        self._universal = Analyzer(AnalyzerConfig(name="universal"))
         self._keys = frozenset(analyzer.keys(query))
+        self._others = frozenset(self._universal.keys(query))
 
     def spans(self, text: str) -> list[Span]:
-        """Where they stand, as offsets in code points, ascending; each holds whole characters, combining marks included."""
-        words = (match.span() for match in _WORD.finditer(text))
-        return [(start, _whole(text, end)) for start, end in words if self._has(text[start:end])]
+        """Where they stand, as offsets in code points, ascending and apart; each holds whole characters as readers see them."""
+        found: list[Span] = []
+        for match in _words().finditer(text):
+            for start, end in self._pairs(match) if match[1] else self._word(match):
+                whole = whole_characters(text, start, end)
+                if found and whole[0] <= found[-1][1] and match[1]:
+                    whole = found.pop()[0], whole[1]
+                found.append(whole)
+        return found
 
-    def _has(self, word: str) -> bool:
-        return not self._keys.isdisjoint(self._analyzer.keys(word))
+    def _word(self, match: re.Match[str]) -> list[Span]:
+        """The word, where the query has it."""
+        word = match[0]
+        if self._analyzer.config.name == "english" and script_of(word[0]) not in ("latin", None):
+            return [match.span()] if self._is_other(word) else []
+        return [] if self._keys.isdisjoint(self._analyzer.keys(word)) else [match.span()]
+
+    def _pairs(self, match: re.Match[str]) -> list[Span]:
+        """Pairs of neighbouring characters that the query has, too, of a script without spaces; a character that stands alone."""
+        (start, end), text = match.span(), match.string
+        width = min(2, end - start)
+        return [(at, at + width) for at in range(start, end - width + 1) if self._is_other(text[at : at + width])]
+
+    def _is_other(self, word: str) -> bool:
+        keys = self._universal.keys(word)  # several where one spelling of it has more characters
+        return bool(keys) and self._others.issuperset(keys)
 
 
-def _whole(text: str, end: int) -> int:
-    """The end of the character that ends at `end`, with the marks that follow it."""
-    while end < len(text) and unicodedata.category(text[end]).startswith("M"):
+@cache
+def _words() -> re.Pattern[str]:
+    """Words with the marks on them, and stretches of scripts without spaces (group 1)."""
+    return re.compile(rf"([{UNSPACED}]+)|[{spaced_letters()}]+")
+
+
+def whole_characters(text: str, start: int, end: int) -> Span:
+    """The span with the rest of the characters, as readers see them, that it cuts: marks, and what a joiner joins."""
+    while start and _continues(text, start):
+        start -= 1
+    while end < len(text) and _continues(text, end):
         end += 1
-    return end
+    return start, end
+
+
+def _continues(text: str, at: int) -> bool:
+    """Whether the code point belongs to the character before it."""
+    character = text[at]
+    return character in _JOINED or unicodedata.category(character)[0] == "M" or text[at - 1] == "\u200d"
 
 
 def pieces(text: str, spans: Sequence[Span]) -> Iterator[Piece]:
@@ -79,3 +122,8 @@ def visible(text: str) -> str:
 def in_a_line(text: str) -> str:
     """The text as it is shown: visible, with single blanks."""
     return _BLANK.sub(" ", visible(text))
+
+
+def right_to_left(text: str) -> bool:
+    """Whether any of it is written from right to left, as Arabic and Hebrew are."""
+    return any(unicodedata.bidirectional(character) in ("R", "AL") for character in text)

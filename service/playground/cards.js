@@ -1,11 +1,11 @@
 // A document of the answer: its place, a map of where its blocks lie, and its text with the blocks highlighted.
 
 import { byId, count, make, vary } from "./dom.js";
-import { piecesOf, unitsOf } from "./text.js";
+import { characterStart, piecesOf, unitsOf } from "./text.js";
 
 const LONGEST_STRETCH = 20_000; // characters shown between two blocks; of more, the middle is left out
 const AROUND = 4_000; // characters that are then shown on either side
-const SCORED_BY = { selector: "ordered by its blocks alone", order: "in the order given" };
+const SCORED_BY = { selector: "ordered by its blocks, not by the model", order: "in the order given" };
 const BY_POSITION = "blocks by position: none stood out";
 
 const percent = (part, whole) => `${whole ? Math.round((100 * part) / whole) : 0} %`;
@@ -57,9 +57,10 @@ function whereOf({ text, blocks, seen }, units) {
 /** A stretch of text outside of all blocks; the middle of a very long one is left out, to keep the page quick. */
 function stretch(text) {
   if (text.length <= LONGEST_STRETCH) return [text];
-  const left = text.length - 2 * AROUND;
+  const [head, tail] = [characterStart(text, AROUND), characterStart(text, text.length - AROUND)];
+  const left = tail - head;
   const gap = make("span", { className: "gap", textContent: `⋯ ${count(left)} characters not shown ⋯` });
-  return [text.slice(0, AROUND), gap, text.slice(-AROUND)];
+  return [text.slice(0, head), gap, text.slice(tail)];
 }
 
 function highlighted({ text, blocks }, strengths) {
@@ -105,7 +106,7 @@ function blockList(card, { text, blocks }, units) {
 function unfold(card, result, units, strengths) {
   if (card.querySelector(".text")) return;
   const label = `Text of ${result.name}, its blocks highlighted`;
-  const text = make("div", { className: "text", tabIndex: 0, attributes: { role: "region", "aria-label": label } }, ...highlighted(result, strengths));
+  const text = make("div", { className: "text", dir: "auto", tabIndex: 0, attributes: { role: "region", "aria-label": label } }, ...highlighted(result, strengths));
   card.querySelector("details").append(...(result.blocks.length ? [blockList(card, result, units)] : []), text);
 }
 
@@ -115,7 +116,7 @@ function summaryOf(result, map, where) {
     "span",
     { className: "line" },
     make("span", { className: "rank", textContent: result.place + 1 }),
-    make("span", { className: "name", textContent: result.name }),
+    make("span", { className: "name", dir: "auto", textContent: result.name }),
     by ? make("span", { className: "by", textContent: by }) : null,
     moveOf(result),
     make("span", { className: "score", textContent: scoreOf(result), title: `relevance_score ${result.relevance_score}` }),

@@ -44,11 +44,11 @@ function itemOf({ id, title = "", text = "" }) {
       "div",
       { className: "line" },
       make("span", { className: "number", attributes: { "aria-hidden": "true" } }),
-      make("input", { className: "title", value: title, placeholder: "Title, if any", autocomplete: "off" }),
+      make("input", { className: "title", dir: "auto", value: title, placeholder: "Title, if any", autocomplete: "off" }),
       make("span", { className: "words" }),
       make("button", { type: "button", className: "remove quiet", textContent: "×", onclick: () => remove(item) }),
     ),
-    make("textarea", { className: "text", rows: 3, value: text, spellcheck: false, placeholder: "Paste a document" }),
+    make("textarea", { className: "text", dir: "auto", rows: 3, value: text, spellcheck: false, placeholder: "Paste a document" }),
   );
   field(item, "text").addEventListener("input", () => recount(item));
   if (id !== undefined && id !== null) ids.set(item, id);

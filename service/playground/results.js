@@ -97,13 +97,13 @@ function linesOf(placed, rows) {
 function ordersOf(request, placed) {
   const byIndex = new Map(placed.map((result) => [result.index, result]));
   const before = request.documents.map(({ title, text }, index) =>
-    make("li", { data: { index }, className: byIndex.has(index) ? "" : "left-out" }, make("span", { className: "name", textContent: title || opening(text) || "(empty)" })),
+    make("li", { data: { index }, className: byIndex.has(index) ? "" : "left-out" }, make("span", { className: "name", dir: "auto", textContent: title || opening(text) || "(empty)" })),
   );
   const after = placed.map((result) =>
     make(
       "li",
       { data: { index: result.index } },
-      make("a", { href: `#result-${result.index}`, className: "name", textContent: result.name, onclick: () => openCard(result.index) }),
+      make("a", { href: `#result-${result.index}`, className: "name", dir: "auto", textContent: result.name, onclick: () => openCard(result.index) }),
       moveOf(result),
       make("span", { className: "score", textContent: scoreOf(result) }),
     ),

@@ -17,9 +17,19 @@ export function unitsOf(text, offsets) {
   return offsets.map((offset) => found.get(offset));
 }
 
+const CHARACTERS = new Intl.Segmenter(undefined, { granularity: "grapheme" });
+const NEAR = 64; // UTF-16 units around a place that are looked at: no character that is seen is longer
+
+/** Where the character that a reader sees at this UTF-16 index begins: an accent, a vowel sign or a joined emoji belongs to what is before it. */
+export function characterStart(text, at) {
+  if (at <= 0 || at >= text.length) return at;
+  const from = Math.max(0, at - NEAR);
+  return from + CHARACTERS.segment(text.slice(from, at + NEAR)).containing(at - from).index;
+}
+
 /** `text` cut where a block begins or ends: pieces `{start, end, blocks}` in UTF-16 units, with the places of the blocks that cover each. */
 export function piecesOf(text, blocks) {
-  const units = unitsOf(text, blocks.flatMap(({ start, end }) => [start, end]));
+  const units = unitsOf(text, blocks.flatMap(({ start, end }) => [start, end])).map((unit) => characterStart(text, unit));
   const spans = blocks.map((_, place) => ({ place, start: units[2 * place], end: units[2 * place + 1] }));
   const cuts = [...new Set([0, ...units, text.length])].sort((a, b) => a - b);
   return cuts.slice(1).map((end, at) => {
@@ -62,5 +72,5 @@ export function wordsIn(text) {
 /** The opening of a text in a line. */
 export function opening(text, length = 70) {
   const line = text.slice(0, 4 * length).replace(/\s+/gu, " ").trim();
-  return line.length > length ? `${[...line].slice(0, length).join("")} …` : line;
+  return line.length > length ? `${line.slice(0, characterStart(line, length))} …` : line;
 }

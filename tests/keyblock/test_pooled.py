@@ -46,8 +46,9 @@ def test_a_document_is_worth_the_blocks_of_a_long_one_too(pipeline: Pipeline) ->
 
 
 def test_places_of_both_orders_count_alike() -> None:
-    assert beside_the_order(np.asarray([0.0, 5.0, 9.0])) == pytest.approx([1 / 3 + 1 / 5, 1 / 4 + 1 / 4, 1 / 5 + 1 / 3])
-    assert beside_the_order(np.zeros(3)) == pytest.approx([2 / 3, 2 / 4, 2 / 5]), "the order given"
+    assert beside_the_order(np.asarray([1.0, 5.0, 9.0])) == pytest.approx([1 / 3 + 1 / 5, 1 / 4 + 1 / 4, 1 / 5 + 1 / 3])
+    assert beside_the_order(np.asarray([0.0, 5.0])) == pytest.approx([1 / 3, 1 / 4 + 1 / 3]), "who shares nothing has one place"
+    assert beside_the_order(np.zeros(3)) == pytest.approx([1 / 3, 1 / 4, 1 / 5]), "the order given"
     assert beside_the_order(np.zeros(0)).shape == (0,)
 
 

@@ -126,6 +126,37 @@ def test_blocks_that_overlap_are_each_there(page: Page) -> None:
     ]
 
 
+DIRECTIONS = "return [...document.querySelectorAll(arguments[0])].map((element) => getComputedStyle(element).direction)"
+
+
+def test_texts_are_shown_in_the_direction_of_their_script(page: Page, url: str) -> None:
+    """Arabic stands at the right, its marks and labels too; English stands at the left, on the same page."""
+    request = json.loads((ROOT / "examples" / "multilingual.json").read_text(encoding="utf-8"))
+    texts = [document["text"] for document in request["documents"]]
+    page.ask("أي نهر يمر بمدينة فيينا؟", texts)
+    check_highlights(page, texts, post(url, {"query": "أي نهر يمر بمدينة فيينا؟", "documents": texts, "return_blocks": True}))
+    assert page.run(DIRECTIONS, "#query") == ["rtl"]
+    assert page.run(DIRECTIONS, "#documents .text") == ["ltr", "rtl", "ltr", "ltr"]
+    assert [page.run(DIRECTIONS, f"#result-{index} .text") for index in range(4)] == [["ltr"], ["rtl"], ["ltr"], ["ltr"]]
+    assert page.run(DIRECTIONS, "#result-1 summary .name") == ["rtl"]
+    assert page.run("return getComputedStyle(document.querySelector('#result-1 mark'), '::before').direction") == "ltr"
+    right = """const place = (at) => document.querySelector(`#result-1 ${at}`).getBoundingClientRect();
+        const [box, mark] = [place(".text"), place("mark")];
+        return box.right - mark.right < mark.left - box.left;"""
+    assert page.run(right)
+
+
+def test_no_character_that_a_reader_sees_is_cut(page: Page) -> None:
+    """Offsets 1 and 6 of the text stand inside an accented letter and inside a family."""
+    text = "e\u0301t 👨‍👩‍👧 हिन्दी"
+    pieces = page.module("text", "m.piecesOf(a[0], [{ start: 1, end: 6 }]).map(({ start, end }) => a[0].slice(start, end))", text)
+    assert pieces == ["e\u0301t ", "👨‍👩‍👧 हिन्दी"]
+    assert page.module("text", "m.characterStart(a[0], a[0].indexOf('हि') + 1)", text) == page.module(
+        "text", "a[0].indexOf('हि')", text
+    )
+    assert page.module("text", "[0, 2, a[0].length].map((at) => m.characterStart(a[0], at))", text) == [0, 2, len(text) + 3]
+
+
 def test_what_a_document_says_stays_text(page: Page, url: str) -> None:
     page.ask(HOSTILE_QUERY, HOSTILE)
     page.fill("#documents li:nth-child(1) .title", '"><script>window.hit = 6</script>')

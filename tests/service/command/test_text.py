@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from rich.cells import cell_len
 
 from keyblock.text.analyzer import Analyzer, AnalyzerConfig
-from service.command.text import Highlighter, in_a_line, pieces, visible
+from service.command.text import Highlighter, in_a_line, pieces, right_to_left, visible, whole_characters
 
 ANALYZER = Analyzer(AnalyzerConfig())
 QUERY = "the rivers of Wien, İstanbul and 東京都 e\u0301tat النهر 👨‍👩‍👧 Straße"
@@ -63,13 +63,41 @@ def test_what_is_shown_is_harmless_and_as_long(text: str) -> None:
         ("river banks", "The Rivers' bank; a riverbank.", ["Rivers", "bank"]),
         ("the of and", "the end of it", []),
         ("İstanbul", "from İSTANBUL, İstanbul", ["İSTANBUL", "İstanbul"]),
-        ("cafe\u0301", "un cafe\u0301s", ["cafe\u0301"]),
+        ("cafe\u0301", "un cafe\u0301s", ["cafe\u0301s"]),
         ("東京都", "東京都 は", ["東京都"]),
         ("النهر", "غمر النهر الجسر", ["النهر"]),
+        ("東京の川", "隅田川は東京都を流れる川。", ["東京"]),
+        ("川", "山と川", []),
+        ("川", "山 川 山", ["川"]),
+        ("नदी कहाँ है", "यह नदी बड़ी है", ["नदी", "है"]),
+        ("แม่น้ำ", "ที่แม่น้ำเจ้าพระยา", ["แม่น้ำ"]),
+        ("the river", "the river and the 川", ["river"]),
+        ("στη Βιέννη", "η βιεννη", ["βιεννη"]),
     ],
 )
 def test_the_words_that_the_selector_matches(query: str, text: str, found: list[str]) -> None:
     assert [text[start:end] for start, end in Highlighter(ANALYZER, query).spans(text)] == found
+
+
+@pytest.mark.parametrize(
+    ("text", "cut", "whole"),
+    [
+        ("e\u0301t", (1, 2), (0, 2)),
+        ("นำมา", (1, 2), (0, 2)),  # am is a vowel of the letter before it
+        ("a👨‍👩‍👧b", (2, 4), (1, 6)),  # a family is one picture
+        ("हिन्दी", (0, 1), (0, 2)),
+        ("\u1100\u1161\u11a8x", (0, 1), (0, 3)),
+        ("ab", (0, 1), (0, 1)),
+        ("\u0301a", (0, 1), (0, 1)),
+    ],
+)
+def test_no_character_is_cut(text: str, cut: tuple[int, int], whole: tuple[int, int]) -> None:
+    assert whole_characters(text, *cut) == whole
+
+
+@pytest.mark.parametrize(("text", "turned"), [("river 東京 é", False), ("the نهر", True), ("שלום", True), ("", False)])
+def test_what_is_written_from_right_to_left(text: str, turned: bool) -> None:
+    assert right_to_left(text) is turned
 
 
 def test_one_line() -> None:
