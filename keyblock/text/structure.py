@@ -168,7 +168,7 @@ def _between(before: Line, line: Line) -> Cut | None:
 
 def _alike(before: Line, line: Line) -> bool:
     """Whether two lines have as many fields: records of a table."""
-    return any(has > 1 and has == had for has, had in zip(line.fields, before.fields, strict=True))
+    return max(line.fields) > 1 and any(has > 1 and has == had for has, had in zip(line.fields, before.fields, strict=True))
 
 
 def _is_code(line: Line) -> bool:
