@@ -113,10 +113,12 @@ def paired_characters() -> NDArray[np.bool_]:
 def run_kinds() -> NDArray[np.uint8]:
     """What each code point is to analyzers, shape (CODES,): SPACE, ODD, or LETTER for what does not change its neighbours."""
     kinds = spaced_kinds().copy()
-    within = re.compile(f"[{UNSPACED}{IGNORABLE}_]")
+    within = re.compile(f"[{UNSPACED}{IGNORABLE}]")
     for code in range(ASSIGNED.stop):
         character = chr(code)
-        if unicodedata.category(character)[0] in "PSZ" and kinds[code] == Kind.ODD and not within.match(character):
+        if within.match(character):
+            kinds[code] = Kind.ODD  # as Hangzhou's numerals, which stand in pairs with Han
+        elif unicodedata.category(character)[0] in "PSZ" and kinds[code] == Kind.ODD:
             kinds[code] = Kind.LETTER
     kinds.setflags(write=False)  # it is shared
     return kinds

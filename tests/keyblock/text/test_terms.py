@@ -14,6 +14,7 @@ from keyblock.text.terms import PAIRED, SYLLABLES, TermReader, paired_characters
 from keyblock.text.universal import STRETCH
 from tests.keyblock.text.test_words import PIECES, SPELT
 
+NUMERALS, AGAIN = "\u3021\u3022", "\u3031"  # Hangzhou's, and a mark that repeats Kana: they stand in pairs, too
 ANALYZERS = {
     name: Analyzer(config)
     for name, config in {
@@ -52,6 +53,7 @@ def places(text: str, *, paired: bool) -> list[str]:
         ("the river's, a_b", ["the", "river", "s", "a_b"]),
         ("が\u3099京 東京", ["が\u3099京", "東京"]),  # the mark changes what stands before it
         ("🚀中文・京", ["中文", "京"]),
+        (f"東{NUMERALS} 京", [f"東{NUMERALS}", "京"]),  # read anew: they are not in Kana or Han
         ("हिन्दी में 中文", ["हिन्दी", "में", "中文"]),
         ("", []),
         (" 、 ", []),
@@ -73,6 +75,7 @@ def test_stretches_that_the_analyzer_cuts_are_left_to_it() -> None:
 @pytest.mark.parametrize("name", ANALYZERS)
 @given(TEXTS, st.data())
 @example("ΑΣ ΑΣ'Α 中" + "文" * 80, None)
+@example(f"東{NUMERALS}京 か{AGAIN} {AGAIN}{AGAIN} a{NUMERALS}b", None)
 def test_terms_of_any_stretch(name: str, text: str, data: st.DataObject | None) -> None:
     runs = READERS[name].runs(text, codes_of(text))
     none = np.zeros(0, np.int32)
