@@ -84,11 +84,13 @@ def tokens_at(tokenizer: Tokenizer, before: str, units: Sequence[str]) -> Rows:
 
 
 def _rows(tokenizer: Tokenizer, text: str, starts: Ints, lengths: Ints) -> Rows:
-    """The tokens of a text that start in its units, shape (n_units,), as in Words."""
+    """The tokens of a text that start in its units, shape (n_units,), the last of which ends it, as in Words."""
     (encoding,) = tokenizer.encode([text])
     offsets = np.asarray(encoding.offsets, dtype=np.int32).reshape(-1, 2)
     unit = np.searchsorted(starts, offsets[:, 0], side="right") - 1
-    inside = (unit >= 0) & (offsets[:, 0] < (starts + lengths)[unit])
+    ends = starts + lengths
+    ends[-1] += 1  # spaces at a text's end may stand behind it: RoBERTa's offsets leave spaces out
+    inside = (unit >= 0) & (offsets[:, 0] < ends[unit])
     unit, offsets = unit[inside], offsets[inside]
     heads, tails = (offsets - starts[unit, None]).T
     ids = np.asarray(encoding.ids, dtype=np.int32)[inside]

@@ -116,13 +116,19 @@ def character_sorts() -> NDArray[np.uint8]:
         character = chr(code)
         sort = unicodedata.category(character)[0]
         if sort in bits and unicodedata.ucd_3_2_0.category(character)[0] == sort and character not in SOFT:
-            ends_alike = (
-                unicodedata.category(unicodedata.normalize("NFKC", character)[-1])[0] == sort
-            )  # not as Hebrew's old letters
-            sorts[code] = bits[sort] if ends_alike else bits[sort] & (SOLID | MARK)
+            sorts[code] = bits[sort] & _kept(character, sort)
     sorts[[ord(space) for space in SPACES]] = SPACE
     sorts.setflags(write=False)  # it is shared
     return sorts
+
+
+def _kept(character: str, sort: str) -> int:
+    """The bits that a character of this sort keeps when it is normalised."""
+    normal = unicodedata.normalize("NFKC", character)
+    if " " in normal:  # a diaeresis becomes a space and a mark, which may be dropped
+        return 0
+    ends_alike = unicodedata.category(normal[-1])[0] == sort  # not as Hebrew's old letters
+    return 0xFF if ends_alike else SOLID | MARK
 
 
 def ends_solid(text: str, end: int) -> bool:
@@ -147,6 +153,8 @@ def _marks_as_their_letters(sorts: NDArray[np.uint8]) -> NDArray[np.uint8]:
 def borders_of(tokenizer: Tokenizer) -> Borders | None:
     """Where a tokenizer's units end; None for one that is not known to read unit by unit."""
     steps = [_steps(part) for part in (tokenizer.normalizer, tokenizer.pre_tokenizer)]
+    if _trims_a_prefix(steps[1], _steps(tokenizer.post_processor)):
+        return None
     added = [token for token in tokenizer.get_added_tokens_decoder().values() if not token.special]
     if isinstance(tokenizer.model, models.BPE) and tokenizer.model.dropout:
         return None
@@ -154,22 +162,28 @@ def borders_of(tokenizer: Tokenizer) -> Borders | None:
         spaces = "".join(space for space in SPACES if _splits_at(tokenizer, space))
         return Borders(breaks_join=False, words_end=False, spaces=spaces) if " " in spaces else None
     if isinstance(tokenizer.model, models.BPE) and all(step["type"] == "NFC" for step in steps[0]) and all(map(_within, added)):
-        return _byte_level(steps[1], words_end=not any(map(_ends_words, added)))
+        return _byte_level(steps[1], added)
     return None
 
 
 def _steps(part: Any) -> list[dict[str, Any]]:
-    """The parts of a normalizer or a pre-tokenizer, without the sequences that they stand in."""
+    """The parts of a normalizer, a pre-tokenizer or a post-processor, without the sequences that they stand in."""
     return [] if part is None else list(_flat(json.loads(part.__getstate__())))
 
 
 def _flat(step: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    inner = step.get("normalizers", step.get("pretokenizers"))
+    inner = next((step[name] for name in ("normalizers", "pretokenizers", "processors") if name in step), None)
     if inner is None:
         yield step
     else:
         for each in inner:
             yield from _flat(each)
+
+
+def _trims_a_prefix(pre_tokenizer: list[dict[str, Any]], post_processor: list[dict[str, Any]]) -> bool:
+    """Whether offsets leave out spaces, but in another way where a text begins, which may get one."""
+    trims = any(step.get("trim_offsets") for step in post_processor)  # a pre-tokenizer's own setting does nothing
+    return trims and any(step.get("add_prefix_space") for step in (*pre_tokenizer, *post_processor))
 
 
 def _is_metaspace(normalizer: list[dict[str, Any]], pre_tokenizer: list[dict[str, Any]]) -> bool:
@@ -210,11 +224,12 @@ def _ends_words(added: Any) -> bool:
     return any(first & LETTER and second & OTHER for first, second in pairwise(sorts))
 
 
-def _byte_level(pre_tokenizer: list[dict[str, Any]], *, words_end: bool) -> Borders | None:
-    """Where units of byte-level BPE end, by the expression that splits its texts."""
+def _byte_level(pre_tokenizer: list[dict[str, Any]], added: list[Any]) -> Borders | None:
+    """Where units of byte-level BPE end, by the expression that splits its texts and the tokens that were added."""
     *first, last = pre_tokenizer or [{"type": ""}]
-    if last["type"] != "ByteLevel":
+    if last["type"] != "ByteLevel" or (added and last["add_prefix_space"]):  # what follows an added token gets a space, too
         return None
+    words_end = not any(map(_ends_words, added))
     if not first and last["use_regex"]:
         return Borders(breaks_join=False, words_end=words_end)
     if len(first) != 1 or last["use_regex"] or first[0]["type"] != "Split":

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
+from tokenizers import Regex, normalizers, pre_tokenizers
 
 from keyblock.text import page_reader
 from keyblock.text.analyzer import Analyzer, AnalyzerConfig
@@ -16,7 +17,7 @@ from keyblock.text.tokenizer import Tokenizer
 from keyblock.text.unit_reader import FILLER, UnitReader, tokens_among, tokens_at
 from keyblock.text.units import borders_of
 from tests.keyblock.text.test_words import LONG, PIECES, SPELT, assert_alike, cuts, slowly
-from tests.keyblock.text.trained_tokenizers import KINDS, trained
+from tests.keyblock.text.trained_tokenizers import KINDS, backend, trained
 
 MORE = "x\u2581y \u2581 ¨x \u00a8 \u0600x \u0e33 😀 <think> </think> \ufb2a \ufdfa 12345 # \u0903x \u115f ﬁ \U0001f3fbx".split()
 BETWEEN = [
@@ -124,6 +125,20 @@ def test_tokens_at_the_end_of_a_text(tokenizer: Tokenizer) -> None:
     read = tokens_at(tokenizer, FILLER, [" river \n"]).columns[0].tolist()
     assert read == behind.ids[len(behind.ids) - len(read) :]
     assert 0 < len(read) < len(behind.ids)
+
+
+@pytest.mark.parametrize("name", ["xlm-roberta", "merges"])
+def test_characters_that_become_spaces(tmp_path: Path, name: str) -> None:
+    """Without its marks a diaeresis is a space, which is read with those behind it."""
+    changed = backend(name)
+    steps = [normalizers.NFKD(), normalizers.StripAccents(), normalizers.Replace(Regex(" {2,}"), "\u2581")]
+    changed.normalizer, changed.pre_tokenizer = normalizers.Sequence(steps), pre_tokenizers.Metaspace()
+    changed.save(str(tmp_path / "changed.json"))
+    tokenizer = Tokenizer(tmp_path / "changed.json")
+    texts = ["the\u00a8 river", "\u2017 the river", "a the\u00b4 the\u00b4 river"]
+    for fast, slow in zip(reader_of(tokenizer, ENGLISH).read(texts), slowly(texts, tokenizer, ENGLISH), strict=True):
+        assert fast is not None
+        assert_alike(fast, slow, cuts(len(slow.ids), 2, 1))
 
 
 def test_a_text_that_is_mostly_long_words_is_left_to_the_tokenizer(reader: UnitReader) -> None:

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tokenizers import AddedToken, Regex, models, normalizers, pre_tokenizers
+from tokenizers import AddedToken, Regex, models, normalizers, pre_tokenizers, processors
 
 from keyblock.text.units import LETTER, MARK, OTHER, SOLID, SPACE, Borders, borders_of, character_sorts, ends_solid
 from tests.keyblock.text.trained_tokenizers import KINDS, backend
@@ -69,6 +69,7 @@ def test_sorts_of_characters() -> None:
     assert all(sorts[ord(c)] == SOLID | OTHER for c in ".,!€。«")
     assert all(sorts[ord(c)] == MARK for c in "\u0301\u093e\u0e31")
     assert not any(sorts[ord(c)] for c in "\u00a0\u200b\u2581\u0e33\ufffd\ud800\x00\U0001f600")
+    assert not any(sorts[ord(c)] for c in "\u00a8\u2017\ufdfa")  # a space is a part of what they become
     assert sorts[0xFB2A] == SOLID  # it becomes a letter and a mark
 
 
@@ -109,6 +110,8 @@ def test_tokenizers_with_units(name: str) -> None:
         ("qwen2", "pre_tokenizer", NUMBERS),
         ("roberta", "model", models.BPE(dropout=0.1)),
         ("xlm-roberta", "model", models.WordLevel({"a": 0})),
+        ("prefixed", "post_processor", processors.ByteLevel(trim_offsets=True)),  # of the first word it trims no space
+        ("roberta", "pre_tokenizer", pre_tokenizers.ByteLevel(add_prefix_space=True)),
     ],
 )  # fmt: skip
 def test_other_tokenizers_have_none(name: str, part: str, value: object) -> None:
@@ -124,6 +127,7 @@ def test_other_tokenizers_have_none(name: str, part: str, value: object) -> None
         ("roberta", AddedToken("a b")),
         ("roberta", AddedToken("x", rstrip=True)),
         ("roberta", AddedToken("x", single_word=True)),
+        ("prefixed", AddedToken("x")),  # a space is put in front of what follows it
     ],
 )
 def test_added_tokens_that_reach_into_the_next_unit(name: str, token: AddedToken) -> None:
