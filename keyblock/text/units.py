@@ -32,6 +32,7 @@ MARKS = 8  # on one letter: a word that ends in more is joined with the next
 KNOWN = 0x30000  # code points from here on are no solid ones
 SOFT = "\u0e33\u0eb3\u115f\u1160\u2581\u3164\uff9e\uff9f\uffa0\ufffc\ufffd"  # letters and symbols that join others, or are blank
 LOCAL = ("Lowercase", "NFC", "NFD", "NFKC", "NFKD", "Nmt", "Precompiled", "StripAccents")  # normalizers
+UNKNOWN = "\U0010fffd"  # a character for private use: no vocabulary has it
 BLANKS = (" {2,}", r"\s{2,}|[\n\r\t]", r"\s+")  # what normalizers replace that look at white space alone
 GPT_2 = r"""'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"""
 WITH_NEWLINES = tuple(  # of Qwen 2 and 3, Llama 3, Qwen 3.5: line breaks behind a mark of punctuation are a part of it
@@ -153,17 +154,26 @@ def _marks_as_their_letters(sorts: NDArray[np.uint8]) -> NDArray[np.uint8]:
 def borders_of(tokenizer: Tokenizer) -> Borders | None:
     """Where a tokenizer's units end; None for one that is not known to read unit by unit."""
     steps = [_steps(part) for part in (tokenizer.normalizer, tokenizer.pre_tokenizer)]
-    if _trims_a_prefix(steps[1], _steps(tokenizer.post_processor)):
+    if not _reads_anything(tokenizer.model) or _trims_a_prefix(steps[1], _steps(tokenizer.post_processor)):
         return None
     added = [token for token in tokenizer.get_added_tokens_decoder().values() if not token.special]
-    if isinstance(tokenizer.model, models.BPE) and tokenizer.model.dropout:
-        return None
     if isinstance(tokenizer.model, models.BPE | models.Unigram) and _is_metaspace(*steps) and not added:
         spaces = "".join(space for space in SPACES if _splits_at(tokenizer, space))
         return Borders(breaks_join=False, words_end=False, spaces=spaces) if " " in spaces else None
     if isinstance(tokenizer.model, models.BPE) and all(step["type"] == "NFC" for step in steps[0]) and all(map(_within, added)):
         return _byte_level(steps[1], added)
     return None
+
+
+def _reads_anything(model: models.Model) -> bool:
+    """Whether it reads any word, and the same each time."""
+    if isinstance(model, models.BPE):
+        return not model.dropout
+    try:
+        model.tokenize(UNKNOWN)
+    except Exception:  # tokenizers raises bare Exception where the model has no token for unknown characters
+        return False
+    return True
 
 
 def _steps(part: Any) -> list[dict[str, Any]]:

@@ -110,6 +110,7 @@ def test_tokenizers_with_units(name: str) -> None:
         ("qwen2", "pre_tokenizer", NUMBERS),
         ("roberta", "model", models.BPE(dropout=0.1)),
         ("xlm-roberta", "model", models.WordLevel({"a": 0})),
+        ("xlm-roberta", "model", models.Unigram([("a", -1.0)])),  # without a token for unknown characters: it refuses texts
         ("prefixed", "post_processor", processors.ByteLevel(trim_offsets=True)),  # of the first word it trims no space
         ("roberta", "pre_tokenizer", pre_tokenizers.ByteLevel(add_prefix_space=True)),
     ],
