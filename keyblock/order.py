@@ -43,8 +43,7 @@ class Candidate(NamedTuple):
         read: False where there was no time for it.
         considered: blocks that the document has.
         selected_by: what chose the blocks; None where all are read, or there is none.
-        shared: the query's terms in its blocks, where one of both is in a script that the model has not learned, or the document
-            in a language.
+        shared: the query's terms in its blocks, and whether the model has learned such texts; see `Selection.shared`.
     """
 
     sequences: list[Packed]
@@ -183,7 +182,7 @@ def rank(
     has_blocks = np.asarray([bool(c.sequences) for c in candidates], dtype=np.bool_)
     scored = has_blocks & (logits > -np.inf)
     foreign = sum(c.shared is not None and c.shared.foreign for c in candidates)
-    unknown = sum(c.shared is not None and not c.shared.foreign for c in candidates)
+    unknown = sum(c.shared is not None and c.shared.unknown for c in candidates)
     without_model = 2 * foreign > has_blocks.sum()
     if without_model:
         group, worth = _without_model(candidates, has_blocks, fusion)

@@ -16,7 +16,7 @@ from keyblock.pooled import Shared, knows, shared_terms
 from keyblock.preparation import TextPreparer
 from keyblock.prepared import PreparedDocument, PreparedQuery
 from keyblock.selection import BlockScores, Chosen, Selection, Shortlist, alone
-from keyblock.selectors import SELECTORS, Need, SelectedBy, idf_weights, nearest_tokens, rank_blocks, term_counts, term_found
+from keyblock.selectors import SELECTORS, SelectedBy, idf_weights, nearest_tokens, rank_blocks, term_counts, term_found
 from keyblock.text.frequencies import DocumentFrequencies
 from keyblock.text.tokenizer import Tokenizer
 
@@ -98,14 +98,12 @@ class Pipeline(TextPreparer):
         return [pack(query, document, blocks[i : i + 1], template, tokens) for i in range(len(blocks))]
 
     def _shared(self, query: PreparedQuery, document: PreparedDocument) -> Shared | None:
-        """The query's terms in the document, where one of both is in a script or a language that the model has not learned."""
+        """The query's terms in the document, and whether the model has learned such texts; None where nothing says what it has."""
         if self.config.trained_on is None:
             return None
         foreign = self.is_foreign(query, document)
-        by_table = self.evidence.needs == {Need.FREQUENCIES} and not foreign
-        if foreign or (by_table and not knows(self.frequencies, document)):
-            return shared_terms(query, document, foreign=foreign)
-        return None
+        unknown = not foreign and not knows(self.frequencies, document)
+        return shared_terms(query, document, foreign=foreign, unknown=unknown)
 
     def _known(self, query: PreparedQuery, document: PreparedDocument) -> BlockScores:
         """What is known of the blocks without a model. A selector that goes by the evidence compares nothing again."""

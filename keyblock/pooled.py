@@ -30,22 +30,23 @@ class Shared(NamedTuple):
         counts: shape (n_query_terms, n_kept), what each term counts for in each block that is kept, 0 to 1.
         having: shape (n_query_terms,), how many blocks have it.
         n_blocks: of the document.
-        foreign: whether the query or the document is clearly in a script that the model has not learned; else, that the table of
-            frequencies does not know the document's language.
+        foreign: whether the query or the document is clearly in a script that the model has not learned.
+        unknown: else, whether the table of frequencies does not know the document's language.
     """
 
     counts: NDArray[np.float32]
     having: NDArray[np.intp]
     n_blocks: int
-    foreign: bool = True
+    foreign: bool = False
+    unknown: bool = False
 
 
-def shared_terms(query: PreparedQuery, document: PreparedDocument, *, foreign: bool = True) -> Shared:
+def shared_terms(query: PreparedQuery, document: PreparedDocument, *, foreign: bool = False, unknown: bool = False) -> Shared:
     """Of one document."""
     counts = term_counts(query, document)
     saturated = _BM25.saturated(counts, document)
     kept = np.sort(np.argsort(-saturated.sum(axis=0), kind="stable")[:KEPT])
-    return Shared(saturated[:, kept].astype(np.float32), (counts > 0).sum(axis=1), document.n_blocks, foreign)
+    return Shared(saturated[:, kept].astype(np.float32), (counts > 0).sum(axis=1), document.n_blocks, foreign, unknown)
 
 
 def knows(frequencies: DocumentFrequencies, document: PreparedDocument) -> bool:

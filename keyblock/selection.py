@@ -91,8 +91,8 @@ class Selection:
         by: what chose the blocks; None where every block is read in full, or there is none.
         doubtful: whether the model is to be asked: the pipeline escalates, and the query's words are not in the chosen blocks.
         asked_tokens: that the model was fed to choose, where it selects.
-        shared: the query's terms in the blocks, where the document is clearly in a script or a language that the model has not
-            learned, or the query in such a script; see `keyblock.pooled`.
+        shared: the query's terms in the blocks, and whether the model has learned such texts, where the pipeline says what it has;
+            see `keyblock.pooled`.
     """
 
     sequences: list[Packed]

@@ -37,10 +37,10 @@ def test_raw_scores_stay_logits_and_the_unscored_stay_last() -> None:
     assert ranking.scores.tolist() == [-1001.0, -1001.0]
 
 
-def shared(*counts: float, foreign: bool = True) -> Shared:
+def shared(*counts: float, foreign: bool = True, unknown: bool = False) -> Shared:
     """A document of one block that has the query's terms so strongly."""
     there = np.asarray(counts)
-    return Shared(there[:, None].astype(np.float32), (there > 0).astype(np.intp), 1, foreign)
+    return Shared(there[:, None].astype(np.float32), (there > 0).astype(np.intp), 1, foreign, unknown)
 
 
 NOTHING = shared(0.0, 0.0)
@@ -73,13 +73,14 @@ def test_texts_in_another_script_are_ordered_by_blocks_beside_the_order_given() 
 
 def test_what_is_rare_in_the_request_counts_where_the_table_does_not_know_the_language() -> None:
     """The second term stands in all documents but the first, and so is worth little; logits and the table speak for the last."""
-    documents = [shared(0.9, 0.0, foreign=False), *[shared(0.0, 0.9, foreign=False)] * 9]
+    few, many = ([shared(*counts, foreign=False, unknown=told) for told in (True, False)] for counts in ((0.9, 0.0), (0.0, 0.9)))
+    documents = [few[0], *[many[0]] * 6, *[many[1]] * 3]  # most documents are of no language that it knows
     assert of_scripts(*[None] * 10).order[0] == 9
     candidates = [Candidate([PACKED], np.asarray([number, 0, 0, 0]), [], shared=one) for number, one in enumerate(documents)]
     ranking = rank(candidates, np.zeros(10, np.float32), FUSION, 128, top_n=0, raw=False)
     assert ranking.order == list(range(10))
     assert set(ranking.scored_by) == {"model"}
-    assert (ranking.foreign, ranking.unknown, ranking.without_model) == (0, 10, False)
+    assert (ranking.foreign, ranking.unknown, ranking.without_model) == (0, 7, False)
 
 
 def test_documents_without_text_stay_last_among_foreign_ones() -> None:

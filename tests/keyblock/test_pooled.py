@@ -81,7 +81,9 @@ def test_documents_and_queries_in_another_script_have_the_terms_of_any_language(
     selection = english.select(query, document)
     assert selection.shared is not None
     assert selection.shared.foreign
-    assert english.select(english.prepare_query(QUERY), english.prepare_document(ENGLISH)).shared is None
+    learned = english.select(english.prepare_query(QUERY), english.prepare_document(ENGLISH)).shared
+    assert learned is not None
+    assert (learned.foreign, learned.unknown) == (False, False)
     german = english.select(english.prepare_query("Welcher Fluss?"), english.prepare_document(GERMAN * 3))
     assert german.shared is not None
-    assert not german.shared.foreign
+    assert (german.shared.foreign, german.shared.unknown) == (False, True)
