@@ -28,7 +28,7 @@ from keyblock.text.characters import CODES
 from keyblock.text.rows import Ints
 
 SPACES = " \t\n\r"
-MARKS = 8  # on one letter: a word that ends in more is joined with the next
+MARKS = 8  # that `ends_solid` looks behind: a long text is not cut into parts behind a word that ends in as many
 KNOWN = 0x30000  # code points from here on are no solid ones
 SOFT = "\u0e33\u0eb3\u115f\u1160\u2581\u3164\uff9e\uff9f\uffa0\ufffc\ufffd"  # letters and symbols that join others, or are blank
 LOCAL = ("Lowercase", "NFC", "NFD", "NFKC", "NFKD", "Nmt", "Precompiled", "StripAccents")  # normalizers
@@ -231,7 +231,7 @@ def _within(added: Any) -> bool:
 def _ends_words(added: Any) -> bool:
     """Whether a word ends inside a token that was added to the vocabulary, as in <think>."""
     sorts = [character_sorts()[ord(character)] for character in added.content]
-    return any(first & LETTER and second & OTHER for first, second in pairwise(sorts))
+    return any(first & (LETTER | MARK) and second & OTHER for first, second in pairwise(sorts))  # NFC makes one of letter and mark
 
 
 def _byte_level(pre_tokenizer: list[dict[str, Any]], added: list[Any]) -> Borders | None:

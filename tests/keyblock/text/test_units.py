@@ -121,6 +121,15 @@ def test_other_tokenizers_have_none(name: str, part: str, value: object) -> None
     assert borders_of(changed) is None
 
 
+@pytest.mark.parametrize(("token", "expected"), [("e.", False), ("e\u0301.", False), ("ab", True), (".", True), ("  ", True)])
+def test_words_do_not_end_where_an_added_token_goes_on(token: str, expected: bool) -> None:
+    changed = backend("modernbert")
+    changed.add_tokens([AddedToken(token)])
+    found = borders_of(changed)
+    assert found is not None
+    assert found.words_end is expected
+
+
 @pytest.mark.parametrize(
     ("name", "token"),
     [
