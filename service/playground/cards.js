@@ -1,7 +1,7 @@
 // A document of the answer: its place, a map of where its blocks lie, and its text with the blocks highlighted.
 
 import { byId, count, make, vary } from "./dom.js";
-import { characterStart, piecesOf, unitsOf } from "./text.js";
+import { characterStart, directionOf, piecesOf, unitsOf } from "./text.js";
 
 const LONGEST_STRETCH = 20_000; // characters shown between two blocks; of more, the middle is left out
 const AROUND = 4_000; // characters that are then shown on either side
@@ -106,7 +106,7 @@ function blockList(card, { text, blocks }, units) {
 function unfold(card, result, units, strengths) {
   if (card.querySelector(".text")) return;
   const label = `Text of ${result.name}, its blocks highlighted`;
-  const text = make("div", { className: "text", dir: "auto", tabIndex: 0, attributes: { role: "region", "aria-label": label } }, ...highlighted(result, strengths));
+  const text = make("div", { className: "text", dir: directionOf(result.text), tabIndex: 0, attributes: { role: "region", "aria-label": label } }, ...highlighted(result, strengths));
   card.querySelector("details").append(...(result.blocks.length ? [blockList(card, result, units)] : []), text);
 }
 

@@ -2,7 +2,7 @@
 
 import { byId, count, make, some } from "./dom.js";
 import { FieldError } from "./problems.js";
-import { wordsIn } from "./text.js";
+import { directionOf, wordsIn } from "./text.js";
 
 const NUMBERS = ["max_tokens_per_doc", "deadline_ms", "top_n"];
 const OPTIONS = [...NUMBERS, "model"];
@@ -26,6 +26,7 @@ function renumber() {
 }
 
 const recount = (item) => {
+  field(item, "text").dir = directionOf(field(item, "text").value);
   field(item, "words").textContent = some(wordsIn(field(item, "text").value), "word");
 };
 
@@ -48,7 +49,7 @@ function itemOf({ id, title = "", text = "" }) {
       make("span", { className: "words" }),
       make("button", { type: "button", className: "remove quiet", textContent: "×", onclick: () => remove(item) }),
     ),
-    make("textarea", { className: "text", dir: "auto", rows: 3, value: text, spellcheck: false, placeholder: "Paste a document" }),
+    make("textarea", { className: "text", rows: 3, value: text, spellcheck: false, placeholder: "Paste a document" }),
   );
   field(item, "text").addEventListener("input", () => recount(item));
   if (id !== undefined && id !== null) ids.set(item, id);

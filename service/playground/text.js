@@ -17,6 +17,11 @@ export function unitsOf(text, offsets) {
   return offsets.map((offset) => found.get(offset));
 }
 
+const LONG = 100_000; // UTF-16 units of a text whose direction nobody looks for: a browser lays megabytes out anew for it
+
+/** The `dir` of an element that shows this text. */
+export const directionOf = (text) => (text.length > LONG ? "ltr" : "auto");
+
 const CHARACTERS = new Intl.Segmenter(undefined, { granularity: "grapheme" });
 const NEAR = 64; // UTF-16 units around a place that are looked at: no character that is seen is longer
 
