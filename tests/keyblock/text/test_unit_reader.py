@@ -10,13 +10,12 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from tokenizers import Regex, normalizers, pre_tokenizers
 
-from keyblock.text import page_reader
 from keyblock.text.analyzer import Analyzer, AnalyzerConfig
 from keyblock.text.hashing import LONGEST
 from keyblock.text.tokenizer import Tokenizer
 from keyblock.text.unit_reader import FILLER, UnitReader, tokens_among, tokens_at
 from keyblock.text.units import borders_of
-from tests.keyblock.text.test_words import LONG, PIECES, SPELT, assert_alike, cuts, slowly
+from tests.keyblock.text.test_words import LONG, PIECES, SPELT, assert_alike, assert_read_as_the_tokenizer_does, cuts, slowly
 from tests.keyblock.text.trained_tokenizers import KINDS, backend, trained
 
 MORE = "x\u2581y \u2581 ¨x \u00a8 \u0600x \u0e33 😀 <think> </think> \ufb2a \ufdfa 12345 # \u0903x \u115f ﬁ \U0001f3fbx".split()
@@ -76,11 +75,7 @@ def reader(tokenizer: Tokenizer, analyzer: Analyzer) -> UnitReader:
 def test_any_unicode(
     reader: UnitReader, tokenizer: Tokenizer, analyzer: Analyzer, texts: list[str], length: int, stride: int
 ) -> None:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(page_reader, "LONG_SHARE", 1)  # no text is left to the tokenizer
-        for fast, slow in zip(reader.read(texts), slowly(texts, tokenizer, analyzer), strict=True):
-            assert fast is not None
-            assert_alike(fast, slow, cuts(len(slow.ids), length, stride))
+    assert_read_as_the_tokenizer_does(reader, tokenizer, analyzer, texts, (length, stride))
 
 
 def test_a_sentence_by_eye(tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ from keyblock.text import page_reader
 from keyblock.text.analyzer import Analyzer, AnalyzerConfig
 from keyblock.text.characters import character_kinds
 from keyblock.text.hashing import LONGEST
+from keyblock.text.page_reader import PageReader
 from keyblock.text.reading import EncodedText, Reading
 from keyblock.text.tokenizer import Tokenizer
 from keyblock.text.words import WordReader
@@ -68,6 +69,17 @@ def cuts(n_tokens: int, length: int, stride: int) -> list[tuple[int, int]]:
     return [(start, min(start + length, n_tokens)) for start in range(0, n_tokens, stride)]
 
 
+def assert_read_as_the_tokenizer_does(
+    reader: PageReader, tokenizer: Tokenizer, analyzer: Analyzer, texts: list[str], blocks: tuple[int, int]
+) -> None:
+    """Whatever is cut into blocks of a length, one each stride."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(page_reader, "LONG_SHARE", 1)  # no text is left to the tokenizer
+        for fast, slow in zip(reader.read(texts), slowly(texts, tokenizer, analyzer), strict=True):
+            assert fast is not None
+            assert_alike(fast, slow, cuts(len(slow.ids), *blocks))
+
+
 @given(st.lists(TEXTS, min_size=1, max_size=4), st.integers(1, 6), st.integers(1, 6))
 @example(["", " ", "a"], 1, 1)
 @example(["!\u0301 \u0301! a\u0301\u0301b \u0301"], 1, 1)
@@ -78,11 +90,7 @@ def cuts(n_tokens: int, length: int, stride: int) -> list[tuple[int, int]]:
 def test_any_unicode(
     reader: WordReader, tokenizer: Tokenizer, analyzer: Analyzer, texts: list[str], length: int, stride: int
 ) -> None:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(page_reader, "LONG_SHARE", 1)  # no text is left to the tokenizer
-        for fast, slow in zip(reader.read(texts), slowly(texts, tokenizer, analyzer), strict=True):
-            assert fast is not None
-            assert_alike(fast, slow, cuts(len(slow.ids), length, stride))
+    assert_read_as_the_tokenizer_does(reader, tokenizer, analyzer, texts, (length, stride))
 
 
 def test_blocks_around_long_runs(reader: WordReader, tokenizer: Tokenizer, analyzer: Analyzer) -> None:
