@@ -1,9 +1,9 @@
 """From the model's logit to a relevance score: a linear fusion with lexical evidence, calibrated on held-out queries.
 
 The best block's lexical score ranks far better than a document's BM25 and adds to the model; where tokens are compared, so does how
-near the best block's are to the query's, which counts kindred words too. Features depend on one query
-and one document only, never on the other candidates, so a score does not change with what else is sent. It grows with the
-rare query terms found: it orders the candidates of one query, and a threshold across queries has to be learned on one's own.
+near the best block's are to the query's, which counts kindred words too. Features depend on one query and one document only, never
+on the other candidates, so a score does not change with what else is sent. What it means across queries is measured where a bundle
+is calibrated (training.evaluation.answers).
 """
 
 from typing import Literal, Self

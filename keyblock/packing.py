@@ -4,7 +4,9 @@
 the last one TAKEN is truncated, wherever it stands in the document (the paper's equation; its code crops the last in order).
 """
 
+from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -145,6 +147,43 @@ def pack(query: PreparedQuery, document: PreparedDocument, order: NDArray[np.int
             end = start + kept
         text.append(document.token_ids[start:end])
     return _sequence(query, text, template, taken, cut=bool(len(taken)) and kept < int(lengths[taken[-1]]))
+
+
+class Piece(NamedTuple):
+    """A chosen block in a sequence.
+
+    Attributes:
+        block: its number among the chosen ones.
+        at: where its first token stands in the sequence.
+        tokens: how many of its tokens stand there.
+    """
+
+    block: int
+    at: int
+    tokens: int
+
+
+def pieces(
+    packed: Packed, blocks: NDArray[np.intp], lengths: NDArray[np.int32], starts: NDArray[np.int32], title: int, after: int
+) -> Iterator[Piece]:
+    """Where the tokens of each block stand in a sequence, in document order; none of a block that was cut off whole.
+
+    Args:
+        packed: what `pack` or `pack_passage` made.
+        blocks: shape (n,), the blocks in it, best first: the last is the one that is cut.
+        lengths: of all chosen blocks, their tokens; a passage counts as one block.
+        starts: of the same, where they start in the text.
+        title: tokens that the document's title has.
+        after: special tokens at the sequence's end.
+    """
+    room, due = len(packed.ids) - packed.split - after, int(lengths[blocks].sum())
+    titled = min(title, room // 2) if packed.cut else room - due
+    at, missing = packed.split + titled, due - (room - titled)
+    for block in blocks[np.argsort(starts[blocks], kind="stable")].tolist():
+        count = int(lengths[block]) - (missing if block == blocks[-1] else 0)
+        if count > 0:
+            yield Piece(block, at, count)
+            at += count
 
 
 def _sequence(

@@ -1,0 +1,148 @@
+"""What of the documents to pass on: the spans that answer with the headings above them, within tokens for all documents together.
+
+Spans are taken in the order of their scores, whichever document they stand in; then the headings above them, then sentences beside
+them, as long as there is room. A span that does not fit gives its first sentences that do.
+"""
+
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+from keyblock.spans import Span
+from keyblock.text.sentences import FULL_STOPS, sentences
+
+GAP = " … "  # between two parts that do not touch
+BESIDE = 1000  # characters in front of and behind a span in which a neighbouring sentence is looked for
+ABOVE = 20_000  # characters in front of a span in which its heading is looked for
+_HEADING = re.compile(r"^#{1,6}[ \t]+\S.*$|(?<=\n\n)[^\n]{1,80}(?=\n\n)|\A[^\n]{1,80}(?=\n\n)", re.MULTILINE)
+_SENTENCE_LIKE = tuple(".!?:;,…" + FULL_STOPS)
+
+Count = Callable[[str], int]
+"""Tokens of a text."""
+
+
+class Part(NamedTuple):
+    """``text[start:end]`` of a document, in code points."""
+
+    start: int
+    end: int
+
+
+class Context(NamedTuple):
+    """What is passed on of a document.
+
+    Attributes:
+        text: its parts in document order; headings on a line of their own, GAP between parts that do not touch.
+        tokens: of the text.
+        parts: where they stand in the document.
+    """
+
+    text: str
+    tokens: int
+    parts: list[Part]
+
+
+class Pruner:
+    """Prunes the documents of one answer.
+
+    Args:
+        texts: of the documents, by number.
+        count: tokens of a text.
+        most: tokens for all documents together; none: no bound, and no neighbours.
+    """
+
+    def __init__(self, texts: Mapping[int, str], count: Count, most: int | None = None) -> None:
+        self._texts, self._count, self._most = texts, count, most
+        self._parts: dict[int, list[Part]] = {}
+        self._headings: dict[int, set[Part]] = {}
+        self._used = 0
+
+    def prune(self, spans: Mapping[int, Sequence[Span]]) -> dict[int, Context]:
+        """The context of each document that gives something.
+
+        Args:
+            spans: of the documents, by number; of equal scores the document that comes first here goes first.
+        """
+        best = sorted(((number, span) for number, of in spans.items() for span in of), key=lambda pair: -pair[1].score)
+        taken = [(number, part) for number, span in best if (part := self._take(number, span)) is not None]
+        for number, part in taken:
+            self._add_heading(number, part)
+        if self._most is not None:
+            for number, part in taken:
+                self._add_neighbours(number, part)
+        return {number: self._context(number) for number in spans if number in self._parts}
+
+    def _take(self, number: int, span: Span) -> Part | None:
+        """Take a span, or its first sentences that fit; None where not even one does."""
+        part = Part(span.start, span.end)
+        if self._add(number, part):
+            return part
+        text = self._texts[number][span.start : span.end]
+        for _, end in reversed(list(sentences(text))[:-1]):
+            if self._add(number, part := Part(span.start, span.start + end)):
+                return part
+        return None
+
+    def _add(self, number: int, part: Part) -> bool:
+        """Take a part if there is room for it; a token more for what stands between parts."""
+        cost = self._count(self._texts[number][part.start : part.end]) + 1
+        if self._most is not None and self._used + cost > self._most:
+            return False
+        self._used += cost
+        self._parts.setdefault(number, []).append(part)
+        return True
+
+    def _add_heading(self, number: int, part: Part) -> None:
+        found = heading(self._texts[number], part.start)
+        if found is not None and not self._has(number, found) and self._add(number, found):
+            self._headings.setdefault(number, set()).add(found)
+
+    def _add_neighbours(self, number: int, part: Part) -> None:
+        for found in neighbours(self._texts[number], part):
+            if not self._has(number, found):
+                self._add(number, found)
+
+    def _has(self, number: int, part: Part) -> bool:
+        return any(one.start < part.end and part.start < one.end for one in self._parts[number])
+
+    def _context(self, number: int) -> Context:
+        text, headings = self._texts[number], self._headings.get(number, set())
+        parts: list[Part] = []
+        pieces: list[str] = []
+        for part in sorted(self._parts[number]):
+            last = parts[-1] if parts else None
+            if last is not None and not text[last.end : part.start].strip():
+                parts[-1] = Part(last.start, part.end)
+                pieces.append(text[last.end : part.end])
+                continue
+            after_heading = last is not None and last in headings
+            pieces += ["\n" if after_heading else GAP] if last is not None else []
+            pieces.append(text[part.start : part.end])
+            parts.append(part)
+        joined = "".join(pieces)
+        return Context(joined, self._count(joined), parts)
+
+
+def heading(text: str, before: int) -> Part | None:
+    """The nearest heading above a place: of Markdown, or a short line that stands alone and is no sentence."""
+    first = max(before - ABOVE, 0)
+    above = text[first:before]
+    found = None
+    for match in _HEADING.finditer(above):
+        if not match[0].rstrip().endswith(_SENTENCE_LIKE) and match.end() < len(above):
+            found = Part(first + match.start(), first + match.end())
+    return found
+
+
+def neighbours(text: str, part: Part) -> Iterator[Part]:
+    """The sentence behind a part, and the one in front of it, of the same paragraph; one that is longer than BESIDE is none."""
+    behind, break_behind, _ = text[part.end : part.end + BESIDE].partition("\n\n")
+    whole = bool(break_behind) or part.end + BESIDE >= len(text)
+    for start, end in list(sentences(behind))[:1]:
+        if whole or end < len(behind):
+            yield Part(part.end + start, part.end + end)
+    _, break_before, before = text[max(part.start - BESIDE, 0) : part.start].rpartition("\n\n")
+    whole, offset = bool(break_before) or part.start <= BESIDE, part.start - len(before)
+    for start, end in list(sentences(before))[-1:]:
+        if whole or start > 0:
+            yield Part(offset + start, offset + end)

@@ -1,0 +1,218 @@
+"""The spans that answer: sentences inside the key blocks, or runs of them, each with the probability that it answers the query.
+
+A model with a marker says of each token whether it answers, in the pass that scores the document; a sentence's mark is the mean
+over its tokens. Sentences are cut at their own ends, wherever blocks end. The texts of the chosen blocks are read again for that:
+what is kept of a document has places of blocks, not of tokens, and spans are asked of few documents.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from keyblock.evidence import sigmoid
+from keyblock.order import Block, Candidate, Ranking, ScoredBy
+from keyblock.packing import Packed, pieces
+from keyblock.pipeline import Pipeline
+from keyblock.prepared import PreparedQuery
+from keyblock.selectors import rank_blocks
+from keyblock.text.sentences import sentences
+
+THRESHOLD = 0.1  # Cohere's default: a span of a smaller probability is none
+
+
+class Span(NamedTuple):
+    """``text[start:end]``, in Unicode code points, and the probability that it answers, 0 to 1."""
+
+    start: int
+    end: int
+    score: float
+
+
+class Sentence(NamedTuple):
+    """A sentence inside a key block.
+
+    Attributes:
+        start, end: in the document's text, in code points.
+        mark: the mean of its tokens' marks.
+        tokens: how many of them the model read; 0 where the block was cut before it.
+    """
+
+    start: int
+    end: int
+    mark: float
+    tokens: int
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Read:
+    """What the model read of a document.
+
+    Attributes:
+        text: the document's.
+        sequences: as in `keyblock.order.Candidate`.
+        places: shape (n_blocks, 2), where each chosen block starts and ends in the text, best first.
+        lengths: shape (n_blocks,), its tokens.
+        title: tokens that the title has.
+    """
+
+    text: str
+    sequences: Sequence[Packed]
+    places: NDArray[np.int32]
+    lengths: NDArray[np.int32]
+    title: int
+
+    def blocks_of(self, number: int) -> NDArray[np.intp]:
+        """Which blocks a sequence holds, as numbers in `places`, best first; of several each has one, in document order."""
+        if len(self.sequences) == 1:
+            return np.arange(len(self.places), dtype=np.intp)
+        return np.argsort(self.places[:, 0], kind="stable")[number : number + 1]
+
+
+def marked_sentences(pipeline: Pipeline, read: Read, marks: Sequence[NDArray[np.float32]]) -> list[Sentence]:
+    """The sentences of a document's chosen blocks, in document order.
+
+    Args:
+        pipeline: packed the sequences.
+        read: the document.
+        marks: of each sequence its tokens' logits, shape (length,); empty for one that was not scored.
+    """
+    texts = [read.text[start:end] for start, end in read.places.tolist()]
+    readings = pipeline.reader.read(texts)
+    found: list[Sentence] = []
+    for number, (packed, of_tokens) in enumerate(zip(read.sequences, marks, strict=True)):
+        blocks = read.blocks_of(number)
+        after = len(pipeline.tokenizer.template.after)
+        for block, at, count in pieces(packed, blocks, read.lengths, read.places[:, 0], read.title, after):
+            places = _token_places(readings[block].places(), int(read.lengths[block]), len(texts[block]))
+            inside = of_tokens[at : at + count] if len(of_tokens) else of_tokens
+            found += _sentences(texts[block], int(read.places[block, 0]), (places[0][:count], places[1][:count]), inside)
+    return sorted(found)
+
+
+def _token_places(
+    found: tuple[NDArray[np.int32], NDArray[np.int32]], due: int, n_chars: int
+) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
+    """Where `due` tokens stand in a block's text; shared out evenly where the text alone reads otherwise than in its document."""
+    if len(found[0]) == due:
+        return found
+    edges = np.linspace(0, n_chars, due + 1).astype(np.int32)
+    return edges[:-1], edges[1:]
+
+
+def _sentences(
+    text: str, first: int, places: tuple[NDArray[np.int32], NDArray[np.int32]], marks: NDArray[np.float32]
+) -> Iterator[Sentence]:
+    """Those of a block's text that begins at `first`; `places` and `marks` of the tokens that were read."""
+    starts, ends = places
+    for start, end in sentences(text):
+        inside = (starts < end) & (ends > start)
+        n_tokens = int(inside.sum())
+        mark = float(marks[inside].mean()) if n_tokens and len(marks) else 0.0
+        yield Sentence(first + start, first + end, mark, n_tokens if len(marks) else 0)
+
+
+def by_terms(pipeline: Pipeline, query: PreparedQuery, text: str, blocks: Sequence[Block], worth: Sequence[float]) -> list[Span]:
+    """The sentences of the chosen blocks with scores, where no model marks tokens: the block's, shared out by the query's terms.
+
+    A sentence that has as many of the terms as any in its block has the block's score; where none has any, each has it.
+
+    Args:
+        pipeline: says what a term is.
+        query: its terms are counted.
+        text: the document's.
+        blocks: the chosen ones.
+        worth: of each the probability that it answers.
+    """
+    asked = set(query.terms.tolist())
+    found: list[Span] = []
+    for (start, end, _), score in zip(blocks, worth, strict=True):
+        block = text[start:end]
+        inside = list(sentences(block))
+        counts = [len(asked & set(pipeline.analyzer.keys(block[a:b]))) for a, b in inside]
+        most = max(counts, default=0)
+        shares = [count / most if most else 1.0 for count in counts]
+        found += [Span(start + a, start + b, score * share) for (a, b), share in zip(inside, shares, strict=True)]
+    return sorted(found)
+
+
+def scored_sentences(
+    pipeline: Pipeline,
+    query: PreparedQuery,
+    candidate: Candidate,
+    ranking: Ranking,
+    number: int,
+    text: str,
+    marks: Sequence[NDArray[np.float32]] | None = None,
+) -> list[Span]:
+    """The sentences of a document's key blocks with the probability that they answer, in document order.
+
+    By the marks of its tokens, where the model gives them and the pipeline says what they are worth. Else by its blocks: where each
+    was scored for itself by that, else by the document's own score, each shared out among its sentences (see `by_terms`).
+
+    Args:
+        pipeline: selected the blocks.
+        query: the query.
+        candidate: the document.
+        ranking: of all documents.
+        number: the document's in it.
+        text: the document's.
+        marks: of each sequence of the document its tokens' logits.
+    """
+    if ranking.scored_by[number] is not ScoredBy.MODEL:
+        return []
+    logit, config = ranking.logits[number], pipeline.config
+    if marks is not None and config.spans is not None:
+        places = np.asarray([block[:2] for block in candidate.blocks], np.int32).reshape(-1, 2)
+        read = Read(text, candidate.sequences, places, np.asarray(candidate.lengths, np.int32), candidate.title)
+        found = [one for one in marked_sentences(pipeline, read, marks) if one.tokens]
+        scores = config.spans.probabilities(np.asarray([one.mark for one in found]), np.full(len(found), logit))
+        return [Span(one.start, one.end, score) for one, score in zip(found, scores.tolist(), strict=True)]
+    blocks = ranking.blocks[number]
+    scores = np.asarray([block.score for block in blocks])
+    if pipeline.aggregator.joint:
+        worth = block_worth(scores, float(sigmoid(logit)))
+    else:
+        evidence = np.repeat(candidate.evidence[None], len(blocks), axis=0)
+        worth = sigmoid(config.activation.scale * config.fusion.fuse(scores, evidence)).tolist()
+    return by_terms(pipeline, query, text, blocks, worth)
+
+
+def spans(text: str, scored: Sequence[Span], threshold: float = THRESHOLD, most: int | None = None) -> list[Span]:
+    """The spans of a document, best first, none of which overlap.
+
+    Sentences that reach the threshold and touch, but for spaces, are one span, which has the score of the best of them.
+
+    Args:
+        text: the document's.
+        scored: sentences with their probabilities, in document order.
+        threshold: what a sentence must reach.
+        most: spans at most; none: as many as there are.
+    """
+    runs: list[Span] = []
+    for one in scored:
+        if one.score < threshold:
+            continue
+        last = runs[-1] if runs else None
+        if last is not None and one.start <= last.end:  # blocks that overlap have a sentence twice
+            runs[-1] = Span(last.start, max(last.end, one.end), max(last.score, one.score))
+        elif last is not None and not text[last.end : one.start].strip():
+            runs[-1] = Span(last.start, one.end, max(last.score, one.score))
+        else:
+            runs.append(one)
+    return sorted(runs, key=lambda span: (-span.score, span.start))[:most]
+
+
+def block_worth(scores: NDArray[np.float64], document: float) -> list[float]:
+    """The probability of each block of a document that the model read as one text: the document's for the best, less for others.
+
+    Args:
+        scores: shape (n_blocks,), the selector's, best first.
+        document: the probability that the document answers.
+    """
+    if not len(scores):
+        return []
+    best = float(scores[rank_blocks(scores)[0]])
+    return [document * float(np.clip(score / best, 0.0, 1.0)) if best > 0 else document for score in scores.tolist()]

@@ -1,0 +1,63 @@
+from typing import Any
+
+import numpy as np
+import pytest
+
+from keyblock.answering import Asked, Documents, answered
+from keyblock.evidence import Activation
+from keyblock.order import UNREAD, Candidate, Ranking, candidate, rank
+from keyblock.pipeline import Pipeline
+
+TEXTS = ["The mill stood by the river.", "Nobody spoke of the river.", "Cats sleep all day."]
+
+
+@pytest.fixture
+def candidates(pipeline: Pipeline) -> list[Candidate]:
+    query = pipeline.prepare_query("river")
+    prepared = [pipeline.prepare_document(text) for text in [*TEXTS, ""]]
+    return [*(candidate(document, pipeline.select(query, document, 96)) for document in prepared), UNREAD]
+
+
+def ranked(pipeline: Pipeline, candidates: list[Candidate], logits: list[float]) -> Ranking:
+    return rank(candidates, np.asarray(logits, np.float32), pipeline.config.fusion, 96, top_n=0, raw=False)
+
+
+def complete(pipeline: Pipeline, candidates: list[Candidate], logits: list[float], **asked: Any) -> Any:
+    documents = Documents(candidates, [*TEXTS, "", ""])
+    return answered(pipeline, pipeline.prepare_query("river"), documents, ranked(pipeline, candidates, logits), Asked(**asked))
+
+
+NOT = float("-inf")
+
+
+def test_the_models_results_are_judged_and_those_that_it_has_not_scored_stay_unless_they_are_empty(
+    pipeline: Pipeline, candidates: list[Candidate]
+) -> None:
+    """By hand: the sigmoid of 2 is .88, that of -2 is .12; document 2 was not scored in time, 3 is empty, 4 was not read."""
+    found = complete(pipeline, candidates, [2, -2, NOT, NOT, NOT], min_score=0.5)
+    assert found.ranking.order == [0, 2, 4]
+    assert found.below == 2
+    assert complete(pipeline, candidates, [2, -2, NOT, NOT, NOT], min_score=0.1).ranking.order == [0, 1, 2, 4]
+    assert complete(pipeline, candidates, [2, -2, NOT, NOT, NOT]).below is None
+
+
+def test_a_bundles_own_threshold(pipeline: Pipeline, candidates: list[Candidate]) -> None:
+    config = pipeline.config.model_copy(update={"min_score": 0.5})
+    recommending = Pipeline(config, pipeline.tokenizer, pipeline.frequencies)
+    assert complete(recommending, candidates, [2, -2, -3, NOT, NOT], min_score="auto").ranking.order == [0, 4]
+    found = complete(pipeline, candidates, [2, -2, -3, NOT, NOT], min_score="auto")
+    assert (found.below, len(found.ranking.order)) == (None, 5)
+    assert "recommends no threshold" in found.warnings[0]
+
+
+def test_scores_that_are_logits_are_judged_by_their_probability(pipeline: Pipeline, candidates: list[Candidate]) -> None:
+    config = pipeline.config.model_copy(update={"activation": Activation(name="identity", scale=2.0)})
+    logits = Pipeline(config, pipeline.tokenizer, pipeline.frequencies)
+    assert complete(logits, candidates, [1, -1, -1, NOT, NOT], min_score=0.85).ranking.order == [0, 4]  # sigmoid(2) is .88
+
+
+def test_spans_and_contexts_are_of_the_results_alone(pipeline: Pipeline, candidates: list[Candidate]) -> None:
+    found = complete(pipeline, candidates, [2, -2, -3, NOT, NOT], min_score=0.5, spans=True, prune=True)
+    assert {number: [TEXTS[number][s.start : s.end] for s in of] for number, of in found.spans.items() if of} == {0: [TEXTS[0]]}
+    assert {number: context.text for number, context in found.contexts.items()} == {0: TEXTS[0]}
+    assert found.saved.tokens == found.saved.of_documents == len(pipeline.tokenizer.ids(TEXTS[0]))

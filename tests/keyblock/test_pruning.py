@@ -1,0 +1,110 @@
+"""Pruning, on documents small enough to see what should be left, and over any text."""
+
+import itertools
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from keyblock.pruning import GAP, Part, Pruner, heading, neighbours
+from keyblock.spans import Span
+
+LEASE = """# Lease
+
+## Repairs
+
+Small repairs are paid by the tenant. Others by the landlord.
+
+## Notice
+
+Two months are enough. It is given in writing. The landlord reads it."""
+NOTICE = LEASE.index("Two months")
+
+
+def words(text: str) -> int:
+    """Tokens, for tests: words."""
+    return len(text.split())
+
+
+def span(text: str, sentence: str, score: float) -> Span:
+    return Span(text.index(sentence), text.index(sentence) + len(sentence), score)
+
+
+def test_a_span_stands_under_its_heading() -> None:
+    (context,) = Pruner({0: LEASE}, words).prune({0: [span(LEASE, "It is given in writing.", 0.9)]}).values()
+    assert context.text == "## Notice\nIt is given in writing."
+    assert [LEASE[part.start : part.end] for part in context.parts] == ["## Notice", "It is given in writing."]
+    assert context.tokens == 7
+
+
+def test_parts_that_do_not_touch_have_a_gap_and_those_that_touch_have_none() -> None:
+    spans = [span(LEASE, "Two months are enough.", 0.9), span(LEASE, "The landlord reads it.", 0.8)]
+    (context,) = Pruner({0: LEASE}, words).prune({0: spans}).values()
+    assert context.text == f"## Notice\n\nTwo months are enough.{GAP}The landlord reads it."
+
+
+def test_the_best_spans_of_all_documents_come_first() -> None:
+    """Room for ten words: the second document's span is better, and the first one's does not fit any more."""
+    texts = {0: "One two three four five six seven.", 1: "Eight nine ten eleven twelve thirteen."}
+    spans = {0: [Span(0, len(texts[0]), 0.5)], 1: [Span(0, len(texts[1]), 0.9)]}
+    assert {n: c.text for n, c in Pruner(texts, words, 10).prune(spans).items()} == {1: texts[1]}
+    assert set(Pruner(texts, words, 15).prune(spans)) == {0, 1}
+
+
+def test_neighbours_are_taken_in_where_there_is_room() -> None:
+    found = {0: [span(LEASE, "It is given in writing.", 0.9)]}
+    (context,) = Pruner({0: LEASE}, words, 100).prune(found).values()
+    assert context.text == "## Notice\n\nTwo months are enough. It is given in writing. The landlord reads it."
+    (context,) = Pruner({0: LEASE}, words, 14).prune(found).values()
+    assert context.text.startswith("## Notice")
+    assert "The landlord reads it." in context.text
+    assert "Two months" not in context.text
+
+
+def test_of_a_span_that_is_too_long_its_first_sentences_are_left() -> None:
+    text = "One two three. Four five six. Seven eight nine."
+    (context,) = Pruner({0: text}, words, 7).prune({0: [Span(0, len(text), 0.9)]}).values()
+    assert context.text == "One two three. Four five six."
+    assert Pruner({0: text}, words, 2).prune({0: [Span(0, len(text), 0.9)]}) == {}
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("# A\n\ntext here", "# A"),
+        ("Introduction\n\nIt began in 1850. It went on.", "Introduction"),
+        ("A sentence is no heading.\n\nIt began in 1850.", None),
+        ("plain text", None),
+        ("# A\n\nmore\n\n### B ###\n\ntext", "### B ###"),
+    ],
+)
+def test_headings(text: str, found: str | None) -> None:
+    part = heading(text, len(text) - 2)
+    assert (None if part is None else text[part.start : part.end]) == found
+
+
+def test_neighbours_stay_in_the_paragraph() -> None:
+    text = "Before it.\n\nFirst one. Second one. Third one.\n\nAfter it."
+    start = text.index("Second")
+    part = Part(start, start + len("Second one."))
+    assert [text[one.start : one.end] for one in neighbours(text, part)] == ["Third one.", "First one."]
+    first = Part(text.index("First"), text.index("First") + len("First one."))
+    assert [text[one.start : one.end] for one in neighbours(text, first)] == ["Second one."]
+
+
+@given(
+    st.text(max_size=300),
+    st.lists(st.tuples(st.integers(0, 300), st.integers(1, 60), st.floats(0, 1)), max_size=5),
+    st.integers(1, 40),
+)
+def test_any_text_is_pruned_within_its_tokens_and_to_its_own_parts(
+    text: str, places: list[tuple[int, int, float]], most: int
+) -> None:
+    found = [Span(start, min(start + n, len(text)), score) for start, n, score in places if start < len(text)]
+    found = [one for one in found if text[one.start : one.end].strip()]
+    for bound in (most, None):
+        for context in Pruner({0: text}, words, bound).prune({0: found}).values():
+            assert bound is None or context.tokens <= bound
+            assert all(0 <= start < end <= len(text) for start, end in context.parts)
+            assert all(before.end <= after.start for before, after in itertools.pairwise(context.parts))
+            assert all(text[part.start : part.end] in context.text for part in context.parts)
