@@ -23,6 +23,8 @@ FAMILIES: Registry[Family] = Registry("ranker family")
 class CrossEncoderFamily(Family):
     """An encoder that reads query and blocks together, and one linear layer on [CLS] (KeyB section 4.1, step 4)."""
 
+    marks: int = Field(0, ge=0, le=4096, description="hidden units of the head that marks the tokens that answer; 0: no such head")
+
 
 @FAMILIES.register("classifier")
 class ClassifierFamily(Family):

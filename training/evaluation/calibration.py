@@ -68,7 +68,7 @@ def score_dev(ranker: LocalRanker, queries: Sequence[str], candidates: Run, dept
     collection, features, documents = ranker.preparation.collection, {}, {}
     for query in tqdm(queries, desc=f"{collection.name} at {budget} tokens"):
         documents[query] = list(candidates[query])[:depth]
-        logits, selections = ranker.score(query, documents[query], budget)
+        logits, selections, _ = ranker.score(query, documents[query], budget)
         finite = np.maximum(logits.astype(np.float64), LOWEST)  # a document without a block has none
         features[query] = np.column_stack([finite, np.stack([s.evidence for s in selections])])
     return DevScores(collection, features, documents)

@@ -81,7 +81,7 @@ class LocalRanker(Ranker):
 
     def rerank(self, query_id: str, candidates: Sequence[str]) -> Reranked:
         """See Ranker."""
-        logits, selections = self.score(query_id, candidates)
+        logits, selections, _ = self.score(query_id, candidates)
         if not selections:
             return Reranked({}, {})
         fusion = self.preparation.pipeline.config.fusion

@@ -7,10 +7,13 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
+from torch.nn import functional as F
 
 from keyblock.packing import Packed
+from keyblock.runtime.batching import Marks
 from keyblock.selection import Selection
 from keyblock.text.tokenizer import Tokenizer
+from training.models.cross_encoder import CrossEncoder
 from training.models.ranker_module import RankerModule
 
 BATCH_TOKENS = 8192
@@ -75,6 +78,26 @@ class TorchModel:
     def outputs(self, sequences: Sequence[Packed]) -> NDArray[np.float32]:
         """See `keyblock.scoring.Model`."""
         return self._run(self.model, self.model.outputs, sequences)
+
+    def mark(self, sequences: Sequence[Packed]) -> Marks:
+        """See `keyblock.scoring.Marking`."""
+        model = self.model
+        if not isinstance(model, CrossEncoder) or model.marker is None:
+            return Marks(self.outputs(sequences), None)
+        longest = max((len(packed.ids) for packed in sequences), default=0)
+
+        def forward(*inputs: Tensor) -> Tensor:
+            states, marks = model.marked(*inputs)
+            logits = model.scores(states)
+            outputs = [logits[:, None]] if model.aggregator is None else [logits[:, None], states]
+            return torch.cat([*outputs, F.pad(marks, (0, longest - marks.shape[1]))], dim=1)
+
+        found = self._run(model, forward, sequences)
+        if not len(found):
+            return Marks(found, [])
+        outputs, marks = found[:, : found.shape[1] - longest], found[:, found.shape[1] - longest :]
+        alone = outputs[:, 0] if model.aggregator is None else outputs
+        return Marks(alone, [row[: len(packed.ids)] for row, packed in zip(marks, sequences, strict=True)])
 
     def choose(self, sequences: Sequence[Packed]) -> NDArray[np.float32]:
         """See `keyblock.scoring.Model`."""

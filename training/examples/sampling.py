@@ -14,7 +14,8 @@ import numpy as np
 
 from keyblock.selectors import SELECTORS
 from training.collections.types import CollectionError, Run
-from training.examples.examples import Examples, Prepared
+from training.examples.examples import Examples, Pair, Prepared, Waiting
+from training.examples.marking import Labels, no_labels, token_labels
 from training.examples.preparation import Preparation
 from training.recipe import Negatives, Recipe
 
@@ -69,13 +70,31 @@ class Source:
         """The query's relevant documents that can be trained on; those with a gold passage where that is trained on."""
         return [d for d in self.relevant[query] if not of_gold or self.preparation.gold(query, d)]
 
-    def group(self, query: str, rng: np.random.Generator, how: Negatives, examples: Examples, budget: int) -> "Group":
-        """A relevant document of the query, then `how.per_query` negatives."""
-        relevant = self.trainable(query, examples.of_gold)
+    def group(self, query: str, rng: np.random.Generator, recipe: Recipe, examples: Examples, budget: int) -> "Group":
+        """A relevant document of the query, then `negatives.per_query` negatives; some queries have negatives alone."""
+        relevant, how = self.trainable(query, examples.of_gold), recipe.negatives
         documents = [relevant[int(rng.integers(len(relevant)))], *self._negatives(rng, how, query)]
+        answered = not (recipe.unanswered and rng.random() < recipe.unanswered and len(documents) > 1)
+        documents = documents if answered else documents[1:]
         pairs = [self.preparation.pair(query, document) for document in documents]
         prepared = examples.prepare(self.preparation.query(query), pairs, budget, rng)
-        return Group(query, tuple(documents), prepared, budget * len(documents) * examples.sequences)
+        labels = self._labels(query, documents, pairs, prepared) if recipe.marks else []
+        return Group(query, tuple(documents), prepared, budget * len(documents) * examples.sequences, labels, answered)
+
+    def _labels(self, query: str, documents: Sequence[str], pairs: Sequence[Pair], prepared: Prepared) -> list[Labels]:
+        """Of each sequence, in the order of the rows. A relevant document without a gold passage teaches nothing."""
+        if isinstance(prepared, Waiting):
+            return []
+        found: list[Labels] = []
+        for row in prepared:
+            for name, pair, sequences in zip(documents, pairs, row, strict=True):
+                if not pair.gold and name in self.relevant[query]:
+                    found += map(no_labels, sequences)
+                    continue
+                text = self.preparation.collection.document(name).text if pair.gold else ""
+                parts = (self.preparation.pipeline, pair.document, text, pair.gold)
+                found += [token_labels(*parts, packed) for packed in sequences]
+        return found
 
     def _negatives(self, rng: np.random.Generator, how: Negatives, query: str) -> list[str]:
         pool = self.negatives[query]
@@ -99,12 +118,16 @@ class Group:
         documents: their ids.
         prepared: what the examples' rows are made from.
         tokens: that go through the model with gradients, about.
+        labels: of the tokens of each sequence, in the order of the rows; none where nothing marks them.
+        answered: whether the first document is relevant; else none is.
     """
 
     query: str
     documents: tuple[str, ...]
     prepared: Prepared
     tokens: int
+    labels: Sequence[Labels] = ()
+    answered: bool = True
 
 
 @dataclass(frozen=True)
@@ -145,8 +168,8 @@ class Draws:
         while self._next < step:
             self._plan()
         rng, budget, queries = self._plan()
-        how = self.recipe.negatives
-        return StepBatch([self.sources[name].group(query, rng, how, self.examples, budget) for name, query in queries], budget)
+        groups = [self.sources[name].group(query, rng, self.recipe, self.examples, budget) for name, query in queries]
+        return StepBatch(groups, budget)
 
     def _begin(self) -> None:
         """Go back to step 0."""

@@ -57,7 +57,8 @@ class DevSet:
         pipeline = preparation.pipeline
         scorer = TorchModel(model, pipeline.tokenizer, in_bf16(self.precision, next(model.parameters()).device), self.chooser)
         selections = [selection for query in candidates for selection in self._select(name, query, scorer)]
-        logits = iter(empty_last(*score_selections(pipeline, selections, scorer)).tolist())
+        scored = score_selections(pipeline, selections, scorer)
+        logits = iter(empty_last(scored.logits, scored.selections).tolist())
         run: Run = {query: ranked({d: next(logits) for d in documents}) for query, documents in candidates.items()}
         return means(per_query(preparation.collection.qrels, run, run))
 

@@ -6,6 +6,7 @@ A ranking loss takes scores of shape (groups, 1 + negatives), the relevant docum
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor
@@ -14,9 +15,11 @@ from keyblock.packing import Packed
 from keyblock.pipeline import Pipeline
 from keyblock.scoring import Score
 from training.evaluation.scoring import TorchModel, length_batches
-from training.examples.examples import Examples, Row
+from training.examples.examples import Examples
+from training.examples.marking import LEFT_OUT, Labels
 from training.examples.sampling import Group
 from training.models.arithmetic import in_bf16
+from training.models.cross_encoder import CrossEncoder
 from training.models.ranker_module import RankerModule
 from training.recipe import Recipe
 
@@ -38,11 +41,35 @@ def listwise(scores: Tensor) -> Tensor:
     return F.cross_entropy(scores, torch.zeros(len(scores), dtype=torch.long, device=scores.device))
 
 
-def pointwise(scores: Tensor) -> Tensor:
-    """Mean over documents of the cross-entropy of relevant or not (BeST section 4, for collections of few queries)."""
+def pointwise(scores: Tensor, answered: bool = True) -> Tensor:
+    """Mean over documents of the cross-entropy of relevant or not (BeST section 4, for collections of few queries).
+
+    Args:
+        scores: shape (groups, documents).
+        answered: whether the first document is relevant; else none is.
+    """
     labels = torch.zeros_like(scores)
-    labels[:, 0] = 1
+    labels[:, 0] = float(answered)
     return F.binary_cross_entropy_with_logits(scores, labels)
+
+
+def token_loss(marks: Tensor, labels: Sequence[Labels]) -> Tensor:
+    """Cross-entropy of the tokens that answer: the mean over those of documents with a gold passage, and over those without.
+
+    Both halves count alike: of a group's documents one has an answer, and its tokens would be lost among the others'.
+
+    Args:
+        marks: logits, shape (sequences, length).
+        labels: of each sequence, see `training.examples.marking`.
+    """
+    padded = np.full(tuple(marks.shape), LEFT_OUT, np.int8)
+    for row, of_sequence in enumerate(labels):
+        padded[row, : len(of_sequence)] = of_sequence
+    target = torch.from_numpy(padded).to(marks.device)
+    losses = F.binary_cross_entropy_with_logits(marks, target.clamp(min=0).to(marks.dtype), reduction="none")
+    gold, counted = (target == 1).any(dim=1, keepdim=True), target != LEFT_OUT
+    halves = [losses[counted & of_gold] for of_gold in (gold, ~gold)]
+    return torch.stack([half.mean() for half in halves if len(half)] or [marks.sum() * 0]).mean()
 
 
 LOSSES: dict[str, Loss] = {"hinge": hinge, "listwise": listwise, "logistic": logistic, "pointwise": pointwise}
@@ -73,7 +100,7 @@ class RankingObjective:
     """
 
     def __init__(self, recipe: Recipe, pipeline: Pipeline, examples: Examples, chooser: RankerModule | None = None) -> None:
-        self.loss = LOSSES[recipe.loss]
+        self.loss, self.pointwise, self.marks = LOSSES[recipe.loss], recipe.pointwise, recipe.marks
         self.precision = recipe.precision
         self.pipeline = pipeline
         self.examples = examples
@@ -83,8 +110,20 @@ class RankingObjective:
         """See Objective."""
         choose = self._choose(model)
         rows = [self.examples.rows(group.prepared, choose) for group in groups]
-        scores = self._scores(model, [row for of_group in rows for row in of_group])
-        return torch.stack([self.loss(of_group) for of_group in scores.split([len(of_group) for of_group in rows])]).mean()
+        documents = [document for of_group in rows for row in of_group for document in row]
+        scores, marks = self._scores(model, documents)
+        sizes = [sum(map(len, of_group)) for of_group in rows]
+        of_groups = zip(groups, rows, scores.split(sizes), strict=True)
+        losses = [self._loss(group, of_group.view(len(of_rows), -1)) for group, of_rows, of_group in of_groups]
+        loss = torch.stack(losses).mean()
+        if marks is None:
+            return loss
+        return loss + self.marks * token_loss(marks, [labels for group in groups for labels in group.labels])
+
+    def _loss(self, group: Group, scores: Tensor) -> Tensor:
+        """Of a group's scores (rows, documents of a row)."""
+        loss = self.loss(scores) if group.answered else scores.new_zeros(())
+        return loss + self.pointwise * pointwise(scores, answered=group.answered) if self.pointwise else loss
 
     def cost(self, group: Group) -> int:
         """See Objective."""
@@ -94,21 +133,27 @@ class RankingObjective:
         bf16 = in_bf16(self.precision, next(model.parameters()).device)
         return TorchModel(model, self.pipeline.tokenizer, bf16, self.chooser).choose
 
-    def _scores(self, model: RankerModule, rows: list[Row]) -> Tensor:
-        """Document scores of shape (rows, documents of a row)."""
-        documents = [document for row in rows for document in row]
+    def _scores(self, model: RankerModule, documents: list[list[Packed]]) -> tuple[Tensor, Tensor | None]:
+        """Document scores of shape (documents,); the token logits (sequences, length) of a marker that learns."""
         device = next(model.parameters()).device
         counts = torch.tensor([len(document) for document in documents], device=device)
         with torch.autocast(device.type, torch.bfloat16, enabled=in_bf16(self.precision, device)):
-            states = self._states(model, [packed for document in documents for packed in document], device)
+            states, marks = self._states(model, [packed for document in documents for packed in document], device)
             scores = model.documents(states, counts, self.pipeline.aggregator.name)
-        return scores.float().view(len(rows), -1)
+        return scores.float(), marks
 
-    def _states(self, model: RankerModule, sequences: list[Packed], device: torch.device) -> Tensor:
-        """States (sequences, hidden), computed among sequences of like length: padding costs as much as tokens."""
-        tokenizer, order, parts = self.pipeline.tokenizer, [], []
-        how = tokenizer.pad_id, tokenizer.template.document_type
+    def _states(self, model: RankerModule, sequences: list[Packed], device: torch.device) -> tuple[Tensor, Tensor | None]:
+        """States (sequences, hidden) and token logits, computed among sequences of like length: padding costs as much as tokens."""
+        tokenizer, order, parts, marks = self.pipeline.tokenizer, [], [], []
+        how, longest = (tokenizer.pad_id, tokenizer.template.document_type), max(len(packed.ids) for packed in sequences)
         for rows in length_batches([len(packed.ids) for packed in sequences], AT_ONCE[device.type]):
-            parts.append(model.states(*model.inputs([sequences[row] for row in rows], *how)))
+            inputs = model.inputs([sequences[row] for row in rows], *how)
+            if self.marks and isinstance(model, CrossEncoder):
+                states, of_tokens = model.marked(*inputs)
+                marks.append(F.pad(of_tokens, (0, longest - of_tokens.shape[1])))
+            else:
+                states = model.states(*inputs)
+            parts.append(states)
             order += rows
-        return torch.cat(parts)[torch.tensor(order, device=device).argsort()]
+        back = torch.tensor(order, device=device).argsort()
+        return torch.cat(parts)[back], torch.cat(marks)[back] if marks else None

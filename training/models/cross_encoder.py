@@ -16,6 +16,7 @@ from transformers.modeling_utils import PreTrainedModel
 
 from training.declarations import STATE_AGGREGATORS
 from training.models.aggregators import Aggregation, build_aggregation
+from training.models.marker import Marker
 from training.models.transformer_ranker import (
     ENCODER_WEIGHTS,
     TransformerRanker,
@@ -35,14 +36,16 @@ class CrossEncoder(TransformerRanker):
     Args:
         encoder: any encoder whose output has `last_hidden_state` with [CLS] first.
         aggregator: makes one state of a document's passages, for a pipeline whose aggregator is ``states``.
+        marker: marks the tokens that answer; none: it ranks alone.
     """
 
     family: Mapping[str, Any] = {"name": "cross_encoder"}
 
-    def __init__(self, encoder: PreTrainedModel, aggregator: Aggregation | None = None) -> None:
+    def __init__(self, encoder: PreTrainedModel, aggregator: Aggregation | None = None, marker: Marker | None = None) -> None:
         super().__init__()
         self.encoder = encoder
         self.aggregator = aggregator
+        self.marker = marker
         self.typed = tells_types(encoder)
         self.head = nn.Linear(encoder.config.hidden_size, 1)
         nn.init.normal_(self.head.weight, std=0.02)
@@ -60,12 +63,17 @@ class CrossEncoder(TransformerRanker):
         dropout: float = 0.0,
         attention: str = "sdpa",
         aggregator: Mapping[str, Any] | None = None,
+        marks: int = 0,
     ) -> Self:
-        """See RankerFamily. Dropout costs a third of a CPU step's speed, and these runs stop long before they overfit."""
+        """See RankerFamily; `marks` is the width of the marker, 0 for none.
+
+        Dropout costs a third of a CPU step's speed, and these runs stop long before they overfit.
+        """
         with one_clear_error(name_or_path):
             config = without_dropout(AutoConfig.from_pretrained(name_or_path), dropout)
             encoder = _encoder(name_or_path, attention, config=config)
-        return cls(encoder, build_aggregation(aggregator, encoder.config.hidden_size) if aggregator else None)
+        size = encoder.config.hidden_size
+        return cls(encoder, build_aggregation(aggregator, size) if aggregator else None, Marker(size, marks) if marks else None)
 
     @classmethod
     def load(cls, directory: str | Path, attention: str = "sdpa") -> Self:
@@ -77,15 +85,17 @@ class CrossEncoder(TransformerRanker):
             if described.exists():
                 description = json.loads(described.read_text(encoding="utf-8"))
                 aggregator = build_aggregation(description, encoder.config.hidden_size)
-            model = cls(encoder, aggregator)
+            model = cls(encoder, aggregator, Marker.load(Path(directory)))
             model.load_weights(directory, encoder=False)
             return model.eval()
 
     def save_weights(self, directory: str | Path) -> None:
-        """Write config.json, model.safetensors (the encoder) and head.safetensors; of an aggregator its JSON and weights."""
+        """Write config.json, model.safetensors (the encoder) and head.safetensors; of a marker and an aggregator theirs."""
         directory = Path(directory)
         self.encoder.save_pretrained(directory)
         save_file(self.head.state_dict(), directory / HEAD_FILE)
+        if self.marker is not None:
+            self.marker.save(directory)
         if self.aggregator is not None:
             (directory / AGGREGATOR_FILE).write_text(json.dumps(self.aggregator.description), encoding="utf-8")
             save_file(self.aggregator.state_dict(), directory / AGGREGATOR_WEIGHTS)
@@ -96,23 +106,31 @@ class CrossEncoder(TransformerRanker):
         if encoder:
             self.encoder.load_state_dict(load_file(directory / ENCODER_WEIGHTS))
         self.head.load_state_dict(load_file(directory / HEAD_FILE))
+        self._take_marker(directory)
         if self.aggregator is not None:
             self.aggregator.load_state_dict(load_file(directory / AGGREGATOR_WEIGHTS))
 
     def start_from(self, directory: str | Path) -> None:
-        """Take over another checkpoint's encoder and head, and its aggregator where both have the same one.
+        """Take over another checkpoint's encoder and head, and its marker and aggregator where both have the same one.
 
-        An aggregator of another kind stays fresh. Raises ValueError when the encoders differ.
+        An aggregator or marker of another kind stays fresh. Raises ValueError when the encoders differ.
         """
         directory = Path(directory)
         with one_clear_error(directory):
             self.encoder.load_state_dict(load_file(directory / ENCODER_WEIGHTS))
             self.head.load_state_dict(load_file(directory / HEAD_FILE))
+            self._take_marker(directory)
             described = directory / AGGREGATOR_FILE
             if self.aggregator is not None and described.exists():
                 theirs = STATE_AGGREGATORS.create(json.loads(described.read_text(encoding="utf-8")))
                 if theirs.describe() == self.aggregator.description:
                     self.aggregator.load_state_dict(load_file(directory / AGGREGATOR_WEIGHTS))
+
+    def _take_marker(self, directory: Path) -> None:
+        """The checkpoint's marker, where both have one of the same size."""
+        theirs = Marker.load(directory)
+        if self.marker is not None and theirs is not None and theirs.inner.weight.shape == self.marker.inner.weight.shape:
+            self.marker.load_state_dict(theirs.state_dict())
 
     def pretrained(self) -> Iterator[nn.Parameter]:
         """The encoder's, and an aggregator's that come from one."""
@@ -129,6 +147,18 @@ class CrossEncoder(TransformerRanker):
         """[CLS] states of shape (batch, hidden), in fp32, from three (batch, length) integer tensors."""
         states: Tensor = self.encoder(**self.named(*inputs)).last_hidden_state[:, 0]
         return states.float()
+
+    def marked(self, *inputs: Tensor) -> tuple[Tensor, Tensor]:
+        """[CLS] states (batch, hidden) and the logits of tokens (batch, length), in fp32, in one pass; padding's mean nothing.
+
+        Raises ValueError for a model without a marker.
+        """
+        if self.marker is None:
+            raise ValueError("this model has no marker: it ranks documents, and marks none of their tokens")
+        output = self.encoder(**self.named(*inputs), output_hidden_states=True)
+        with torch.autocast(output.last_hidden_state.device.type, enabled=False):
+            marks: Tensor = self.marker(output.hidden_states[-2].float())
+        return output.last_hidden_state[:, 0].float(), marks
 
     def scores(self, states: Tensor) -> Tensor:
         """Logits of shape (...,) from states (..., hidden): in fp32, since eight bits of a logit leave ties that nobody meant."""

@@ -21,6 +21,7 @@ from training.models.checkpoints import chosen
 from training.models.classifier import Classifier
 from training.models.cross_encoder import CrossEncoder
 from training.models.families import load_ranker, new_ranker
+from training.models.marker import MARKER
 from training.models.ranker_module import RankerModule
 
 Weight = Callable[[str], Tensor]
@@ -67,10 +68,15 @@ def start_from(model: RankerModule, path: Path) -> None:
             f"{path}: is a bundle, whose graph is a cross-encoder's; a {model.family['name']} starts from a run of its own"
         )
     weights = graph_weights(graph)
-    head = {name.removeprefix("head."): weights.pop(name) for name in ("head.weight", "head.bias")}
+    head, marker = (
+        {name.removeprefix(part): weights.pop(name) for name in list(weights) if name.startswith(part)}
+        for part in ("head.", "marker.")
+    )
     try:
         model.encoder.load_state_dict(weights)
         model.head.load_state_dict(head)
+        if model.marker is not None and marker:
+            model.marker.load_state_dict(marker)
     except RuntimeError as error:
         raise _another_architecture(path, " ".join(str(error).split())[:300]) from None  # it names every weight
     found, due = _heads(graph), model.encoder.config.num_attention_heads
@@ -183,9 +189,17 @@ def read_ranker(path: Path, backbone: str, attention: str = "sdpa") -> RankerMod
     path = find_start(path)
     if not (path / MANIFEST_FILE).exists():
         return load_ranker(chosen(path), attention)
-    model = new_ranker(BUNDLED, backbone, attention=attention)
+    model = new_ranker({**BUNDLED, "marks": _marker_width(path)}, backbone, attention=attention)
     start_from(model, path)
     return model.eval()
+
+
+def _marker_width(path: Path) -> int:
+    """Hidden units of a bundle's head that marks tokens; 0 where it has none."""
+    bundle = load_bundle(path)
+    if not bundle.manifest.graph.marks:
+        return 0
+    return len(graph_weights(onnx.load(str(bundle.graph_path)))["marker.inner.weight"])
 
 
 def find_start(path: Path) -> Path:
@@ -213,7 +227,18 @@ def graph_weights(graph: ModelProto) -> dict[str, Tensor]:
         (head,) = (node for node in graph.graph.node if node.op_type == "Gemm")
     except (KeyError, ValueError) as error:
         raise ValueError(f"the graph is not laid out as keyblock-export writes it ({type(error).__name__}: {error})") from None
-    return weights | {"head.weight": weight(head.input[1]), "head.bias": weight(head.input[2])}
+    return weights | {"head.weight": weight(head.input[1]), "head.bias": weight(head.input[2])} | _marker(graph, weight)
+
+
+def _marker(graph: ModelProto, weight: Weight) -> dict[str, Tensor]:
+    """The weights of the head that marks tokens; none where the graph has none."""
+    nodes = [node for node in graph.graph.node if MARKER in node.name]
+    products, sums = ([node for node in nodes if node.op_type == kind] for kind in ("MatMul", "Add"))
+    found: dict[str, Tensor] = {}
+    for layer, product, added in zip(("inner", "outer"), products, sums, strict=False):
+        found[f"marker.{layer}.weight"] = weight(product.input[1]).T.contiguous()
+        found[f"marker.{layer}.bias"] = weight(added.input[0] if product.output[0] == added.input[1] else added.input[1])
+    return found
 
 
 def _embeddings(graph: ModelProto, weight: Weight) -> Iterator[tuple[str, Tensor]]:
@@ -226,7 +251,7 @@ def _embeddings(graph: ModelProto, weight: Weight) -> Iterator[tuple[str, Tensor
 def _layers(graph: ModelProto) -> Iterator[list[NodeProto]]:
     """The seven nodes with weights of each layer, in the order in which `_layer` names them."""
     kinds = {"Attention", "MatMul", "SkipLayerNormalization", "BiasGelu"}
-    nodes = [node for node in _whole_attentions(graph.graph.node) if node.op_type in kinds]
+    nodes = [node for node in _whole_attentions(graph.graph.node) if node.op_type in kinds and MARKER not in node.name]
     size = 7
     for first in range(0, len(nodes), size):
         yield nodes[first : first + size]

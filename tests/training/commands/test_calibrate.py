@@ -134,7 +134,9 @@ def test_tables_for_people(run_copy: Path, toy_path: Path, capsys: pytest.Captur
     said = capsys.readouterr().out
     assert "| fusion | " in said
     assert "| toy | 80 | " in said
-    assert said.splitlines()[-1].startswith("expected calibration error at 80 tokens: 0.")
+    assert "\nexpected calibration error at 80 tokens: 0." in said
+    assert "| is there an answer? | AUROC |" in said
+    assert said.splitlines()[-1].startswith("threshold 0.")
 
 
 def test_few_queries_are_refused(run_copy: Path, toy_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -122,7 +122,7 @@ def test_learned_blocks_for_the_same_model(toy_run: Path, toy: Collection) -> No
     """A selector may be described: the model chooses among the blocks that BM25 keeps, best first."""
     ranker = run_ranker(toy_run, toy, bf16=False, selector={"name": "learned", "keep": 2})
     assert ranker.name == "toy-run fed learned 2 blocks"
-    logits, (selection,) = ranker.score("teacher?", ["teacher-3"])
+    logits, (selection,), _ = ranker.score("teacher?", ["teacher-3"])
     asked = np.flatnonzero(selection.scores > -np.inf)
     pipeline, document = ranker.preparation.pipeline, ranker.preparation.document("teacher-3")
     alone = ranker.model.outputs(pipeline.block_sequences(ranker.preparation.query("teacher?"), document, asked))

@@ -46,7 +46,7 @@ def one_query(preparation: Preparation, toy: Collection) -> Source:
 def draws(source: Source, how: Negatives, n: int = 20) -> list[list[str]]:
     """Which documents are in each of n groups drawn for the query "river?"."""
     rng, examples = np.random.default_rng(0), Selected(source.preparation.pipeline)
-    return [list(source.group("river?", rng, how, examples, 96).documents) for _ in range(n)]
+    return [list(source.group("river?", rng, Recipe(name="toy", negatives=how), examples, 96).documents) for _ in range(n)]
 
 
 def drawer(source: Source, recipe: Recipe) -> Draws:
@@ -99,7 +99,8 @@ def test_a_group_of_passages_costs_more(one_query: Source, tokenizer: Tokenizer)
     """Tokens that go through the model with gradients: of each chosen passage."""
     config = one_query.preparation.pipeline.config.model_dump() | {"aggregator": {"name": "max", "passages": 3}}
     pipeline = Pipeline(PipelineConfig.model_validate(config), tokenizer, one_query.preparation.pipeline.frequencies)
-    group = one_query.group("river?", np.random.default_rng(0), Negatives(per_query=2), Selected(pipeline), 50)
+    recipe = Recipe(name="toy", negatives=Negatives(per_query=2))
+    group = one_query.group("river?", np.random.default_rng(0), recipe, Selected(pipeline), 50)
     assert group.tokens == 50 * 3 * 3
 
 
@@ -264,3 +265,24 @@ def test_collections_are_drawn_by_their_shares(source: Source, make_recipe: Call
     assert drawn({"a": 0, "b": 5}) == {"stone?": 52}
     assert 0.05 < drawn({"a": 1, "b": 4})["river?"] / 52 < 0.4
     assert 0.3 < drawn({})["river?"] / 52 < 0.7
+
+
+def test_some_queries_are_left_without_their_relevant_document(one_query: Source) -> None:
+    recipe = Recipe(name="toy", negatives=Negatives(per_query=3), pointwise=1.0, unanswered=0.25)
+    rng, examples = np.random.default_rng(0), Selected(one_query.preparation.pipeline)
+    groups = [one_query.group("river?", rng, recipe, examples, 96) for _ in range(200)]
+    assert all(group.answered == (group.documents[0] == "river-3") for group in groups)
+    assert all(len(group.documents) == (4 if group.answered else 3) for group in groups)
+    assert 30 < sum(not group.answered for group in groups) < 70
+
+
+def test_each_sequence_of_a_group_has_labels_where_tokens_are_learned(one_query: Source) -> None:
+    """The gold passage of river-3 is known; of the other documents no token answers."""
+    recipe = Recipe(name="toy", model={"name": "cross_encoder", "marks": 8}, marks=1.0, negatives=Negatives(per_query=2))
+    examples = Selected(one_query.preparation.pipeline)
+    group = one_query.group("river?", np.random.default_rng(0), recipe, examples, 96)
+    (row,) = group.prepared
+    assert [len(labels) for labels in group.labels] == [len(packed.ids) for (packed,) in row]
+    assert [bool((labels == 1).any()) for labels in group.labels] == [True, False, False]
+    assert all((labels == 0).any() for labels in group.labels)
+    assert not one_query.group("river?", np.random.default_rng(0), Recipe(name="toy"), examples, 96).labels

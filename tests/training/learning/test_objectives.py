@@ -20,7 +20,7 @@ from training.evaluation.scoring import TorchModel
 from training.examples.examples import EXAMPLES, Row, Segments, Selected, Waiting
 from training.examples.preparation import Preparation
 from training.examples.sampling import Group
-from training.learning.objectives import LOSSES, RankingObjective, hinge, listwise, logistic, pointwise
+from training.learning.objectives import LOSSES, RankingObjective, hinge, listwise, logistic, pointwise, token_loss
 from training.models.batching import pad
 from training.models.cross_encoder import CrossEncoder
 from training.recipe import Recipe
@@ -320,3 +320,56 @@ def test_the_gradient_lifts_the_relevant_document_and_ignores_a_shift(name: str)
 
 def test_the_names_are_those_of_the_recipes() -> None:
     assert tuple(LOSSES) == declarations.LOSSES == ("hinge", "listwise", "logistic", "pointwise")
+
+
+def test_the_token_loss_is_the_mean_of_documents_with_an_answer_and_of_those_without() -> None:
+    """By hand: the tokens that answer and those beside them; then a document without a passage; -1 counts nowhere."""
+    marks = torch.tensor([[2.0, -1.0, 9.0], [0.5, 9.0, 9.0]])
+    labels = [np.asarray([1, 0, -1], np.int8), np.asarray([0], np.int8)]
+    with_answer = (math.log1p(math.exp(-2.0)) + math.log1p(math.exp(-1.0))) / 2
+    without = math.log1p(math.exp(0.5))
+    assert token_loss(marks, labels).item() == pytest.approx((with_answer + without) / 2)
+    assert token_loss(marks, [labels[0] * 0 - 1, labels[1] * 0 - 1]).item() == 0
+
+
+def test_a_query_without_an_answer_learns_by_the_pointwise_loss_alone(
+    tiny_backbone: Path, make_recipe: Callable[..., Recipe], make_groups: Callable[..., list[Group]], toy_pipeline: Pipeline
+) -> None:
+    model, groups = make_model(tiny_backbone), make_groups(toy_pipeline)
+    groups[1] = replace(groups[1], answered=False)
+    recipe = make_recipe(loss="listwise", precision="fp32", pointwise=0.5)
+    scores = [
+        torch.stack([slow_score(model, toy_pipeline, document) for document in row])
+        for group in groups
+        for row in EXAMPLES["selected"](toy_pipeline).rows(group.prepared, lambda _: np.zeros(0, np.float32))
+    ]
+    answered = listwise(scores[:1][0][None]) + 0.5 * pointwise(scores[0][None])
+    none = 0.5 * torch.nn.functional.softplus(scores[1]).mean()  # the cross-entropy of "not relevant"
+    found = RankingObjective(recipe, toy_pipeline, EXAMPLES["selected"](toy_pipeline))(model, groups)
+    assert found.item() == pytest.approx(((answered + none) / 2).item(), rel=1e-4)
+
+
+def test_tokens_are_learned_beside_the_ranking(
+    tiny_backbone: Path, make_recipe: Callable[..., Recipe], make_groups: Callable[..., list[Group]], toy_pipeline: Pipeline
+) -> None:
+    """The sum of both losses; of one pass, each sequence's labels stay its own whatever the batches are."""
+    torch.manual_seed(0)
+    model = CrossEncoder.from_backbone(str(tiny_backbone), marks=8).train()
+    examples = EXAMPLES["selected"](toy_pipeline)
+    groups, expected, rng = [], [], np.random.default_rng(0)
+    for group in make_groups(toy_pipeline):
+        sequences = [
+            packed for row in examples.rows(group.prepared, lambda _: np.zeros(0, np.float32)) for d in row for packed in d
+        ]
+        labels = [rng.integers(-1, 2, len(packed.ids)).astype(np.int8) for packed in sequences]
+        groups.append(replace(group, labels=labels))
+        expected += [(model.marked(*pad([packed], 0))[1][0], of) for packed, of in zip(sequences, labels, strict=True)]
+    longest = max(len(of) for _, of in expected)
+    slow = token_loss(
+        torch.stack([torch.nn.functional.pad(marks, (0, longest - len(marks))) for marks, _ in expected]),
+        [of for _, of in expected],
+    )
+    plain = make_recipe(loss="listwise", precision="fp32")
+    marking = make_recipe(loss="listwise", precision="fp32", marks=2.0, model={"name": "cross_encoder", "marks": 8})
+    without, both = (RankingObjective(recipe, toy_pipeline, examples)(model, groups).item() for recipe in (plain, marking))
+    assert both == pytest.approx(without + 2 * slow.item(), rel=1e-4)

@@ -76,7 +76,7 @@ def test_a_checkpoint_without_a_family_is_a_cross_encoders(tiny_backbone: Path, 
 
 
 def test_a_recipe_without_a_family_is_a_cross_encoders(make_recipe: Callable[..., Recipe]) -> None:
-    assert make_recipe().model == {"name": "cross_encoder"}
+    assert make_recipe().model == {"name": "cross_encoder", "marks": 0}
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,109 @@
+"""Whether anything answers at all: what the best score of a query tells, with the relevant candidates there and without them.
+
+Each dev query is seen twice: as it is, and with its relevant candidates left out, when nothing answers. A score that means the same
+for all queries parts the two.
+"""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from keyblock.evidence import Fusion, sigmoid
+from training.evaluation.calibration import DevScores
+
+
+class Tops(NamedTuple):
+    """The best relevance score of each query.
+
+    Attributes:
+        answered: shape (n_answered,), of queries with a relevant candidate.
+        unanswered: shape (n_unanswered,), of the same without it, and of those that never had one.
+        right: shape (n_answered,), whether the best candidate is relevant.
+    """
+
+    answered: NDArray[np.float64]
+    unanswered: NDArray[np.float64]
+    right: NDArray[np.bool_]
+
+
+class Threshold(NamedTuple):
+    """A relevance score below which nothing answers, as measured where every other query has an answer.
+
+    Attributes:
+        score: the threshold.
+        precision: the share of queries with an answer among those whose best score reaches it.
+        recall: the share of queries with an answer that reach it.
+        refused: the share of queries without an answer that do not.
+    """
+
+    score: float
+    precision: float
+    recall: float
+    refused: float
+
+
+def top_scores(scores: DevScores, fusion: Fusion) -> Tops:
+    """The best score of each query with its relevant candidates, and without."""
+    answered, unanswered, right = [], [], []
+    for query, features in scores.features.items():
+        found, relevant = sigmoid(fusion.fuse(features[:, 0], features[:, 1:])), scores.labels(query) > 0
+        if relevant.any():
+            answered.append(found.max())
+            right.append(found[relevant].max() >= found.max())
+        if not relevant.all():
+            unanswered.append(found[~relevant].max())
+    return Tops(np.asarray(answered), np.asarray(unanswered), np.asarray(right, dtype=np.bool_))
+
+
+def auroc(above: NDArray[np.float64], below: NDArray[np.float64]) -> float:
+    """The share of pairs whose first is the larger, equals half: the area under the ROC curve.
+
+    Args:
+        above: shape (n,), n > 0.
+        below: shape (m,), m > 0.
+    """
+    below = np.sort(below)
+    smaller, not_larger = np.searchsorted(below, above, "left"), np.searchsorted(below, above, "right")
+    return float((smaller + not_larger).mean() / (2 * len(below)))
+
+
+def best_threshold(tops: Sequence[Tops]) -> Threshold:
+    """The score that parts queries with an answer from those without best, each collection counting the same.
+
+    It maximises Youden's J, recall + refused - 1 (Youden 1950): how many queries of a user have no answer is not known here.
+    """
+    candidates = np.unique(np.concatenate([np.concatenate([one.answered, one.unanswered]) for one in tops]))
+    middles = (candidates[1:] + candidates[:-1]) / 2 if len(candidates) > 1 else candidates
+    return max((at_threshold(tops, float(score)) for score in middles), key=lambda found: found.recall + found.refused)
+
+
+def at_threshold(tops: Sequence[Tops], score: float) -> Threshold:
+    """What a threshold does; of several collections the mean."""
+    recall = float(np.mean([(one.answered >= score).mean() for one in tops]))
+    passed = float(np.mean([(one.unanswered >= score).mean() for one in tops]))
+    precision = recall / (recall + passed) if recall + passed else 1.0
+    return Threshold(score, precision, recall, 1 - passed)
+
+
+def calibration_gap(scores: NDArray[np.float64], labels: NDArray[np.float64], bins: int = 10) -> float:
+    """Expected calibration error: the mean gap between score and share of ones, over equal bins, weighed by their counts.
+
+    Args:
+        scores: shape (n,), 0 to 1.
+        labels: shape (n,), 0 or 1.
+        bins: of equal width.
+    """
+    which = np.minimum((scores * bins).astype(int), bins - 1)
+    inside = [which == number for number in range(bins) if (which == number).any()]
+    return float(sum(abs(scores[rows].mean() - labels[rows].mean()) * rows.mean() for rows in inside))
+
+
+def top_gap(tops: Tops) -> float:
+    """The calibration error of the best candidate alone, where every other query has an answer.
+
+    The error over all candidates is small for any score: nearly all of them are plainly not relevant.
+    """
+    scores = np.concatenate([tops.answered, tops.unanswered])
+    return calibration_gap(scores, np.concatenate([tops.right, np.zeros(len(tops.unanswered))]))
