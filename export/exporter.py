@@ -154,6 +154,7 @@ def graph_entry(model: RankerModule | GivenGraph, precision: str, file: str, gra
         opset=OPSET,
         inputs=dict.fromkeys(model.graph_inputs, "int64"),
         output=LOGITS if isinstance(model, GivenGraph) else output_name(model),
+        marks=getattr(model, "marker", None) is not None,
         max_length=model.max_length,
         vocabulary_size=model.vocabulary_size,
         fused=graphs.fused[file],

@@ -18,6 +18,7 @@ from torch.jit._trace import TracerWarning
 from transformers import PretrainedConfig
 
 from export import ExportError
+from export.marks import add_marks
 from keyblock.runtime.session import INPUTS
 from training.models.cross_encoder import CrossEncoder
 from training.models.ranker_module import RankerModule
@@ -74,6 +75,8 @@ def export_graph(model: CrossEncoder, path: Path) -> dict[str, int]:
         onnx.helper.make_opsetid("com.microsoft", 1)
     )  # ONNX Runtime does without, other tools do not
     check_inputs(optimized.model, None if model.aggregator is None else 1 + config.hidden_size)
+    if model.marker is not None:
+        add_marks(optimized.model, model.marker)
     onnx.save(optimized.model, str(path))
     return fused
 

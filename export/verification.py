@@ -14,7 +14,7 @@ from keyblock.aggregation import aggregate
 from keyblock.packing import Packed
 from keyblock.pipeline import Pipeline
 from keyblock.runtime.model import GraphModel
-from keyblock.scoring import Model, Scored, select_documents
+from keyblock.scoring import Marking, Model, Scored, select_documents
 from keyblock.selection import Selection
 from training.collections.collection import Collection
 from training.collections.first_stage import first_stage_run
@@ -89,17 +89,32 @@ def check_parity(reference: Model, graphs: Model, dev: Dev) -> dict[str, float]:
     packing = dev.preparation.pipeline.config.packing
     expected: list[NDArray[np.float32]] = []
     found: list[NDArray[np.float32]] = []
+    marks: list[float] = []
     for budget in sorted({*packing.budget_range, packing.budget}):
         selections, asked = dev.selections(reference, budget, PARITY_SEQUENCES)
         for model, logits in ((reference, expected), (graphs, found)):
             logits.append(_every_logit(dev.preparation.pipeline, model, selections, asked))
+        if (apart := _apart(reference, graphs, selections)) is not None:
+            marks.append(apart)
     every = np.abs(np.concatenate(expected) - np.concatenate(found))
-    if not every.max(initial=0.0) <= PARITY:
+    if not max(every.max(initial=0.0), *marks, 0.0) <= PARITY:
         raise ExportError(
             f"the fp32 graph's logits differ from PyTorch's by up to {every.max():.2g} on {dev.preparation.collection.name} "
             f"({PARITY:g} is allowed); the export is wrong: use the locked versions of torch, transformers and onnxruntime"
         )
-    return {"max": float(every.max()), "mean": float(every.mean()), "pairs": len(every)}
+    of_marks = {"marks max": max(marks)} if marks else {}
+    return {"max": float(every.max()), "mean": float(every.mean()), "pairs": len(every), **of_marks}
+
+
+def _apart(reference: Model, graphs: Model, selections: Sequence[Selection]) -> float | None:
+    """The largest difference of a token's mark; None where the model marks none. Raises ExportError where one side does."""
+    packed = [packed for selection in selections for packed in selection.sequences]
+    sides = [model.mark(packed).marks if isinstance(model, Marking) else None for model in (reference, graphs)]
+    if sides[0] is None and sides[1] is None:
+        return None
+    if sides[0] is None or sides[1] is None:
+        raise ExportError("one of the graph and the PyTorch model marks tokens, and the other does not; export again")
+    return max(float(np.abs(one - other).max()) for one, other in zip(*sides, strict=True))
 
 
 def _every_logit(pipeline: Pipeline, model: Model, selections: Sequence[Selection], asked: Sequence[Packed]) -> NDArray[np.float32]:

@@ -28,8 +28,9 @@ from keyblock.pipeline import Pipeline
 from keyblock.text.frequencies import DocumentFrequencies
 from keyblock.text.tokenizer import Tokenizer
 
-# 2: aggregator, selector_graph; 3: variants; 4: evidence; 5: encoder, escalation, activation, prompt, grow, nearness; all are read
-FORMAT_VERSION = 5
+# 2: aggregator, selector_graph; 3: variants; 4: evidence; 5: encoder, escalation, activation, prompt, grow, nearness;
+# 6: marks, spans, min_score; all are read
+FORMAT_VERSION = 6
 MANIFEST_FILE, TOKENIZER_FILE, GRAPH_FILE, FREQUENCIES_FILE = "bundle.json", "tokenizer.json", "model.onnx", "frequencies.tsv"
 AGGREGATOR_FILE, SELECTOR_FILE = "aggregator.onnx", "selector.onnx"
 _PLAIN_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")  # no folder, no "..", nothing hidden
@@ -50,7 +51,7 @@ class FileEntry(BaseModel):
 
 
 class GraphEntry(BaseModel):
-    """An ONNX graph of an encoder: integer inputs of shape (batch, length), both free, and one float output.
+    """An ONNX graph of an encoder: integer inputs of shape (batch, length), both free, and float outputs.
 
     The output is logits of shape (batch,); of a ranker whose aggregator combines states, (batch, 1 + hidden): each sequence's logit
     alone, then its [CLS] state.
@@ -62,6 +63,9 @@ class GraphEntry(BaseModel):
     opset: int = Field(17, ge=1, description="version of the standard ONNX operators")
     inputs: dict[str, str] = Field(description="element type by input name, in the graph's order")
     output: str = Field("logits", description="name of the output")
+    marks: bool = Field(
+        False, description="whether a second output, `marks` (batch, length), has the logit of each token that it answers"
+    )
     max_length: int = Field(512, ge=1, description="tokens of the longest sequence that the position embeddings allow")
     vocabulary_size: int = Field(ge=1, description="rows of the embedding table: token ids must stay below it")
     fused: dict[str, int] = Field({}, description="fused nodes by operator, as counted at export")

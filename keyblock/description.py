@@ -13,6 +13,7 @@ from keyblock.evidence import Activation, Fusion
 from keyblock.queries import LongQuery
 from keyblock.segmenters import SEGMENTERS
 from keyblock.selectors import SELECTORS, Need
+from keyblock.span_scores import SpanScores
 from keyblock.text.alphabets import TrainedOn
 from keyblock.text.analyzer import AnalyzerConfig
 from keyblock.text.prompt import Prompt
@@ -73,6 +74,13 @@ class PipelineConfig(BaseModel):
     fusion: Fusion = Fusion()
     activation: Activation = Activation()
     prompt: Prompt | None = Field(None, description="around query and document, for a model that answers in words; none: a pair")
+    min_score: float | None = Field(
+        None,
+        ge=0,
+        le=1,
+        description="the relevance score below which nothing answers: what a request's min_score `auto` means; none: not measured",
+    )
+    spans: SpanScores | None = Field(None, description="how likely a sentence answers; none: it was not fitted")
     trained_on: TrainedOn | None = Field(
         None,
         description="what the model has learned to read: texts that are clearly in another script are not ordered by it; none: not "

@@ -1,7 +1,7 @@
 """From logits and lexical evidence to an order: fusion, the relevance score, and documents that the model cannot score."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import NamedTuple
 
@@ -44,6 +44,9 @@ class Candidate(NamedTuple):
         considered: blocks that the document has.
         selected_by: what chose the blocks; None where all are read, or there is none.
         shared: the query's terms in its blocks, and whether the model has learned such texts; see `Selection.shared`.
+        lengths: tokens of each of `blocks`.
+        title: tokens that its title has.
+        tokens: that its text has.
     """
 
     sequences: list[Packed]
@@ -54,6 +57,9 @@ class Candidate(NamedTuple):
     considered: int = 0
     selected_by: SelectedBy | None = None
     shared: Shared | None = None
+    lengths: Sequence[int] = ()
+    title: int = 0
+    tokens: int = 0
 
 
 UNREAD = Candidate([], np.zeros(len(FEATURES) - 1), [], read=False)
@@ -74,6 +80,9 @@ def candidate(document: PreparedDocument, selection: Selection) -> Candidate:
         considered=document.n_blocks,
         selected_by=selection.by,
         shared=selection.shared,
+        lengths=(document.bounds[last, 1] - document.bounds[first, 0]).tolist(),
+        title=len(document.title_ids),
+        tokens=len(document.token_ids),
     )
 
 
@@ -118,6 +127,7 @@ class Ranking:
         foreign: documents that are in a script which the model has not learned, or whose query is.
         without_model: whether these are most, so that the model has no say in the order: that given has, and the blocks.
         unknown: documents in a learned script whose words are mostly none of its language.
+        logits: shape (n_documents,), the fused logit of those that the model has scored.
     """
 
     order: list[int]
@@ -132,6 +142,7 @@ class Ranking:
     foreign: int = 0
     without_model: bool = False
     unknown: int = 0
+    logits: NDArray[np.float64] = field(default_factory=lambda: np.zeros(0))
 
 
 def preranking(candidates: Sequence[Candidate], fusion: Fusion) -> NDArray[np.float64]:
@@ -205,6 +216,7 @@ def rank(
         foreign=foreign,
         without_model=bool(without_model),
         unknown=unknown,
+        logits=worth,
     )
 
 

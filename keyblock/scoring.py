@@ -1,7 +1,7 @@
 """A query's documents to their logits: selection, in two rounds where the model selects, then scoring and aggregation."""
 
 from collections.abc import Callable, Sequence
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,16 +30,38 @@ class Model(Protocol):
         """The learned aggregator: see `keyblock.aggregation.Combine`."""
 
 
+@runtime_checkable
+class Marking(Protocol):
+    """A model that may mark the tokens that answer, in the pass that scores."""
+
+    def mark(self, sequences: Sequence[Packed]) -> "Marks":
+        """`outputs` as `Model.outputs` gives them, and the `marks` of each sequence, shape (length,); None where it marks none."""
+
+
+class Marks(Protocol):
+    """What a model says of sequences."""
+
+    @property
+    def outputs(self) -> NDArray[np.float32]:
+        """See `Model.outputs`."""
+
+    @property
+    def marks(self) -> list[NDArray[np.float32]] | None:
+        """Of each sequence the logits of its tokens, shape (length,)."""
+
+
 class Scored(NamedTuple):
     """A query's documents.
 
     Attributes:
         logits: shape (documents,); -inf for a document without a sequence.
         selections: of each document; where each block is a passage of its own, ordered by what the model says of the passages.
+        marks: of each document, of each of its sequences the logits of its tokens; None where the model marks none.
     """
 
     logits: NDArray[np.float32]
     selections: list[Selection]
+    marks: list[list[NDArray[np.float32]]] | None = None
 
 
 def select_documents(
@@ -133,17 +155,24 @@ def score_documents(
 
 def score_selections(pipeline: Pipeline, selections: Sequence[Selection], model: Model) -> Scored:
     """Score and aggregate what was selected."""
-    logits, passages = score_sequences(pipeline, [selection.sequences for selection in selections], model)
+    (logits, passages), marks = score_sequences(pipeline, [selection.sequences for selection in selections], model)
+    counts = [len(selection.sequences) for selection in selections]
+    ends = np.cumsum(counts)
+    of_tokens = None if marks is None else [marks[end - count : end] for end, count in zip(ends, counts, strict=True)]
     if pipeline.aggregator.joint:
-        return Scored(logits, list(selections))
-    of_documents = np.split(passages, np.cumsum([len(selection.sequences) for selection in selections]))[:-1]
-    return Scored(logits, [one.decided(own) for one, own in zip(selections, of_documents, strict=True)])
+        return Scored(logits, list(selections), of_tokens)
+    of_documents = np.split(passages, ends)[:-1]
+    return Scored(logits, [one.decided(own) for one, own in zip(selections, of_documents, strict=True)], of_tokens)
 
 
-def score_sequences(pipeline: Pipeline, documents: Sequence[Sequence[Packed]], model: Model) -> Aggregated:
-    """Score documents, each given by its sequences."""
+def score_sequences(
+    pipeline: Pipeline, documents: Sequence[Sequence[Packed]], model: Model
+) -> tuple[Aggregated, list[NDArray[np.float32]] | None]:
+    """Score documents, each given by its sequences, and mark their tokens where the model does."""
     counts = np.asarray([len(sequences) for sequences in documents], dtype=np.intp)
     if not counts.sum():
-        return Aggregated(np.full(len(counts), -np.inf, dtype=np.float32), np.zeros(0, np.float32))
-    outputs = model.outputs([packed for sequences in documents for packed in sequences])
-    return aggregate(pipeline.aggregator, outputs, counts, model.combine)
+        return Aggregated(np.full(len(counts), -np.inf, dtype=np.float32), np.zeros(0, np.float32)), None
+    packed = [one for sequences in documents for one in sequences]
+    found = model.mark(packed) if isinstance(model, Marking) else None
+    outputs = model.outputs(packed) if found is None else found.outputs
+    return aggregate(pipeline.aggregator, outputs, counts, model.combine), None if found is None else found.marks

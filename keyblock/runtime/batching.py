@@ -4,10 +4,10 @@ Every new (rows, length) shape costs a CPU session about 0.9 MB for ever and a G
 session sees are a small closed set: `shapes` lists it, and a warm-up can run all of it.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,6 +31,27 @@ class Scorer(Protocol):
 
         Raises BatchTooLargeError when memory does not do.
         """
+
+
+class Marks(NamedTuple):
+    """What a graph says of sequences, in the order given.
+
+    Attributes:
+        outputs: shape (n_sequences,) or (n_sequences, width).
+        marks: for each sequence the logits of its tokens, shape (length,); None of a graph that marks none.
+    """
+
+    outputs: NDArray[np.float32]
+    marks: list[NDArray[np.float32]] | None
+
+
+class Marker(Scorer, Protocol):
+    """What `mark_all` needs of a session; see `keyblock.runtime.session.Session`."""
+
+    marks: bool
+
+    def mark(self, ids: NDArray[np.int64], types: NDArray[np.int64], mask: NDArray[np.int64]) -> Any:
+        """`outputs` as `score` gives them, and `marks` (batch, length) or None."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,19 +160,47 @@ def score_all(
 
     A batch that the device's memory does not do for is run in halves. Raises ValueError and what the session raises.
     """
+    return _all(lambda *filled: (session.score(*filled),), packed, pad_id, document_type, token_cap)[0]
+
+
+def mark_all(
+    session: Marker, packed: Sequence[Packed], pad_id: int = 0, document_type: int = 1, token_cap: int = TOKEN_CAP
+) -> Marks:
+    """What `score_all` gives, and the marks of the tokens where the graph has them, in one run of each batch."""
+    if not session.marks:
+        return Marks(score_all(session, packed, pad_id, document_type, token_cap), None)
+
+    def run(*filled: NDArray[np.int64]) -> tuple[NDArray[np.float32], ...]:
+        outputs, marks = session.mark(*filled)
+        if marks.shape[1] < longest:  # batches are of several lengths
+            marks = np.pad(marks, ((0, 0), (0, longest - marks.shape[1])))
+        return outputs, marks
+
+    longest = max((batch.length for batch in plan([len(one.ids) for one in packed], capped(token_cap=token_cap))), default=0)
+    outputs, *marks = _all(run, packed, pad_id, document_type, token_cap)
+    return Marks(outputs, [of[: len(one.ids)] for one, of in zip(packed, marks[0], strict=True)] if marks else [])
+
+
+Run = Callable[..., tuple[NDArray[np.float32], ...]]
+"""From ids, types and mask, each (batch, length), to arrays of a row for each sequence."""
+
+
+def _all(run: Run, packed: Sequence[Packed], pad_id: int, document_type: int, token_cap: int) -> list[NDArray[np.float32]]:
+    """What `run` gives of all sequences, in the order given; an empty array where there are none."""
     batches = plan([len(sequence.ids) for sequence in packed], capped(token_cap=token_cap))
     if not batches:
-        return np.zeros(0, dtype=np.float32)
-    scored = [_score(session, batch, packed, pad_id, document_type) for batch in batches]
-    given = np.concatenate([batch.positions for batch in batches])
-    return np.concatenate(scored)[np.argsort(given)]
+        return [np.zeros(0, dtype=np.float32)]
+    scored = [_run(run, batch, packed, pad_id, document_type) for batch in batches]
+    given = np.argsort(np.concatenate([batch.positions for batch in batches]))
+    return [np.concatenate(parts)[given] for parts in zip(*scored, strict=True)]
 
 
-def _score(session: Scorer, batch: Batch, packed: Sequence[Packed], pad_id: int, document_type: int) -> NDArray[np.float32]:
-    """Outputs of a batch's sequences, in its order; in smaller batches where memory does not do."""
+def _run(run: Run, batch: Batch, packed: Sequence[Packed], pad_id: int, document_type: int) -> tuple[NDArray[np.float32], ...]:
+    """Of a batch's sequences, in its order; in smaller batches where memory does not do."""
     try:
-        return session.score(*fill(batch, packed, pad_id, document_type))[: len(batch.positions)]
+        return tuple(part[: len(batch.positions)] for part in run(*fill(batch, packed, pad_id, document_type)))
     except BatchTooLargeError:
         if batch.rows == 1:
             raise
-        return np.concatenate([_score(session, half, packed, pad_id, document_type) for half in halves(batch)])
+        parts = [_run(run, half, packed, pad_id, document_type) for half in halves(batch)]
+        return tuple(map(np.concatenate, zip(*parts, strict=True)))

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from keyblock.bundle import Bundle
 from keyblock.packing import Packed
 from keyblock.runtime.aggregator import AggregatorSession
-from keyblock.runtime.batching import TOKEN_CAP, score_all
+from keyblock.runtime.batching import TOKEN_CAP, Marks, mark_all, score_all
 from keyblock.runtime.providers import Choice, Precision, Provider, resolve
 from keyblock.runtime.session import Session, SessionError
 from keyblock.text.tokenizer import Tokenizer
@@ -83,6 +83,11 @@ class GraphModel:
     def outputs(self, sequences: Sequence[Packed]) -> NDArray[np.float32]:
         """See `keyblock.scoring.Model`. Raises ScoreError."""
         return self._run(self.session, sequences)
+
+    def mark(self, sequences: Sequence[Packed]) -> Marks:
+        """See `keyblock.scoring.Marking`. Raises ScoreError."""
+        document_type = self.tokenizer.template.document_type
+        return mark_all(self.session, sequences, self.tokenizer.pad_id, document_type, self.token_cap)
 
     def choose(self, sequences: Sequence[Packed]) -> NDArray[np.float32]:
         """See `keyblock.scoring.Model`. Raises ScoreError."""

@@ -3,7 +3,7 @@
 import re
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import onnxruntime
@@ -14,6 +14,7 @@ from keyblock.runtime.cpus import default_threads
 from keyblock.runtime.providers import ORT_NAMES, Choice, Precision, Provider, ProviderError, resolve
 
 INPUTS = ("input_ids", "token_type_ids", "attention_mask")
+MARKS = "marks"  # the second output of a graph that marks tokens
 _FATAL_ONLY = 4  # of ONNX Runtime's severities: what it calls an error is raised too, and would be printed in many lines beside
 
 
@@ -36,11 +37,24 @@ _MEMORY = re.compile(
 )
 
 
+class Marked(NamedTuple):
+    """What a graph says of a padded batch.
+
+    Attributes:
+        outputs: shape (batch,) or (batch, width), see `Session.score`.
+        marks: shape (batch, length), the logit of each token that it answers; padding's mean nothing. None of a graph without them.
+    """
+
+    outputs: NDArray[np.float32]
+    marks: NDArray[np.float32] | None
+
+
 class Session:
     """A loaded graph. Safe to call from several threads; one at a time is as fast on a CPU.
 
     Attributes:
         width: columns of what it gives for a sequence; None for a logit alone.
+        marks: whether it marks tokens, too.
 
     Args:
         graph_path: the ONNX file.
@@ -69,6 +83,7 @@ class Session:
         self._session = open_graph(Path(graph_path), self.choice, self.threads)
         self._inputs = _check_inputs(Path(graph_path), self._session)
         self.width = _width(Path(graph_path), self._session)
+        self.marks = len(self._session.get_outputs()) > 1
 
     def score(self, ids: NDArray[np.int64], types: NDArray[np.int64], mask: NDArray[np.int64]) -> NDArray[np.float32]:
         """Outputs of a padded batch.
@@ -85,13 +100,20 @@ class Session:
             ScoreError: the shapes do not fit, the runtime failed, or an output is not a finite number.
             OutOfMemoryError: of these, when memory does not do for the batch.
         """
+        return self.mark(ids, types, mask).outputs
+
+    def mark(self, ids: NDArray[np.int64], types: NDArray[np.int64], mask: NDArray[np.int64]) -> Marked:
+        """Outputs of a padded batch, and the marks of its tokens where the graph gives them: one run of it.
+
+        Arguments and errors are those of `score`.
+        """
         if ids.ndim != 2 or not ids.size or not ids.shape == types.shape == mask.shape:
             raise ScoreError(
                 f"ids, types and mask must share one shape (batch, length), not {ids.shape}, {types.shape}, {mask.shape}"
             )
         given = dict(zip(INPUTS, (ids, types, mask), strict=True))
         try:
-            (outputs,) = self._session.run(None, {name: np.ascontiguousarray(given[name], np.int64) for name in self._inputs})
+            outputs, *others = self._session.run(None, {name: np.ascontiguousarray(given[name], np.int64) for name in self._inputs})
         except Exception as error:  # ONNX Runtime raises a class of its own for each status code
             kind = OutOfMemoryError if isinstance(error, MemoryError) or _MEMORY.search(str(error)) else ScoreError
             raise kind(f"scoring a batch of shape {ids.shape} on {self.choice.provider} failed: {one_line(error)}") from None
@@ -100,7 +122,10 @@ class Session:
             raise ScoreError(
                 f"the graph gave outputs of shape {outputs.shape} where {expected} was due, or some that are not finite"
             )
-        return np.asarray(outputs, dtype=np.float32)
+        marks = others[0] if others else None
+        if marks is not None and (marks.shape != ids.shape or not np.isfinite(marks).all()):
+            raise ScoreError(f"the graph marked tokens of shape {marks.shape} where {ids.shape} was due, or some are not finite")
+        return Marked(np.asarray(outputs, dtype=np.float32), marks)
 
 
 def open_graph(graph_path: Path, choice: Choice, threads: int) -> Any:
@@ -144,9 +169,10 @@ def _check_inputs(graph_path: Path, session: Any) -> list[str]:
     """The graph's input names; those that every session feeds, each integer and free in batch and length."""
     inputs, outputs = session.get_inputs(), session.get_outputs()
     names = [given.name for given in inputs]
-    if not set(names) <= set(INPUTS) or "input_ids" not in names or len(outputs) != 1:
+    given_out = [output.name for output in outputs]
+    if not set(names) <= set(INPUTS) or "input_ids" not in names or not given_out or given_out[1:] not in ([], [MARKS]):
         raise SessionError(
-            f"{graph_path}: has inputs {names}, and {len(outputs)} outputs; a ranker's graph has {list(INPUTS)} and one output"
+            f"{graph_path}: maps {names} to {given_out}; a ranker's graph has {list(INPUTS)} and one output, then {MARKS} maybe"
         )
     for given in inputs:
         if given.type != "tensor(int64)" or any(isinstance(size, int) for size in given.shape) or len(given.shape) != 2:

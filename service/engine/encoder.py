@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from keyblock.packing import Packed
 from keyblock.runtime import batching
+from keyblock.runtime.session import Marked, Session
 from keyblock.text.tokenizer import Tokenizer
 from service.engine.schedule import Lane
 from service.engine.warmup import first_runs
@@ -29,6 +30,20 @@ class Caps(NamedTuple):
     hung_after: float = 60.0
 
 
+class Fed(NamedTuple):
+    """What came of a batch.
+
+    Attributes:
+        outputs: of its sequences, in its order.
+        marks: shape (sequences, length), where the graph marks tokens.
+        tokens: fed, padding included.
+    """
+
+    outputs: NDArray[np.float32]
+    marks: NDArray[np.float32] | None
+    tokens: int
+
+
 class Encoder(Lane):
     """One graph of a model; the model's thread alone runs it.
 
@@ -46,13 +61,17 @@ class Encoder(Lane):
         self._pad_id = tokenizer.pad_id
         self._document_type = tokenizer.template.document_type
 
-    def score(self, batch: batching.Batch, packed: Sequence[Packed]) -> tuple[NDArray[np.float32], int]:
-        """Outputs of a batch's sequences, in its order, and the tokens fed, padding included. Raises what the graph raises."""
+    def score(self, batch: batching.Batch, packed: Sequence[Packed]) -> Fed:
+        """Run a batch. Raises what the graph raises."""
         ids, types, mask = batching.fill(batch, packed, self._pad_id, self._document_type)
         started = time.perf_counter()
-        outputs = self.graph.score(ids, types, mask)[: len(batch.positions)]
+        outputs, marks = self._run(ids, types, mask)
         self.pace.measured(mask.size, time.perf_counter() - started)
-        return outputs, mask.size
+        real = len(batch.positions)
+        return Fed(outputs[:real], None if marks is None else marks[:real], mask.size)
+
+    def _run(self, *filled: NDArray[np.int64]) -> Marked:
+        return self.graph.mark(*filled) if isinstance(self.graph, Session) else Marked(self.graph.score(*filled), None)
 
     def first_runs(self, longest: int, caps: Caps) -> Iterator[None]:
         """Run it in every shape that it may meet, for sequences of up to so many tokens; yields after each run."""

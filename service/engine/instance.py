@@ -85,8 +85,10 @@ class Instance:
         self._caps = caps
         self._submit = submit
 
-    async def score(self, documents: Sequence[Sequence[Packed]], turn: Turn = ANY_TURN) -> Scored:
+    async def score(self, documents: Sequence[Sequence[Packed]], turn: Turn = ANY_TURN, *, marks: bool = False) -> Scored:
         """Score documents, each given by its sequences: see Scored. Cancelling the await drops those that wait.
+
+        With `marks` also mark their tokens, where the graph does.
 
         Raises EngineError or EngineDeadError.
         """
@@ -96,7 +98,8 @@ class Instance:
         counts = np.fromiter(map(len, documents), np.intp, len(documents))
         waiting = Aggregation(self._pipeline.aggregator, counts, self._combine, self._caps.tokens, self.combine_pace)
         urgency = None if turn.until is None or turn.order is None else _sequences_of(turn.order, counts)
-        scored = await self._done(Job(packed, self.ranker, waiting, urgency, turn.priority, turn.until), turn.until)
+        job = Job(packed, self.ranker, waiting, urgency, turn.priority, turn.until, marks)
+        scored = await self._done(job, turn.until)
         return scored._replace(passages=None) if self._pipeline.aggregator.joint else scored
 
     async def choose(self, packed: Sequence[Packed], turn: Turn = ANY_TURN) -> Scored:
@@ -105,6 +108,13 @@ class Instance:
             return Scored(np.zeros(0, np.float32), 0.0, 0.0)
         urgency = None if turn.until is None else range(len(packed))
         return await self._done(Job(packed, self.selector, None, urgency, turn.priority, turn.until), turn.until)
+
+    async def mark(self, packed: Sequence[Packed], turn: Turn = ANY_TURN) -> Scored:
+        """Score sequences with the ranker, each for itself, and mark their tokens; else as `choose`."""
+        if not packed:
+            return Scored(np.zeros(0, np.float32), 0.0, 0.0)
+        urgency = None if turn.until is None else range(len(packed))
+        return await self._done(Job(packed, self.ranker, None, urgency, turn.priority, turn.until, marks=True), turn.until)
 
     async def _done(self, job: Job, until: float | None) -> Scored:
         """The job's outcome, or what is known of it when time is up: then it is dropped."""

@@ -14,6 +14,8 @@ from service.engine.aggregation import Aggregation
 from service.engine.encoder import Encoder
 from service.engine.schedule import Task
 
+UNMARKED = np.zeros(0, np.float32)
+
 
 class Scored(NamedTuple):
     """A job done.
@@ -25,6 +27,8 @@ class Scored(NamedTuple):
         model_seconds: from there to the last batch's end.
         passages: of the sequences where each is a block of a document, shape (n_sequences,), see
             `keyblock.aggregation.Aggregated`; -inf for those of a document without a logit.
+        marks: of each sequence that was handed in, shape (length,), the logit of each token that it answers; empty for one that is
+            not scored. None where nobody asked, or the graph marks none.
         problem: why sequences were not scored, beside want of time; empty where nothing was wrong.
     """
 
@@ -33,6 +37,7 @@ class Scored(NamedTuple):
     model_seconds: float
     passages: NDArray[np.float32] | None = None
     problem: str = ""
+    marks: list[NDArray[np.float32]] | None = None
 
 
 class Job(Task):
@@ -45,6 +50,7 @@ class Job(Task):
         urgency: numbers of sequences, the first to be scored first; none: the longest first, which batches best.
         priority: jobs of a smaller one go first.
         until: as `time.perf_counter` counts: nothing more is scored from then on.
+        marks: whether the tokens' marks are wanted.
     """
 
     def __init__(
@@ -55,6 +61,7 @@ class Job(Task):
         urgency: Sequence[int] | None = None,
         priority: int = 0,
         until: float | None = None,
+        marks: bool = False,
     ) -> None:
         super().__init__(
             encoder, [len(sequence.ids) for sequence in packed], urgency, priority, math.inf if until is None else until
@@ -65,6 +72,8 @@ class Job(Task):
         self._aggregation = aggregation
         self._outputs = np.zeros(0, np.float32)  # of as many columns as the first output has
         self._scored = np.zeros(len(packed), np.bool_)
+        self._marks: list[NDArray[np.float32]] | None = [UNMARKED] * len(packed) if marks else None
+        self._marked = False
         self._handed_in = time.perf_counter()
         self._started = self._ended = 0.0
 
@@ -83,12 +92,26 @@ class Job(Task):
         """Documents that are aggregated; 0 where each sequence's own logit is wanted."""
         return 0 if self._aggregation is None else len(self._aggregation.logits)
 
+    @property
+    def marks(self) -> list[NDArray[np.float32]] | None:
+        """See Scored."""
+        return list(self._marks) if self._marks is not None and self._marked else None
+
     def begin(self) -> None:
         """Its first batch starts."""
         self._started = self._started or time.perf_counter()
 
-    def score(self, number: int, output: NDArray[np.float32]) -> None:
-        """Enter what the graph says of a sequence: a logit, shape (), or a row of shape (1 + hidden,), the logit first."""
+    def score(self, number: int, output: NDArray[np.float32], marks: NDArray[np.float32] | None = None) -> None:
+        """Enter what the graph says of a sequence.
+
+        Args:
+            number: the sequence's.
+            output: a logit, shape (), or a row of shape (1 + hidden,), the logit first.
+            marks: of its tokens, padding behind them; none of a graph that marks none.
+        """
+        if self._marks is not None and marks is not None:
+            self._marks[number] = marks[: len(self.packed[number].ids)].copy()  # a view would keep the whole batch
+            self._marked = True
         if self._aggregation is None and output.ndim:
             output = output[0]
         if not len(self._outputs):
@@ -106,7 +129,8 @@ class Job(Task):
                 return
             logits, passages = self._aggregation.logits, self._aggregation.passages
         if self.future.set_running_or_notify_cancel():
-            self.future.set_result(Scored(logits, self._started - self._handed_in, self._ended - self._started, passages))
+            seconds = self._started - self._handed_in, self._ended - self._started
+            self.future.set_result(Scored(logits, *seconds, passages, marks=self.marks))
 
     def known(self) -> Scored:
         """What is scored by now; for a job that is cancelled, from any thread. Raises what the aggregation raises."""
@@ -125,7 +149,7 @@ class Job(Task):
     def _as_of_now(self, logits: NDArray[np.float32], passages: NDArray[np.float32] | None = None) -> Scored:
         now = time.perf_counter()
         started = self._started or now
-        return Scored(logits, started - self._handed_in, now - started, passages)
+        return Scored(logits, started - self._handed_in, now - started, passages, marks=self.marks)
 
     def fail(self, error: Exception) -> None:
         """Resolve the future with an error, unless it is resolved or cancelled."""

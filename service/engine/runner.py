@@ -56,15 +56,15 @@ class Runner:
         started = time.perf_counter()
         try:
             with self.busy():
-                outputs, n_fed = encoder.score(run.batch, [job.packed[number] for job, number in run.tickets])
+                fed = encoder.score(run.batch, [job.packed[number] for job, number in run.tickets])
         except Exception as error:
             self._failed(encoder, run, error)
             return
         seconds = time.perf_counter() - started
-        _count(self._metrics, encoder, run, n_fed, seconds)
-        for (job, number), output in zip(run.tickets, outputs, strict=True):
+        _count(self._metrics, encoder, run, fed.tokens, seconds)
+        for row, ((job, number), output) in enumerate(zip(run.tickets, fed.outputs, strict=True)):
             if not job.over:
-                job.score(number, output)
+                job.score(number, output, None if fed.marks is None else fed.marks[row])
         self._schedule.scored(run)
 
     def _failed(self, encoder: Encoder, run: Run[Job], error: Exception) -> None:

@@ -89,3 +89,23 @@ def test_what_is_known_of_a_job_that_is_not_done(packed: list[Packed], encoder: 
     assert job.known().logits.tolist() == [-np.inf, -np.inf, 3]
     assert job.known().passages.tolist() == [-np.inf, -np.inf, 3], "of a document that is not whole nothing is said"
     assert not job.over
+
+
+def test_marks_are_kept_where_they_are_wanted_and_each_has_its_sequences_length(packed: list[Packed], encoder: Encoder) -> None:
+    """The batch was padded to 32 tokens; time is up before the last sequence."""
+    for wanted in (True, False):
+        job = Job(packed, encoder, marks=wanted)
+        job.begin()
+        for number in (0, 1):
+            job.score(number, np.float32(number), np.full(32, number + 1, np.float32))  # type: ignore[arg-type]
+        known = job.known().marks
+        assert (known is not None) == wanted
+        if known is not None:
+            assert [(len(of), set(of.tolist())) for of in known] == [(10, {1.0}), (30, {2.0}), (0, set())]
+
+
+def test_a_graph_that_marks_nothing_gives_no_marks(packed: list[Packed], encoder: Encoder) -> None:
+    job = Job(packed, encoder, marks=True)
+    run(job, np.asarray([1, 2, 3], dtype=np.float32))
+    job.step()
+    assert job.future.result(0).marks is None
