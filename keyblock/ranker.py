@@ -12,8 +12,9 @@ import time
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Any, NamedTuple, Protocol, Self
+from typing import Any, Literal, NamedTuple, Protocol, Self, TypedDict, Unpack
 
+from keyblock.answering import AUTO, Answered, Asked, Documents, answered
 from keyblock.bundle import Bundle, load_bundle
 from keyblock.caveats import (
     about_budget,
@@ -29,10 +30,31 @@ from keyblock.order import Candidate, candidate, rank
 from keyblock.order import Ranking as Order
 from keyblock.pipeline import Pipeline
 from keyblock.prepared import PreparedQuery
-from keyblock.results import Block, Ranking, Result
+from keyblock.results import Block, Context, Ranking, Result, Span
 from keyblock.scoring import Model, score_sequences, select_documents
+from keyblock.spans import THRESHOLD
 
 _LONE = re.compile("[\ud800-\udfff]")  # surrogates, which the service reads as U+FFFD too
+
+
+class Beside(TypedDict, total=False):
+    """What may be asked for beside the order.
+
+    Attributes:
+        relevant_spans: whether results name the spans that answer.
+        span_threshold: the probability that a sentence of a span must reach, 0 to 1; 0.1 when left out.
+        max_spans: spans of a document at most; all when left out.
+        min_score: the probability that a result must reach, 0 to 1, or "auto" for what the bundle recommends.
+        prune: whether results have a context: what to pass on of them.
+        max_context_tokens: of all contexts together at most.
+    """
+
+    relevant_spans: bool
+    span_threshold: float
+    max_spans: int | None
+    min_score: float | Literal["auto"] | None
+    prune: bool
+    max_context_tokens: int | None
 
 
 class HasText(Protocol):
@@ -111,6 +133,7 @@ class Ranker:
         raw_scores: bool = False,
         instruction: str | None = None,
         escalation_tokens: int | None = None,
+        **beside: Unpack[Beside],
     ) -> Ranking:
         """Rank documents for a query.
 
@@ -125,6 +148,7 @@ class Ranker:
             instruction: what a model that answers in words is told to do, in place of what its bundle says; others do not read it.
             escalation_tokens: that the model may be asked for, beside, to choose blocks where none stands out; 0 for none, and
                 never more than the bundle's own.
+            beside: what is asked for beside the order; see Beside.
 
         Raises TypeError for what is no document, ValueError for a blank query, a negative number, and a ranker that is closed.
         """
@@ -133,6 +157,7 @@ class Ranker:
         if model is None:
             raise ValueError("the ranker is closed: open the bundle again")
         _check(query, instruction, top_n=top_n, escalation_tokens=escalation_tokens)
+        asked = _asked(beside)
         read = [_read(one, f"documents[{number}]") for number, one in enumerate(_several(documents))]
         pipeline, packing = self.bundle.pipeline, self.bundle.pipeline.config.packing
         told = None if instruction is None else _LONE.sub("\ufffd", instruction)
@@ -141,23 +166,34 @@ class Ranker:
         asked_budget = None if max_tokens_per_doc is None else budget
         candidates = self._candidates(prepared, read, model, asked_budget, escalation_tokens)
         selected = time.perf_counter()
-        logits, passages = score_sequences(pipeline, [one.sequences for one in candidates], model)
+        (logits, passages), marks = score_sequences(pipeline, [one.sequences for one in candidates], model)
         decided = None if pipeline.aggregator.joint else passages
         fusion, to_score = pipeline.config.fusion, pipeline.config.activation
         order = rank(candidates, logits, fusion, budget, top_n=top_n or 0, raw=raw_scores, passages=decided, activation=to_score)
+        whole = answered(pipeline, prepared, Documents(candidates, [one.text for one in read], marks), order, asked)
         ended = time.perf_counter()
         seconds = {"prepare": selected - began, "model": ended - selected, "total": ended - began}
+        warnings = (
+            *_about_request(pipeline, max_tokens_per_doc, told, escalation_tokens),
+            *about_query(prepared),
+            *about_empty([number for number, one in enumerate(candidates) if not one.sequences]),
+            *_about_order(order, pipeline),
+            *whole.warnings,
+        )
+        results = tuple(_result(read[number], whole, number, return_blocks=return_blocks) for number in whole.ranking.order)
+        return self._ranking(results, whole, warnings, seconds)
+
+    def _ranking(
+        self, results: tuple[Result, ...], whole: Answered, warnings: tuple[str, ...], seconds: Mapping[str, float]
+    ) -> Ranking:
         return Ranking(
-            tuple(_result(read[number], order, number, return_blocks=return_blocks) for number in order.order),
+            results,
             model=self.bundle.manifest.name,
-            warnings=(
-                *_about_request(pipeline, max_tokens_per_doc, told, escalation_tokens),
-                *about_query(prepared),
-                *about_empty([number for number, one in enumerate(candidates) if not one.sequences]),
-                *_about_order(order, pipeline),
-            ),
-            total_tokens=order.n_tokens,
+            warnings=warnings,
+            total_tokens=whole.ranking.n_tokens,
             timings_ms={stage: 1000 * taken for stage, taken in seconds.items()},
+            below_min_score=whole.below,
+            context_tokens=None if whole.saved is None else whole.saved.tokens,
         )
 
     def _candidates(
@@ -235,8 +271,31 @@ def _check(query: str, instruction: str | None, **counts: int | None) -> None:
             raise ValueError(f"{name} must be at least 0, not {count}")
 
 
-def _result(document: _Document, order: Order, number: int, *, return_blocks: bool) -> Result:
-    text = document.text
+def _asked(beside: Beside) -> Asked:
+    """Raises ValueError for a bound that is none, and TypeError for an option that is unknown."""
+    if unknown := beside.keys() - Beside.__annotations__.keys():
+        raise TypeError(f"rank() has no option {min(unknown)!r}; it knows {', '.join(Beside.__annotations__)}")
+    threshold, least = beside.get("span_threshold", THRESHOLD), beside.get("min_score")
+    for name, value in (("span_threshold", threshold), ("min_score", None if least == AUTO else least)):
+        if value is not None and (isinstance(value, str | bool) or not 0 <= value <= 1):
+            raise ValueError(f"{name} must be from 0 to 1{', or auto' if name == 'min_score' else ''}, not {value!r}")
+    for name in ("max_spans", "max_context_tokens"):
+        count = beside.get(name)
+        if count is not None and (isinstance(count, bool) or not isinstance(count, int) or count < 1):
+            raise ValueError(f"{name} must be a whole number from 1, or none, not {count!r}")
+    wanted = bool(beside.get("relevant_spans")), threshold, beside.get("max_spans")
+    return Asked(*wanted, least, bool(beside.get("prune")), beside.get("max_context_tokens"))
+
+
+def _context(whole: Answered, number: int) -> Context | None:
+    found = whole.contexts.get(number)
+    return None if found is None else Context(found.text, found.tokens, tuple((part.start, part.end) for part in found.parts))
+
+
+def _result(document: _Document, whole: Answered, number: int, *, return_blocks: bool) -> Result:
+    text, order = document.text, whole.ranking
     blocks = [Block(b.start, b.end, b.score, text[b.start : b.end]) for b in order.blocks[number]] if return_blocks else ()
     score, by, chosen = float(order.scores[number]), order.scored_by[number].value, order.selected_by[number]
-    return Result(number, score, document.id, document.title, text, tuple(blocks), by, None if chosen is None else chosen.value)
+    about = document.id, document.title, text, tuple(blocks), by, None if chosen is None else chosen.value
+    spans = tuple(Span(s.start, s.end, s.score, text[s.start : s.end]) for s in whole.spans.get(number, ()))
+    return Result(number, score, *about, spans, _context(whole, number))

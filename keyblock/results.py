@@ -23,6 +23,36 @@ class Block:
 
 
 @dataclass(frozen=True, slots=True)
+class Span:
+    """A span that answers, ``text[start:end]`` in Unicode code points.
+
+    Attributes:
+        score: the probability that it answers, 0 to 1.
+        text: the span itself, where the document's text is known.
+    """
+
+    start: int
+    end: int
+    score: float
+    text: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Context:
+    """What to pass on of a document.
+
+    Attributes:
+        text: its spans with the headings above them, in document order.
+        tokens: of the text.
+        parts: where its parts stand in the document, start and end in code points.
+    """
+
+    text: str
+    tokens: int
+    parts: tuple[tuple[int, int], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class Result:
     """One document's place.
 
@@ -35,6 +65,8 @@ class Result:
         scored_by: what the place comes from: "model"; "selector", by its blocks alone, since time was short; "order", as given.
         selected_by: what chose the blocks that were read: "evidence", "model", or "position" where nothing stood out; None
             where every block was read, or none.
+        spans: that answer, best first; none without `relevant_spans`.
+        context: what to pass on; none without `prune`, or where nothing answers.
     """
 
     index: int
@@ -45,6 +77,8 @@ class Result:
     blocks: tuple[Block, ...] = ()
     scored_by: str = MODEL
     selected_by: str | None = None
+    spans: tuple[Span, ...] = ()
+    context: Context | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +92,8 @@ class Ranking(Sequence[Result]):
         total_tokens: that the model was fed.
         timings_ms: by stage, and their `total`, in the service.
         request_id: under which the service logs the request.
+        below_min_score: results that were left out; none where no `min_score` was asked for.
+        context_tokens: of all contexts; none without `prune`.
         fallback: whether this is the order given, because the service could not be reached.
     """
 
@@ -69,6 +105,8 @@ class Ranking(Sequence[Result]):
     timings_ms: Mapping[str, float] = field(default_factory=dict)
     request_id: str = ""
     fallback: bool = False
+    below_min_score: int | None = None
+    context_tokens: int | None = None
 
     def __len__(self) -> int:
         return len(self.results)

@@ -4,7 +4,7 @@ The service's checks, /docs, the client and the tests read them here.
 """
 
 from dataclasses import dataclass
-from typing import Annotated, Any, NotRequired, Self
+from typing import Annotated, Any, Literal, NotRequired, Self
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 from typing_extensions import TypedDict  # pydantic reads typing's own from Python 3.12 on only
@@ -29,6 +29,21 @@ def _whole(value: object) -> object:
 
 
 Whole = Annotated[int, BeforeValidator(_whole)]
+
+
+MinScore = Annotated[float, Field(ge=0, le=1)] | Literal["auto"]
+
+
+class RelevantSpans(BaseModel):
+    """What is asked of spans, as Cohere's client sends it; other fields change nothing."""
+
+    model_config = ConfigDict(strict=True)
+
+    mode: Literal["enabled", "disabled"] = Field(description="whether results name the spans that answer")
+    threshold: float | None = Field(
+        None, ge=0, le=1, description="the probability that a sentence must reach to be part of a span; 0.1 when left out"
+    )
+    max_spans: Whole | None = Field(None, ge=1, description="spans of a document, the best; all when left out")
 
 
 class Options(BaseModel):
@@ -79,7 +94,21 @@ class Options(BaseModel):
     first_stage_scores: Ignored = Field(None, description="accepted, not honoured by this version")
     max_chunks_per_doc: Ignored = Field(None, description="accepted, not honoured: every block of a document competes")
     truncate: Ignored = Field(None, description="accepted, not honoured: blocks are selected from the whole document")
-    relevant_spans: Ignored = Field(None, description="accepted, not honoured by this version: return_blocks names the spans")
+    relevant_spans: RelevantSpans | None = Field(
+        None,
+        description="name the sentences, or runs of them, that answer the query, each with its probability (Cohere's contract)",
+    )
+    min_score: MinScore | None = Field(
+        None,
+        description='the probability that a result must reach, or "auto" for what the bundle recommends; those below are left out '
+        "and counted. Documents that the model has not scored stay, if they have a text",
+    )
+    prune: bool | None = Field(
+        None, description="send of each result what to pass on: its relevant spans with the headings above them, as `context`"
+    )
+    max_context_tokens: Whole | None = Field(
+        None, ge=1, description="tokens of all contexts together at most; where there is room, spans take in neighbouring sentences"
+    )
 
     @classmethod
     def not_honoured(cls) -> list[str]:
@@ -164,6 +193,37 @@ class BlockAnswer(TypedDict):
     ]
 
 
+class SpanAnswer(TypedDict):
+    """A span that answers, ``text[start:end]`` in Unicode code points of the text as sent."""
+
+    start: int
+    end: int
+    score: Annotated[float, Field(description="the probability that the span answers the query, 0 to 1: of its best sentence")]
+
+
+class PartAnswer(TypedDict):
+    """A part of a document, ``text[start:end]`` in Unicode code points."""
+
+    start: int
+    end: int
+
+
+class ContextAnswer(TypedDict):
+    """What to pass on of a document."""
+
+    text: Annotated[str, Field(description="its parts in document order; an ellipsis stands between parts that do not touch")]
+    tokens: Annotated[int, Field(description="of the model's tokenizer")]
+    parts: list[PartAnswer]
+
+
+class ContextMeta(TypedDict):
+    """What pruning saved."""
+
+    tokens: Annotated[int, Field(description="of all contexts")]
+    tokens_of_documents: Annotated[int, Field(description="that the documents of the results have")]
+    saved: Annotated[int, Field(description="the difference")]
+
+
 class DocumentAnswer(TypedDict):
     """A document sent back."""
 
@@ -178,13 +238,17 @@ class Result(TypedDict):
     relevance_score: Annotated[
         float,
         Field(
-            description="0 to 1, or a logit where the model's bundle says so; orders the documents of one query; not comparable "
-            "between queries; a logit with raw_scores"
+            description="the probability that the document answers, 0 to 1, or a logit where the model's bundle says so; /info "
+            "says how far it holds across queries; a logit with raw_scores"
         ),
     ]
     id: NotRequired[str | int]
     document: NotRequired[DocumentAnswer]
     blocks: NotRequired[list[BlockAnswer]]
+    relevant_spans: NotRequired[
+        Annotated[list[SpanAnswer], Field(description="where they were asked for, best first; left out where there is none")]
+    ]
+    context: NotRequired[Annotated[ContextAnswer, Field(description="with `prune`; left out where no span answers")]]
     scored_by: NotRequired[
         Annotated[
             str,
@@ -236,6 +300,8 @@ class Meta(TypedDict):
     ]
     tokens_per_document: Annotated[int, Field(description="tokens a sequence could have, query and specials included")]
     escalation: NotRequired[Annotated[EscalationAnswer, Field(description="where the bundle describes it")]]
+    below_min_score: NotRequired[Annotated[int, Field(description="results left out, where min_score was given")]]
+    context: NotRequired[Annotated[ContextMeta, Field(description="with `prune`")]]
     api_version: dict[str, str]
     billed_units: dict[str, int]
     tokens: dict[str, int]

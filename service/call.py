@@ -3,8 +3,10 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from keyblock.answering import Asked
 from keyblock.prepared import PreparedDocument
 
+NOTHING = Asked()
 DEFAULT_NAMESPACE = "default"
 ASSUMED_CHARS = 1000  # of a stored document before it is looked up: enough for any budget's tokens
 
@@ -84,6 +86,7 @@ class Call:
         priority: calls of a smaller one go first.
         escalation_tokens: that the model may be asked for to choose blocks; None for as many as bundle and service have it.
         strict: whether an unknown id or model is an error.
+        asked: what is asked for beside the order.
         instruction: what a model with a prompt is told to do; None for what its bundle says.
         warnings: what was asked for and is not done; grows on the way.
     """
@@ -101,4 +104,5 @@ class Call:
     strict: bool = False
     escalation_tokens: int | None = None
     instruction: str | None = None
+    asked: Asked = NOTHING
     warnings: list[str] = field(default_factory=list)

@@ -246,6 +246,27 @@ LESS = Row(
         ),
     ],
 )
+ANSWERS = Row(
+    "What answers",
+    [
+        Panel(
+            "Spans, and results below min_score",
+            "Spans that answers name (relevant_spans), and results that they leave out for their score.",
+            Kind.LINES,
+            Unit.NUMBER,
+            [Query(rate("spans"), "spans a second"), Query(rate("below"), "left out a second")],
+            12,
+        ),
+        Panel(
+            "Tokens of pruned answers",
+            "contexts: what is passed on; documents: what the same results' documents have.",
+            Kind.LINES,
+            Unit.TOKENS_A_SECOND,
+            [Query(rate("context_tokens", ["of"]), "{{of}}")],
+            12,
+        ),
+    ],
+)
 CONNECTIONS = Row(
     "Connections",
     [
@@ -336,7 +357,7 @@ OVERVIEW = Board(
     "keyblock-overview",
     "KeyBlock / Service",
     "How the rerank service does: traffic, errors, latency, saturation, and what it gives up to be in time.",
-    [GLANCE, GOLDEN, TIME, SATURATION, LESS, CONNECTIONS, DOCUMENTS],
+    [GLANCE, GOLDEN, TIME, SATURATION, LESS, ANSWERS, CONNECTIONS, DOCUMENTS],
 )
 
 SERVED = Row(

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from importlib.util import find_spec
-from typing import TypedDict
+from typing import Literal, Required, TypedDict
 from urllib.parse import urlsplit
 
 from keyblock.client.bodies import COMPRESS, Compression
@@ -35,6 +35,14 @@ class ClientOptions(TypedDict, total=False):
     max_connections: int
 
 
+class RelevantSpansOption(TypedDict, total=False):
+    """What is asked of spans; see `keyblock.wire.RelevantSpans`."""
+
+    mode: Required[Literal["enabled", "disabled"]]
+    threshold: float | None
+    max_spans: int | None
+
+
 class RerankOptions(TypedDict, total=False):
     """What a ranking may be asked for: the options of POST /rerank by their names (docs/api.md), and two of the client's own.
 
@@ -55,6 +63,10 @@ class RerankOptions(TypedDict, total=False):
     strict: bool | None
     escalation_tokens: int | None
     instruction: str | None
+    relevant_spans: RelevantSpansOption | None
+    min_score: float | Literal["auto"] | None
+    prune: bool | None
+    max_context_tokens: int | None
     timeout: float | None
     fallback: bool
 

@@ -12,7 +12,7 @@ from typing import Any
 from pydantic import TypeAdapter
 
 from keyblock import wire
-from keyblock.results import MODEL, ORDER, Block, Ranking, Result
+from keyblock.results import MODEL, ORDER, Block, Context, Ranking, Result, Span
 
 RERANK_ANSWER, STORED_ANSWER = TypeAdapter(wire.RerankAnswer), TypeAdapter(wire.StoredAnswer)
 STORED_TEXT, DELETION = TypeAdapter(wire.StoredText), TypeAdapter(wire.Deletion)
@@ -79,7 +79,16 @@ def read_ranking(answer: wire.RerankAnswer, documents: Sequence[Mapping[str, Any
         total_tokens=answer["usage"]["total_tokens"],
         timings_ms=meta["timings_ms"],
         request_id=request_id,
+        below_min_score=meta.get("below_min_score"),
+        context_tokens=meta["context"]["tokens"] if "context" in meta else None,
     )
+
+
+def _context(result: wire.Result) -> Context | None:
+    found = result.get("context")
+    if found is None:
+        return None
+    return Context(found["text"], found["tokens"], tuple((part["start"], part["end"]) for part in found["parts"]))
 
 
 def _result(result: wire.Result, sent: Mapping[str, Any]) -> Result:
@@ -97,6 +106,11 @@ def _result(result: wire.Result, sent: Mapping[str, Any]) -> Result:
         ),
         scored_by=result.get("scored_by", MODEL),
         selected_by=result.get("selected_by"),
+        spans=tuple(
+            Span(s["start"], s["end"], s["score"], None if text is None else text[s["start"] : s["end"]])
+            for s in result.get("relevant_spans", ())
+        ),
+        context=_context(result),
     )
 
 

@@ -135,12 +135,13 @@ class Exchange:
         return readable(call, self._request.headers.get("user-agent", ""), self._request.url.path)
 
     def _write(self, model: Model, call: Call, outcome: Outcome) -> PiecesResponse:
-        ranking = model.rank(call, outcome)
+        answered = model.answer(call, outcome)
+        ranking = answered.ranking
         self._stages.end("aggregate")
         self._degraded = ranking.degraded
         about = About(model.name, self._request.url.path, self._stages.milliseconds(), self._account.request_id)
         self._trace.tell(documents=len(call.documents), tokens=ranking.n_tokens, degraded=ranking.degraded, model=about.model)
-        response = self._dialect.answer(call, ranking, about)
+        response = self._dialect.answer(call, answered, about)
         response.headers.update(cost_headers(call, ranking, about.timings_ms))
         return response
 

@@ -46,9 +46,21 @@ def describe_model(model: Model, settings: Settings) -> dict[str, Any]:
         "aggregator": manifest.pipeline.aggregator,
         "pipeline": manifest.pipeline.model_dump(mode="json"),
         "tokens_per_document": {"default": manifest.pipeline.packing.budget, "least": low, "most": high},
+        "answers": _answers(model),
         "preparation": model.fingerprint.hex(),
         "quality": manifest.quality,
         "provenance": manifest.provenance,
+    }
+
+
+def _answers(model: Model) -> dict[str, Any]:
+    """What its scores are worth across queries: whether it marks spans, its threshold, and how both were measured."""
+    manifest = model.bundle.manifest
+    measured = manifest.quality.get("calibration", {})
+    return {
+        "marks_spans": manifest.graph.marks and manifest.pipeline.spans is not None,
+        "min_score": manifest.pipeline.min_score,
+        **{name: measured.get(name) for name in ("threshold", "answers", "reliability", "spans")},
     }
 
 

@@ -5,6 +5,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from keyblock.answering import Answered, Documents
+from keyblock.answering import answered as complete
 from keyblock.bundle import TOKENIZER_FILE, Bundle
 from keyblock.caveats import about_budget, about_escalation, about_instruction, about_query
 from keyblock.fingerprint import preparation_fingerprint
@@ -106,7 +108,7 @@ class Model:
                 call.documents,
                 self.fingerprint,
                 place,
-                texts=call.return_documents or self.scorer.reads_texts,
+                texts=call.return_documents or call.asked.reads_texts or self.scorer.reads_texts,
                 check=self.bundle.pipeline.check,
                 until=plan.prepared_by,
             )
@@ -121,7 +123,7 @@ class Model:
         scored = await self.scorer.score(call, candidates, turn)
         stages.add("queue", scored.queue_seconds)
         stages.add(self.scorer.stage, scored.model_seconds)
-        return Outcome(plan, chosen, scored, work.tokens(plan.budget) / work.fed)
+        return Outcome(plan, chosen, scored, query, work.tokens(plan.budget) / work.fed)
 
     def _hurry(self, call: Call) -> float | None:
         """Seconds that a call has; None for as long as it takes."""
@@ -202,6 +204,19 @@ class Model:
             beside = 0 if ranking.escalated is None else ranking.escalated.tokens  # the first to go when time is short
             self._fed.measured(outcome.reckoned, ranking.n_tokens - beside)
         return ranking
+
+    def answer(self, call: Call, outcome: Outcome) -> Answered:
+        """The ranking of a call, with the spans and contexts that it asks for."""
+        ranking, asked = self.rank(call, outcome), call.asked
+        documents = Documents(outcome.chosen.candidates, call.documents.texts, outcome.scored.marks)
+        answered = complete(self.bundle.pipeline, outcome.query, documents, ranking, asked)
+        call.warnings.extend(answered.warnings)
+        self.metrics.add("spans", sum(map(len, answered.spans.values())))
+        self.metrics.add("below", answered.below or 0)
+        if answered.saved is not None:
+            self.metrics.add("context_tokens", answered.saved.tokens, of="contexts")
+            self.metrics.add("context_tokens", answered.saved.of_documents, of="documents")
+        return answered
 
     async def _query(self, call: Call) -> PreparedQuery:
         query = await self.preparer.query(call.query, call.instruction)

@@ -7,6 +7,7 @@ from typing import NamedTuple
 from keyblock.caveats import about_empty, about_languages, about_position, about_scripts, some
 from keyblock.description import PipelineConfig
 from keyblock.order import Candidate, Ranking, ScoredBy, rank
+from keyblock.prepared import PreparedQuery
 from service.call import Call
 from service.engine.jobs import Scored
 from service.ranking.escalating import Chosen
@@ -23,12 +24,14 @@ class Outcome(NamedTuple):
         plan: how it was done.
         chosen: its documents in the order given, with their blocks.
         scored: their logits.
+        query: as it was prepared.
         reckoned: tokens of one sequence a document, as they were reckoned beforehand.
     """
 
     plan: Plan
     chosen: Chosen
     scored: Scored
+    query: PreparedQuery
     reckoned: float
 
 

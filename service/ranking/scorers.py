@@ -80,6 +80,7 @@ class EngineScorer:
 
     def __init__(self, engine: Engine, bundle: Bundle, graphs: Graphs, choice: Choice) -> None:
         self.instance = engine.add(bundle.manifest.name, graphs, bundle.pipeline)
+        self._marks = bundle.manifest.graph.marks
         self._engine, self._manifest, self._choice = engine, bundle.manifest, choice
 
     @property
@@ -103,7 +104,8 @@ class EngineScorer:
 
     async def score(self, call: Call, candidates: Sequence[Candidate], turn: Turn = ANY_TURN) -> Scored:
         """See Scorer."""
-        return await self.instance.score([candidate.sequences for candidate in candidates], turn)
+        marks = call.asked.reads_texts and self._marks
+        return await self.instance.score([candidate.sequences for candidate in candidates], turn, marks=marks)
 
     async def choose(self, packed: Sequence[Packed], turn: Turn = ANY_TURN) -> Scored:
         """See Scorer."""

@@ -28,6 +28,7 @@ OUTCOMES = ("ok", "invalid", "refused", "cancelled", "failed")
 BATCHES = ("ok", "failed", "split")  # the last is run again in halves
 BLOCKS = ("considered", "asked", "scored")  # of the documents read; asked about by a learned selector; read by the ranker
 SELECTED_BY = tuple(by.value for by in SelectedBy)
+PRUNED = ("contexts", "documents")
 LOADS = ("load", "warm_up")
 LOOKUPS = ("hit", "miss")
 STORE_LOOKUPS = ("hit", "miss", "stale", "damaged")  # stale: another pipeline has prepared it, so it is prepared again
@@ -95,6 +96,14 @@ TABLE = {
     ),
     "stages": Metric("histogram", "keyblock_stage_seconds", f"Time in a stage: {_list(STAGES)}", {"stage": STAGES, MODEL: ()}),
     "documents": Metric("counter", "keyblock_documents_total", "Documents of answered requests", BY_MODEL),
+    "spans": Metric("counter", "keyblock_spans_total", "Relevant spans in answers", BY_MODEL),
+    "below": Metric("counter", "keyblock_below_min_score_total", "Results left out for a score below min_score", BY_MODEL),
+    "context_tokens": Metric(
+        "counter",
+        "keyblock_context_tokens_total",
+        f"Tokens of answers that were pruned: {_list(PRUNED)}",
+        {"of": PRUNED, MODEL: ()},
+    ),
     "selected": Metric(
         "counter",
         "keyblock_selected_documents_total",

@@ -230,3 +230,49 @@ except ImportError as error:
     print(error)"""
     shown = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert shown.stdout.startswith("install what runs a bundle: pip install 'keyblock[cpu]', or gpu (")
+
+
+REQUEST = json.loads((ROOT / "examples/request.json").read_text(encoding="utf-8"))
+
+
+def test_the_span_that_answers_the_readmes_request(ranker: Ranker) -> None:
+    """Of three long documents one answers, in one sentence; it is what is passed on."""
+    found = ranker.rank(REQUEST["query"], REQUEST["documents"], relevant_spans=True, max_spans=1, prune=True)
+    best = found[0]
+    assert best.id == "lease"
+    (span,) = best.spans
+    assert "two months' notice" in (span.text or "")
+    assert best.text is not None
+    assert best.text[span.start : span.end] == span.text
+    assert 0 < span.score <= 1
+    assert best.context is not None
+    assert "two months' notice" in best.context.text
+    assert found.context_tokens == sum(one.context.tokens for one in found if one.context is not None)
+
+
+def test_results_below_a_score_are_left_out(ranker: Ranker) -> None:
+    every = ranker.rank(REQUEST["query"], REQUEST["documents"])
+    kept = ranker.rank(REQUEST["query"], REQUEST["documents"], min_score=every[1].relevance_score)
+    assert [one.index for one in kept] == [one.index for one in every][:2]
+    assert (kept.below_min_score, every.below_min_score) == (1, None)
+    assert len(ranker.rank("q", REQUEST["documents"], min_score=1.0)) == 0
+
+
+@pytest.mark.parametrize(
+    ("options", "problem"),
+    [
+        ({"min_score": 2}, "min_score must be from 0 to 1, or auto, not 2"),
+        ({"min_score": "best"}, "min_score must be from 0 to 1, or auto, not 'best'"),
+        ({"span_threshold": -1}, "span_threshold must be from 0 to 1, not -1"),
+        ({"max_spans": 0}, "max_spans must be a whole number from 1, or none, not 0"),
+        ({"max_context_tokens": 1.5}, "max_context_tokens must be a whole number from 1, or none, not 1.5"),
+    ],
+)
+def test_a_bound_that_is_none_is_refused(ranker: Ranker, options: Any, problem: str) -> None:
+    with pytest.raises(ValueError, match=problem):
+        ranker.rank("q", ["text"], **options)
+
+
+def test_an_unknown_option_is_named(ranker: Ranker) -> None:
+    with pytest.raises(TypeError, match=r"rank\(\) has no option 'min_scor'"):
+        ranker.rank("q", ["text"], min_scor=1)  # type: ignore[call-arg]

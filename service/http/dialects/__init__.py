@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any, Protocol
 
-from keyblock.order import Ranking
+from keyblock.answering import Answered
 from service.call import Call
 from service.errors import RequestError
 from service.http.answers import About, PiecesResponse
@@ -19,7 +19,7 @@ class Dialect(Protocol):
     def read(self, payload: dict[str, Any], limits: Limits) -> Call:
         """Read a request. Raises RequestError."""
 
-    def answer(self, call: Call, ranking: Ranking, about: About) -> PiecesResponse:
+    def answer(self, call: Call, answered: Answered, about: About) -> PiecesResponse:
         """The answer."""
 
     def error(self, problem: RequestError) -> Mapping[str, Any]:

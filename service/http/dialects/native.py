@@ -6,9 +6,24 @@ from typing import Any
 
 import orjson
 
+from keyblock.answering import Answered, Asked
 from keyblock.caveats import some
-from keyblock.order import Ranking, ScoredBy
-from keyblock.wire import BlockAnswer, DocumentAnswer, ErrorBody, EscalationAnswer, Meta, Options, RerankAnswer, Result
+from keyblock.order import ScoredBy
+from keyblock.spans import THRESHOLD
+from keyblock.wire import (
+    BlockAnswer,
+    ContextAnswer,
+    ContextMeta,
+    DocumentAnswer,
+    ErrorBody,
+    EscalationAnswer,
+    Meta,
+    Options,
+    PartAnswer,
+    RerankAnswer,
+    Result,
+    SpanAnswer,
+)
 from service.call import Call
 from service.errors import RequestError
 from service.http.answers import About, PiecesResponse, json_list
@@ -47,11 +62,23 @@ def read(payload: Payload, limits: Limits) -> Call:
         strict=bool(options.strict),
         escalation_tokens=options.escalation_tokens,
         instruction=options.instruction,
+        asked=_asked(options),
         warnings=warnings,
     )
 
 
-def _result(call: Call, ranking: Ranking, index: int) -> Result:
+def _asked(options: Options) -> Asked:
+    """What is asked for beside the order."""
+    wanted = options.relevant_spans
+    asked = Asked(min_score=options.min_score, prune=bool(options.prune), tokens=options.max_context_tokens)
+    if wanted is None:
+        return asked
+    threshold = THRESHOLD if wanted.threshold is None else wanted.threshold
+    return asked._replace(spans=wanted.mode == "enabled", threshold=threshold, most=wanted.max_spans)
+
+
+def _result(call: Call, answered: Answered, index: int) -> Result:
+    ranking = answered.ranking
     result: Result = {"index": index, "relevance_score": float(ranking.scores[index])}
     if (identity := call.documents.ids[index]) is not None:
         result["id"] = identity
@@ -59,6 +86,11 @@ def _result(call: Call, ranking: Ranking, index: int) -> Result:
         result["document"] = _document(call, index)
     if call.return_blocks:
         result["blocks"] = [BlockAnswer(start=b.start, end=b.end, score=b.score) for b in ranking.blocks[index]]
+    if found := answered.spans.get(index):
+        result["relevant_spans"] = [SpanAnswer(start=s.start, end=s.end, score=s.score) for s in found]
+    if (context := answered.contexts.get(index)) is not None:
+        parts = [PartAnswer(start=part.start, end=part.end) for part in context.parts]
+        result["context"] = ContextAnswer(text=context.text, tokens=context.tokens, parts=parts)
     if (by := ranking.scored_by[index]) is not ScoredBy.MODEL:
         result["scored_by"] = by.value
     if (chosen := ranking.selected_by[index]) is not None:
@@ -73,19 +105,20 @@ def _document(call: Call, index: int) -> DocumentAnswer:
     return document
 
 
-def answer(call: Call, ranking: Ranking, about: About) -> PiecesResponse:
+def answer(call: Call, answered: Answered, about: About) -> PiecesResponse:
     """The answer, best result first."""
-    return PiecesResponse(_pieces(call, ranking, about))
+    return PiecesResponse(_pieces(call, answered, about))
 
 
-def _pieces(call: Call, ranking: Ranking, about: About) -> Iterator[bytes]:
-    head, results, tail = orjson.dumps(_frame(call, ranking, about)).partition(b'"results":')
+def _pieces(call: Call, answered: Answered, about: About) -> Iterator[bytes]:
+    head, results, tail = orjson.dumps(_frame(call, answered, about)).partition(b'"results":')
     yield head + results
-    yield from json_list(_result(call, ranking, index) for index in ranking.order)
+    yield from json_list(_result(call, answered, index) for index in answered.ranking.order)
     yield tail.removeprefix(b"[]")
 
 
-def _frame(call: Call, ranking: Ranking, about: About) -> RerankAnswer:
+def _frame(call: Call, answered: Answered, about: About) -> RerankAnswer:
+    ranking = answered.ranking
     units = -(-len(call.documents) // DOCUMENTS_PER_UNIT)
     meta: Meta = {
         "degraded": ranking.degraded,
@@ -98,6 +131,11 @@ def _frame(call: Call, ranking: Ranking, about: About) -> RerankAnswer:
     }
     if (asked := ranking.escalated) is not None:
         meta["escalation"] = EscalationAnswer(documents=asked.documents, tokens=asked.tokens, left=asked.left)
+    if answered.below is not None:
+        meta["below_min_score"] = answered.below
+    if (saved := answered.saved) is not None:
+        tokens, of = saved
+        meta["context"] = ContextMeta(tokens=tokens, tokens_of_documents=of, saved=of - tokens)
     return {
         "id": f"rerank-{about.request_id}",
         "object": "rerank",

@@ -1,5 +1,6 @@
 """The dialect of text-embeddings-inference: `texts` in, a bare sorted list of all of them out."""
 
+from keyblock.answering import Answered
 from keyblock.order import Ranking
 from keyblock.wire import TeiErrorBody, TeiOptions, TeiResult
 from service.call import Call
@@ -30,9 +31,9 @@ def read(payload: Payload, limits: Limits) -> Call:
     )
 
 
-def answer(call: Call, ranking: Ranking, about: About) -> PiecesResponse:  # noqa: ARG001
+def answer(call: Call, answered: Answered, about: About) -> PiecesResponse:  # noqa: ARG001
     """The answer, best result first."""
-    return PiecesResponse(json_list(_result(call, ranking, index) for index in ranking.order))
+    return PiecesResponse(json_list(_result(call, answered.ranking, index) for index in answered.ranking.order))
 
 
 def _result(call: Call, ranking: Ranking, index: int) -> TeiResult:

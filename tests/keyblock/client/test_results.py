@@ -7,7 +7,7 @@ from typing import Any
 from keyblock import wire
 from keyblock.client import StoredDocument, StoreReport
 from keyblock.client.results import in_order_given, read_ranking, read_stored
-from keyblock.results import Block, Result
+from keyblock.results import Block, Context, Result, Span
 
 
 def names(of: Any) -> set[str]:
@@ -56,3 +56,31 @@ def test_the_order_given_is_marked_as_such() -> None:
 
 def test_a_report_begins_with_nothing() -> None:
     assert StoreReport() == StoreReport(stored=0, failed=0, errors=(), warnings=())
+
+
+def test_spans_and_contexts_are_read() -> None:
+    answer: Any = {
+        "model": "m",
+        "usage": {"total_tokens": 9},
+        "meta": {
+            "degraded": False,
+            "warnings": [],
+            "timings_ms": {},
+            "below_min_score": 2,
+            "context": {"tokens": 3, "tokens_of_documents": 9, "saved": 6},
+        },
+        "results": [
+            {
+                "index": 0,
+                "relevance_score": 0.5,
+                "relevant_spans": [{"start": 4, "end": 7, "score": 0.25}],
+                "context": {"text": "two", "tokens": 1, "parts": [{"start": 4, "end": 7}]},
+            },
+            {"index": 1, "relevance_score": 0.1},
+        ],
+    }
+    ranking = read_ranking(answer, [{"text": "one two"}, {"text": "three"}], "id")
+    assert (ranking.below_min_score, ranking.context_tokens) == (2, 3)
+    assert ranking[0].spans == (Span(4, 7, 0.25, "two"),)
+    assert ranking[0].context == Context("two", 1, ((4, 7),))
+    assert (ranking[1].spans, ranking[1].context) == ((), None)

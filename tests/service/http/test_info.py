@@ -29,6 +29,18 @@ def test_info_says_what_is_served(client: TestClient, ranker: Ranker) -> None:
     assert about["limits"]["max_documents"] == 64
 
 
+def test_info_says_what_scores_are_worth(client: TestClient) -> None:
+    """The tiny bundle marks nothing and was not calibrated."""
+    assert client.get("/info").json()["answers"] == {
+        "marks_spans": False,
+        "min_score": None,
+        "threshold": None,
+        "answers": None,
+        "reliability": None,
+        "spans": None,
+    }
+
+
 def test_info_names_no_path_of_the_machine(client: TestClient, ranker: Ranker) -> None:
     assert str(ranker.models.default.bundle.path) not in client.get("/info").text
 

@@ -235,10 +235,10 @@ def test_a_request_ends_with_the_model_that_it_began_with(service: Service, plac
     prepared, go_on = threading.Event(), threading.Event()
     score = old.scorer.instance.score
 
-    async def later(*arguments: Any) -> Any:
+    async def later(*arguments: Any, **named: Any) -> Any:
         prepared.set()
         await asyncio.to_thread(go_on.wait, PATIENCE)
-        return await score(*arguments)
+        return await score(*arguments, **named)
 
     monkeypatch.setattr(old.scorer.instance, "score", later)
     with ThreadPoolExecutor(1) as pool:

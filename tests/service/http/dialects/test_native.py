@@ -92,7 +92,7 @@ def test_blocks_are_named_when_asked_for(client: TestClient) -> None:
 
 def test_what_is_not_honoured_or_unknown_is_named(client: TestClient) -> None:
     names = Options.not_honoured()
-    assert {"first_stage_scores", "relevant_spans", "truncate"} <= set(names)
+    assert {"first_stage_scores", "truncate"} <= set(names)
     warnings = ask(client, **dict.fromkeys(names, 5), overlap=3, model="rerank-v3.5")["meta"]["warnings"]
     assert warnings == [*(f"{name} is not honoured by this version" for name in names), "unknown fields, not used: overlap"]
     assert ask(client, **dict.fromkeys([*names, "overlap", "model", "return_documents"]))["meta"]["warnings"] == []
@@ -144,3 +144,88 @@ def test_a_warning_that_looks_like_the_results_is_not_taken_for_them(client: Tes
     answer = ask(client, **{'"results":[]': 1})
     assert answer["meta"]["warnings"] == ['unknown fields, not used: "results":[]']
     assert len(answer["results"]) == 3
+
+
+ANSWER_IN = "The mill ground corn. In 1850 the river flooded the stone bridge. Nobody was hurt."
+
+
+def test_spans_are_sentences_of_the_document_best_first(client: TestClient) -> None:
+    """The bundle marks no tokens: the sentence with the query's terms has the document's own score."""
+    spans = {"mode": "enabled", "threshold": 0, "max_spans": 1}
+    (result,) = ask(client, documents=[ANSWER_IN], relevant_spans=spans)["results"]
+    (span,) = ask(client, documents=[ANSWER_IN], relevant_spans={**spans, "max_spans": None})["results"][0]["relevant_spans"]
+    assert (span["start"], span["end"]) == (0, len(ANSWER_IN))  # all reach a threshold of 0, and they touch
+    assert result["relevant_spans"][0]["score"] == pytest.approx(result["relevance_score"])
+    least = result["relevance_score"] * 0.99
+    (result,) = ask(client, documents=[ANSWER_IN], relevant_spans={"mode": "enabled", "threshold": least})["results"]
+    (span,) = result["relevant_spans"]
+    assert ANSWER_IN[span["start"] : span["end"]] == "In 1850 the river flooded the stone bridge."
+
+
+def test_spans_that_are_not_asked_for_or_reach_nothing_are_left_out(client: TestClient) -> None:
+    for asked in (None, {"mode": "disabled"}, {"mode": "enabled", "threshold": 1}):
+        assert all("relevant_spans" not in result for result in ask(client, relevant_spans=asked)["results"])
+
+
+def test_cohere_sends_null_for_what_is_left_out(client: TestClient) -> None:
+    answer = ask(client, "/v2/rerank", relevant_spans={"mode": "enabled", "threshold": None, "max_spans": None, "new": 1})
+    assert answer["meta"]["warnings"] == []
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "path"),
+    [
+        ("relevant_spans", {"threshold": 0.5}, "mode"),
+        ("relevant_spans", {"mode": "on"}, "mode"),
+        ("relevant_spans", {"mode": "enabled", "threshold": 2}, "threshold"),
+        ("relevant_spans", {"mode": "enabled", "max_spans": 0}, "max_spans"),
+        ("relevant_spans", True, "relevant_spans"),
+        ("min_score", 1.5, "min_score"),
+        ("min_score", "best", "min_score"),
+        ("max_context_tokens", 0, "max_context_tokens"),
+    ],
+)
+def test_a_wrong_option_is_named(client: TestClient, field: str, value: object, path: str) -> None:
+    response = client.post("/rerank", json={"query": "river", "documents": TEXTS, field: value})
+    assert response.status_code == 422
+    assert path in response.text
+
+
+def test_results_below_the_score_are_left_out_and_counted(client: TestClient) -> None:
+    every = ask(client)["results"]
+    middle = every[1]["relevance_score"]
+    answer = ask(client, min_score=middle)
+    assert answer["results"] == every[:2]
+    assert answer["meta"]["below_min_score"] == 1
+    assert ask(client, min_score=middle, raw_scores=True)["meta"]["below_min_score"] == 1
+    assert ask(client, min_score=1)["results"] == []
+    assert "below_min_score" not in ask(client)["meta"]
+
+
+def test_a_document_without_text_reaches_no_score(client: TestClient) -> None:
+    answer = ask(client, documents=[*TEXTS, " "], min_score=0)
+    assert len(answer["results"]) == 3
+    assert answer["meta"]["below_min_score"] == 1
+
+
+def test_a_bundle_without_a_threshold_says_so(client: TestClient) -> None:
+    answer = ask(client, min_score="auto")
+    assert len(answer["results"]) == 3
+    (warning,) = answer["meta"]["warnings"]
+    assert warning.startswith("min_score: this model's bundle recommends no threshold")
+
+
+def test_what_to_pass_on_stays_within_its_tokens(client: TestClient) -> None:
+    spans = {"mode": "enabled", "threshold": 0}
+    answer = ask(client, documents=[ANSWER_IN, TEXTS[0]], prune=True, relevant_spans=spans)
+    texts = [ANSWER_IN, TEXTS[0]]
+    assert {r["index"]: r["context"]["text"] for r in answer["results"]} == dict(enumerate(texts))
+    whole = answer["meta"]["context"]
+    assert whole["tokens"] == whole["tokens_of_documents"] == sum(r["context"]["tokens"] for r in answer["results"])
+    answer = ask(client, documents=texts, prune=True, relevant_spans=spans, max_context_tokens=12)
+    assert 0 < answer["meta"]["context"]["tokens"] <= 12
+    assert answer["meta"]["context"]["saved"] == whole["tokens"] - answer["meta"]["context"]["tokens"]
+    for result in answer["results"]:
+        if "context" in result:
+            text = texts[result["index"]]
+            assert "".join(text[part["start"] : part["end"]] for part in result["context"]["parts"]) in text
