@@ -1,0 +1,197 @@
+"""Do scores mean something across queries, and do spans hold the answer? Calibration, thresholds, coverage and pruning.
+
+    python -m benchmarks.answers --data DATA --kept KEPT                            # dev and test of the embedded bundle
+    python -m benchmarks.answers --data DATA --kept KEPT --bundle OTHER --split dev
+
+The first table is the bundle as it is. The last is fitted again without each collection in turn, on dev of the others: what users'
+own texts will meet, but for the model itself, which has seen all of them. KEPT keeps what the model said.
+"""
+
+import argparse
+import pickle
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from keyblock.bundle import Bundle, load_bundle
+from keyblock.evidence import Fusion, sigmoid
+from keyblock.order import candidate
+from keyblock.runtime.model import GraphModel
+from keyblock.span_scores import SpanScores
+from keyblock.spans import THRESHOLD, Span, spans
+from training.collections.collection import Collection
+from training.collections.first_stage import first_stage_run
+from training.evaluation.answers import at_threshold, auroc, best_threshold, calibration_gap, top_gap, top_scores
+from training.evaluation.calibration import LOWEST, DevScores, fit_fusion
+from training.evaluation.evaluate import sample
+from training.evaluation.ranking import LocalRanker, bundle_ranker
+from training.evaluation.span_fit import ReadDocument, fit_spans, span_probabilities
+from training.evaluation.tables import markdown
+
+COLLECTIONS = ("squad-far", "squad-articles", "qmsum", "evidence")
+SHOWN = 10  # results of a query whose spans are judged
+MOST = 3  # spans of a document that may hold the gold passage
+SHARES = (0.05, 0.1, 0.2, 0.4)  # of a document's tokens that are passed on
+
+
+@dataclass
+class Said:
+    """What a model said of the queries of one split.
+
+    Attributes:
+        scores: features of all candidates.
+        read: the relevant documents and the first candidates of queries with gold passages, sentence by sentence.
+    """
+
+    scores: DevScores
+    read: list[ReadDocument]
+
+
+def said_of(bundle: Bundle, model: GraphModel, path: Path, split: str, queries: int, depth: int) -> Said:
+    """Score a split."""
+    collection = Collection(path)
+    ranker = bundle_ranker(bundle, model, collection)
+    run = first_stage_run(collection, split, depth)
+    said = Said(DevScores(collection, {}, {}), [])
+    for query in sample(sorted(run), queries):
+        _score(ranker, query, list(run[query])[:depth], said)
+    return said
+
+
+def _score(ranker: LocalRanker, query: str, documents: list[str], said: Said) -> None:
+    logits, selections, marks = ranker.score(query, documents)
+    finite = np.maximum(logits.astype(np.float64), LOWEST)
+    said.scores.features[query] = np.column_stack([finite, np.stack([s.evidence for s in selections])])
+    said.scores.documents[query] = documents
+    gold = [bool(ranker.preparation.gold(query, document)) for document in documents]
+    if marks is None or not any(gold):
+        return
+    for number, document in enumerate(documents):
+        if (number < SHOWN or gold[number]) and selections[number].sequences:
+            one = candidate(ranker.preparation.document(document), selections[number])
+            said.read.append(ReadDocument.of(ranker, query, document, one, float(finite[number]), marks[number]))
+
+
+def kept(options: argparse.Namespace, bundle: Bundle, name: str, split: str) -> Said:
+    """What the model said, computed once."""
+    digest = bundle.manifest.files[bundle.manifest.graph.file].sha256[:12]
+    path = options.kept / f"{digest}-{name}-{split}-{options.queries}x{options.depth}.pickle"
+    if not path.exists():
+        said = said_of(bundle, GraphModel.open(bundle, "cpu"), options.data / name, split, options.queries, options.depth)
+        said.scores.collection = Path(said.scores.collection.path)  # type: ignore[assignment]  # a corpus is large
+        options.kept.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(pickle.dumps(said))
+    said = pickle.loads(path.read_bytes())  # our own
+    said.scores.collection = Collection(said.scores.collection)
+    return said
+
+
+def calibration_row(said: Said, fusion: Fusion, threshold: float | None, how: SpanScores | None) -> list[str]:
+    """Errors and areas of one collection."""
+    tops = top_scores(said.scores, fusion)
+    every = np.concatenate([sigmoid(fusion.fuse(f[:, 0], f[:, 1:])) for f in said.scores.features.values()])
+    labels = np.concatenate([said.scores.labels(query) for query in said.scores.features])
+    row = [calibration_gap(every, labels), top_gap(tops), auroc(tops.answered, tops.unanswered)]
+    row += [*at_threshold([tops], threshold)[1:]] if threshold is not None else [np.nan] * 3
+    row.append(span_gap(said.read, fusion, how) if how is not None and said.read else np.nan)
+    return [f"{value:.3f}" for value in row]
+
+
+def span_gap(read: Sequence[ReadDocument], fusion: Fusion, how: SpanScores) -> float:
+    """Calibration error of sentences."""
+    found = np.concatenate(span_probabilities(read, fusion, how))
+    return calibration_gap(found, np.concatenate([one.labels for one in read]))
+
+
+def gold_documents(read: Sequence[ReadDocument]) -> Iterator[ReadDocument]:
+    """The relevant documents with a gold passage."""
+    return (one for one in read if one.gold)
+
+
+def coverage_row(said: Said, fusion: Fusion, how: SpanScores) -> list[str]:
+    """How many gold passages the three best spans meet, the key blocks meet, and so many tokens of the best sentences meet."""
+    hit, blocks, tokens, whole, pruned = [], [], 0, 0, {share: list[bool]() for share in SHARES}
+    for one in gold_documents(said.read):
+        text = said.scores.collection.document(one.document).text
+        scores = how.probabilities(one.marks, one.fused(fusion)).tolist()
+        scored = [Span(s.start, s.end, score) for s, score in zip(one.sentences, scores, strict=True)]
+        best = spans(text, scored, THRESHOLD, MOST)
+        hit.append(any(s.start < g.end and g.start < s.end for s in best for g in one.gold))
+        blocks.append(any(s.start < g.end and g.start < s.end for s in one.sentences for g in one.gold))
+        tokens += sum(s.tokens for s in one.sentences if any(b.start <= s.start and s.end <= b.end for b in best))
+        whole += one.tokens
+        for share in SHARES:
+            pruned[share].append(_within(one, scores, share * one.tokens))
+    return (
+        [f"{np.mean(of):.3f}" for of in (hit, blocks)]
+        + [f"{tokens / max(whole, 1):.3f}"]
+        + [f"{np.mean(of):.3f}" for of in pruned.values()]
+    )
+
+
+def _within(one: ReadDocument, scores: list[float], room: float) -> bool:
+    """Whether the best sentences that fit so many tokens meet the gold passage."""
+    for number in np.argsort([-score for score in scores], kind="stable").tolist():
+        sentence = one.sentences[number]
+        room -= sentence.tokens
+        if room < 0:
+            return False
+        if any(sentence.start < g.end and g.start < sentence.end for g in one.gold):
+            return True
+    return False
+
+
+HEAD = ["", "error, all", "error, best", "AUROC", "precision", "recall", "refused", "error, sentences"]
+COVER = [
+    "",
+    f"gold met by {MOST} spans",
+    "by the key blocks",
+    "tokens of the spans",
+    *(f"at {share:.0%} of tokens" for share in SHARES),
+]
+
+
+def tables(options: argparse.Namespace) -> str:
+    """All of it."""
+    bundle = load_bundle(options.bundle)
+    config = bundle.pipeline.config
+    said = {name: kept(options, bundle, name, options.split) for name in options.only}
+    rows = [[name, *calibration_row(of, config.fusion, config.min_score, config.spans)] for name, of in said.items()]
+    parts = [
+        f"{bundle.manifest.name}, {options.split}, {options.queries} queries, {options.depth} candidates",
+        markdown([HEAD, *rows]),
+    ]
+    if config.spans is not None:
+        parts.append(
+            markdown([COVER, *([name, *coverage_row(of, config.fusion, config.spans)] for name, of in said.items() if of.read)])
+        )
+    dev = {name: kept(options, bundle, name, "dev") for name in options.only}
+    left = [[name, *_left_out(name, said[name], dev, bundle)] for name in options.only if len(dev) > 1]
+    return "\n\n".join([*parts, "fitted on dev of the others:", markdown([HEAD, *left])])
+
+
+def _left_out(name: str, said: Said, dev: dict[str, Said], bundle: Bundle) -> list[str]:
+    others = [of for other, of in dev.items() if other != name]
+    fusion = fit_fusion([of.scores for of in others])
+    threshold = best_threshold([top_scores(of.scores, fusion) for of in others]).score
+    how = fit_spans([of.read for of in others if of.read], fusion) if bundle.manifest.graph.marks else None
+    return calibration_row(said, fusion, threshold, how)
+
+
+def main() -> None:
+    """Print the tables."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--data", type=Path, required=True, help="the directory of the collections")
+    parser.add_argument("--kept", type=Path, required=True, help="where what the model said is kept")
+    parser.add_argument("--bundle", type=Path, default=Path("models/default"))
+    parser.add_argument("--split", default="test")
+    parser.add_argument("--queries", type=int, default=100)
+    parser.add_argument("--depth", type=int, default=50)
+    parser.add_argument("--only", nargs="+", default=COLLECTIONS, choices=COLLECTIONS)
+    print(tables(parser.parse_args()))
+
+
+if __name__ == "__main__":
+    main()
