@@ -115,7 +115,7 @@ def measured(pipeline: Pipeline, model: GraphModel, preparation: Preparation, qu
     for query in queries:
         documents = [preparation.document(candidate) for candidate in query.candidates]
         started = time.perf_counter()
-        scores, selections = score_documents(pipeline, pipeline.prepare_query(query.text), documents, model)
+        scores, selections, _ = score_documents(pipeline, pipeline.prepare_query(query.text), documents, model)
         times.append(1000 * (time.perf_counter() - started))
         fused = pipeline.config.fusion.fuse(scores, np.stack([selection.evidence for selection in selections]))
         place = 1 + int((fused > fused[query.candidates.index(query.relevant)]).sum())

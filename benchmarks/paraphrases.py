@@ -86,7 +86,7 @@ class System:
     def scores(self, question: str, documents: Sequence[PreparedDocument]) -> NDArray[np.float64]:
         """Relevance scores of the documents, before the sigmoid, shape (n_documents,)."""
         query = self.pipeline.prepare_query(question)
-        logits, selections = score_documents(self.pipeline, query, documents, self.model, self.budget)
+        logits, selections, _ = score_documents(self.pipeline, query, documents, self.model, self.budget)
         return self.pipeline.config.fusion.fuse(logits, np.stack([selection.evidence for selection in selections]))
 
 

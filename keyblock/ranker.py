@@ -30,7 +30,7 @@ from keyblock.order import Candidate, candidate, rank
 from keyblock.order import Ranking as Order
 from keyblock.pipeline import Pipeline
 from keyblock.prepared import PreparedQuery
-from keyblock.results import Block, Context, Ranking, Result, Span
+from keyblock.results import Block, Context, ContextSize, Ranking, Result, Span
 from keyblock.scoring import Model, score_sequences, select_documents
 from keyblock.spans import THRESHOLD
 
@@ -193,7 +193,7 @@ class Ranker:
             total_tokens=whole.ranking.n_tokens,
             timings_ms={stage: 1000 * taken for stage, taken in seconds.items()},
             below_min_score=whole.below,
-            context_tokens=None if whole.saved is None else whole.saved.tokens,
+            context=_context_size(whole),
         )
 
     def _candidates(
@@ -285,6 +285,13 @@ def _asked(beside: Beside) -> Asked:
             raise ValueError(f"{name} must be a whole number from 1, or none, not {count!r}")
     wanted = bool(beside.get("relevant_spans")), threshold, beside.get("max_spans")
     return Asked(*wanted, least, bool(beside.get("prune")), beside.get("max_context_tokens"))
+
+
+def _context_size(whole: Answered) -> ContextSize | None:
+    if whole.saved is None:
+        return None
+    tokens, of = whole.saved
+    return ContextSize(tokens, of, of - tokens)
 
 
 def _context(whole: Answered, number: int) -> Context | None:

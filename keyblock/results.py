@@ -65,7 +65,7 @@ class Result:
         scored_by: what the place comes from: "model"; "selector", by its blocks alone, since time was short; "order", as given.
         selected_by: what chose the blocks that were read: "evidence", "model", or "position" where nothing stood out; None
             where every block was read, or none.
-        spans: that answer, best first; none without `relevant_spans`.
+        relevant_spans: the sentences that answer, best first; none without `relevant_spans` in the request.
         context: what to pass on; none without `prune`, or where nothing answers.
     """
 
@@ -77,8 +77,23 @@ class Result:
     blocks: tuple[Block, ...] = ()
     scored_by: str = MODEL
     selected_by: str | None = None
-    spans: tuple[Span, ...] = ()
+    relevant_spans: tuple[Span, ...] = ()
     context: Context | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ContextSize:
+    """What pruning saved, in tokens.
+
+    Attributes:
+        tokens: of all contexts.
+        tokens_of_documents: that the documents of the results have.
+        saved: the difference.
+    """
+
+    tokens: int
+    tokens_of_documents: int
+    saved: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +108,7 @@ class Ranking(Sequence[Result]):
         timings_ms: by stage, and their `total`, in the service.
         request_id: under which the service logs the request.
         below_min_score: results that were left out; none where no `min_score` was asked for.
-        context_tokens: of all contexts; none without `prune`.
+        context: what pruning saved; none without `prune`.
         fallback: whether this is the order given, because the service could not be reached.
     """
 
@@ -106,7 +121,7 @@ class Ranking(Sequence[Result]):
     request_id: str = ""
     fallback: bool = False
     below_min_score: int | None = None
-    context_tokens: int | None = None
+    context: ContextSize | None = None
 
     def __len__(self) -> int:
         return len(self.results)

@@ -12,7 +12,7 @@ from typing import Any
 from pydantic import TypeAdapter
 
 from keyblock import wire
-from keyblock.results import MODEL, ORDER, Block, Context, Ranking, Result, Span
+from keyblock.results import MODEL, ORDER, Block, Context, ContextSize, Ranking, Result, Span
 
 RERANK_ANSWER, STORED_ANSWER = TypeAdapter(wire.RerankAnswer), TypeAdapter(wire.StoredAnswer)
 STORED_TEXT, DELETION = TypeAdapter(wire.StoredText), TypeAdapter(wire.Deletion)
@@ -80,7 +80,7 @@ def read_ranking(answer: wire.RerankAnswer, documents: Sequence[Mapping[str, Any
         timings_ms=meta["timings_ms"],
         request_id=request_id,
         below_min_score=meta.get("below_min_score"),
-        context_tokens=meta["context"]["tokens"] if "context" in meta else None,
+        context=ContextSize(**meta["context"]) if "context" in meta else None,
     )
 
 
@@ -106,7 +106,7 @@ def _result(result: wire.Result, sent: Mapping[str, Any]) -> Result:
         ),
         scored_by=result.get("scored_by", MODEL),
         selected_by=result.get("selected_by"),
-        spans=tuple(
+        relevant_spans=tuple(
             Span(s["start"], s["end"], s["score"], None if text is None else text[s["start"] : s["end"]])
             for s in result.get("relevant_spans", ())
         ),

@@ -14,7 +14,7 @@ from export import ExportError
 from export.certificate import ALLOWED
 from export.importing import import_model
 from export.options import ImportOptions, VariantKind, WeightPrecision
-from keyblock.bundle import BundleError, load_bundle
+from keyblock.bundle import FORMAT_VERSION, BundleError, load_bundle
 from keyblock.evidence import Activation, Fusion
 from keyblock.ranker import Ranker
 from keyblock.runtime.providers import Precision, Provider
@@ -146,5 +146,5 @@ def test_a_bundle_is_trained_on_and_exported_again_with_its_head(
 
 def test_an_import_is_quiet_about_where_it_ran(imported: Callable[[str], Path]) -> None:
     manifest = json.loads((imported("bert") / "bundle.json").read_text(encoding="utf-8"))
-    assert manifest["format_version"] == 5
+    assert manifest["format_version"] == FORMAT_VERSION
     assert manifest["quality"]["import"]["provider"] == "cpu"

@@ -149,7 +149,7 @@ def test_the_document_that_answers_an_email_comes_first() -> None:
     pipeline, model = bundle.pipeline, GraphModel.open(bundle, Provider.CPU)
     documents = pipeline.prepare_documents([*OTHERS, ANSWER])
     for each, first in ((pipeline, True), (with_packing(pipeline, long_query=None), False)):
-        logits, selections = score_documents(each, each.prepare_query(EMAIL), documents, model)
+        logits, selections, _ = score_documents(each, each.prepare_query(EMAIL), documents, model)
         fused = each.config.fusion.fuse(logits, np.stack([selection.evidence for selection in selections]))
         assert (int(np.argmax(logits)) == len(OTHERS)) == first, "the first 48 tokens do not ask"
         assert (int(np.argmax(fused)) == len(OTHERS)) == first

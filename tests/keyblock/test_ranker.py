@@ -240,14 +240,15 @@ def test_the_span_that_answers_the_readmes_request(ranker: Ranker) -> None:
     found = ranker.rank(REQUEST["query"], REQUEST["documents"], relevant_spans=True, max_spans=1, prune=True)
     best = found[0]
     assert best.id == "lease"
-    (span,) = best.spans
+    (span,) = best.relevant_spans
     assert "two months' notice" in (span.text or "")
     assert best.text is not None
     assert best.text[span.start : span.end] == span.text
     assert 0 < span.score <= 1
     assert best.context is not None
     assert "two months' notice" in best.context.text
-    assert found.context_tokens == sum(one.context.tokens for one in found if one.context is not None)
+    assert found.context is not None
+    assert found.context.tokens == sum(one.context.tokens for one in found if one.context is not None)
 
 
 def test_results_below_a_score_are_left_out(ranker: Ranker) -> None:

@@ -25,7 +25,7 @@ from service.http.admin import NOT_RELOADED, RELOAD_ANSWERS, RELOAD_PATH
 from service.telemetry.metrics import STAGES
 
 DOCS = Path(__file__).parents[2] / "docs"
-PAGE = "\n".join((DOCS / name).read_text(encoding="utf-8") for name in ("api.md", "documents.md", "operations.md"))
+PAGE = "\n".join((DOCS / name).read_text(encoding="utf-8") for name in ("api.md", "documents.md", "operations.md", "answers.md"))
 
 
 @pytest.mark.parametrize(

@@ -329,7 +329,7 @@ def test_dark_as_the_system_and_as_chosen(page: Page) -> None:
     try:
         dark = background(page)
         assert dark != light
-        assert page.one("#theme").get_attribute("aria-pressed") == "true"
+        page.wait(lambda: page.one("#theme").get_attribute("aria-pressed") == "true")
         page.one("#theme").click()
         assert (background(page), page.one("#theme").get_attribute("aria-pressed")) == (light, "false")
         page.driver.refresh()

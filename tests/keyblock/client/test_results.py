@@ -7,7 +7,7 @@ from typing import Any
 from keyblock import wire
 from keyblock.client import StoredDocument, StoreReport
 from keyblock.client.results import in_order_given, read_ranking, read_stored
-from keyblock.results import Block, Context, Result, Span
+from keyblock.results import Block, Context, ContextSize, Result, Span
 
 
 def names(of: Any) -> set[str]:
@@ -80,7 +80,7 @@ def test_spans_and_contexts_are_read() -> None:
         ],
     }
     ranking = read_ranking(answer, [{"text": "one two"}, {"text": "three"}], "id")
-    assert (ranking.below_min_score, ranking.context_tokens) == (2, 3)
-    assert ranking[0].spans == (Span(4, 7, 0.25, "two"),)
+    assert (ranking.below_min_score, ranking.context) == (2, ContextSize(3, 9, 6))
+    assert ranking[0].relevant_spans == (Span(4, 7, 0.25, "two"),)
     assert ranking[0].context == Context("two", 1, ((4, 7),))
-    assert (ranking[1].spans, ranking[1].context) == ((), None)
+    assert (ranking[1].relevant_spans, ranking[1].context) == ((), None)

@@ -310,7 +310,7 @@ def test_the_best_model_ranks(best_run: Path, toy: Collection) -> None:
     """As any run: each segment of a document is read, the best one counts and comes first."""
     ranker = run_ranker(best_run, toy, bf16=False)
     document = ranker.preparation.document("teacher-3")
-    logits, (selection,) = ranker.score("teacher?", ["teacher-3"])
+    logits, (selection,), _ = ranker.score("teacher?", ["teacher-3"])
     assert sorted(selection.taken.tolist()) == list(range(document.n_blocks))
     model = CrossEncoder.load(best_run / "best")
     segments = ranker.preparation.pipeline.block_sequences(ranker.preparation.query("teacher?"), document, selection.taken)
