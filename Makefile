@@ -1,6 +1,6 @@
 # make serve: serve the default model at http://127.0.0.1:8000 (KEYBLOCK_HOST and KEYBLOCK_PORT say otherwise).
 # make test:  every check that a change has to pass (HYPOTHESIS_PROFILE=thorough: four times the examples of property tests).
-# make test-clients: what Cohere's, LangChain's, Haystack's ... own libraries make of it (docs/clients.md); environments of 1.1 GB in build/.
+# make test-clients: what Cohere's, LangChain's, Haystack's ... own libraries make of it (docs/clients.md); environments of 1.5 GB in build/.
 # make audit: known vulnerabilities of the locked versions (docs/security.md); says so where there is no network to ask.
 # make docs: the documentation as a site in build/site, its links checked.
 # make bench: how fast it serves, beside other rerankers; puts it into docs/performance.md (25 minutes).
@@ -11,8 +11,9 @@ SHELL := bash
 .DEFAULT_GOAL := help
 
 VENV := .venv
-CLIENTS := haystack langchain litellm
-TESTS_haystack := cohere haystack rerankers
+CLIENTS := frameworks haystack langchain litellm
+TESTS_frameworks := keyblock_haystack keyblock_langchain keyblock_llama_index
+TESTS_haystack := cohere cohere_spans haystack rerankers
 TESTS_langchain := cohere infinity langchain llama_index
 TESTS_litellm := litellm
 .PHONY: help serve test check pytest env docs test-clients $(CLIENTS:%=test-clients-%) audit bench bench-parts clean
