@@ -181,7 +181,7 @@ class Asking(BaseModel):
         if result.scored_by != MODEL:
             metadata["scored_by"] = result.scored_by
         if self._spans.get("mode") == "enabled":
-            metadata["relevant_spans"] = [asdict(span) for span in result.spans]
+            metadata["relevant_spans"] = [asdict(span) for span in result.relevant_spans]
         if result.context is None:
             return Found(result.index, result.relevance_score, None, metadata)
         metadata["context_tokens"] = result.context.tokens
