@@ -9,11 +9,14 @@ own texts will meet, but for the model itself, which has seen all of them. KEPT 
 
 import argparse
 import pickle
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from hashlib import sha256
 from pathlib import Path
 
 import numpy as np
+from matplotlib.figure import Figure
+from numpy.typing import NDArray
 
 from keyblock.bundle import Bundle, load_bundle
 from keyblock.evidence import Fusion, sigmoid
@@ -33,6 +36,7 @@ from training.evaluation.tables import markdown
 COLLECTIONS = ("squad-far", "squad-articles", "qmsum", "evidence")
 SHOWN = 10  # results of a query whose spans are judged
 MOST = 3  # spans of a document that may hold the gold passage
+LEAST = 5  # queries or sentences that a point of a picture stands for
 SHARES = (0.05, 0.1, 0.2, 0.4)  # of a document's tokens that are passed on
 
 
@@ -76,8 +80,7 @@ def _score(ranker: LocalRanker, query: str, documents: list[str], said: Said) ->
 
 def kept(options: argparse.Namespace, bundle: Bundle, name: str, split: str) -> Said:
     """What the model said, computed once."""
-    digest = bundle.manifest.files[bundle.manifest.graph.file].sha256[:12]
-    path = options.kept / f"{digest}-{name}-{split}-{options.queries}x{options.depth}.pickle"
+    path = options.kept / f"{_digest(bundle)}-{name}-{split}-{options.queries}x{options.depth}.pickle"
     if not path.exists():
         said = said_of(bundle, GraphModel.open(bundle, "cpu"), options.data / name, split, options.queries, options.depth)
         said.scores.collection = Path(said.scores.collection.path)  # type: ignore[assignment]  # a corpus is large
@@ -88,6 +91,12 @@ def kept(options: argparse.Namespace, bundle: Bundle, name: str, split: str) -> 
     return said
 
 
+def _digest(bundle: Bundle) -> str:
+    """Of the graph and of all of the pipeline that decides what it reads."""
+    pipeline = bundle.manifest.pipeline.model_dump_json(exclude={"fusion", "min_score", "spans"})
+    return sha256((bundle.manifest.files[bundle.manifest.graph.file].sha256 + pipeline).encode()).hexdigest()[:12]
+
+
 def calibration_row(said: Said, fusion: Fusion, threshold: float | None, how: SpanScores | None) -> list[str]:
     """Errors and areas of one collection."""
     tops = top_scores(said.scores, fusion)
@@ -95,14 +104,9 @@ def calibration_row(said: Said, fusion: Fusion, threshold: float | None, how: Sp
     labels = np.concatenate([said.scores.labels(query) for query in said.scores.features])
     row = [calibration_gap(every, labels), top_gap(tops), auroc(tops.answered, tops.unanswered)]
     row += [*at_threshold([tops], threshold)[1:]] if threshold is not None else [np.nan] * 3
-    row.append(span_gap(said.read, fusion, how) if how is not None and said.read else np.nan)
+    sentences = sentence_scores(said.read, fusion, how)
+    row.append(np.nan if sentences is None else calibration_gap(*sentences))
     return [f"{value:.3f}" for value in row]
-
-
-def span_gap(read: Sequence[ReadDocument], fusion: Fusion, how: SpanScores) -> float:
-    """Calibration error of sentences."""
-    found = np.concatenate(span_probabilities(read, fusion, how))
-    return calibration_gap(found, np.concatenate([one.labels for one in read]))
 
 
 def gold_documents(read: Sequence[ReadDocument]) -> Iterator[ReadDocument]:
@@ -143,6 +147,43 @@ def _within(one: ReadDocument, scores: list[float], room: float) -> bool:
     return False
 
 
+def reliability_picture(said: Mapping[str, Said], fusion: Fusion, how: SpanScores | None) -> Figure:
+    """By range of score the share that is right, of the best result of each query and of sentences; collection by collection."""
+    figure = Figure(figsize=(9, 4.2), layout="constrained")
+    for number, title in enumerate(("best result of a query", "sentence")):
+        axes = figure.add_subplot(1, 2, number + 1, xlabel="score", title=title, xlim=(0, 1), ylim=(0, 1), aspect="equal")
+        axes.plot([0, 1], [0, 1], color="0.7", linewidth=1, label="as it should be")
+        for name, of in said.items():
+            found = best_results(of, fusion) if number == 0 else sentence_scores(of.read, fusion, how)
+            if found is not None:
+                axes.plot(*np.transpose(reliability_points(*found)), marker="o", label=name)
+        axes.legend(fontsize="small")
+    figure.axes[0].set_ylabel("share that answers")
+    return figure
+
+
+def best_results(said: Said, fusion: Fusion) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Scores and labels of each query's best result, with its relevant candidates and without."""
+    tops = top_scores(said.scores, fusion)
+    return np.concatenate([tops.answered, tops.unanswered]), np.concatenate([tops.right, np.zeros(len(tops.unanswered))])
+
+
+def sentence_scores(
+    read: Sequence[ReadDocument], fusion: Fusion, how: SpanScores | None
+) -> tuple[NDArray[np.float64], NDArray[np.float64]] | None:
+    """Scores and labels of sentences; None where nothing gives them one."""
+    if how is None or not read:
+        return None
+    return np.concatenate(span_probabilities(read, fusion, how)), np.concatenate([one.labels for one in read])
+
+
+def reliability_points(scores: NDArray[np.float64], labels: NDArray[np.float64]) -> list[tuple[float, float]]:
+    """Mean score and share of ones of each tenth of the scores' range that has at least LEAST."""
+    which = np.minimum((scores * 10).astype(int), 9)
+    inside = [which == number for number in range(10) if (which == number).sum() >= LEAST]
+    return [(float(scores[rows].mean()), float(labels[rows].mean())) for rows in inside]
+
+
 HEAD = ["", "error, all", "error, best", "AUROC", "precision", "recall", "refused", "error, sentences"]
 COVER = [
     "",
@@ -159,6 +200,8 @@ def tables(options: argparse.Namespace) -> str:
     config = bundle.pipeline.config
     said = {name: kept(options, bundle, name, options.split) for name in options.only}
     rows = [[name, *calibration_row(of, config.fusion, config.min_score, config.spans)] for name, of in said.items()]
+    if options.picture is not None:
+        reliability_picture(said, config.fusion, config.spans).savefig(options.picture, dpi=110)
     parts = [
         f"{bundle.manifest.name}, {options.split}, {options.queries} queries, {options.depth} candidates",
         markdown([HEAD, *rows]),
@@ -186,6 +229,7 @@ def main() -> None:
     parser.add_argument("--data", type=Path, required=True, help="the directory of the collections")
     parser.add_argument("--kept", type=Path, required=True, help="where what the model said is kept")
     parser.add_argument("--bundle", type=Path, default=Path("models/default"))
+    parser.add_argument("--picture", type=Path, help="a reliability diagram, as PNG")
     parser.add_argument("--split", default="test")
     parser.add_argument("--queries", type=int, default=100)
     parser.add_argument("--depth", type=int, default=50)
