@@ -1,10 +1,9 @@
-// A document of the answer: its place, a map of where its blocks lie, and its text with the blocks highlighted.
+// A document of the answer: its place, a map of where its blocks lie, and its text with the blocks and the spans highlighted.
 
 import { byId, count, make, vary } from "./dom.js";
-import { characterStart, directionOf, piecesOf, unitsOf } from "./text.js";
+import { digits, goTo, highlighted } from "./highlights.js";
+import { directionOf, unitsOf } from "./text.js";
 
-const LONGEST_STRETCH = 20_000; // characters shown between two blocks; of more, the middle is left out
-const AROUND = 4_000; // characters that are then shown on either side
 const SCORED_BY = { selector: "ordered by its blocks, not by the model", order: "in the order given" };
 const BY_POSITION = "blocks by position: none stood out";
 
@@ -23,8 +22,6 @@ export function moveOf({ index, place }) {
 
 /** A document's score to three digits. */
 export const scoreOf = ({ relevance_score: score }) => (score > 0 && score < 0.001 ? "<0.001" : score.toFixed(3));
-
-const DIGITS = 2; // of a block's score
 
 /** How strongly each block is shown, 0 to 1: by its score among those of its document. */
 function strengthsOf(blocks) {
@@ -54,60 +51,48 @@ function whereOf({ text, blocks, seen }, units) {
   return make("span", { className: "where" }, best, " ", make("span", { className: "reach", textContent: reach }));
 }
 
-/** A stretch of text outside of all blocks; the middle of a very long one is left out, to keep the page quick. */
-function stretch(text) {
-  if (text.length <= LONGEST_STRETCH) return [text];
-  const [head, tail] = [characterStart(text, AROUND), characterStart(text, text.length - AROUND)];
-  const left = tail - head;
-  const gap = make("span", { className: "gap", textContent: `⋯ ${count(left)} characters not shown ⋯` });
-  return [text.slice(0, head), gap, text.slice(tail)];
+/** A row of buttons that lead to the marks of one kind, behind the name of the kind. */
+function leadsOf(card, kind, name, label, buttons) {
+  buttons.forEach((button, place) => button.addEventListener("click", () => goTo(card, kind, place)));
+  const items = buttons.map((button) => make("li", {}, button));
+  const heading = make("span", { className: "kind", textContent: name, attributes: { "aria-hidden": "true" } });
+  return make("div", { className: `leads ${kind}` }, heading, make("ol", { attributes: { "aria-label": label } }, ...items));
 }
 
-function highlighted({ text, blocks }, strengths) {
-  const named = new Set();
-  return piecesOf(text, blocks).flatMap(({ start, end, blocks: covering }) => {
-    const content = text.slice(start, end);
-    if (!covering.length) return stretch(content);
-    const fresh = covering.filter((place) => !named.has(place));
-    for (const place of fresh) named.add(place);
-    const label = fresh.map((place) => `${place + 1} · ${blocks[place].score.toFixed(DIGITS)}`).join(", ");
-    const data = { blocks: covering.join(" "), ...(label && { label }) };
-    const mark = make("mark", { tabIndex: -1, className: covering.includes(0) ? "best" : "", textContent: content, data });
-    return [vary(mark, { strength: Math.max(...covering.map((place) => strengths[place])) })];
-  });
-}
-
-const markOf = (card, place) => [...card.querySelectorAll("mark")].find((mark) => mark.dataset.blocks.split(" ").includes(String(place)));
-
-/** Scrolls the text, and it alone, to a block. */
-function goTo(card, place, smooth = true) {
-  const [mark, body] = [markOf(card, place), card.querySelector(".text")];
-  if (!mark) return;
-  const top = mark.getBoundingClientRect().top - body.getBoundingClientRect().top + body.scrollTop - body.clientHeight / 4;
-  body.scrollTo({ top, behavior: smooth ? "smooth" : "instant" });
-  for (const other of card.querySelectorAll(".found")) other.classList.remove("found");
-  if (smooth) mark.classList.add("found");
-}
+const extent = ({ start, end, score }) => `score ${score}, characters ${count(start)} to ${count(end)}`;
 
 /** The blocks, best first, as buttons that lead to them. */
 function blockList(card, { text, blocks }, units) {
-  const buttons = blocks.map(({ start, end, score }, place) => {
+  const buttons = blocks.map((block, place) => {
     const at = percent(units[2 * place], text.length);
-    const button = make("button", { type: "button", className: "block", title: `score ${score}, characters ${count(start)} to ${count(end)}`, data: { block: place } });
-    button.append(make("b", { textContent: place + 1 }), make("span", { textContent: score.toFixed(DIGITS) }), make("i", { textContent: `at ${at}` }));
-    button.setAttribute("aria-label", `Block ${place + 1}, score ${score.toFixed(DIGITS)}, at ${at} of the document: show it`);
-    button.addEventListener("click", () => goTo(card, place));
-    return make("li", {}, button);
+    const button = make("button", { type: "button", className: "block", title: extent(block), data: { block: place } });
+    button.append(make("b", { textContent: place + 1 }), make("span", { textContent: digits(block.score) }), make("i", { textContent: `at ${at}` }));
+    button.setAttribute("aria-label", `Block ${place + 1}, score ${digits(block.score)}, at ${at} of the document: show it`);
+    return button;
   });
-  return make("ol", { className: "blocks", attributes: { "aria-label": "Blocks, best first" } }, ...buttons);
+  return leadsOf(card, "blocks", "What was read", "Blocks that were read, best first", buttons);
+}
+
+/** The spans, best first, as buttons that lead to them. */
+function spanList(card, { text, spans }) {
+  const units = unitsOf(text, spans.map(({ start }) => start));
+  const buttons = spans.map((span, place) => {
+    const at = percent(units[place], text.length);
+    const button = make("button", { type: "button", className: "span", title: extent(span), data: { span: place } });
+    button.append(make("b", { textContent: digits(span.score) }), make("i", { textContent: `at ${at}` }));
+    button.setAttribute("aria-label", `Span that answers, score ${digits(span.score)}, at ${at} of the document: show it`);
+    return button;
+  });
+  return leadsOf(card, "spans", "What answers", "Spans that answer, best first", buttons);
 }
 
 /** Makes a card's text when it is first looked at: with hundreds of long documents most never are. */
 function unfold(card, result, units, strengths) {
   if (card.querySelector(".text")) return;
-  const label = `Text of ${result.name}, its blocks highlighted`;
+  const label = `Text of ${result.name}, what was read and what answers highlighted`;
   const text = make("div", { className: "text", dir: directionOf(result.text), tabIndex: 0, attributes: { role: "region", "aria-label": label } }, ...highlighted(result, strengths));
-  card.querySelector("details").append(...(result.blocks.length ? [blockList(card, result, units)] : []), text);
+  const lists = [...(result.spans.length ? [spanList(card, result)] : []), ...(result.blocks.length ? [blockList(card, result, units)] : [])];
+  card.querySelector("details").append(...lists, text);
 }
 
 function summaryOf(result, map, where) {
@@ -124,17 +109,17 @@ function summaryOf(result, map, where) {
   return make("summary", {}, line, map, where);
 }
 
-/** The card of a result. */
-export function cardOf(result, open) {
+/** The card of a result; `below` the threshold it is a little fainter. */
+export function cardOf(result, open, below) {
   const units = unitsOf(result.text, result.blocks.flatMap(({ start, end }) => [start, end]));
   const strengths = strengthsOf(result.blocks);
   const map = mapOf(result, units, strengths);
   const details = make("details", {}, summaryOf(result, map, whereOf(result, units)));
-  const card = make("article", { id: `result-${result.index}`, className: "card", data: { index: result.index } }, details);
+  const card = make("article", { id: `result-${result.index}`, className: below ? "card below" : "card", data: { index: result.index } }, details);
   details.addEventListener("toggle", () => {
     if (!details.open) return;
     unfold(card, result, units, strengths);
-    if (!card.dataset.shown) goTo(card, 0, false);
+    if (!card.dataset.shown) goTo(card, result.spans.length ? "spans" : "blocks", 0, false);
     card.dataset.shown = "yes";
   });
   map.addEventListener("click", (event) => {
@@ -144,7 +129,7 @@ export function cardOf(result, open) {
     unfold(card, result, units, strengths);
     card.dataset.shown = "yes";
     details.open = true;
-    goTo(card, Number(block));
+    goTo(card, "blocks", block);
   });
   details.open = open;
   return card;

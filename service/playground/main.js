@@ -37,9 +37,10 @@ async function send() {
     const { key, ...asked } = read();
     const request = requestOf(asked);
     const { answer, elapsed } = await rank(request, key, mine.signal);
+    const info = await introduce(key);
     if (running !== mine) return;
     complain("");
-    show(request, answer, elapsed, Boolean(key));
+    show(request, answer, elapsed, Boolean(key), info);
     byId("results").classList.remove("old");
     if (NARROW.matches) byId("answer").scrollIntoView();
   } catch (error) {
@@ -88,14 +89,16 @@ function listenToFiles() {
   });
 }
 
-/** Says in the header what is served; a service that tells it to nobody without a key is no less usable. */
-async function introduce() {
+/** Says in the header what is served, and returns it; null from a service that does not tell: it is no less usable. */
+async function introduce(key) {
   try {
-    const info = await about(byId("key").value.trim());
+    const info = await about(key);
     suit(info);
     byId("serving").textContent = [info.model, info.provider?.chosen, info.provider?.arithmetic].filter(Boolean).join(" · ");
+    return info;
   } catch {
     byId("serving").textContent = "";
+    return null;
   }
 }
 
@@ -116,10 +119,10 @@ byId("try").addEventListener("click", async () => {
 byId("add").addEventListener("click", addEmpty);
 byId("clear").addEventListener("click", clearDocuments);
 byId("options").addEventListener("input", tellOptions);
-byId("key").addEventListener("change", introduce);
+byId("key").addEventListener("change", () => introduce(byId("key").value.trim()));
 listenToFiles();
 addEventListener("pagehide", () => keep(snapshot()));
 const before = kept();
 if (before) restore(before);
 else addDocuments([{}, {}]);
-introduce();
+introduce(byId("key").value.trim());

@@ -3,6 +3,7 @@
 import { byId, copy, count, draw, make, milliseconds, some, vary } from "./dom.js";
 import { cardOf, moveOf, openCard, scoreOf } from "./cards.js";
 import { curlOf } from "./service.js";
+import { lineOf, nothingOf, verdictOf } from "./threshold.js";
 import { indexAfter, opening, tokensAbout, unitsOf, wordsIn } from "./text.js";
 
 const OPENED = 3; // cards whose text is shown at once
@@ -15,7 +16,7 @@ function placedOf(request, answer) {
   const room = Math.max(0, OTHER_READS - MARKS - tokensAbout(request.query));
   return answer.results.map((result, place) => {
     const { title = "", text } = request.documents[result.index];
-    return { ...result, place, text, name: title || opening(text) || "(empty)", blocks: result.blocks ?? [], seen: indexAfter(text, room) };
+    return { ...result, place, text, name: title || opening(text) || "(empty)", blocks: result.blocks ?? [], spans: result.relevant_spans ?? [], seen: indexAfter(text, room) };
   });
 }
 
@@ -142,16 +143,27 @@ function folded(id, title, text) {
   return make("details", { id, className: "folded" }, make("summary", { textContent: title }), make("div", { className: "code" }, copyButton(text), body));
 }
 
-/** Shows an answer in place of the last. */
-export function show(request, answer, elapsed, keyed) {
+/** The cards, with the line of the threshold among them. */
+function cardsOf(placed, verdict) {
+  const cards = placed.flatMap((result) => {
+    const card = cardOf(result, result.place < OPENED, verdict.reached[result.place] === false);
+    return result.place === verdict.first ? [lineOf(verdict), card] : [card];
+  });
+  return make("div", { className: "cards" }, ...cards);
+}
+
+/** Shows an answer in place of the last; `info` is what /info says, null where it says nothing. */
+export function show(request, answer, elapsed, keyed, info) {
   const placed = placedOf(request, answer);
+  const verdict = verdictOf(placed, info, answer.model);
   const parts = [
     summaryOf(request, answer),
     timingsOf(answer.meta, elapsed),
     warningsOf(answer.meta),
+    nothingOf(verdict),
     ordersOf(request, placed),
     beyondOf(placed),
-    make("div", { className: "cards" }, ...placed.map((result) => cardOf(result, result.place < OPENED))),
+    cardsOf(placed, verdict),
     folded("curl", "The same with curl", curlOf(request, keyed)),
     folded("json", "The answer as JSON", JSON.stringify(answer, null, 1)),
   ];
@@ -159,5 +171,5 @@ export function show(request, answer, elapsed, keyed) {
   byId("results").hidden = false;
   byId("welcome").hidden = true;
   const first = placed.length ? `, first: ${placed[0].name}` : "";
-  byId("status").textContent = `${some(request.documents.length, "document")} ranked in ${milliseconds(answer.meta.timings_ms.total)}${first}`;
+  byId("status").textContent = `${some(request.documents.length, "document")} ranked in ${milliseconds(answer.meta.timings_ms.total)}${first}${verdict.nothing ? `. ${verdict.nothing}` : ""}`;
 }

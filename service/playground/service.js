@@ -17,7 +17,7 @@ export class ServiceError extends Error {
 export function requestOf({ query, documents, options }) {
   const given = Object.entries(options).filter(([, value]) => value !== "");
   const bodies = documents.map(({ id, title, text }) => ({ ...(id !== undefined && { id }), ...(title && { title }), text }));
-  return { query, documents: bodies, return_blocks: true, ...Object.fromEntries(given) };
+  return { query, documents: bodies, return_blocks: true, relevant_spans: { mode: "enabled" }, ...Object.fromEntries(given) };
 }
 
 async function problemOf(response) {

@@ -34,15 +34,16 @@ export function characterStart(text, at) {
   return from + CHARACTERS.segment(text.slice(from, at + NEAR)).containing(at - from).index;
 }
 
-/** `text` cut where a block begins or ends: pieces `{start, end, blocks}` in UTF-16 units, with the places of the blocks that cover each. */
-export function piecesOf(text, blocks) {
-  const units = unitsOf(text, blocks.flatMap(({ start, end }) => [start, end])).map((unit) => characterStart(text, unit));
-  const spans = blocks.map((_, place) => ({ place, start: units[2 * place], end: units[2 * place + 1] }));
+const over = (places, from, to) => places.flatMap(({ start, end }, at) => (start < to && end > from ? [at] : []));
+
+/** `text` cut where a block or a span begins or ends: pieces `{start, end, blocks, spans}` in UTF-16 units, with the places of those over each. */
+export function piecesOf(text, blocks, spans = []) {
+  const both = [...blocks, ...spans];
+  const units = unitsOf(text, both.flatMap(({ start, end }) => [start, end])).map((unit) => characterStart(text, unit));
+  const places = both.map((_, at) => ({ start: units[2 * at], end: units[2 * at + 1] }));
+  const [ofBlocks, ofSpans] = [places.slice(0, blocks.length), places.slice(blocks.length)];
   const cuts = [...new Set([0, ...units, text.length])].sort((a, b) => a - b);
-  return cuts.slice(1).map((end, at) => {
-    const covering = spans.filter((span) => span.start < end && span.end > cuts[at]);
-    return { start: cuts[at], end, blocks: covering.map(({ place }) => place) };
-  });
+  return cuts.slice(1).map((end, at) => ({ start: cuts[at], end, blocks: over(ofBlocks, cuts[at], end), spans: over(ofSpans, cuts[at], end) }));
 }
 
 const WORDS = /\p{Script=Han}|\p{Script=Hiragana}|\p{Script=Katakana}|[\p{L}\p{M}\p{N}]+|[^\s\p{L}\p{M}\p{N}]/gu;

@@ -4,8 +4,9 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 from selenium.webdriver import ActionChains, Chrome, ChromeOptions, ChromeService, Keys
@@ -42,10 +43,11 @@ def chromium() -> Iterator[Chrome]:
 
 
 @contextmanager
-def served(*keys: New) -> Iterator[str]:
-    """The page's address, at a service with these keys."""
+def served(*keys: New, bundles: Sequence[Path] = (DEFAULT_BUNDLE,)) -> Iterator[str]:
+    """The page's address, at a service with these keys and bundles, the default one first."""
     port = free_port()
-    command = [sys.executable, "-m", "service.cli", "--port", str(port), "--provider", "cpu", "--bundle", str(DEFAULT_BUNDLE)]
+    command = [sys.executable, "-m", "service.cli", "--port", str(port), "--provider", "cpu"]
+    command += [f"--bundle={bundle}" for bundle in bundles]
     environment = os.environ | {"KEYBLOCK_API_KEYS": "\n".join(key.entry for key in keys)}
     process = subprocess.Popen(command, stderr=subprocess.DEVNULL, env=environment)
     try:
