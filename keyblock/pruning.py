@@ -9,13 +9,20 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from keyblock.spans import Span
-from keyblock.text.sentences import FULL_STOPS, sentences
+from keyblock.text.sentences import CLOSING, FULL_STOPS, sentences
 
 GAP = " … "  # between two parts that do not touch
+GAP_ABOVE = " …\n"  # the same where the second is a heading
 BESIDE = 1000  # characters in front of and behind a span in which a neighbouring sentence is looked for
 ABOVE = 20_000  # characters in front of a span in which its heading is looked for
-_HEADING = re.compile(r"^#{1,6}[ \t]+\S.*$|(?<=\n\n)[^\n]{1,80}(?=\n\n)|\A[^\n]{1,80}(?=\n\n)", re.MULTILINE)
+_HEADING = re.compile(
+    r"^(?P<fence>```|~~~)(?s:.*?)(?:^(?P=fence)|\Z)"  # lines of code; one that begins with # is no heading
+    r"|^#{1,6}[ \t]+[^\s#][^\r\n]*"
+    r"|(?:\A|(?<=\n\n)|(?<=\n\r\n))(?P<alone>(?![-+•>|#]|\*[ \t])[^\r\n]{1,80})(?=\r?\n\r?\n)",
+    re.MULTILINE,
+)
 _SENTENCE_LIKE = tuple(".!?:;,…" + FULL_STOPS)
+_PARAGRAPH = re.compile(r"\n\r?\n")
 
 Count = Callable[[str], int]
 """Tokens of a text."""
@@ -109,40 +116,47 @@ class Pruner:
         text, headings = self._texts[number], self._headings.get(number, set())
         parts: list[Part] = []
         pieces: list[str] = []
+        under_heading = False
         for part in sorted(self._parts[number]):
             last = parts[-1] if parts else None
             if last is not None and not text[last.end : part.start].strip():
                 parts[-1] = Part(last.start, part.end)
                 pieces.append(text[last.end : part.end])
-                continue
-            after_heading = last is not None and last in headings
-            pieces += ["\n" if after_heading else GAP] if last is not None else []
-            pieces.append(text[part.start : part.end])
-            parts.append(part)
+            else:
+                if last is not None:
+                    pieces.append("\n" if under_heading else GAP_ABOVE if part in headings else GAP)
+                pieces.append(text[part.start : part.end])
+                parts.append(part)
+            under_heading = part in headings
         joined = "".join(pieces)
         return Context(joined, self._count(joined), parts)
 
 
 def heading(text: str, before: int) -> Part | None:
     """The nearest heading above a place: of Markdown, or a short line that stands alone and is no sentence."""
-    first = max(before - ABOVE, 0)
-    above = text[first:before]
     found = None
-    for match in _HEADING.finditer(above):
-        if not match[0].rstrip().endswith(_SENTENCE_LIKE) and match.end() < len(above):
-            found = Part(first + match.start(), first + match.end())
+    for match in _HEADING.finditer(text, max(before - ABOVE, 0), before):
+        if match["fence"] is None and match.end() < before and (match["alone"] is None or _is_title(match["alone"])):
+            found = Part(match.start(), match.start() + len(match[0].rstrip()))
     return found
+
+
+def _is_title(line: str) -> bool:
+    """Whether a line that stands alone has a word and does not end as a sentence does."""
+    return any(map(str.isalnum, line)) and not line.rstrip().rstrip(CLOSING).endswith(_SENTENCE_LIKE)
 
 
 def neighbours(text: str, part: Part) -> Iterator[Part]:
     """The sentence behind a part, and the one in front of it, of the same paragraph; one that is longer than BESIDE is none."""
-    behind, break_behind, _ = text[part.end : part.end + BESIDE].partition("\n\n")
-    whole = bool(break_behind) or part.end + BESIDE >= len(text)
-    for start, end in list(sentences(behind))[:1]:
+    behind = text[part.end : part.end + BESIDE]
+    ended = _PARAGRAPH.search(behind)
+    whole = ended is not None or part.end + BESIDE >= len(text)
+    for start, end in list(sentences(behind[: ended.start()] if ended else behind))[:1]:
         if whole or end < len(behind):
             yield Part(part.end + start, part.end + end)
-    _, break_before, before = text[max(part.start - BESIDE, 0) : part.start].rpartition("\n\n")
-    whole, offset = bool(break_before) or part.start <= BESIDE, part.start - len(before)
-    for start, end in list(sentences(before))[-1:]:
-        if whole or start > 0:
+    first = max(part.start - BESIDE, 0)
+    paragraph = max((found.end() for found in _PARAGRAPH.finditer(text, first, part.start)), default=0)
+    offset = paragraph or first
+    for start, end in list(sentences(text[offset : part.start]))[-1:]:
+        if paragraph or not first or start > 0:
             yield Part(offset + start, offset + end)

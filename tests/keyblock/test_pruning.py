@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from keyblock.pruning import GAP, Part, Pruner, heading, neighbours
+from keyblock.pruning import ABOVE, GAP, Part, Pruner, heading, neighbours
 from keyblock.spans import Span
 
 LEASE = """# Lease
@@ -76,6 +76,16 @@ def test_of_a_span_that_is_too_long_its_first_sentences_are_left() -> None:
         ("A sentence is no heading.\n\nIt began in 1850.", None),
         ("plain text", None),
         ("# A\n\nmore\n\n### B ###\n\ntext", "### B ###"),
+        ("# A\n\nmore\n\n## How may it end?\n\ntext", "## How may it end?"),
+        ("# A\r\n\r\n## B\r\n\r\ntext", "## B"),
+        ("More.\r\n\r\nNotice\r\n\r\ntext", "Notice"),
+        ("# A\n\n```sh\n# install it\npip install it\n```\n\ntext", "# A"),
+        ("# A\n\n```sh\n# install it\npip install it", "# A"),
+        ("# A\n\n---\n\ntext", "# A"),
+        ("# A\n\n   \n\ntext", "# A"),
+        ("# A\n\n- an item\n\ntext", "# A"),
+        ('# A\n\nHe said "stop."\n\ntext', "# A"),
+        ("1. Notice\n\ntext", "1. Notice"),
     ],
 )
 def test_headings(text: str, found: str | None) -> None:
@@ -83,13 +93,31 @@ def test_headings(text: str, found: str | None) -> None:
     assert (None if part is None else text[part.start : part.end]) == found
 
 
-def test_neighbours_stay_in_the_paragraph() -> None:
-    text = "Before it.\n\nFirst one. Second one. Third one.\n\nAfter it."
+def test_the_rest_of_a_line_where_the_search_begins_is_no_heading() -> None:
+    text = "A line of many words that goes on and ends here\n\n" + "More. " * (ABOVE // 6)
+    assert heading(text, ABOVE + 20) is None
+
+
+def test_a_heading_stands_on_a_line_of_its_own() -> None:
+    text = "# A\n\nOne two. More.\n\n# B\n\nMore. Three four."
+    (context,) = Pruner({0: text}, words).prune({0: [span(text, "One two.", 0.9), span(text, "Three four.", 0.8)]}).values()
+    assert context.text == "# A\n\nOne two. …\n# B\nThree four."
+    touching = text.replace(" More.\n\n# B", "\n\n# B")
+    found = {0: [span(touching, "One two.", 0.9), span(touching, "Three four.", 0.8)]}
+    (context,) = Pruner({0: touching}, words).prune(found).values()
+    assert context.text == "# A\n\nOne two.\n\n# B\nThree four."
+
+
+@pytest.mark.parametrize("break_", ["\n\n", "\r\n\r\n"])
+def test_neighbours_stay_in_the_paragraph(break_: str) -> None:
+    text = "Before it.\n\nFirst one. Second one. Third one.\n\nAfter it.".replace("\n\n", break_)
     start = text.index("Second")
     part = Part(start, start + len("Second one."))
     assert [text[one.start : one.end] for one in neighbours(text, part)] == ["Third one.", "First one."]
     first = Part(text.index("First"), text.index("First") + len("First one."))
     assert [text[one.start : one.end] for one in neighbours(text, first)] == ["Second one."]
+    third = Part(text.index("Third"), text.index("Third") + len("Third one."))
+    assert [text[one.start : one.end] for one in neighbours(text, third)] == ["Second one."]
 
 
 @given(
