@@ -60,6 +60,8 @@ class Pruner:
 
     def __init__(self, texts: Mapping[int, str], count: Count, most: int | None = None) -> None:
         self._texts, self._count, self._most = texts, count, most
+        self._between = count(GAP)
+        self._taken: list[tuple[int, Part]] = []
         self._parts: dict[int, list[Part]] = {}
         self._headings: dict[int, set[Part]] = {}
         self._used = 0
@@ -77,7 +79,20 @@ class Pruner:
         if self._most is not None:
             for number, part in taken:
                 self._add_neighbours(number, part)
-        return {number: self._context(number) for number in spans if number in self._parts}
+        contexts = {number: self._context(number) for number in spans if number in self._parts}
+        self._shorten(contexts)
+        return contexts
+
+    def _shorten(self, contexts: dict[int, Context]) -> None:
+        """Take back what was taken last, until the contexts as they are written have no more tokens than there may be."""
+        tokens = sum(context.tokens for context in contexts.values())
+        while self._most is not None and tokens > self._most:
+            number, part = self._taken.pop()
+            self._parts[number].remove(part)
+            tokens -= contexts.pop(number).tokens
+            if self._parts[number]:
+                contexts[number] = self._context(number)
+                tokens += contexts[number].tokens
 
     def _take(self, number: int, span: Span) -> Part | None:
         """Take a span, or its first sentences that fit; None where not even one does."""
@@ -85,17 +100,24 @@ class Pruner:
         if self._add(number, part):
             return part
         text = self._texts[number][span.start : span.end]
-        for _, end in reversed(list(sentences(text))[:-1]):
-            if self._add(number, part := Part(span.start, span.start + end)):
-                return part
-        return None
+        first, used = 0, self._used
+        for start, end in list(sentences(text))[:-1]:
+            used += self._count(text[start:end])
+            if self._most is not None and used + self._between > self._most:
+                break
+            first = end
+        part = Part(span.start, span.start + first)
+        return part if first and self._add(number, part) else None
 
     def _add(self, number: int, part: Part) -> bool:
-        """Take a part if there is room for it; a token more for what stands between parts."""
-        cost = self._count(self._texts[number][part.start : part.end]) + 1
+        """Take a part if there is room for it, and for what stands between parts."""
+        if self._most is not None and self._used + self._between >= self._most:
+            return False
+        cost = self._count(self._texts[number][part.start : part.end]) + self._between
         if self._most is not None and self._used + cost > self._most:
             return False
         self._used += cost
+        self._taken.append((number, part))
         self._parts.setdefault(number, []).append(part)
         return True
 

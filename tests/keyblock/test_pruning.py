@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from keyblock.pruning import ABOVE, GAP, Part, Pruner, heading, neighbours
+from keyblock.pruning import ABOVE, GAP, Count, Part, Pruner, heading, neighbours
 from keyblock.spans import Span
 
 LEASE = """# Lease
@@ -108,6 +108,19 @@ def test_a_heading_stands_on_a_line_of_its_own() -> None:
     assert context.text == "# A\n\nOne two.\n\n# B\nThree four."
 
 
+def test_a_long_span_is_counted_once_however_little_room_there_is() -> None:
+    """Its sentences are, one by one, and not every beginning of it."""
+    text, counted = "One two. " * 1000, list[int]()
+
+    def count(text: str) -> int:
+        counted.append(len(text))
+        return words(text)
+
+    for most in (1, 1500):
+        Pruner({0: text}, count, most).prune({0: [Span(0, len(text), 0.9)]})
+    assert sum(counted) < 6 * len(text)
+
+
 @pytest.mark.parametrize("break_", ["\n\n", "\r\n\r\n"])
 def test_neighbours_stay_in_the_paragraph(break_: str) -> None:
     text = "Before it.\n\nFirst one. Second one. Third one.\n\nAfter it.".replace("\n\n", break_)
@@ -124,15 +137,24 @@ def test_neighbours_stay_in_the_paragraph(break_: str) -> None:
     st.text(max_size=300),
     st.lists(st.tuples(st.integers(0, 300), st.integers(1, 60), st.floats(0, 1)), max_size=5),
     st.integers(1, 40),
+    st.sampled_from([words, len]),
 )
 def test_any_text_is_pruned_within_its_tokens_and_to_its_own_parts(
-    text: str, places: list[tuple[int, int, float]], most: int
+    text: str, places: list[tuple[int, int, float]], most: int, count: Count
 ) -> None:
     found = [Span(start, min(start + n, len(text)), score) for start, n, score in places if start < len(text)]
     found = [one for one in found if text[one.start : one.end].strip()]
     for bound in (most, None):
-        for context in Pruner({0: text}, words, bound).prune({0: found}).values():
+        for context in Pruner({0: text}, count, bound).prune({0: found}).values():
             assert bound is None or context.tokens <= bound
             assert all(0 <= start < end <= len(text) for start, end in context.parts)
             assert all(before.end <= after.start for before, after in itertools.pairwise(context.parts))
             assert all(text[part.start : part.end] in context.text for part in context.parts)
+
+
+def test_what_stands_between_parts_is_within_the_tokens() -> None:
+    """Characters are the tokens: the mark of a gap has three, and spaces count."""
+    text = "A b. More.    C d.\n\n\n\n\n\nE f. More. G h."
+    spans = [span(text, sentence, 0.9) for sentence in ("A b.", "C d.", "E f.", "G h.")]
+    for most in range(1, 40):
+        assert sum(one.tokens for one in Pruner({0: text}, len, most).prune({0: spans}).values()) <= most
