@@ -6,7 +6,17 @@ The service's checks, /docs, the client and the tests read them here.
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal, NotRequired, Self
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    ValidationError,
+    ValidatorFunctionWrapHandler,
+    WrapValidator,
+    model_validator,
+)
+from pydantic_core import PydanticCustomError
 from typing_extensions import TypedDict  # pydantic reads typing's own from Python 3.12 on only
 
 LONGEST_ID = 512  # characters
@@ -31,7 +41,15 @@ def _whole(value: object) -> object:
 Whole = Annotated[int, BeforeValidator(_whole)]
 
 
-MinScore = Annotated[float, Field(ge=0, le=1)] | Literal["auto"]
+def _score(value: object, check: ValidatorFunctionWrapHandler) -> object:
+    """One complaint, where pydantic has one for each of the kinds that a score may be."""
+    try:
+        return check(value)
+    except ValidationError:
+        raise PydanticCustomError("score", "Input should be a number from 0 to 1, or 'auto'") from None
+
+
+MinScore = Annotated[Annotated[float, Field(ge=0, le=1)] | Literal["auto"], WrapValidator(_score)]
 
 
 class RelevantSpans(BaseModel):

@@ -111,7 +111,8 @@ def read_options(model: type[M], payload: Payload, taken: set[str]) -> M:
         return model.model_validate({name: value for name, value in payload.items() if name not in taken})
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
-        problem = f"{first['msg'][0].lower()}{first['msg'][1:]}, and it is {_shown(first['input'])}"
+        said = "Input should be an object" if first["type"] == "model_type" else first["msg"]
+        problem = f"{said[0].lower()}{said[1:]}, and it is {_shown(first['input'])}"
         raise RequestError(422, problem, first["loc"]) from None
 
 

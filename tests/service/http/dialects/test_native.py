@@ -191,6 +191,19 @@ def test_a_wrong_option_is_named(client: TestClient, field: str, value: object, 
     assert path in response.text
 
 
+@pytest.mark.parametrize(
+    ("field", "value", "message"),
+    [
+        ("relevant_spans", True, "relevant_spans: input should be an object, and it is True"),
+        ("min_score", 1.5, "min_score: input should be a number from 0 to 1, or 'auto', and it is 1.5"),
+        ("min_score", "AUTO", "min_score: input should be a number from 0 to 1, or 'auto', and it is a string"),
+    ],
+)
+def test_what_an_option_should_be_is_said_in_words(client: TestClient, field: str, value: object, message: str) -> None:
+    response = client.post("/rerank", json={"query": "river", "documents": TEXTS, field: value})
+    assert (response.status_code, response.json()["message"]) == (422, message)
+
+
 def test_results_below_the_score_are_left_out_and_counted(client: TestClient) -> None:
     every = ask(client)["results"]
     middle = every[1]["relevance_score"]
