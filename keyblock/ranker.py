@@ -10,6 +10,7 @@ Needs the extra `cpu` or `gpu`.
 import re
 import time
 from collections.abc import Iterable, Mapping, Sequence
+from numbers import Integral, Real
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal, NamedTuple, Protocol, Self, TypedDict, Unpack
@@ -50,7 +51,7 @@ class Beside(TypedDict, total=False):
     """
 
     relevant_spans: bool
-    span_threshold: float
+    span_threshold: float | None
     max_spans: int | None
     min_score: float | Literal["auto"] | None
     prune: bool
@@ -272,19 +273,24 @@ def _check(query: str, instruction: str | None, **counts: int | None) -> None:
 
 
 def _asked(beside: Beside) -> Asked:
-    """Raises ValueError for a bound that is none, and TypeError for an option that is unknown."""
+    """Raises ValueError for a bound that is none, and TypeError for an option that is unknown, or a switch that is no bool."""
     if unknown := beside.keys() - Beside.__annotations__.keys():
         raise TypeError(f"rank() has no option {min(unknown)!r}; it knows {', '.join(Beside.__annotations__)}")
-    threshold, least = beside.get("span_threshold", THRESHOLD), beside.get("min_score")
-    for name, value in (("span_threshold", threshold), ("min_score", None if least == AUTO else least)):
-        if value is not None and (isinstance(value, str | bool) or not 0 <= value <= 1):
-            raise ValueError(f"{name} must be from 0 to 1{', or auto' if name == 'min_score' else ''}, not {value!r}")
+    given = dict[str, Any](beside)
+    for name in ("relevant_spans", "prune"):
+        if (switch := given.get(name)) not in (None, False, True):  # a mapping, which the service takes, may say "disabled"
+            raise TypeError(f"{name} must be True or False, not {type(switch).__name__}; options of spans stand beside")
+    for name, least in (("span_threshold", None), ("min_score", AUTO)):
+        score = given.get(name)
+        if score not in (None, least) and (isinstance(score, bool) or not isinstance(score, Real) or not 0 <= float(score) <= 1):
+            raise ValueError(f"{name} must be from 0 to 1{', or auto' if least else ''}, not {score!r}")
     for name in ("max_spans", "max_context_tokens"):
-        count = beside.get(name)
-        if count is not None and (isinstance(count, bool) or not isinstance(count, int) or count < 1):
+        count = given.get(name)
+        if count is not None and (isinstance(count, bool) or not isinstance(count, Integral) or count < 1):
             raise ValueError(f"{name} must be a whole number from 1, or none, not {count!r}")
-    wanted = bool(beside.get("relevant_spans")), threshold, beside.get("max_spans")
-    return Asked(*wanted, least, bool(beside.get("prune")), beside.get("max_context_tokens"))
+    threshold = THRESHOLD if given.get("span_threshold") is None else given["span_threshold"]
+    spans = bool(given.get("relevant_spans")), threshold, given.get("max_spans")
+    return Asked(*spans, given.get("min_score"), bool(given.get("prune")), given.get("max_context_tokens"))
 
 
 def _context_size(whole: Answered) -> ContextSize | None:

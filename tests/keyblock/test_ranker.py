@@ -265,6 +265,7 @@ def test_results_below_a_score_are_left_out(ranker: Ranker) -> None:
         ({"min_score": 2}, "min_score must be from 0 to 1, or auto, not 2"),
         ({"min_score": "best"}, "min_score must be from 0 to 1, or auto, not 'best'"),
         ({"span_threshold": -1}, "span_threshold must be from 0 to 1, not -1"),
+        ({"span_threshold": [0.5]}, r"span_threshold must be from 0 to 1, not \[0.5\]"),
         ({"max_spans": 0}, "max_spans must be a whole number from 1, or none, not 0"),
         ({"max_context_tokens": 1.5}, "max_context_tokens must be a whole number from 1, or none, not 1.5"),
     ],
@@ -272,6 +273,19 @@ def test_results_below_a_score_are_left_out(ranker: Ranker) -> None:
 def test_a_bound_that_is_none_is_refused(ranker: Ranker, options: Any, problem: str) -> None:
     with pytest.raises(ValueError, match=problem):
         ranker.rank("q", ["text"], **options)
+
+
+def test_bounds_left_open_and_of_numpy_are_taken(ranker: Ranker) -> None:
+    usual = ranker.rank(REQUEST["query"], REQUEST["documents"], relevant_spans=True)
+    options: Any = {"span_threshold": None, "max_spans": np.int64(1), "min_score": np.float32(0)}
+    found = ranker.rank(REQUEST["query"], REQUEST["documents"], relevant_spans=True, **options)
+    assert [one.relevant_spans for one in found] == [one.relevant_spans[:1] for one in usual]
+
+
+@pytest.mark.parametrize("option", [{"relevant_spans": {"mode": "disabled"}}, {"prune": "no"}])
+def test_a_switch_that_is_no_bool_is_refused(ranker: Ranker, option: Any) -> None:
+    with pytest.raises(TypeError, match=f"{min(option)} must be True or False, not (dict|str)"):
+        ranker.rank("q", ["text"], **option)
 
 
 def test_an_unknown_option_is_named(ranker: Ranker) -> None:
