@@ -31,6 +31,7 @@ from service.ranking.admission import Place
 from service.ranking.model import Model
 from service.ranking.outcome import Outcome
 from service.ranking.ranker import UNREADY, Ranker, dead
+from service.ranking.slicing import LARGE_CHARS
 from service.telemetry.account import account_of
 from service.telemetry.stages import Stages
 from service.telemetry.tracing import UNTRACED, Trace
@@ -103,6 +104,7 @@ class Exchange:
         self._stages.metrics = model.metrics
         self._stages.end("parse")
         outcome = await model.score(call, self._stages, place)
+        large |= call.asked.reads_texts and sum(map(len, call.documents.texts)) > LARGE_CHARS  # the body may have ids alone
         response = await self._ranker.beside(lambda: self._write(model, call, outcome), large=large)
         place.answers(response.n_bytes)
         self._stages.end("respond")

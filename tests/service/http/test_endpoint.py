@@ -21,6 +21,7 @@ from service.engine.instance import Graphs
 from service.http import endpoint
 from service.http.bodies import parsing
 from service.ranking.ranker import EDGE_THREADS, Ranker
+from service.ranking.slicing import LARGE_CHARS
 from service.settings import Settings
 from service.store.opening import open_store
 from service.telemetry.metrics import TABLE
@@ -411,3 +412,21 @@ def test_teis_clients_see_that_a_deadline_cost_something(settings: Settings, gra
         faulty.open.set()
         assert response.headers["x-degraded"] == "true"
         assert max(result["score"] for result in response.json()) < 0.01, "nothing is known of their relevance"
+
+
+@pytest.mark.parametrize(("asked", "aside"), [({}, False), ({"prune": True}, True)])
+def test_spans_of_large_texts_are_found_where_large_requests_are_written(
+    client: TestClient, ranker: Ranker, monkeypatch: pytest.MonkeyPatch, asked: dict[str, Any], aside: bool
+) -> None:
+    """The body is small enough to be read where small ones are; the sentences of all its documents take longer."""
+    taken, beside = list[bool](), ranker.beside
+
+    async def watched(work: Any, *, large: bool) -> Any:
+        taken.append(large)
+        return await beside(work, large=large)
+
+    monkeypatch.setattr(ranker, "beside", watched)
+    text = GOOD["documents"][0] + ". "
+    documents = [text * (LARGE_CHARS // len(text) + 1)]
+    assert client.post("/rerank", json=GOOD | {"documents": documents} | asked).status_code == 200
+    assert taken == [False, aside]
