@@ -27,6 +27,7 @@ class Asked(NamedTuple):
         min_score: the probability that a result must reach; AUTO for what the bundle recommends, none for no bound.
         prune: whether results have a context.
         tokens: of all contexts together at most; none: no bound.
+        top_n: results at most, of those that `min_score` leaves; 0 for all.
     """
 
     spans: bool = False
@@ -35,6 +36,12 @@ class Asked(NamedTuple):
     min_score: float | str | None = None
     prune: bool = False
     tokens: int | None = None
+    top_n: int = 0
+
+    @property
+    def ranks(self) -> int:
+        """How many results a ranking must have; 0 for all: what is below `min_score` takes no place from what stays."""
+        return 0 if self.min_score is not None else self.top_n
 
     @property
     def reads_texts(self) -> bool:
@@ -97,9 +104,10 @@ class Documents(NamedTuple):
 
 
 def answered(pipeline: Pipeline, query: PreparedQuery, documents: Documents, ranking: Ranking, asked: Asked) -> Answered:
-    """Complete a ranking with what was asked for beside the order."""
+    """Complete a ranking, of `Asked.ranks` results, with what was asked for beside the order."""
     warnings: list[str] = []
-    order, below = _reaching(pipeline, documents.candidates, ranking, asked, warnings)
+    reaching, below = _reaching(pipeline, documents.candidates, ranking, asked, warnings)
+    order = reaching[: asked.top_n or None]
     kept = replace(ranking, order=order)
     if not asked.reads_texts:
         return Answered(kept, below=below, warnings=warnings)

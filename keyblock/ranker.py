@@ -158,7 +158,7 @@ class Ranker:
         if model is None:
             raise ValueError("the ranker is closed: open the bundle again")
         _check(query, instruction, top_n=top_n, escalation_tokens=escalation_tokens)
-        asked = _asked(beside)
+        asked = _asked(beside)._replace(top_n=top_n or 0)
         read = [_read(one, f"documents[{number}]") for number, one in enumerate(_several(documents))]
         pipeline, packing = self.bundle.pipeline, self.bundle.pipeline.config.packing
         told = None if instruction is None else _LONE.sub("\ufffd", instruction)
@@ -170,7 +170,7 @@ class Ranker:
         (logits, passages), marks = score_sequences(pipeline, [one.sequences for one in candidates], model)
         decided = None if pipeline.aggregator.joint else passages
         fusion, to_score = pipeline.config.fusion, pipeline.config.activation
-        order = rank(candidates, logits, fusion, budget, top_n=top_n or 0, raw=raw_scores, passages=decided, activation=to_score)
+        order = rank(candidates, logits, fusion, budget, top_n=asked.ranks, raw=raw_scores, passages=decided, activation=to_score)
         whole = answered(pipeline, prepared, Documents(candidates, [one.text for one in read], marks), order, asked)
         ended = time.perf_counter()
         seconds = {"prepare": selected - began, "model": ended - selected, "total": ended - began}

@@ -81,7 +81,6 @@ class Call:
         documents: at least one.
         model: the name that is asked for, whatever it is; None for none.
         max_tokens: tokens a sequence may have; None for the pipeline's own budget.
-        top_n: results to return; 0 for all.
         deadline: seconds from the call's last byte to its answer; None for as long as it takes.
         priority: calls of a smaller one go first.
         escalation_tokens: that the model may be asked for to choose blocks; None for as many as bundle and service have it.
@@ -95,7 +94,6 @@ class Call:
     documents: Documents
     model: str | None = None
     max_tokens: float | None = None
-    top_n: int = 0
     return_documents: bool = False
     return_blocks: bool = False
     raw_scores: bool = False

@@ -44,7 +44,7 @@ def ranked(call: Call, outcome: Outcome, config: PipelineConfig, metrics: Metric
         scored.logits,
         config.fusion,
         plan.budget,
-        top_n=call.top_n,
+        top_n=call.asked.ranks,
         raw=call.raw_scores,
         passages=passages,
         activation=config.activation,

@@ -18,13 +18,14 @@ def candidates(pipeline: Pipeline) -> list[Candidate]:
     return [*(candidate(document, pipeline.select(query, document, 96)) for document in prepared), UNREAD]
 
 
-def ranked(pipeline: Pipeline, candidates: list[Candidate], logits: list[float]) -> Ranking:
-    return rank(candidates, np.asarray(logits, np.float32), pipeline.config.fusion, 96, top_n=0, raw=False)
+def ranked(pipeline: Pipeline, candidates: list[Candidate], logits: list[float], top_n: int = 0) -> Ranking:
+    return rank(candidates, np.asarray(logits, np.float32), pipeline.config.fusion, 96, top_n=top_n, raw=False)
 
 
 def complete(pipeline: Pipeline, candidates: list[Candidate], logits: list[float], **asked: Any) -> Any:
-    documents = Documents(candidates, [*TEXTS, "", ""])
-    return answered(pipeline, pipeline.prepare_query("river"), documents, ranked(pipeline, candidates, logits), Asked(**asked))
+    documents, wanted = Documents(candidates, [*TEXTS, "", ""]), Asked(**asked)
+    ranking = ranked(pipeline, candidates, logits, wanted.ranks)
+    return answered(pipeline, pipeline.prepare_query("river"), documents, ranking, wanted)
 
 
 NOT = float("-inf")
@@ -39,6 +40,14 @@ def test_the_models_results_are_judged_and_those_that_it_has_not_scored_stay_unl
     assert found.below == 2
     assert complete(pipeline, candidates, [2, -2, NOT, NOT, NOT], min_score=0.1).ranking.order == [0, 1, 2, 4]
     assert complete(pipeline, candidates, [2, -2, NOT, NOT, NOT]).below is None
+
+
+def test_what_is_below_the_score_takes_no_place_among_the_results(pipeline: Pipeline, candidates: list[Candidate]) -> None:
+    """Document 2 was not scored in time: it stays, behind document 0, for 1 is below the score; 3 is empty."""
+    found = complete(pipeline, candidates, [2, -2, NOT, NOT, NOT], min_score=0.5, top_n=2)
+    assert (found.ranking.order, found.below) == ([0, 2], 2)
+    assert complete(pipeline, candidates, [2, -2, NOT, NOT, NOT], top_n=2).ranking.order == [0, 1]
+    assert complete(pipeline, candidates, [2, -2, NOT, NOT, NOT], min_score="auto", top_n=2).ranking.order == [0, 1]
 
 
 def test_a_bundles_own_threshold(pipeline: Pipeline, candidates: list[Candidate]) -> None:

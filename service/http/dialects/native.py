@@ -53,7 +53,6 @@ def read(payload: Payload, limits: Limits) -> Call:
         documents=documents,
         model=options.model,
         max_tokens=options.max_tokens_per_doc,
-        top_n=options.top_n or 0,
         return_documents=bool(options.return_documents),
         return_blocks=bool(options.return_blocks),
         raw_scores=bool(options.raw_scores),
@@ -70,7 +69,9 @@ def read(payload: Payload, limits: Limits) -> Call:
 def _asked(options: Options) -> Asked:
     """What is asked for beside the order."""
     wanted = options.relevant_spans
-    asked = Asked(min_score=options.min_score, prune=bool(options.prune), tokens=options.max_context_tokens)
+    asked = Asked(
+        min_score=options.min_score, prune=bool(options.prune), tokens=options.max_context_tokens, top_n=options.top_n or 0
+    )
     if wanted is None:
         return asked
     threshold = THRESHOLD if wanted.threshold is None else wanted.threshold

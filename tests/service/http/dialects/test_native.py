@@ -215,6 +215,14 @@ def test_results_below_the_score_are_left_out_and_counted(client: TestClient) ->
     assert "below_min_score" not in ask(client)["meta"]
 
 
+def test_top_n_counts_what_reaches_the_score(client: TestClient) -> None:
+    """All that is below it is counted, however few results are wanted."""
+    every = ask(client)["results"]
+    answer = ask(client, min_score=every[1]["relevance_score"], top_n=1)
+    assert answer["results"] == every[:1]
+    assert answer["meta"]["below_min_score"] == 1
+
+
 def test_a_document_without_text_reaches_no_score(client: TestClient) -> None:
     answer = ask(client, documents=[*TEXTS, " "], min_score=0)
     assert len(answer["results"]) == 3
