@@ -106,6 +106,8 @@ class Documents(NamedTuple):
 def answered(pipeline: Pipeline, query: PreparedQuery, documents: Documents, ranking: Ranking, asked: Asked) -> Answered:
     """Complete a ranking, of `Asked.ranks` results, with what was asked for beside the order."""
     warnings: list[str] = []
+    if asked.tokens is not None and not asked.prune:
+        warnings.append("max_context_tokens: bounds the contexts that prune gives, which was not asked for")
     reaching, below = _reaching(pipeline, documents.candidates, ranking, asked, warnings)
     order = reaching[: asked.top_n or None]
     kept = replace(ranking, order=order)
