@@ -8,7 +8,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from keyblock.spans import Span
+from keyblock.spans import Span, touch
 from keyblock.text.sentences import CLOSING, FULL_STOPS, sentences
 
 GAP = " … "  # between two parts that do not touch
@@ -141,7 +141,7 @@ class Pruner:
         under_heading = False
         for part in sorted(self._parts[number]):
             last = parts[-1] if parts else None
-            if last is not None and not text[last.end : part.start].strip():
+            if last is not None and touch(text[last.end : part.start]):
                 parts[-1] = Part(last.start, part.end)
                 pieces.append(text[last.end : part.end])
             else:

@@ -183,7 +183,7 @@ def scored_sentences(
 def spans(text: str, scored: Sequence[Span], threshold: float = THRESHOLD, most: int | None = None) -> list[Span]:
     """The spans of a document, best first, none of which overlap.
 
-    Sentences that reach the threshold and touch, but for spaces, are one span, which has the score of the best of them.
+    Sentences that reach the threshold and touch are one span, which has the score of the best of them.
 
     Args:
         text: the document's.
@@ -198,11 +198,16 @@ def spans(text: str, scored: Sequence[Span], threshold: float = THRESHOLD, most:
         last = runs[-1] if runs else None
         if last is not None and one.start <= last.end:  # blocks that overlap have a sentence twice
             runs[-1] = Span(last.start, max(last.end, one.end), max(last.score, one.score))
-        elif last is not None and not text[last.end : one.start].strip():
+        elif last is not None and touch(text[last.end : one.start]):
             runs[-1] = Span(last.start, one.end, max(last.score, one.score))
         else:
             runs.append(one)
     return sorted(runs, key=lambda span: (-span.score, span.start))[:most]
+
+
+def touch(between: str) -> bool:
+    """Whether what stands on both sides touches: between are spaces, and what nobody sees, as U+200B and U+FEFF."""
+    return not any(map(str.isprintable, between.strip().replace(" ", "")))
 
 
 def block_worth(scores: NDArray[np.float64], document: float) -> list[float]:

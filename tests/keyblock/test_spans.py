@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from keyblock.order import Block, candidate, rank
 from keyblock.pipeline import Pipeline
+from keyblock.pruning import GAP, Pruner
 from keyblock.span_scores import SpanScores
 from keyblock.spans import Read as ReadDocument
 from keyblock.spans import Span, block_worth, by_terms, marked_sentences, scored_sentences, spans
@@ -49,6 +50,15 @@ def test_the_best_spans_are_runs_of_sentences_that_touch() -> None:
     assert spans(text, scored, most=1) == [Span(0, 9, 0.9)]
     assert spans(text, scored, threshold=0.95) == []
     assert spans(text, [Span(0, 9, 0.3), Span(5, 16, 0.4)]) == [Span(0, 16, 0.4)]  # of blocks that overlap
+
+
+@pytest.mark.parametrize(("between", "one"), [(" ", True), ("\r\n\r\n", True), ("\n\u200b\n \ufeff\x00", True), (" x ", False)])
+def test_sentences_touch_where_nothing_that_is_seen_stands_between(between: str, one: bool) -> None:
+    text = f"One.{between}Two."
+    found = spans(text, [Span(0, 4, 0.5), Span(len(text) - 4, len(text), 0.7)])
+    assert (found == [Span(0, len(text), 0.7)]) is one
+    (context,) = Pruner({0: text}, len).prune({0: found}).values()
+    assert (GAP in context.text) is not one
 
 
 def test_of_a_model_without_marks_the_sentence_with_the_querys_words_is_the_span(pipeline: Pipeline) -> None:
