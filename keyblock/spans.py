@@ -21,6 +21,7 @@ from keyblock.selectors import rank_blocks
 from keyblock.text.sentences import sentences
 
 THRESHOLD = 0.1  # Cohere's default: a span of a smaller probability is none
+LONGEST_GAP = 200  # characters between sentences of one span; a page of spaces is passed on to nobody
 
 
 class Span(NamedTuple):
@@ -206,8 +207,8 @@ def spans(text: str, scored: Sequence[Span], threshold: float = THRESHOLD, most:
 
 
 def touch(between: str) -> bool:
-    """Whether what stands on both sides touches: between are spaces, and what nobody sees, as U+200B and U+FEFF."""
-    return not any(map(str.isprintable, between.strip().replace(" ", "")))
+    """Whether what stands on both sides touches: between are a few spaces, and what nobody sees, as U+200B and U+FEFF."""
+    return len(between) <= LONGEST_GAP and not any(map(str.isprintable, between.strip().replace(" ", "")))
 
 
 def block_worth(scores: NDArray[np.float64], document: float) -> list[float]:

@@ -58,7 +58,7 @@ def _answers(model: Model) -> dict[str, Any]:
     manifest = model.bundle.manifest
     measured = manifest.quality.get("calibration", {})
     return {
-        "marks_spans": manifest.graph.marks and manifest.pipeline.spans is not None,
+        "marks_spans": model.scorer.marks and manifest.pipeline.spans is not None,
         "min_score": manifest.pipeline.min_score,
         **{name: measured.get(name) for name in ("threshold", "answers", "reliability", "spans")},
     }

@@ -28,10 +28,12 @@ class Scorer(Protocol):
     Attributes:
         stage: what the time that it takes is called in metrics, traces and answers.
         reads_texts: whether it needs the documents' texts, and not their tokens alone.
+        marks: whether it can mark the tokens that answer.
     """
 
     stage: str
     reads_texts: bool
+    marks: bool
 
     @property
     def pace(self) -> Pace:
@@ -80,7 +82,7 @@ class EngineScorer:
 
     def __init__(self, engine: Engine, bundle: Bundle, graphs: Graphs, choice: Choice) -> None:
         self.instance = engine.add(bundle.manifest.name, graphs, bundle.pipeline)
-        self._marks = bundle.manifest.graph.marks
+        self.marks = bundle.manifest.graph.marks
         self._engine, self._manifest, self._choice = engine, bundle.manifest, choice
 
     @property
@@ -104,7 +106,7 @@ class EngineScorer:
 
     async def score(self, call: Call, candidates: Sequence[Candidate], turn: Turn = ANY_TURN) -> Scored:
         """See Scorer."""
-        marks = call.asked.reads_texts and self._marks
+        marks = call.asked.reads_texts and self.marks
         return await self.instance.score([candidate.sequences for candidate in candidates], turn, marks=marks)
 
     async def choose(self, packed: Sequence[Packed], turn: Turn = ANY_TURN) -> Scored:
@@ -143,7 +145,7 @@ class UpstreamScorer:
         metrics: the service's, of this model.
     """
 
-    stage, reads_texts = "upstream", True
+    stage, reads_texts, marks = "upstream", True, False
 
     def __init__(self, bundle: Bundle, settings: Settings, metrics: Metrics) -> None:
         from service.upstream.asking import Asker  # what sends HTTP, which nobody else needs

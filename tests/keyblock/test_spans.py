@@ -52,7 +52,9 @@ def test_the_best_spans_are_runs_of_sentences_that_touch() -> None:
     assert spans(text, [Span(0, 9, 0.3), Span(5, 16, 0.4)]) == [Span(0, 16, 0.4)]  # of blocks that overlap
 
 
-@pytest.mark.parametrize(("between", "one"), [(" ", True), ("\r\n\r\n", True), ("\n\u200b\n \ufeff\x00", True), (" x ", False)])
+@pytest.mark.parametrize(
+    ("between", "one"), [(" ", True), ("\r\n\r\n", True), ("\n\u200b\n \ufeff\x00", True), (" x ", False), (" " * 999, False)]
+)
 def test_sentences_touch_where_nothing_that_is_seen_stands_between(between: str, one: bool) -> None:
     text = f"One.{between}Two."
     found = spans(text, [Span(0, 4, 0.5), Span(len(text) - 4, len(text), 0.7)])
