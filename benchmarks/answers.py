@@ -23,8 +23,9 @@ from keyblock.evidence import Fusion, sigmoid
 from keyblock.order import candidate
 from keyblock.runtime.model import GraphModel
 from keyblock.span_scores import SpanScores
-from keyblock.spans import THRESHOLD, Span, spans
+from keyblock.spans import THRESHOLD, Sentence, Span, spans
 from training.collections.collection import Collection
+from training.collections.collection import Span as GoldSpan
 from training.collections.first_stage import first_stage_run
 from training.evaluation.answers import at_threshold, auroc, best_threshold, calibration_gap, top_gap, top_scores
 from training.evaluation.calibration import LOWEST, DevScores, fit_fusion
@@ -115,24 +116,29 @@ def gold_documents(read: Sequence[ReadDocument]) -> Iterator[ReadDocument]:
 
 
 def coverage_row(said: Said, fusion: Fusion, how: SpanScores) -> list[str]:
-    """How many gold passages the three best spans meet, the key blocks meet, and so many tokens of the best sentences meet."""
-    hit, blocks, tokens, whole, pruned = [], [], 0, 0, {share: list[bool]() for share in SHARES}
+    """How many gold passages the three best spans meet, of any score and of THRESHOLD, the key blocks, and shares of the tokens."""
+    hit, sure, blocks, tokens, whole, pruned = [], [], [], 0, 0, {share: list[bool]() for share in SHARES}
     for one in gold_documents(said.read):
         text = said.scores.collection.document(one.document).text
         scores = how.probabilities(one.marks, one.fused(fusion)).tolist()
         scored = [Span(s.start, s.end, score) for s, score in zip(one.sentences, scores, strict=True)]
-        best = spans(text, scored, THRESHOLD, MOST)
-        hit.append(any(s.start < g.end and g.start < s.end for s in best for g in one.gold))
-        blocks.append(any(s.start < g.end and g.start < s.end for s in one.sentences for g in one.gold))
+        best = spans(text, scored, 0, MOST)
+        hit.append(_meets(best, one.gold))
+        sure.append(_meets(spans(text, scored, THRESHOLD, MOST), one.gold))
+        blocks.append(_meets(one.sentences, one.gold))
         tokens += sum(s.tokens for s in one.sentences if any(b.start <= s.start and s.end <= b.end for b in best))
         whole += one.tokens
         for share in SHARES:
             pruned[share].append(_within(one, scores, share * one.tokens))
     return (
-        [f"{np.mean(of):.3f}" for of in (hit, blocks)]
+        [f"{np.mean(of):.3f}" for of in (hit, sure, blocks)]
         + [f"{tokens / max(whole, 1):.3f}"]
         + [f"{np.mean(of):.3f}" for of in pruned.values()]
     )
+
+
+def _meets(found: Sequence[Span | Sentence], gold: Sequence[GoldSpan]) -> bool:
+    return any(one.start < passage.end and passage.start < one.end for one in found for passage in gold)
 
 
 def _within(one: ReadDocument, scores: list[float], room: float) -> bool:
@@ -142,7 +148,7 @@ def _within(one: ReadDocument, scores: list[float], room: float) -> bool:
         room -= sentence.tokens
         if room < 0:
             return False
-        if any(sentence.start < g.end and g.start < sentence.end for g in one.gold):
+        if _meets([sentence], one.gold):
             return True
     return False
 
@@ -188,6 +194,7 @@ HEAD = ["", "error, all", "error, best", "AUROC", "precision", "recall", "refuse
 COVER = [
     "",
     f"gold met by {MOST} spans",
+    f"of at least {THRESHOLD}",
     "by the key blocks",
     "tokens of the spans",
     *(f"at {share:.0%} of tokens" for share in SHARES),

@@ -21,6 +21,7 @@ from keyblock.selectors import rank_blocks
 from keyblock.text.sentences import sentences
 
 THRESHOLD = 0.1  # Cohere's default: a span of a smaller probability is none
+NEARLY = 0.6  # of the best sentence's probability: what a sentence beside it must have to be in its span
 LONGEST_GAP = 200  # characters between sentences of one span; a page of spaces is passed on to nobody
 
 
@@ -184,7 +185,7 @@ def scored_sentences(
 def spans(text: str, scored: Sequence[Span], threshold: float = THRESHOLD, most: int | None = None) -> list[Span]:
     """The spans of a document, best first, none of which overlap.
 
-    Sentences that reach the threshold and touch are one span, which has the score of the best of them.
+    A span is a sentence with those beside it that touch it and are nearly as likely (`NEARLY`), and has the score of the best.
 
     Args:
         text: the document's.
@@ -192,18 +193,36 @@ def spans(text: str, scored: Sequence[Span], threshold: float = THRESHOLD, most:
         threshold: what a sentence must reach.
         most: spans at most; none: as many as there are.
     """
-    runs: list[Span] = []
+    runs: list[list[Span]] = []
     for one in scored:
         if one.score < threshold:
             continue
-        last = runs[-1] if runs else None
+        last = runs[-1][-1] if runs else None
         if last is not None and one.start <= last.end:  # blocks that overlap have a sentence twice
-            runs[-1] = Span(last.start, max(last.end, one.end), max(last.score, one.score))
+            runs[-1][-1] = Span(last.start, max(last.end, one.end), max(last.score, one.score))
         elif last is not None and touch(text[last.end : one.start]):
-            runs[-1] = Span(last.start, one.end, max(last.score, one.score))
+            runs[-1].append(one)
         else:
-            runs.append(one)
-    return sorted(runs, key=lambda span: (-span.score, span.start))[:most]
+            runs.append([one])
+    found = [span for run in runs for span in _parted(run)]
+    return sorted(found, key=lambda span: (-span.score, span.start))[:most]
+
+
+def _parted(run: list[Span]) -> Iterator[Span]:
+    """A run of sentences that touch: its best with the nearly as likely beside it, then the same of what is left on either side."""
+    waiting = [run]
+    while waiting:
+        if not (run := waiting.pop()):
+            continue
+        best = max(range(len(run)), key=lambda place: run[place].score)
+        least = NEARLY * run[best].score
+        first, last = best, best
+        while first and run[first - 1].score >= least:
+            first -= 1
+        while last + 1 < len(run) and run[last + 1].score >= least:
+            last += 1
+        yield Span(run[first].start, run[last].end, run[best].score)
+        waiting += [run[:first], run[last + 1 :]]
 
 
 def touch(between: str) -> bool:

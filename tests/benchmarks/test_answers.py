@@ -40,9 +40,9 @@ def test_gold_is_met_by_the_best_sentences_and_within_shares_of_the_tokens(tmp_p
         document([1, 1, 1, 1, 1], (12, 18)),
     ]
     row = coverage_row(Said(DevScores(Collection(tmp_path), {}, {}), documents), FUSION, HOW)
-    met, blocks, tokens, *shares = map(float, row)
-    assert (met, blocks) == (0.333, 0.667)
-    assert tokens == round((2 + 3 + 3) * 5 / 300, 3)
+    met, sure, blocks, tokens, *shares = map(float, row)
+    assert (met, sure, blocks) == (0.333, 0.333, 0.667)
+    assert tokens == round(3 * 3 * 5 / 300, 3)
     assert shares == [0, 0.333, 0.333, 0.667], "5, 10, 20 and 40 of 100 tokens: one, two, four and eight sentences"
 
 

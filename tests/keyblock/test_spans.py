@@ -13,8 +13,8 @@ from keyblock.order import Block, candidate, rank
 from keyblock.pipeline import Pipeline
 from keyblock.pruning import GAP, Pruner
 from keyblock.span_scores import SpanScores
+from keyblock.spans import NEARLY, Span, block_worth, by_terms, marked_sentences, scored_sentences, spans
 from keyblock.spans import Read as ReadDocument
-from keyblock.spans import Span, block_worth, by_terms, marked_sentences, scored_sentences, spans
 
 TEXT = "The mill stood by the river. It ground corn for the town. In 1850 the river burst its banks! Nobody was hurt."
 ANSWER = "In 1850 the river burst its banks!"
@@ -45,9 +45,10 @@ def test_a_sentence_has_the_mean_mark_of_its_own_tokens(pipeline: Pipeline) -> N
 def test_the_best_spans_are_runs_of_sentences_that_touch() -> None:
     text = "One. Two. Three. Four."
     scored = [Span(0, 4, 0.2), Span(5, 9, 0.9), Span(10, 16, 0.05), Span(17, 22, 0.4)]
-    assert spans(text, scored) == [Span(0, 9, 0.9), Span(17, 22, 0.4)]
+    assert spans(text, scored) == [Span(5, 9, 0.9), Span(17, 22, 0.4), Span(0, 4, 0.2)]
     assert spans(text, scored, threshold=0.3) == [Span(5, 9, 0.9), Span(17, 22, 0.4)]
-    assert spans(text, scored, most=1) == [Span(0, 9, 0.9)]
+    assert spans(text, scored, most=1) == [Span(5, 9, 0.9)]
+    assert spans(text, [Span(0, 4, 0.6), *scored[1:]]) == [Span(0, 9, 0.9), Span(17, 22, 0.4)]  # nearly as likely
     assert spans(text, scored, threshold=0.95) == []
     assert spans(text, [Span(0, 9, 0.3), Span(5, 16, 0.4)]) == [Span(0, 16, 0.4)]  # of blocks that overlap
 
@@ -61,6 +62,18 @@ def test_sentences_touch_where_nothing_that_is_seen_stands_between(between: str,
     assert (found == [Span(0, len(text), 0.7)]) is one
     (context,) = Pruner({0: text}, len).prune({0: found}).values()
     assert (GAP in context.text) is not one
+
+
+@given(st.lists(st.floats(0, 1), min_size=1, max_size=30), st.floats(0, 1))
+def test_every_sentence_that_reaches_the_threshold_is_in_one_span(probabilities: list[float], threshold: float) -> None:
+    """Each span has the score of its best sentence, and none that is much less likely."""
+    scored = [Span(2 * place, 2 * place + 1, score) for place, score in enumerate(probabilities)]
+    found = spans("a " * len(scored), scored, threshold)
+    inside = [[one for one in scored if span.start <= one.start < span.end] for span in found]
+    assert sorted(one for of in inside for one in of) == [one for one in scored if one.score >= threshold]
+    for span, of in zip(found, inside, strict=True):
+        assert span.score == max(one.score for one in of)
+        assert min(one.score for one in of) >= NEARLY * span.score
 
 
 def test_of_a_model_without_marks_the_sentence_with_the_querys_words_is_the_span(pipeline: Pipeline) -> None:

@@ -34,11 +34,13 @@ def test_the_embedded_bundle_is_the_same_model_in_pytorch(backbone: Path, toy: o
     assert np.ptp(served) > 0.1
 
 
-def test_every_weight_of_the_encoder_is_found(backbone: Path) -> None:
-    model = CrossEncoder.from_backbone(str(backbone))
+def test_every_weight_is_found_those_of_the_marker_too(backbone: Path) -> None:
+    model = CrossEncoder.from_backbone(str(backbone), marks=64)
     weights = graph_weights(onnx.load(str(load_bundle(DEFAULT).graph_path)))
-    expected = {*model.encoder.state_dict(), "head.weight", "head.bias"}
-    assert set(weights) == expected
+    assert model.marker is not None
+    marker = {f"marker.{name}": value.shape for name, value in model.marker.state_dict().items()}
+    assert weights.keys() == {*model.encoder.state_dict(), "head.weight", "head.bias", *marker}
+    assert {name: weights[name].shape for name in marker} == marker
 
 
 def test_a_run_is_started_from_too(backbone: Path, toy_run: Path, tiny_backbone: Path) -> None:

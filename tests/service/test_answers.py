@@ -1,0 +1,71 @@
+"""What the embedded bundle answers, in cases whose right answer a person can see."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from starlette.testclient import TestClient
+
+from service.app import create_app
+from service.settings import Settings
+
+ROOT = Path(__file__).parents[2]
+REQUEST: dict[str, Any] = json.loads((ROOT / "examples" / "request.json").read_text(encoding="utf-8"))
+LEASE = REQUEST["documents"][2]["text"]
+RIGHT = "two months' notice is enough"
+NOTHING = "Who painted the ceiling of the Sistine Chapel?"
+
+
+@pytest.fixture(scope="module")
+def client(settings: Settings) -> Iterator[TestClient]:
+    with TestClient(create_app(settings.model_copy(update={"bundle": (ROOT / "models" / "default",)}))) as client:
+        while client.get("/health/ready").status_code != 200:
+            assert client.get("/health/live").status_code == 200
+        yield client
+
+
+def ask(client: TestClient, **options: Any) -> dict[str, Any]:
+    response = client.post("/rerank", json=REQUEST | options)
+    assert response.status_code == 200, response.text
+    answer: dict[str, Any] = response.json()
+    return answer
+
+
+def test_the_best_span_is_the_sentence_that_answers(client: TestClient) -> None:
+    best = ask(client, relevant_spans={"mode": "enabled"})["results"][0]
+    span = best["relevant_spans"][0]
+    found = LEASE[span["start"] : span["end"]]
+    assert best["id"] == "lease"
+    assert RIGHT in found
+    assert "taps" not in found
+    assert span["score"] > 0.5
+    assert found.startswith(("The lease runs", "After the first")), "cut where a sentence begins"
+
+
+def test_documents_that_only_talk_of_tenants_are_left_out(client: TestClient) -> None:
+    answer = ask(client, min_score="auto")
+    assert [result["id"] for result in answer["results"]] == ["lease"]
+    assert answer["meta"]["below_min_score"] == 2
+
+
+def test_nothing_answers_a_question_about_something_else(client: TestClient) -> None:
+    answer = ask(client, query=NOTHING, min_score="auto", relevant_spans={"mode": "enabled"}, prune=True)
+    assert answer["results"] == []
+    assert answer["meta"]["below_min_score"] == 3
+
+
+def test_what_is_passed_on_holds_the_answer_and_little_else(client: TestClient) -> None:
+    answer = ask(client, prune=True, max_context_tokens=60)
+    texts = {result["id"]: result["context"]["text"] for result in answer["results"] if "context" in result}
+    assert RIGHT in texts["lease"]
+    assert answer["meta"]["context"]["tokens"] <= 60
+    assert answer["meta"]["context"]["saved"] > 800
+
+
+def test_info_says_what_the_scores_are_worth(client: TestClient) -> None:
+    answers = client.get("/info").json()["answers"]
+    assert answers["marks_spans"]
+    assert answers["min_score"] == answers["threshold"]["score"]
+    assert {"squad-far", "squad-articles", "qmsum", "evidence"} == answers["reliability"].keys() == answers["spans"].keys()
