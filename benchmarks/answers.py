@@ -19,7 +19,7 @@ from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
 from keyblock.bundle import Bundle, load_bundle
-from keyblock.evidence import Fusion, sigmoid
+from keyblock.evidence import FEATURES, Fusion, sigmoid
 from keyblock.order import candidate
 from keyblock.runtime.model import GraphModel
 from keyblock.span_scores import SpanScores
@@ -93,9 +93,11 @@ def kept(options: argparse.Namespace, bundle: Bundle, name: str, split: str) -> 
 
 
 def _digest(bundle: Bundle) -> str:
-    """Of the graph and of all of the pipeline that decides what it reads."""
+    """Of the graph, of all of the pipeline that decides what it reads, and of what is kept."""
     pipeline = bundle.manifest.pipeline.model_dump_json(exclude={"fusion", "min_score", "spans"})
-    return sha256((bundle.manifest.files[bundle.manifest.graph.file].sha256 + pipeline).encode()).hexdigest()[:12]
+    return sha256((bundle.manifest.files[bundle.manifest.graph.file].sha256 + pipeline + " ".join(FEATURES)).encode()).hexdigest()[
+        :12
+    ]
 
 
 def calibration_row(said: Said, fusion: Fusion, threshold: float | None, how: SpanScores | None) -> list[str]:

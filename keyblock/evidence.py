@@ -12,7 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field
 
-FEATURES = ("logit", "best_block", "top_blocks", "coverage", "nearness")
+FEATURES = ("logit", "best_block", "top_blocks", "coverage", "nearness", "mass")
+LEXICAL, NEARNESS = slice(0, 3), 3  # among those that need no model: what goes by shared terms, and what does not
 NEAR_TOKENS = 0.38  # nearness of the best block from which it speaks for a document: on dev it parts those with the answer best
 
 
@@ -28,6 +29,11 @@ class Fusion(BaseModel):
     nearness: float = Field(
         0.0,
         description="weight of how near the best block's tokens are to the query's, 0 to 1; it is 0 where none are compared",
+    )
+    mass: float = Field(
+        0.0,
+        description="weight of the query's idf mass. The mass is one number for all documents, so it orders none: long queries "
+        "find more in any document, and short ones less in the right one",
     )
 
     @classmethod
@@ -78,22 +84,22 @@ def evidence_of(
         near: shape (n_blocks,), see `keyblock.selectors.nearest_tokens`; none: tokens are not compared.
 
     Returns:
-        Shape (4,): best_block, top_blocks, coverage, nearness; zeros for a document without blocks.
+        Shape (5,): best_block, top_blocks, coverage, nearness, mass; zeros for a document without blocks.
     """
     if not len(lexical):
         return np.zeros(len(FEATURES) - 1)
     top, mass = np.sort(lexical)[-3:], idf.sum()
     coverage = (idf * term_found).sum() / mass if mass else 0.0
-    return np.asarray([top[-1], top.sum() / 3, coverage, 0.0 if near is None else near.max()])
+    return np.asarray([top[-1], top.sum() / 3, coverage, 0.0 if near is None else near.max(), mass])
 
 
 def speaks(evidence: NDArray[np.float64]) -> NDArray[np.bool_]:
     """Whether a document's blocks say anything of the query: a term that they share, or tokens that are near enough.
 
     Args:
-        evidence: shape (n_documents, 4), see `evidence_of`.
+        evidence: shape (n_documents, 5), see `evidence_of`.
     """
-    return np.asarray(evidence[:, :-1].any(axis=1) | (evidence[:, -1] >= NEAR_TOKENS))
+    return np.asarray(evidence[:, LEXICAL].any(axis=1) | (evidence[:, NEARNESS] >= NEAR_TOKENS))
 
 
 def sigmoid(values: NDArray[np.float64]) -> NDArray[np.float64]:

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from keyblock.escalation import Escalated
-from keyblock.evidence import FEATURES, Activation, Fusion, speaks
+from keyblock.evidence import FEATURES, LEXICAL, Activation, Fusion, speaks
 from keyblock.packing import Packed
 from keyblock.pooled import Shared, beside_the_order, pooled_evidence
 from keyblock.prepared import PreparedDocument
@@ -151,16 +151,16 @@ def preranking(candidates: Sequence[Candidate], fusion: Fusion) -> NDArray[np.fl
 
 
 def _by_blocks(evidence: NDArray[np.float64], fusion: Fusion) -> NDArray[np.float64]:
-    weights = fusion.weights[1:]
-    return np.asarray(evidence @ weights if weights.any() else evidence[:, 0])
+    weights = fusion.weights[1:-1]  # the query's mass, which is last, is no document's
+    return np.asarray(evidence[:, :-1] @ weights if weights.any() else evidence[:, 0])
 
 
 def _evidence(candidates: Sequence[Candidate], *, rarity_from_request: bool = False) -> NDArray[np.float64]:
-    """Shape (n_documents, 4): rare is what the table of frequencies says, or what few of the request's own blocks have."""
+    """Shape (n_documents, 5): rare is what the table of frequencies says, or what few of the request's own blocks have."""
     evidence = np.asarray([c.evidence for c in candidates]).reshape(len(candidates), len(FEATURES) - 1)
     shared = {number: c.shared for number, c in enumerate(candidates) if c.shared is not None and rarity_from_request}
     if shared:
-        evidence[list(shared), :-1] = pooled_evidence(list(shared.values()))[:, :-1]
+        evidence[list(shared), LEXICAL] = pooled_evidence(list(shared.values()))[:, LEXICAL]
     return evidence
 
 

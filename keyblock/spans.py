@@ -21,7 +21,7 @@ from keyblock.selectors import rank_blocks
 from keyblock.text.sentences import sentences
 
 THRESHOLD = 0.1  # Cohere's default: a span of a smaller probability is none
-NEARLY = 0.6  # of the best sentence's probability: what a sentence beside it must have to be in its span
+NEARLY = 0.6  # of the odds of the best sentence: what a sentence beside it must have to be in its span
 LONGEST_GAP = 200  # characters between sentences of one span; a page of spaces is passed on to nobody
 
 
@@ -215,7 +215,7 @@ def _parted(run: list[Span]) -> Iterator[Span]:
         if not (run := waiting.pop()):
             continue
         best = max(range(len(run)), key=lambda place: run[place].score)
-        least = NEARLY * run[best].score
+        least = nearly(run[best].score)
         first, last = best, best
         while first and run[first - 1].score >= least:
             first -= 1
@@ -223,6 +223,11 @@ def _parted(run: list[Span]) -> Iterator[Span]:
             last += 1
         yield Span(run[first].start, run[last].end, run[best].score)
         waiting += [run[:first], run[last + 1 :]]
+
+
+def nearly(probability: float) -> float:
+    """The least probability that is nearly as likely: of odds `NEARLY` times as high."""
+    return NEARLY * probability / (1 - probability + NEARLY * probability) if probability else 0.0
 
 
 def touch(between: str) -> bool:

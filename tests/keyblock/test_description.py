@@ -63,7 +63,7 @@ def test_packing_defaults_leave_room() -> None:
 )
 def test_a_description_from_before_evidence_was_declared(selector: dict[str, Any], evidence: dict[str, Any]) -> None:
     """A lexical selector goes on to be its own evidence; weights that were learned on places in the document are dropped."""
-    fusion = {"bias": -1.0, "logit": 0.5, "best_block": 0.3, "top_blocks": 0.2, "coverage": 2.0, "nearness": 0.0}
+    fusion = {"bias": -1.0, "logit": 0.5, "best_block": 0.3, "top_blocks": 0.2, "coverage": 2.0, "nearness": 0.0, "mass": 0.0}
     config = PipelineConfig.model_validate({"selector": selector, "fusion": fusion, "encoder": {"name": "static"}})
     assert config.evidence == evidence
     of_places = selector["name"] == "last" or selector.get("by") == {"name": "first"}

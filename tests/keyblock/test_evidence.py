@@ -15,20 +15,20 @@ ALL_FOUND, NO_IDF = np.ones(2, dtype=np.bool_), np.zeros(0)
 
 
 def test_by_hand() -> None:
-    fusion = Fusion(bias=-1.0, logit=0.5, best_block=0.2, top_blocks=0.1, coverage=2.0, nearness=10)
-    evidence = np.asarray([[5.0, 3.0, 0.5, 0.25], [0.0, 0.0, 0.0, 0.0]])
+    fusion = Fusion(bias=-1.0, logit=0.5, best_block=0.2, top_blocks=0.1, coverage=2.0, nearness=10, mass=-0.5)
+    evidence = np.asarray([[5.0, 3.0, 0.5, 0.25, 6.0], [0.0, 0.0, 0.0, 0.0, 6.0]])
     fused = fusion.fuse(np.asarray([4.0, -4.0], dtype=np.float32), evidence)
-    np.testing.assert_allclose(fused, [-1 + 2 + 1 + 0.3 + 1 + 2.5, -1 - 2])
+    np.testing.assert_allclose(fused, [-1 + 2 + 1 + 0.3 + 1 + 2.5 - 3, -1 - 2 - 3])
     assert fused.dtype == np.float64
 
 
 def test_the_default_is_the_model_alone() -> None:
     logits = np.asarray([2.5, -3.0], dtype=np.float32)
-    np.testing.assert_array_equal(Fusion().fuse(logits, np.ones((2, 4))), logits)
+    np.testing.assert_array_equal(Fusion().fuse(logits, np.ones((2, 5))), logits)
 
 
 def test_weights_go_in_and_out_in_the_order_of_the_features() -> None:
-    weights = np.asarray([1.5, 0.25, -0.5, 3.0, 8.0])
+    weights = np.asarray([1.5, 0.25, -0.5, 3.0, 8.0, -2.0])
     fusion = Fusion.from_weights(0.75, weights)
     np.testing.assert_array_equal(fusion.weights, weights)
     assert fusion.model_dump() == {"bias": 0.75, **dict(zip(FEATURES, weights.tolist(), strict=True))}
@@ -51,24 +51,24 @@ def test_evidence_by_hand() -> None:
     """Best 5, mean of the three best (5 + 4 + 3) / 3, and terms of idf 1 and 3 of which the second occurs: 3/4."""
     scores = np.asarray([3.0, 0.0, 5.0, 4.0, 1.0])
     evidence = evidence_of(scores, np.asarray([False, True]), np.asarray([1.0, 3.0]))
-    np.testing.assert_allclose(evidence, [5.0, 4.0, 0.75, 0.0])
+    np.testing.assert_allclose(evidence, [5.0, 4.0, 0.75, 0.0, 4.0])
     near = np.asarray([0.1, 0.4, 0.2, 0.0, 0.3])
-    np.testing.assert_allclose(evidence_of(scores, np.asarray([False, True]), np.asarray([1.0, 3.0]), near), [5, 4, 0.75, 0.4])
+    np.testing.assert_allclose(evidence_of(scores, np.asarray([False, True]), np.asarray([1.0, 3.0]), near), [5, 4, 0.75, 0.4, 4])
 
 
 def test_blocks_speak_by_a_shared_term_or_by_tokens_that_are_near() -> None:
-    rows = np.asarray([[0.5, 0.2, 0.1, 0.0], [0.0, 0.0, 0.0, NEAR_TOKENS], [0.0, 0.0, 0.0, NEAR_TOKENS - 0.01], [0.0] * 4])
+    rows = np.asarray([[0.5, 0.2, 0.1, 0.0, 9], [0.0, 0.0, 0.0, NEAR_TOKENS, 9], [0.0, 0.0, 0.0, NEAR_TOKENS - 0.01, 9], [0.0] * 5])
     assert speaks(rows).tolist() == [True, True, False, False]
 
 
 def test_evidence_of_few_blocks_none_and_no_terms() -> None:
-    np.testing.assert_allclose(evidence_of(np.asarray([6.0]), ALL_FOUND, np.ones(2)), [6.0, 2.0, 1.0, 0.0])
-    assert evidence_of(np.zeros(0), ~ALL_FOUND, np.ones(2)).tolist() == [0.0, 0.0, 0.0, 0.0]
-    assert evidence_of(np.zeros(4), np.zeros(0, dtype=np.bool_), NO_IDF).tolist() == [0.0, 0.0, 0.0, 0.0]
-    assert evidence_of(np.zeros(4), ALL_FOUND, np.zeros(2)).tolist() == [0.0, 0.0, 0.0, 0.0]
+    np.testing.assert_allclose(evidence_of(np.asarray([6.0]), ALL_FOUND, np.ones(2)), [6.0, 2.0, 1.0, 0.0, 2.0])
+    assert evidence_of(np.zeros(0), ~ALL_FOUND, np.ones(2)).tolist() == [0.0] * 5
+    assert evidence_of(np.zeros(4), np.zeros(0, dtype=np.bool_), NO_IDF).tolist() == [0.0] * 5
+    assert evidence_of(np.zeros(4), ALL_FOUND, np.zeros(2)).tolist() == [0.0] * 5
 
 
-@given(arrays(np.float32, 6, elements=st.floats(-20, 20, width=32)), arrays(np.float64, (6, 4), elements=st.floats(0, 30)))
+@given(arrays(np.float32, 6, elements=st.floats(-20, 20, width=32)), arrays(np.float64, (6, 5), elements=st.floats(0, 30)))
 def test_a_score_does_not_depend_on_the_other_candidates(logits: np.ndarray, evidence: np.ndarray) -> None:
     fusion = Fusion(bias=0.3, logit=0.8, best_block=0.1, top_blocks=0.05, coverage=1.0)
     together = fusion.fuse(logits, evidence)

@@ -16,7 +16,7 @@ PACKED = Packed(np.arange(10, dtype=np.int32), 3, np.zeros(1, np.intp))
 
 def run(features: list[tuple[float, float] | None], **options: int | bool) -> Ranking:
     """Rank documents given as (logit, best block's score), None for one without a block."""
-    candidates = [Candidate([PACKED] if f else [], np.asarray([f[1] if f else 0.0, 0, 0, 0]), []) for f in features]
+    candidates = [Candidate([PACKED] if f else [], np.asarray([f[1] if f else 0.0, 0, 0, 0, 0]), []) for f in features]
     logits = np.asarray([f[0] if f else -np.inf for f in features], dtype=np.float32)
     return rank(candidates, logits, FUSION, 128, top_n=int(options.get("top_n", 0)), raw=bool(options.get("raw")))
 
@@ -48,7 +48,7 @@ NOTHING = shared(0.0, 0.0)
 
 def of_scripts(*documents: Shared | None) -> Ranking:
     """Documents whose logits and blocks speak for the last one most; the model knows the script and the language of None."""
-    candidates = [Candidate([PACKED], np.asarray([number, 0, 0, 0]), [], shared=one) for number, one in enumerate(documents)]
+    candidates = [Candidate([PACKED], np.asarray([number, 0, 0, 0, 0]), [], shared=one) for number, one in enumerate(documents)]
     return rank(candidates, np.arange(len(documents), dtype=np.float32), FUSION, 128, top_n=0, raw=False)
 
 
@@ -76,7 +76,7 @@ def test_what_is_rare_in_the_request_counts_where_the_table_does_not_know_the_la
     few, many = ([shared(*counts, foreign=False, unknown=told) for told in (True, False)] for counts in ((0.9, 0.0), (0.0, 0.9)))
     documents = [few[0], *[many[0]] * 6, *[many[1]] * 3]  # most documents are of no language that it knows
     assert of_scripts(*[None] * 10).order[0] == 9
-    candidates = [Candidate([PACKED], np.asarray([number, 0, 0, 0]), [], shared=one) for number, one in enumerate(documents)]
+    candidates = [Candidate([PACKED], np.asarray([number, 0, 0, 0, 0]), [], shared=one) for number, one in enumerate(documents)]
     ranking = rank(candidates, np.zeros(10, np.float32), FUSION, 128, top_n=0, raw=False)
     assert ranking.order == list(range(10))
     assert set(ranking.scored_by) == {"model"}
@@ -84,8 +84,8 @@ def test_what_is_rare_in_the_request_counts_where_the_table_does_not_know_the_la
 
 
 def test_documents_without_text_stay_last_among_foreign_ones() -> None:
-    foreign = Candidate([PACKED], np.zeros(4), [], shared=NOTHING)
-    candidates = [Candidate([], np.zeros(4), []), foreign, UNREAD, foreign]
+    foreign = Candidate([PACKED], np.zeros(5), [], shared=NOTHING)
+    candidates = [Candidate([], np.zeros(5), []), foreign, UNREAD, foreign]
     ranking = rank(candidates, np.asarray([-np.inf, 1, -np.inf, 2], np.float32), FUSION, 128, top_n=0, raw=True)
     assert ranking.order == [1, 3, 0, 2]
 
@@ -133,7 +133,7 @@ def test_blocks_that_a_learned_selector_was_not_asked_about_come_last_with_finit
     sequence = Packed(np.arange(10, dtype=np.int32), 3, np.zeros(1, np.intp))
     scores = np.asarray([-np.inf, 2.5, -np.inf, -1.5])
     selection = Selection(
-        [sequence], np.asarray([1, 3, 0, 2]), scores, np.zeros(4), alone(np.asarray([1, 3, 0, 2])), asked_tokens=20
+        [sequence], np.asarray([1, 3, 0, 2]), scores, np.zeros(5), alone(np.asarray([1, 3, 0, 2])), asked_tokens=20
     )
     kept = candidate(document, selection)
     assert [block.score for block in kept.blocks] == [2.5, -1.5, LOWEST, LOWEST]
@@ -144,13 +144,13 @@ def test_blocks_that_a_learned_selector_was_not_asked_about_come_last_with_finit
 
 
 def test_a_block_that_was_asked_about_is_never_below_one_that_was_not() -> None:
-    selection = Selection([], np.asarray([0, 1, 2]), np.asarray([3.0, -400.0, -np.inf]), np.zeros(4), alone(np.arange(3)))
+    selection = Selection([], np.asarray([0, 1, 2]), np.asarray([3.0, -400.0, -np.inf]), np.zeros(5), alone(np.arange(3)))
     assert block_scores(selection).tolist() == [3.0, -400.0, -400.0]
 
 
 def passages_of(blocks: list[Block]) -> Candidate:
     """A document each of whose blocks is a sequence."""
-    return Candidate([PACKED] * len(blocks), np.zeros(4), blocks)
+    return Candidate([PACKED] * len(blocks), np.zeros(5), blocks)
 
 
 def test_passages_come_in_the_models_order_with_its_scores() -> None:
@@ -171,7 +171,7 @@ def test_candidate_without_a_block(pipeline: Pipeline) -> None:
 
 def candidates_of(evidence: list[float | None]) -> list[Candidate]:
     """Documents given by their best block's score, None for one without a block."""
-    return [Candidate([PACKED] if e is not None else [], np.asarray([e or 0.0, 0, 0, 0]), []) for e in evidence]
+    return [Candidate([PACKED] if e is not None else [], np.asarray([e or 0.0, 0, 0, 0, 0]), []) for e in evidence]
 
 
 @pytest.mark.parametrize("raw", [False, True])
@@ -210,7 +210,7 @@ def test_blocks_that_speak_alike_give_equal_scores() -> None:
 
 
 def test_preranking_is_the_fusions_where_it_weighs_blocks_else_the_best_block() -> None:
-    given = [Candidate([], np.asarray([1.0, 5.0, 0.5, 0.0]), []), UNREAD]
+    given = [Candidate([], np.asarray([1.0, 5.0, 0.5, 0.0, 7.0]), []), UNREAD]
     assert preranking(given, Fusion(best_block=2, coverage=4)).tolist() == [4, 0]
     assert preranking(given, Fusion()).tolist() == [1, 0]
 

@@ -13,8 +13,8 @@ from keyblock.order import Block, candidate, rank
 from keyblock.pipeline import Pipeline
 from keyblock.pruning import GAP, Pruner
 from keyblock.span_scores import SpanScores
-from keyblock.spans import NEARLY, Span, block_worth, by_terms, marked_sentences, scored_sentences, spans
 from keyblock.spans import Read as ReadDocument
+from keyblock.spans import Span, block_worth, by_terms, marked_sentences, nearly, scored_sentences, spans
 
 TEXT = "The mill stood by the river. It ground corn for the town. In 1850 the river burst its banks! Nobody was hurt."
 ANSWER = "In 1850 the river burst its banks!"
@@ -48,7 +48,7 @@ def test_the_best_spans_are_runs_of_sentences_that_touch() -> None:
     assert spans(text, scored) == [Span(5, 9, 0.9), Span(17, 22, 0.4), Span(0, 4, 0.2)]
     assert spans(text, scored, threshold=0.3) == [Span(5, 9, 0.9), Span(17, 22, 0.4)]
     assert spans(text, scored, most=1) == [Span(5, 9, 0.9)]
-    assert spans(text, [Span(0, 4, 0.6), *scored[1:]]) == [Span(0, 9, 0.9), Span(17, 22, 0.4)]  # nearly as likely
+    assert spans(text, [Span(0, 4, 0.85), *scored[1:]]) == [Span(0, 9, 0.9), Span(17, 22, 0.4)]  # nearly as likely
     assert spans(text, scored, threshold=0.95) == []
     assert spans(text, [Span(0, 9, 0.3), Span(5, 16, 0.4)]) == [Span(0, 16, 0.4)]  # of blocks that overlap
 
@@ -58,10 +58,15 @@ def test_the_best_spans_are_runs_of_sentences_that_touch() -> None:
 )
 def test_sentences_touch_where_nothing_that_is_seen_stands_between(between: str, one: bool) -> None:
     text = f"One.{between}Two."
-    found = spans(text, [Span(0, 4, 0.5), Span(len(text) - 4, len(text), 0.7)])
+    found = spans(text, [Span(0, 4, 0.65), Span(len(text) - 4, len(text), 0.7)])
     assert (found == [Span(0, len(text), 0.7)]) is one
     (context,) = Pruner({0: text}, len).prune({0: found}).values()
     assert (GAP in context.text) is not one
+
+
+def test_nearly_as_likely_is_a_matter_of_odds() -> None:
+    """0.9 is nine to one; six tenths of that are 5.4 to one."""
+    assert [nearly(p) for p in (0.0, 0.9, 1.0)] == [0.0, pytest.approx(5.4 / 6.4), 1.0]
 
 
 @given(st.lists(st.floats(0, 1), min_size=1, max_size=30), st.floats(0, 1))
@@ -73,7 +78,7 @@ def test_every_sentence_that_reaches_the_threshold_is_in_one_span(probabilities:
     assert sorted(one for of in inside for one in of) == [one for one in scored if one.score >= threshold]
     for span, of in zip(found, inside, strict=True):
         assert span.score == max(one.score for one in of)
-        assert min(one.score for one in of) >= NEARLY * span.score
+        assert min(one.score for one in of) >= nearly(span.score)
 
 
 def test_of_a_model_without_marks_the_sentence_with_the_querys_words_is_the_span(pipeline: Pipeline) -> None:

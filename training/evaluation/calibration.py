@@ -26,6 +26,7 @@ from training.evaluation.measures import Values, means, per_query
 from training.evaluation.ranking import LocalRanker
 
 RELIABILITY_EDGES = (0.02, 0.05, 0.1, 0.2, 0.5)
+MASS = FEATURES.index("mass")
 LOWEST = -100.0  # stands for the logit of a document that cannot be scored
 # Weight of one query's worth of normal prior, in squared standard deviations of a feature's part, around a calibrated start and any
 # other: in simulation 5 keeps what 15 queries teach above their start, and changes nothing at 200.
@@ -101,7 +102,9 @@ def read_scores(path: Path, collection: Collection) -> DevScores:
 
 
 def fit_fusion(scored: Sequence[DevScores], use: Sequence[str] = FEATURES, start: Fusion | None = None, least: int = 1) -> Fusion:
-    """Fit weights (features not in `use` stay 0), then scale and bias, from a start that few queries move little.
+    """Fit weights (features not in `use` stay 0), then scale, the weight of the query's mass, and bias.
+
+    A start that few queries move little is where it begins.
 
     Args:
         scored: dev candidates of each collection.
@@ -123,8 +126,8 @@ def fit_fusion(scored: Sequence[DevScores], use: Sequence[str] = FEATURES, start
     queries = len([n for n in usable if n]) * min(n for n in usable if n)  # the smallest collection limits what is known
     prior = (UNCALIBRATED if start is None else CALIBRATED) / queries
     weights = _ranking_weights(scored, used, (start or Fusion()).weights * used, prior)
-    scale, bias = _platt(scored, weights, prior)
-    return Fusion.from_weights(bias, scale * weights)
+    scale, mass, bias = _platt(scored, weights, prior, with_mass=bool(used[MASS]))
+    return Fusion.from_weights(bias, scale * weights + mass * np.eye(len(FEATURES))[MASS])
 
 
 def _ranking_weights(
@@ -163,27 +166,35 @@ def _listwise(scores: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
     return -(F.log_softmax(scores, 0) * labels).sum() / labels.sum()
 
 
-def _platt(scored: Sequence[DevScores], weights: NDArray[np.float64], prior: float) -> tuple[float, float]:
-    """Scale and bias of a logistic regression on the fused score; every collection weighs the same, the scale keeps near 1."""
-    x = _rows(scored) @ weights
+def _platt(
+    scored: Sequence[DevScores], weights: NDArray[np.float64], prior: float, *, with_mass: bool
+) -> tuple[float, float, float]:
+    """Scale, weight of the query's mass, and bias of a logistic regression on the fused score.
+
+    Every collection weighs the same. The scale keeps near 1, the mass near 0.
+    """
+    rows = _rows(scored)
+    x, mass = rows @ weights, rows[:, MASS] * with_mass
     y = np.concatenate([s.labels(q) for s in scored for q in s.features])
     sizes = [sum(map(len, s.features.values())) for s in scored]
     share = torch.from_numpy(np.repeat([1 / (len(sizes) * n) for n in sizes], sizes))
     prior *= float(y.mean())  # a query's candidates share its relevant ones: they count as that many observations
-    parameters = torch.tensor([1.0, 0.0], dtype=torch.float64, requires_grad=True)
-    inputs, labels = torch.from_numpy(x), torch.from_numpy(y)
+    start, spread = torch.tensor([1.0, 0.0], dtype=torch.float64), torch.tensor([x.std(), mass.std()])
+    parameters = torch.tensor([1.0, 0.0, 0.0], dtype=torch.float64, requires_grad=True)
+    inputs, labels = torch.from_numpy(np.column_stack([x, mass])), torch.from_numpy(y)
     optimizer = torch.optim.LBFGS([parameters], max_iter=200, line_search_fn="strong_wolfe")
 
     def closure() -> torch.Tensor:
         optimizer.zero_grad()
-        loss = (F.binary_cross_entropy_with_logits(parameters[0] * inputs + parameters[1], labels, reduction="none") * share).sum()
-        loss = loss + prior * ((parameters[0] - 1) * x.std()).square()
+        fused = inputs @ parameters[:2] + parameters[2]
+        loss = (F.binary_cross_entropy_with_logits(fused, labels, reduction="none") * share).sum()
+        loss = loss + prior * ((parameters[:2] - start) * spread).square().sum()
         loss.backward()
         return loss
 
     optimizer.step(closure)
-    scale, bias = parameters.tolist()
-    return scale, bias
+    scale, of_mass, bias = parameters.tolist()
+    return scale, of_mass, bias
 
 
 def calibration_error(scored: Sequence[DevScores], fusion: Fusion) -> float:

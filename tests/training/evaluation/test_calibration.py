@@ -89,7 +89,7 @@ def test_scale_and_bias_never_change_the_order(make: Make) -> None:
 
 def test_every_collection_counts_the_same_however_large(make: Make) -> None:
     """One collection asks for feature 1, the other for feature 2; asking three times as often gains it nothing."""
-    one, other = np.asarray([2.0, 0, 0, 0, 0]), np.asarray([0, 2.0, 0, 0, 0])
+    one, other = np.asarray([2.0, 0, 0, 0, 0, 0]), np.asarray([0, 2.0, 0, 0, 0, 0])
     small = fit_fusion([make("a", weights=one), make("b", weights=other, seed=1)])
     large = fit_fusion([make("c", weights=one), make("d", weights=other, seed=1, copies=3)])
     np.testing.assert_allclose(large.weights, small.weights, rtol=1e-3, atol=1e-4)
@@ -129,7 +129,7 @@ def test_queries_without_a_relevant_candidate(make: Make) -> None:
 def test_measures_by_hand(tmp_path: Path) -> None:
     """The fused scores of d0 to d2 are 3, 1 and 2: the relevant d2 is second, by logit alone it is last."""
     (tmp_path / "qrels.tsv").write_text("q 0 d2 1\n", encoding="utf-8")
-    features = {"q": np.asarray([[2.0, 1.0, 0, 0, 0], [1.5, -0.5, 0, 0, 0], [1.0, 1.0, 0, 0, 0]])}
+    features = {"q": np.asarray([[2.0, 1.0, 0, 0, 0, 0], [1.5, -0.5, 0, 0, 0, 0], [1.0, 1.0, 0, 0, 0, 0]])}
     scores = DevScores(Collection(tmp_path), features, {"q": ["d0", "d1", "d2"]})
     assert scores.measure(Fusion(best_block=1.0))["RR@10"] == 0.5
     assert scores.measure(Fusion())["RR@10"] == pytest.approx(1 / 3)
@@ -141,7 +141,7 @@ def test_calibration_error_by_hand(tmp_path: Path) -> None:
     """Two candidates at 0.9, one of them relevant, two at 0.1, none relevant: gaps 0.4 and 0.1, half of the weight each."""
     (tmp_path / "qrels.tsv").write_text("q 0 d0 1\n", encoding="utf-8")
     logit = np.log(9)
-    features = {"q": np.asarray([[logit, 0, 0, 0, 0], [logit, 0, 0, 0, 0], [-logit, 0, 0, 0, 0], [-logit, 0, 0, 0, 0]])}
+    features = {"q": np.asarray([[sign * logit, 0, 0, 0, 0, 0] for sign in (1, 1, -1, -1)])}
     scores = DevScores(Collection(tmp_path), features, {"q": ["d0", "d1", "d2", "d3"]})
     assert calibration_error([scores], Fusion()) == pytest.approx(0.25)
     assert reliability(scores, Fusion()) == [
