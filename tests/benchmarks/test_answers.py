@@ -8,7 +8,7 @@ import numpy as np
 
 from benchmarks.answers import LEAST, Said, _digest, coverage_row, reliability_points
 from keyblock.bundle import load_bundle
-from keyblock.evidence import Fusion
+from keyblock.evidence import FEATURES, Fusion
 from keyblock.span_scores import SpanScores
 from keyblock.spans import Sentence
 from training.collections.collection import Collection, Span
@@ -27,7 +27,7 @@ def test_points_are_means_of_tenths_that_hold_enough() -> None:
 def document(marks: list[float], gold: tuple[int, int]) -> ReadDocument:
     """Sentences of ten characters and five tokens each, every other one read."""
     sentences = [Sentence(20 * n, 20 * n + 10, mark, 5) for n, mark in enumerate(marks)]
-    return ReadDocument("river?", "river-3", np.zeros(len(FEATURES) - 1), sentences, [Span("river-3", *gold)], 100)
+    return ReadDocument("river?", "river-3", np.zeros(len(FEATURES)), sentences, [Span("river-3", *gold)], 100)
 
 
 def test_gold_is_met_by_the_best_sentences_and_within_shares_of_the_tokens(tmp_path: Path) -> None:
