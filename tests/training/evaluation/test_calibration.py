@@ -10,6 +10,7 @@ from keyblock.evidence import FEATURES, Fusion, sigmoid
 from training.collections.collection import Collection
 from training.collections.types import FileError
 from training.evaluation.calibration import (
+    MASS,
     DevScores,
     calibration_error,
     fit_fusion,
@@ -21,7 +22,7 @@ from training.evaluation.calibration import (
 )
 from training.evaluation.ranking import run_ranker
 
-TRUE = np.asarray([1.5, 0.8, 0.0, 0.4, 0.3])  # weights in the order of FEATURES
+TRUE = np.asarray([1.5, 0.8, 0.0, 0.4, 0.3, 0.0])  # weights in the order of FEATURES
 Make = Callable[..., DevScores]
 
 
@@ -36,6 +37,7 @@ def make(tmp_path: Path) -> Make:
         features, lines = {}, []
         for number in range(n_queries):
             rows = rng.normal(size=(20, len(FEATURES)))
+            rows[:, MASS] = rows[0, MASS]  # the query's
             chance = np.exp(rows @ weights)
             relevant = rng.choice(20, p=chance / chance.sum())
             for copy in range(copies):
@@ -95,6 +97,16 @@ def test_every_collection_counts_the_same_however_large(make: Make) -> None:
     np.testing.assert_allclose(large.weights, small.weights, rtol=1e-3, atol=1e-4)
     assert large.bias == pytest.approx(small.bias, rel=1e-3)
     assert small.logit == pytest.approx(small.best_block, rel=0.4)
+
+
+def test_the_mass_takes_back_what_long_queries_find_more(make: Make) -> None:
+    """The logits of all documents of a query are higher by its mass, the right one's no more than the others'."""
+    scores = make(n_queries=300)
+    for rows in scores.features.values():
+        rows[:, 0] += rows[:, MASS]
+    fusion = fit_fusion([scores])
+    assert fusion.mass == pytest.approx(-fusion.logit, rel=0.3)
+    assert fit_fusion([scores], use=[name for name in FEATURES if name != "mass"]).mass == 0
 
 
 def test_what_separates_perfectly_stays_finite(make: Make) -> None:

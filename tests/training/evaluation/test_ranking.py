@@ -84,7 +84,7 @@ def test_blocks_are_offsets_into_the_text_best_first(fused_run: LocalRanker, toy
 def test_the_fusion_by_hand(fused_run: LocalRanker) -> None:
     preparation = fused_run.preparation
     selection = preparation.pipeline.select(preparation.query("teacher?"), preparation.document("teacher-3"))
-    best, _, coverage, _ = selection.evidence
+    best, _, coverage, *_ = selection.evidence
     logit = float(fused_run.model.outputs([selection.packed])[0])
     score = fused_run.rerank("teacher?", ["teacher-3"]).scores["teacher-3"]
     assert score == pytest.approx(-2 + 0.7 * logit + 0.2 * best + 0.5 * coverage, abs=1e-4)
