@@ -8,6 +8,7 @@ import pytest
 from keyblock.bundle import FORMAT_VERSION, TOKENIZER_FILE, Bundle, BundleError, load_bundle, write_bundle
 from keyblock.evidence import FEATURES, Fusion
 from keyblock.pipeline import Pipeline
+from keyblock.runtime.model import GraphModel
 from training.collections.collection import Collection
 from training.evaluation import calibrated
 from training.evaluation.calibrated import CalibratedBundle, CalibratedRun, fingerprint
@@ -23,11 +24,15 @@ def passages_bundle(toy_bundle: Bundle, tmp_path_factory: pytest.TempPathFactory
     return write_bundle(tmp_path_factory.mktemp("passages") / "bundle", manifest, files)
 
 
-def test_the_bundle_scores_as_its_run_does(run_copy: Path, toy_bundle: Bundle, toy: Collection, tmp_path: Path) -> None:
+def test_the_bundle_scores_as_its_run_does(
+    run_copy: Path, toy_bundle: Bundle, toy: Collection, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Both in fp32, on machines with bf16 too."""
+    monkeypatch.setattr(CalibratedBundle, "model", GraphModel.open(toy_bundle, "cpu"))
     bundle, run = CalibratedBundle(toy_bundle.path, tmp_path / "out"), CalibratedRun(run_copy)
     query, candidates = next(iter(toy.run("dev").items()))
     of_bundle = bundle.own_ranker(toy, 80).score(query, list(candidates)).logits
-    of_run = run_ranker(run_copy, toy, 80, bf16=False).score(query, list(candidates)).logits  # the bundle's graph computes in fp32
+    of_run = run_ranker(run_copy, toy, 80, bf16=False).score(query, list(candidates)).logits
     assert of_bundle == pytest.approx(of_run, abs=1e-3)
     assert bundle.start() == Fusion(bias=-2.0, logit=0.7, best_block=0.2, coverage=0.5)
     assert run.start() is None
