@@ -54,8 +54,9 @@ class Highlighter:
         for match in _words().finditer(text):
             for start, end in self._pairs(match) if match[1] else self._word(match):
                 whole = whole_characters(text, start, end)
-                if found and whole[0] <= found[-1][1] and match[1]:
-                    whole = found.pop()[0], whole[1]
+                last = found[-1][1] if found else -1
+                if whole[0] < last or (match[1] and whole[0] == last):  # a joiner makes one character of letters of two words
+                    whole = found.pop()[0], max(last, whole[1])
                 found.append(whole)
         return found
 

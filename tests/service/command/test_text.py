@@ -4,7 +4,7 @@ import unicodedata
 from itertools import pairwise
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from rich.cells import cell_len
 
@@ -37,6 +37,7 @@ TEXT = st.lists(
 
 
 @given(TEXT, st.sampled_from([QUERY, "river", "", "\u0301"]) | TEXT)
+@example("東京都\u200driver", "rivers of 東京都")
 def test_offsets_are_valid_and_nothing_is_lost(text: str, query: str) -> None:
     spans = Highlighter(ANALYZER, query).spans(text)
     assert all(0 <= start < end <= len(text) for start, end in spans)
