@@ -19,7 +19,7 @@ from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
 from keyblock.bundle import Bundle, load_bundle
-from keyblock.evidence import FEATURES, Fusion, sigmoid
+from keyblock.evidence import FEATURES, Fusion
 from keyblock.order import candidate
 from keyblock.runtime.model import GraphModel
 from keyblock.span_scores import SpanScores
@@ -27,8 +27,8 @@ from keyblock.spans import THRESHOLD, Sentence, Span, spans
 from training.collections.collection import Collection
 from training.collections.collection import Span as GoldSpan
 from training.collections.first_stage import first_stage_run
-from training.evaluation.answers import at_threshold, auroc, best_threshold, calibration_gap, top_gap, top_scores
-from training.evaluation.calibration import LOWEST, DevScores, fit_fusion
+from training.evaluation.answers import at_threshold, auroc, best_threshold, top_gap, top_scores
+from training.evaluation.calibration import LOWEST, DevScores, calibration_error, calibration_gap, fit_fusion
 from training.evaluation.evaluate import sample
 from training.evaluation.ranking import LocalRanker, bundle_ranker
 from training.evaluation.span_fit import ReadDocument, fit_spans, span_probabilities
@@ -103,9 +103,7 @@ def _digest(bundle: Bundle) -> str:
 def calibration_row(said: Said, fusion: Fusion, threshold: float | None, how: SpanScores | None) -> list[str]:
     """Errors and areas of one collection."""
     tops = top_scores(said.scores, fusion)
-    every = np.concatenate([sigmoid(fusion.fuse(f[:, 0], f[:, 1:])) for f in said.scores.features.values()])
-    labels = np.concatenate([said.scores.labels(query) for query in said.scores.features])
-    row = [calibration_gap(every, labels), top_gap(tops), auroc(tops.answered, tops.unanswered)]
+    row = [calibration_error([said.scores], fusion), top_gap(tops), auroc(tops.answered, tops.unanswered)]
     row += [*at_threshold([tops], threshold)[1:]] if threshold is not None else [np.nan] * 3
     sentences = sentence_scores(said.read, fusion, how)
     row.append(np.nan if sentences is None else calibration_gap(*sentences))
@@ -162,18 +160,12 @@ def reliability_picture(said: Mapping[str, Said], fusion: Fusion, how: SpanScore
         axes = figure.add_subplot(1, 2, number + 1, xlabel="score", title=title, xlim=(0, 1), ylim=(0, 1), aspect="equal")
         axes.plot([0, 1], [0, 1], color="0.7", linewidth=1, label="as it should be")
         for name, of in said.items():
-            found = best_results(of, fusion) if number == 0 else sentence_scores(of.read, fusion, how)
+            found = top_scores(of.scores, fusion).judged if number == 0 else sentence_scores(of.read, fusion, how)
             if found is not None:
                 axes.plot(*np.transpose(reliability_points(*found)), marker="o", label=name)
         axes.legend(fontsize="small")
     figure.axes[0].set_ylabel("share that answers")
     return figure
-
-
-def best_results(said: Said, fusion: Fusion) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Scores and labels of each query's best result, with its relevant candidates and without."""
-    tops = top_scores(said.scores, fusion)
-    return np.concatenate([tops.answered, tops.unanswered]), np.concatenate([tops.right, np.zeros(len(tops.unanswered))])
 
 
 def sentence_scores(

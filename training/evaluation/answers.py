@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from keyblock.evidence import Fusion, sigmoid
-from training.evaluation.calibration import DevScores
+from training.evaluation.calibration import DevScores, calibration_gap
 
 
 class Tops(NamedTuple):
@@ -26,6 +26,11 @@ class Tops(NamedTuple):
     answered: NDArray[np.float64]
     unanswered: NDArray[np.float64]
     right: NDArray[np.bool_]
+
+    @property
+    def judged(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """All of them, and whether each is a relevant candidate's: shape (n_answered + n_unanswered,) each."""
+        return np.concatenate([self.answered, self.unanswered]), np.concatenate([self.right, np.zeros(len(self.unanswered))])
 
 
 class Threshold(NamedTuple):
@@ -87,23 +92,9 @@ def at_threshold(tops: Sequence[Tops], score: float) -> Threshold:
     return Threshold(score, precision, recall, 1 - passed)
 
 
-def calibration_gap(scores: NDArray[np.float64], labels: NDArray[np.float64], bins: int = 10) -> float:
-    """Expected calibration error: the mean gap between score and share of ones, over equal bins, weighed by their counts.
-
-    Args:
-        scores: shape (n,), 0 to 1.
-        labels: shape (n,), 0 or 1.
-        bins: of equal width.
-    """
-    which = np.minimum((scores * bins).astype(int), bins - 1)
-    inside = [which == number for number in range(bins) if (which == number).any()]
-    return float(sum(abs(scores[rows].mean() - labels[rows].mean()) * rows.mean() for rows in inside))
-
-
 def top_gap(tops: Tops) -> float:
     """The calibration error of the best candidate alone, where every other query has an answer.
 
     The error over all candidates is small for any score: nearly all of them are plainly not relevant.
     """
-    scores = np.concatenate([tops.answered, tops.unanswered])
-    return calibration_gap(scores, np.concatenate([tops.right, np.zeros(len(tops.unanswered))]))
+    return calibration_gap(*tops.judged)

@@ -16,11 +16,12 @@ from keyblock.span_scores import SpanScores
 from training.collections.collection import Collection, distinct_names
 from training.collections.first_stage import first_stage_run
 from training.collections.types import Run
-from training.evaluation.answers import auroc, best_threshold, calibration_gap, top_gap, top_scores
+from training.evaluation.answers import auroc, best_threshold, top_gap, top_scores
 from training.evaluation.calibrated import Calibrated, with_passages
 from training.evaluation.calibration import (
     DevScores,
     calibration_error,
+    calibration_gap,
     fit_fusion,
     quality_table,
     read_scores,
@@ -187,12 +188,12 @@ def _judged(split: DevSplit, query: str) -> list[str]:
 def _answers(scored: Sequence[DevScores], fusion: Fusion) -> dict[str, Any]:
     """How well the best score of a query tells whether anything answers, and the threshold for it."""
     tops = {one.collection.name: top_scores(one, fusion) for one in scored}
-    told = {name: of for name, of in tops.items() if len(of.answered) and len(of.unanswered)}
-    if not told:
+    worth = {name: of for name, of in tops.items() if len(of.answered) and len(of.unanswered)}
+    if not worth:
         return {}
-    found = best_threshold(list(told.values()))
+    found = best_threshold(list(worth.values()))
     return {
-        "answers": {name: {"auroc": auroc(of.answered, of.unanswered), "top_error": top_gap(of)} for name, of in told.items()},
+        "answers": {name: {"auroc": auroc(of.answered, of.unanswered), "top_error": top_gap(of)} for name, of in worth.items()},
         "threshold": {**found._asdict(), "unanswered": "the same queries without their relevant candidates"},
     }
 
@@ -234,8 +235,8 @@ def _answer_tables(calibration: Mapping[str, Any]) -> list[str]:
     head = ["is there an answer?", "AUROC", "calibration error of the best"]
     rows = [[name, f"{row['auroc']:.3f}", f"{row['top_error']:.3f}"] for name, row in calibration["answers"].items()]
     found = calibration["threshold"]
-    told = f"precision {found['precision']:.3f}, recall {found['recall']:.3f}, {found['refused']:.3f} of the others refused"
-    return [markdown([head, *rows]), f"threshold {found['score']:.3f} for min_score: {told}"]
+    rates = f"precision {found['precision']:.3f}, recall {found['recall']:.3f}, {found['refused']:.3f} of the others refused"
+    return [markdown([head, *rows]), f"threshold {found['score']:.3f} for min_score: {rates}"]
 
 
 def _check(pipeline: Pipeline, settings: Sequence[Setting], default: int | None) -> None:

@@ -197,13 +197,23 @@ def _platt(
     return scale, of_mass, bias
 
 
+def calibration_gap(scores: NDArray[np.float64], labels: NDArray[np.float64], bins: int = 10) -> float:
+    """Expected calibration error: the mean gap between score and share of ones, over equal bins, weighed by their counts.
+
+    Args:
+        scores: shape (n,), 0 to 1.
+        labels: shape (n,), 0 or 1.
+        bins: of equal width.
+    """
+    which = np.minimum((scores * bins).astype(int), bins - 1)
+    inside = [which == number for number in range(bins) if (which == number).any()]
+    return float(sum(abs(scores[rows].mean() - labels[rows].mean()) * rows.mean() for rows in inside))
+
+
 def calibration_error(scored: Sequence[DevScores], fusion: Fusion) -> float:
-    """Expected calibration error: the mean gap between relevance_score and the share of relevant, over ten equal bins."""
+    """Expected calibration error of relevance_score over all candidates."""
     p = np.concatenate([sigmoid(fusion.fuse(f[:, 0], f[:, 1:])) for s in scored for f in s.features.values()])
-    y = np.concatenate([s.labels(q) for s in scored for q in s.features])
-    which = np.minimum((p * 10).astype(int), 9)
-    gaps = [abs(p[which == b].mean() - y[which == b].mean()) * (which == b).mean() for b in range(10) if (which == b).any()]
-    return float(np.sum(gaps))
+    return calibration_gap(p, np.concatenate([s.labels(q) for s in scored for q in s.features]))
 
 
 def reliability(scores: DevScores, fusion: Fusion) -> list[dict[str, float]]:

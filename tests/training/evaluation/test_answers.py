@@ -7,8 +7,8 @@ import pytest
 
 from keyblock.evidence import FEATURES, Fusion, sigmoid
 from training.collections.collection import Collection
-from training.evaluation.answers import Tops, at_threshold, auroc, best_threshold, calibration_gap, top_gap, top_scores
-from training.evaluation.calibration import DevScores
+from training.evaluation.answers import Tops, at_threshold, auroc, best_threshold, top_gap, top_scores
+from training.evaluation.calibration import DevScores, calibration_gap
 
 
 def tops(answered: list[float], unanswered: list[float], right: list[bool] | None = None) -> Tops:

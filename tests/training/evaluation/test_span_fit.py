@@ -4,7 +4,7 @@ import pytest
 from keyblock.evidence import FEATURES, Fusion, sigmoid
 from keyblock.spans import Sentence
 from training.collections.types import Span
-from training.evaluation.answers import calibration_gap
+from training.evaluation.calibration import calibration_gap
 from training.evaluation.span_fit import ReadDocument, answers, fit_spans, span_probabilities
 
 RNG = np.random.default_rng(0)
