@@ -60,6 +60,11 @@ class Saved(NamedTuple):
     tokens: int
     of_documents: int
 
+    @property
+    def saved(self) -> int:
+        """The difference."""
+        return self.of_documents - self.tokens
+
 
 @dataclass(frozen=True, slots=True)
 class Answered:

@@ -296,8 +296,7 @@ def _asked(beside: Beside) -> Asked:
 def _context_size(whole: Answered) -> ContextSize | None:
     if whole.saved is None:
         return None
-    tokens, of = whole.saved
-    return ContextSize(tokens, of, of - tokens)
+    return ContextSize(whole.saved.tokens, whole.saved.of_documents, whole.saved.saved)
 
 
 def _context(whole: Answered, number: int) -> Context | None:

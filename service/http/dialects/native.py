@@ -134,9 +134,8 @@ def _frame(call: Call, answered: Answered, about: About) -> RerankAnswer:
         meta["escalation"] = EscalationAnswer(documents=asked.documents, tokens=asked.tokens, left=asked.left)
     if answered.below is not None:
         meta["below_min_score"] = answered.below
-    if (saved := answered.saved) is not None:
-        tokens, of = saved
-        meta["context"] = ContextMeta(tokens=tokens, tokens_of_documents=of, saved=of - tokens)
+    if (pruned := answered.saved) is not None:
+        meta["context"] = ContextMeta(tokens=pruned.tokens, tokens_of_documents=pruned.of_documents, saved=pruned.saved)
     return {
         "id": f"rerank-{about.request_id}",
         "object": "rerank",
