@@ -109,13 +109,6 @@ class Instance:
         urgency = None if turn.until is None else range(len(packed))
         return await self._done(Job(packed, self.selector, None, urgency, turn.priority, turn.until), turn.until)
 
-    async def mark(self, packed: Sequence[Packed], turn: Turn = ANY_TURN) -> Scored:
-        """Score sequences with the ranker, each for itself, and mark their tokens; else as `choose`."""
-        if not packed:
-            return Scored(np.zeros(0, np.float32), 0.0, 0.0)
-        urgency = None if turn.until is None else range(len(packed))
-        return await self._done(Job(packed, self.ranker, None, urgency, turn.priority, turn.until, marks=True), turn.until)
-
     async def _done(self, job: Job, until: float | None) -> Scored:
         """The job's outcome, or what is known of it when time is up: then it is dropped."""
         future = asyncio.wrap_future(self._submit(job))
