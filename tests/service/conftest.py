@@ -1,6 +1,7 @@
 """The application that serves a small bundle, and what tests of the service share."""
 
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,17 @@ from service.engine.instance import Graphs
 from service.ranking.ranker import Ranker
 from service.settings import Settings
 from tests.service.faults import Faulty
+
+ROOT = Path(__file__).parents[2]
+
+
+@contextmanager
+def warm(settings: Settings) -> Iterator[TestClient]:
+    """An application that is ready."""
+    with TestClient(create_app(settings)) as client:
+        while client.get("/health/ready").status_code != 200:
+            assert client.get("/health/live").status_code == 200
+        yield client
 
 
 @pytest.fixture(scope="session")
@@ -36,9 +48,14 @@ def settings(bundle_path: Path) -> Settings:
 @pytest.fixture(scope="session")
 def client(settings: Settings) -> Iterator[TestClient]:
     """The application, started and warm."""
-    with TestClient(create_app(settings)) as client:
-        while client.get("/health/ready").status_code != 200:
-            assert client.get("/health/live").status_code == 200
+    with warm(settings) as client:
+        yield client
+
+
+@pytest.fixture(scope="module")
+def embedded(settings: Settings) -> Iterator[TestClient]:
+    """The embedded bundle, served."""
+    with warm(settings.model_copy(update={"bundle": (ROOT / "models" / "default",)})) as client:
         yield client
 
 

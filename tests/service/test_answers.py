@@ -1,15 +1,11 @@
 """What the embedded bundle answers, in cases whose right answer a person can see."""
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from starlette.testclient import TestClient
-
-from service.app import create_app
-from service.settings import Settings
 
 ROOT = Path(__file__).parents[2]
 REQUEST: dict[str, Any] = json.loads((ROOT / "examples" / "request.json").read_text(encoding="utf-8"))
@@ -19,11 +15,8 @@ NOTHING = "Who painted the ceiling of the Sistine Chapel?"
 
 
 @pytest.fixture(scope="module")
-def client(settings: Settings) -> Iterator[TestClient]:
-    with TestClient(create_app(settings.model_copy(update={"bundle": (ROOT / "models" / "default",)}))) as client:
-        while client.get("/health/ready").status_code != 200:
-            assert client.get("/health/live").status_code == 200
-        yield client
+def client(embedded: TestClient) -> TestClient:
+    return embedded
 
 
 def ask(client: TestClient, **options: Any) -> dict[str, Any]:

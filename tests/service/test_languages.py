@@ -1,15 +1,12 @@
 """What the service answers when the texts are in a script that the embedded model has not learned."""
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 from starlette.testclient import TestClient
-
-from service.app import create_app
-from service.settings import Settings
 
 ROOT = Path(__file__).parents[2]
 CHINESE = ["会议持续了很长时间。", "多瑙河流经维也纳和布达佩斯。", "泰晤士河流经伦敦。"]
@@ -23,12 +20,8 @@ ASKED = {"zh": "哪条河流经维也纳?", "ar": "أي نهر يمر بمدين
 
 
 @pytest.fixture(scope="module")
-def client(settings: Settings) -> Iterator[TestClient]:
-    """The embedded bundle, served."""
-    with TestClient(create_app(settings.model_copy(update={"bundle": (ROOT / "models" / "default",)}))) as client:
-        while client.get("/health/ready").status_code != 200:
-            assert client.get("/health/live").status_code == 200
-        yield client
+def client(embedded: TestClient) -> TestClient:
+    return embedded
 
 
 def ask(client: TestClient, path: str, **body: Any) -> Any:
