@@ -3,17 +3,27 @@
 training.learning.objectives, training.models.families and training.models.aggregators say how each is computed.
 """
 
-from typing import Literal
+import json
+from pathlib import Path
+from typing import ClassVar, Literal
 
 from pydantic import Field
 
 from keyblock.registry import Component, Registry
 
+BEFORE_FAMILIES = {"name": "cross_encoder"}  # what checkpoints without a family.json are
 LOSSES = ("hinge", "listwise", "logistic", "pointwise")
 
 
 class Family(Component):
-    """A ranker family's settings."""
+    """A ranker family's settings.
+
+    Attributes:
+        combines: whether the family makes a document's logit of its passages' states by itself, so that a pipeline's aggregator
+            ``states`` needs no module of the recipe's.
+    """
+
+    combines: ClassVar[bool] = False
 
 
 FAMILIES: Registry[Family] = Registry("ranker family")
@@ -29,6 +39,27 @@ class CrossEncoderFamily(Family):
 @FAMILIES.register("classifier")
 class ClassifierFamily(Family):
     """A checkpoint for sequence classification with the head that its authors gave it: what keyblock-import takes."""
+
+
+class TokenFamily(Family):
+    """A family that compares the tokens of the query with those of each passage: see training.models.token_ranker."""
+
+    combines: ClassVar[bool] = True
+    query_tokens: int = Field(32, ge=1, le=512, description="tokens of a query that are compared; of a longer one the first")
+
+
+@FAMILIES.register("cedr_knrm")
+class CedrKnrmFamily(TokenFamily):
+    """CEDR-KNRM (MacAvaney et al. 2019): kernels over the cosines of token states, layer by layer, beside the mean [CLS]."""
+
+
+def read_family(path: Path) -> Family:
+    """The family that a checkpoint's family.json names. Raises ValueError when it is damaged or of no known family."""
+    try:
+        family = json.loads(path.read_text(encoding="utf-8")) if path.exists() else BEFORE_FAMILIES
+        return FAMILIES.create(family)
+    except (ValueError, TypeError) as error:
+        raise ValueError(f"{path}: {error}") from None
 
 
 class StateAggregator(Component):

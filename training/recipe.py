@@ -143,7 +143,10 @@ class Recipe(BaseModel):
     @model_validator(mode="after")
     def _module_for_states(self) -> Self:
         learned = self.pipeline.aggregator["name"] == "states"
-        if learned and not self.states:
+        combines = FAMILIES.create(self.model).combines
+        if combines and self.states:
+            raise ValueError(f"model {self.model['name']!r} combines passages by itself: leave states {self.states['name']!r} out")
+        if learned and not (self.states or combines):
             raise ValueError("pipeline.aggregator 'states' needs a learned module: name one in the recipe's states")
         if self.states and not learned:
             raise ValueError(f"states {self.states['name']!r} is learned: it needs pipeline.aggregator 'states'")

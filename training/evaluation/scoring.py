@@ -89,14 +89,14 @@ class TorchModel:
         def forward(*inputs: Tensor) -> Tensor:
             states, marks = model.marked(*inputs)
             logits = model.scores(states)
-            outputs = [logits[:, None]] if model.aggregator is None else [logits[:, None], states]
+            outputs = [logits[:, None], states] if model.combines else [logits[:, None]]
             return torch.cat([*outputs, F.pad(marks, (0, longest - marks.shape[1]))], dim=1)
 
         found = self._run(model, forward, sequences)
         if not len(found):
             return Marks(found, [])
         outputs, marks = found[:, : found.shape[1] - longest], found[:, found.shape[1] - longest :]
-        alone = outputs[:, 0] if model.aggregator is None else outputs
+        alone = outputs if model.combines else outputs[:, 0]
         return Marks(alone, [row[: len(packed.ids)] for row, packed in zip(marks, sequences, strict=True)])
 
     def choose(self, sequences: Sequence[Packed]) -> NDArray[np.float32]:

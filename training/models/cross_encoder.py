@@ -71,7 +71,7 @@ class CrossEncoder(TransformerRanker):
         """
         with one_clear_error(name_or_path):
             config = without_dropout(AutoConfig.from_pretrained(name_or_path), dropout)
-            encoder = _encoder(name_or_path, attention, config=config)
+            encoder = read_encoder(name_or_path, attention, config=config)
         size = encoder.config.hidden_size
         return cls(encoder, build_aggregation(aggregator, size) if aggregator else None, Marker(size, marks) if marks else None)
 
@@ -79,7 +79,7 @@ class CrossEncoder(TransformerRanker):
     def load(cls, directory: str | Path, attention: str = "sdpa") -> Self:
         """See RankerFamily."""
         with one_clear_error(directory):
-            encoder = _encoder(str(directory), attention)
+            encoder = read_encoder(str(directory), attention)
             described = Path(directory) / AGGREGATOR_FILE
             aggregator = None
             if described.exists():
@@ -166,7 +166,7 @@ class CrossEncoder(TransformerRanker):
             return self.head(states.float()).squeeze(-1)
 
 
-def _encoder(name_or_path: str, attention: str, **options: object) -> PreTrainedModel:
+def read_encoder(name_or_path: str, attention: str, **options: object) -> PreTrainedModel:
     """The encoder alone: a pooler, where the architecture has one, is neither used nor kept."""
 
     def load(attention: str) -> PreTrainedModel:

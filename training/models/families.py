@@ -1,11 +1,11 @@
 """The ranker families: which module a recipe's `model` and a checkpoint name. A family is one module here and one line below."""
 
-import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Protocol
 
-from training.declarations import FAMILIES
+from training.declarations import FAMILIES, read_family
+from training.models.cedr import CedrKnrm
 from training.models.classifier import Classifier
 from training.models.cross_encoder import CrossEncoder
 from training.models.ranker_module import FAMILY_FILE, RankerModule
@@ -27,10 +27,8 @@ class RankerFamily(Protocol):
         """Read the directory that `save` wrote, with this `attention`; in eval mode. Raises ValueError when it is damaged."""
 
 
-MODULES: dict[str, RankerFamily] = {"cross_encoder": CrossEncoder, "classifier": Classifier}
+MODULES: dict[str, RankerFamily] = {"cross_encoder": CrossEncoder, "classifier": Classifier, "cedr_knrm": CedrKnrm}
 """By the name that the family is declared under in training.declarations."""
-
-BEFORE_FAMILIES = {"name": "cross_encoder"}  # what checkpoints without a family.json are
 
 
 def new_ranker(
@@ -49,10 +47,5 @@ def new_ranker(
 
 def load_ranker(directory: Path, attention: str = "sdpa") -> RankerModule:
     """The model of a checkpoint, whatever its family; in eval mode. Raises ValueError when it is damaged or of no known family."""
-    path = directory / FAMILY_FILE
-    try:
-        family = json.loads(path.read_text(encoding="utf-8")) if path.exists() else BEFORE_FAMILIES
-        settings = FAMILIES.create(family)
-    except (ValueError, TypeError) as error:
-        raise ValueError(f"{path}: {error}") from None
+    settings = read_family(directory / FAMILY_FILE)
     return MODULES[settings.name].load(directory, attention)

@@ -67,6 +67,11 @@ class RankerModule(nn.Module, ABC):
         return self.INPUTS
 
     @property
+    def combines(self) -> bool:
+        """Whether it makes a document's logit of the states of its passages, as a pipeline's aggregator ``states`` asks."""
+        return self.aggregator is not None
+
+    @property
     @abstractmethod
     def max_length(self) -> int:
         """Tokens of the longest sequence that the model reads."""
@@ -94,10 +99,10 @@ class RankerModule(nn.Module, ABC):
         """Logits of shape (...,) from states (..., hidden), in fp32."""
 
     def outputs(self, *inputs: Tensor) -> Tensor:
-        """What a served graph gives: logits of shape (batch,); with an aggregator (batch, 1 + hidden), the logit first."""
+        """What a served graph gives: logits of shape (batch,); of a model that combines (batch, 1 + hidden), the logit first."""
         states = self.states(*inputs)
         logits = self.scores(states)
-        return logits if self.aggregator is None else torch.cat([logits.unsqueeze(-1), states], dim=1)
+        return torch.cat([logits.unsqueeze(-1), states], dim=1) if self.combines else logits
 
     def combine(self, states: Tensor, mask: Tensor) -> Tensor:
         """Document logits of shape (docs,) from states (docs, passages, hidden) and the mask (docs, passages) of the real ones."""
@@ -119,7 +124,7 @@ class RankerModule(nn.Module, ABC):
             reduction: the pipeline's aggregator, where the model has no learned one.
         """
         mask = torch.arange(int(counts.max()), device=counts.device) < counts[:, None]
-        if self.aggregator is not None:
+        if self.combines:
             return self.combine(padded(states, mask), mask)
         logits: Tensor = AGGREGATORS.create(reduction).combine(padded(self.scores(states), mask), mask, torch)
         return logits

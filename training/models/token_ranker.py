@@ -1,0 +1,190 @@
+"""Rankers that compare the tokens of a query with those of a passage, not only read [CLS]: CEDR and its kin.
+
+A sequence's state is a row of features, and the rows of a document's passages together give its logit. The query stands at the
+same place in all of them, so features of one query token can be added up over passages, as if the document were one text.
+"""
+
+from abc import abstractmethod
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple, Self
+
+import torch
+from safetensors.torch import load_file, save_file
+from torch import Tensor, nn
+from torch.nn import functional as F
+from transformers import AutoConfig
+from transformers.modeling_utils import PreTrainedModel
+
+from keyblock.packing import Packed
+from training.declarations import read_family
+from training.models.cross_encoder import read_encoder
+from training.models.ranker_module import FAMILY_FILE
+from training.models.transformer_ranker import ENCODER_WEIGHTS, TransformerRanker, one_clear_error, tells_types, without_dropout
+
+REST_FILE = "features.safetensors"
+
+
+class Tokens(NamedTuple):
+    """What the encoder says of a batch's tokens.
+
+    Attributes:
+        ids: (batch, length), token ids.
+        layers: (batch, channels, length, hidden), the states of each layer, the embeddings first.
+        query: (batch, query_tokens) bool, which of the places 1, 2 ... hold a token of the query.
+        passage: (batch, length) bool, which places hold a token of the passage, its title included.
+    """
+
+    ids: Tensor
+    layers: Tensor
+    query: Tensor
+    passage: Tensor
+
+    @property
+    def cls(self) -> Tensor:
+        """The last layer's [CLS], (batch, hidden)."""
+        return self.layers[:, -1, 0]
+
+    def cosines(self) -> Tensor:
+        """Of each query token with each token of the passage, (batch, channels, query_tokens, length); 0 where either is none."""
+        states = F.normalize(self.layers, dim=-1)
+        asked = states[:, :, 1 : 1 + self.query.shape[1]]
+        asked = F.pad(asked, (0, 0, 0, self.query.shape[1] - asked.shape[2]))  # a sequence may be shorter than a query can be
+        found = asked @ states.transpose(-1, -2)
+        return found * (self.query[:, None, :, None] & self.passage[:, None, None, :])
+
+
+class TokenRanker(TransformerRanker):
+    """What these families share: how tokens are told apart, and how a model is kept.
+
+    Args:
+        encoder: any encoder with hidden states.
+        query_tokens: compared, at most.
+    """
+
+    aggregator = None
+
+    def __init__(self, encoder: PreTrainedModel, query_tokens: int) -> None:
+        super().__init__()
+        self.encoder, self.query_tokens = encoder, query_tokens
+        self.typed = tells_types(encoder)
+
+    @property
+    def transformer(self) -> PreTrainedModel:
+        """See TransformerRanker."""
+        return self.encoder
+
+    @classmethod
+    def from_backbone(
+        cls, name_or_path: str, dropout: float = 0.0, attention: str = "sdpa", aggregator: Any = None, **settings: Any
+    ) -> Self:
+        """See RankerFamily. Raises ValueError for an `aggregator`, too: these families combine passages themselves."""
+        if aggregator:
+            raise ValueError(f"{cls.__name__} combines passages itself: leave the module of states {aggregator['name']!r} out")
+        with one_clear_error(name_or_path):
+            config = without_dropout(AutoConfig.from_pretrained(name_or_path), dropout)
+            encoder = read_encoder(name_or_path, attention, config=config)
+        return cls(encoder, **settings)
+
+    @classmethod
+    def load(cls, directory: str | Path, attention: str = "sdpa") -> Self:
+        """See RankerFamily."""
+        with one_clear_error(directory):
+            settings = read_family(Path(directory, FAMILY_FILE))
+            model = cls(read_encoder(str(directory), attention), **settings.model_dump())
+            model.family = settings.describe()
+            model.load_rest(directory)
+        return model.eval()
+
+    def save_weights(self, directory: str | Path) -> None:
+        """Write config.json, model.safetensors (the encoder) and features.safetensors (all that is not the encoder)."""
+        self.encoder.save_pretrained(directory)
+        save_file(self.rest(), Path(directory, REST_FILE))
+
+    def load_weights(self, directory: str | Path) -> None:
+        """See RankerModule."""
+        self.encoder.load_state_dict(load_file(Path(directory, ENCODER_WEIGHTS)))
+        self.load_rest(directory)
+
+    def start_from(self, directory: str | Path) -> None:
+        """Take over the encoder of any checkpoint; of one of the same family and settings all of it. Raises ValueError else."""
+        with one_clear_error(directory):
+            self.encoder.load_state_dict(load_file(Path(directory, ENCODER_WEIGHTS)))
+            if Path(directory, REST_FILE).exists():
+                theirs = load_file(Path(directory, REST_FILE))
+                if {name: value.shape for name, value in theirs.items()} == {n: v.shape for n, v in self.rest().items()}:
+                    self.load_rest(directory)
+
+    def rest(self) -> dict[str, Tensor]:
+        """All weights that are not the encoder's."""
+        return {name: value for name, value in self.state_dict().items() if not name.startswith("encoder.")}
+
+    def load_rest(self, directory: str | Path) -> None:
+        """Load what `rest` gave."""
+        missing, unknown = self.load_state_dict(load_file(Path(directory, REST_FILE)), strict=False)
+        if unknown or any(not name.startswith("encoder.") for name in missing):
+            raise ValueError(f"{REST_FILE} holds other weights than this family's")
+
+    def pretrained(self) -> Iterator[nn.Parameter]:
+        """The encoder's."""
+        return self.encoder.parameters()
+
+    def inputs(self, sequences: Sequence[Packed], pad_id: int, document_type: int = 1) -> tuple[Tensor, ...]:
+        """See RankerModule; the types tell passage from query even where the encoder has one type only."""
+        return super().inputs(sequences, pad_id, 1)
+
+    @property
+    def combines(self) -> bool:
+        """See RankerModule."""
+        return True
+
+    @property
+    def channels(self) -> int:
+        """Layers of states that are compared: the embeddings and the encoder's."""
+        return int(self.encoder.config.num_hidden_layers) + 1
+
+    def states(self, *inputs: Tensor) -> Tensor:
+        """Features of shape (batch, width), in fp32: see `features`."""
+        input_ids, token_type_ids, attention_mask = inputs
+        layers = self.encoder(**self.named(*inputs), output_hidden_states=True).hidden_states
+        query, passage = segments(token_type_ids, attention_mask, self.query_tokens)
+        with torch.autocast(input_ids.device.type, enabled=False):
+            return self.features(Tokens(input_ids, torch.stack(layers, dim=1).float(), query, passage))
+
+    def scores(self, states: Tensor) -> Tensor:
+        """Logits of shape (...,) from features (..., width): each as the only passage of its document."""
+        alone = states.reshape(-1, 1, states.shape[-1])
+        mask = torch.ones(alone.shape[:2], dtype=torch.bool, device=states.device)
+        return self.combine(alone, mask).reshape(states.shape[:-1])
+
+    def combine(self, states: Tensor, mask: Tensor) -> Tensor:
+        """See RankerModule."""
+        with torch.autocast(states.device.type, enabled=False):
+            return self.documents_of(states.float().masked_fill(~mask.unsqueeze(-1), 0.0), mask)
+
+    @abstractmethod
+    def features(self, tokens: Tokens) -> Tensor:
+        """Features of each sequence, (batch, width), `width` being `hidden_size`."""
+
+    @abstractmethod
+    def documents_of(self, states: Tensor, mask: Tensor) -> Tensor:
+        """Logits (docs,) from features (docs, passages, width) and the mask (docs, passages) of the real ones; padding is zero."""
+
+
+def segments(types: Tensor, mask: Tensor, query_tokens: int) -> tuple[Tensor, Tensor]:
+    """Which places hold the query's tokens and the passage's, without special tokens: see Tokens.
+
+    Args:
+        types: (batch, length), 0 for ``[CLS] query [SEP]``, 1 for ``passage [SEP]``.
+        mask: (batch, length), 1 for real tokens, which stand in front.
+        query_tokens: places behind [CLS] that are looked at.
+    """
+    place = torch.arange(types.shape[1], device=types.device)
+    end, split = mask.sum(1, keepdim=True), (mask * (1 - types)).sum(1, keepdim=True)
+    passage = (place >= split) & (place < end - 1)
+    return torch.arange(1, 1 + query_tokens, device=types.device) < split - 1, passage
+
+
+def mean_cls(cls: Tensor, mask: Tensor) -> Tensor:
+    """The mean [CLS] of a document's passages, (docs, hidden), from (docs, passages, hidden); padding is zero (CEDR section 3)."""
+    return cls.sum(1) / mask.sum(1, keepdim=True).clamp(min=1)
