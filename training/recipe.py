@@ -67,6 +67,15 @@ class Best(BaseModel):
     judged: int = Field(200, ge=1, description="queries of each collection and split whose segment P@1 is measured")
 
 
+class Probe(BaseModel):
+    """A head start for what begins at random, on the states of the encoder as it is: see training.learning.probing."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+    steps: int = Field(100, ge=1, description="steps whose groups are looked at; their states are kept in memory")
+    epochs: int = Field(10, ge=1, description="passes over those states")
+    groups: int = Field(16, ge=1, description="groups of an update")
+
+
 class Recipe(BaseModel):
     """One training run."""
 
@@ -89,6 +98,7 @@ class Recipe(BaseModel):
         None, description="a run or bundle whose model a learned selector uses (BinB2), instead of the one trained"
     )
     best: Best | None = Field(None, description="train in BeST's iterations; see training.learning.best")
+    probe: Probe | None = Field(None, description="train what begins at random first, with the encoder as it is; none: at once all")
     loss: str = Field("hinge", description=f"one of {', '.join(LOSSES)}")
     pointwise: Share = Field(
         0.0, description="weight of the pointwise loss beside it: so that a logit means the same for all queries"

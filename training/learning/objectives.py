@@ -4,7 +4,7 @@ A ranking loss takes scores of shape (groups, 1 + negatives), the relevant docum
 """
 
 from collections.abc import Callable, Sequence
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import numpy as np
 import torch
@@ -89,6 +89,22 @@ class Objective(Protocol):
         """Tokens that a group sends through the model with gradients, at most: what micro batches are cut by."""
 
 
+class Frozen(NamedTuple):
+    """A group, as an encoder that does not learn sees it.
+
+    Attributes:
+        states: (sequences, hidden), document by document, in fp32.
+        counts: (documents,), sequences of each.
+        rows: that the documents are dealt out to evenly.
+        answered: whether the first document is relevant; else none is.
+    """
+
+    states: Tensor
+    counts: Tensor
+    rows: int
+    answered: bool
+
+
 class RankingObjective:
     """The recipe's loss over rows of documents.
 
@@ -108,22 +124,43 @@ class RankingObjective:
 
     def __call__(self, model: RankerModule, groups: Sequence[Group]) -> Tensor:
         """See Objective."""
-        choose = self._choose(model)
-        rows = [self.examples.rows(group.prepared, choose) for group in groups]
-        documents = [document for of_group in rows for row in of_group for document in row]
-        scores, marks = self._scores(model, documents)
+        rows = self._rows(model, groups)
+        scores, marks = self._scores(model, [document for of_group in rows for row in of_group for document in row])
         sizes = [sum(map(len, of_group)) for of_group in rows]
         of_groups = zip(groups, rows, scores.split(sizes), strict=True)
-        losses = [self._loss(group, of_group.view(len(of_rows), -1)) for group, of_rows, of_group in of_groups]
+        losses = [self._loss(group.answered, of_group.view(len(of_rows), -1)) for group, of_rows, of_group in of_groups]
         loss = torch.stack(losses).mean()
         if marks is None:
             return loss
         return loss + self.marks * token_loss(marks, [labels for group in groups for labels in group.labels])
 
-    def _loss(self, group: Group, scores: Tensor) -> Tensor:
+    def frozen(self, model: RankerModule, groups: Sequence[Group]) -> list["Frozen"]:
+        """The groups' states by the model as it is, without gradients."""
+        device, found = next(model.parameters()).device, []
+        with torch.no_grad(), self._arithmetic(device):
+            for group, rows in zip(groups, self._rows(model, groups), strict=True):
+                documents = [document for row in rows for document in row]
+                states, _ = self._states(model, [packed for document in documents for packed in document], device)
+                counts = torch.tensor([len(document) for document in documents], device=device)
+                found.append(Frozen(states.float(), counts, len(rows), group.answered))
+        return found
+
+    def loss_of_frozen(self, model: RankerModule, groups: Sequence["Frozen"]) -> Tensor:
+        """The mean loss of groups whose states are known, a scalar."""
+        states, counts = torch.cat([group.states for group in groups]), torch.cat([group.counts for group in groups])
+        scores = model.documents(states, counts, self.pipeline.aggregator.name).split([len(group.counts) for group in groups])
+        losses = [self._loss(group.answered, of.view(group.rows, -1)) for group, of in zip(groups, scores, strict=True)]
+        return torch.stack(losses).mean()
+
+    def _rows(self, model: RankerModule, groups: Sequence[Group]) -> list[list[list[list[Packed]]]]:
+        """Of each group its rows of documents, each given by its sequences."""
+        choose = self._choose(model)
+        return [self.examples.rows(group.prepared, choose) for group in groups]
+
+    def _loss(self, answered: bool, scores: Tensor) -> Tensor:
         """Of a group's scores (rows, documents of a row)."""
-        loss = self.loss(scores) if group.answered else scores.new_zeros(())
-        return loss + self.pointwise * pointwise(scores, answered=group.answered) if self.pointwise else loss
+        loss = self.loss(scores) if answered else scores.new_zeros(())
+        return loss + self.pointwise * pointwise(scores, answered=answered) if self.pointwise else loss
 
     def cost(self, group: Group) -> int:
         """See Objective."""
@@ -137,10 +174,13 @@ class RankingObjective:
         """Document scores of shape (documents,); the token logits (sequences, length) of a marker that learns."""
         device = next(model.parameters()).device
         counts = torch.tensor([len(document) for document in documents], device=device)
-        with torch.autocast(device.type, torch.bfloat16, enabled=in_bf16(self.precision, device)):
+        with self._arithmetic(device):
             states, marks = self._states(model, [packed for document in documents for packed in document], device)
             scores = model.documents(states, counts, self.pipeline.aggregator.name)
         return scores.float(), marks
+
+    def _arithmetic(self, device: torch.device) -> torch.autocast:
+        return torch.autocast(device.type, torch.bfloat16, enabled=in_bf16(self.precision, device))
 
     def _states(self, model: RankerModule, sequences: list[Packed], device: torch.device) -> tuple[Tensor, Tensor | None]:
         """States (sequences, hidden) and token logits, computed among sequences of like length: padding costs as much as tokens."""

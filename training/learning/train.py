@@ -13,6 +13,7 @@ from training.learning.data import Data
 from training.learning.lock import alone_in
 from training.learning.loop import Trainer, make_accelerator
 from training.learning.objectives import RankingObjective
+from training.learning.probing import probe
 from training.learning.run_directory import begin, provenance
 from training.models import attention
 from training.models.checkpoints import has_checkpoint
@@ -41,7 +42,8 @@ def train(
     check_mixture(recipe, collections)
     check_gold(recipe, collections)
     accelerator = make_accelerator()
-    model, backbone = make_model(recipe, accelerator.device, resumed=has_checkpoint(run))
+    resumed = has_checkpoint(run)
+    model, backbone = make_model(recipe, accelerator.device, resumed)
     with alone_in(run, wanted=accelerator.is_main_process):
         if accelerator.is_main_process:
             begin(recipe, collections, backbone, run)
@@ -50,6 +52,8 @@ def train(
             chooser.to(accelerator.device)
         data = prepared_data(recipe, collections, run, accelerator, cache, chooser)
         objective = RankingObjective(recipe, data.pipeline, data.examples, chooser)
+        if not resumed:
+            probe(model, objective, data.draw, recipe)  # every process alike
         Trainer(recipe, model, objective, data.draw, data.dev, run, tensorboard, accelerator).train()
         data.close()
 
