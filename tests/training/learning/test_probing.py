@@ -59,6 +59,6 @@ def test_the_draws_are_not_those_of_the_run(build: Callable[..., Built]) -> None
 
 
 def test_without_a_probe_nothing_is_drawn(build: Callable[..., Built]) -> None:
-    recipe, objective, data = build()
+    recipe, objective, _ = build()
     model, _ = make_model(recipe, torch.device("cpu"))
     assert probe(model, objective, lambda step: pytest.fail(f"step {step} was drawn"), recipe) == []

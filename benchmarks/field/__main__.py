@@ -1,0 +1,180 @@
+"""Train and measure every system of the evaluation paper; write its tables. What is done is not done again.
+
+    python -m benchmarks.field --data DATA [--only firstp maxp ...] [--seeds 0 1 2] [--parallel 2]
+    python -m benchmarks.field --data DATA --latency    milliseconds a document, all systems in turns: when the machine is quiet
+    python -m benchmarks.field --publish                puts the tables of all records, and the picture, into docs/field.md
+
+DATA holds squad-articles, squad-far and qmsum. A training or measurement is a process, so that its memory is its own; runs stand in
+RUNS, a record a system and setting in RECORDS. A system that fails does not stop the others.
+"""
+
+import argparse
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from os import environ
+from pathlib import Path
+
+import transformers
+
+from benchmarks.field import tables, work
+from benchmarks.field.plan import ROOT, SETTINGS, STAGES, START, SYSTEMS, System, run_of, stage, system
+from benchmarks.performance.report import PageError, put
+from benchmarks.systems import milliseconds
+from training.collections.collection import Collection
+from training.collections.json_files import write_json
+from training.evaluation.evaluate import sample
+from training.evaluation.pictures import Measured, draw_quality_latency
+from training.evaluation.ranking import run_ranker
+from training.evaluation.records import record_path
+from training.examples.prepared_cache import default_directory
+
+BEGIN = "<!-- the field: python -m benchmarks.field --publish writes from here -->"
+LATENCY = "latency.json"
+PICTURE = "images/field-quality-latency.png"
+PICTURED = "squad-far, fine-tuned"
+
+
+def main(options: argparse.Namespace) -> None:
+    """Do what is left to do; print the tables. Exits with the names of the systems that failed, once the others are done."""
+    for setting in SETTINGS:
+        work.write_baselines(setting, options)
+    if not (options.runs / START / work.FINISHED).exists() and (problem := process(["--train", START], options)):
+        sys.exit(f"field: {problem}")
+    chosen = [one for one in SYSTEMS if one.recipe in (options.only or [s.recipe for s in SYSTEMS])]
+    jobs = [(one, seed) for seed in options.seeds for one in chosen]
+    with ThreadPoolExecutor(options.parallel) as pool:
+        problems = list(pool.map(lambda job: complete(*job, options), jobs))
+    print(written(options))
+    if failed := [f"{one.recipe} ({problem})" for (one, _), problem in zip(jobs, problems, strict=True) if problem]:
+        sys.exit(f"field: {'; '.join(failed)}; mend it and start again: what was done is kept")
+
+
+def complete(one: System, seed: int, options: argparse.Namespace) -> str | None:
+    """Train and measure a system as far as it is not done; what failed, if something did."""
+    for step in pieces(one, seed, options):
+        if problem := process([*step, "--seed", str(seed)], options):
+            return problem
+    return None
+
+
+def pieces(one: System, seed: int, options: argparse.Namespace) -> Iterator[list[str]]:
+    """The arguments of each piece of work that is left for a system, in order."""
+    for level in STAGES:
+        due = [
+            setting
+            for setting in SETTINGS
+            if setting.stage == level.name and not record_path(work.records_of(options, seed), setting.label, one.recipe).exists()
+        ]
+        later = [setting for setting in SETTINGS if stage(setting.stage).after == level.name]
+        needed = due or any(not record_path(work.records_of(options, seed), s.label, one.recipe).exists() for s in later)
+        if needed and not (run_of(options.runs, level.name, one.recipe, seed) / work.FINISHED).exists():
+            yield ["--train", one.recipe, "--stage", level.name]
+        for setting in due:
+            yield ["--measure", one.recipe, "--setting", setting.label]
+
+
+def process(arguments: Sequence[str], options: argparse.Namespace) -> str | None:
+    """Run this program with other arguments, its output in a log beside the runs; what went wrong, if something did."""
+    paths = [f"--{name}={getattr(options, name)}" for name in ("data", "runs", "records", "cache", "queries", "depth")]
+    command = [sys.executable, "-m", "benchmarks.field", *arguments, *paths, *(f"--set={one}" for one in options.set)]
+    log, started = options.runs / f"{arguments[1]}.log", time.perf_counter()
+    threads = str(max(1, options.threads // options.parallel))
+    with log.open("a", encoding="utf-8") as out:
+        code = subprocess.run(command, check=False, env=environ | {"OMP_NUM_THREADS": threads}, stdout=out, stderr=out).returncode
+    print(f"{' '.join(arguments)}: {time.perf_counter() - started:.0f} s", flush=True)
+    return f"{' '.join(arguments)} ended with {code}, see {log}" if code else None
+
+
+def one_piece(options: argparse.Namespace) -> None:
+    """What a process does: one training or one measurement."""
+    if options.train == START:
+        work.train_start(options)
+    elif options.train:
+        work.train_system(system(options.train), stage(options.stage), options.seed, options)
+    else:
+        setting = next(one for one in SETTINGS if one.label == options.setting)
+        work.measure(system(options.measure), setting, options.seed, options)
+
+
+def latency(options: argparse.Namespace) -> None:
+    """Milliseconds a document of squad-far for every system that is trained, in turns in one process: RECORDS/latency.json."""
+    collection = Collection(options.data / "squad-far")
+    queries, candidates = sample(collection.split("test"), options.timed_queries), collection.run("test")
+    names = [one.recipe for one in SYSTEMS if (run_of(options.runs, "far", one.recipe, 0) / work.FINISHED).exists()]
+    rankers = [run_ranker(run_of(options.runs, "far", name, 0), collection) for name in names]
+    medians = milliseconds(rankers, candidates, queries, options.depth)
+    write_json(options.records / LATENCY, dict(zip(names, medians, strict=True)))
+
+
+def written(options: argparse.Namespace) -> str:
+    """All tables in Markdown."""
+    records = tables.known_records(options.records)
+    parts = [tables.field_table(records, latencies(options)), tables.gain_table(records), tables.findings_table(records)]
+    return "\n\n".join([*parts, tables.p_table(records)])
+
+
+def latencies(options: argparse.Namespace) -> dict[str, float]:
+    """What `latency` left, if it ran."""
+    path = options.records / LATENCY
+    return dict(json.loads(path.read_text(encoding="utf-8"))) if path.exists() else {}
+
+
+def publish(options: argparse.Namespace) -> None:
+    """Put the tables into the page, and draw its picture. Raises PageError where the page's marks are missing."""
+    put(options.page, written(options), BEGIN)
+    taken = latencies(options)
+    here = [r for r in tables.known_records(options.records) if r.collection == PICTURED and r.system in taken]
+    if here:
+        points = [Measured(tables.TITLES[r.system], taken[r.system], r.means[tables.MEASURES[0]]) for r in here]
+        path = options.page.parent / PICTURE
+        draw_quality_latency(points, f"{tables.MEASURES[0]}, {PICTURED}").savefig(path, dpi=100)
+
+
+def parser() -> argparse.ArgumentParser:
+    """The command line."""
+    made = argparse.ArgumentParser("benchmarks.field", description="The evaluation paper's tables; resumable.")
+    made.add_argument("--data", type=Path, help="the directory of the collections; needed unless tables are written")
+    made.add_argument("--runs", type=Path, default=Path("runs/field"), help="where trainings go (%(default)s)")
+    made.add_argument("--records", type=Path, default=ROOT / "docs" / "results" / "field", help="where measurements go")
+    made.add_argument("--only", nargs="+", choices=[one.recipe for one in SYSTEMS], help="these systems")
+    made.add_argument("--seeds", nargs="+", type=int, default=[0], help="trainings of each system, by seed")
+    made.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="change a key of every recipe")
+    made.add_argument("--queries", type=int, default=100, help="test queries of a collection, a fixed sample")
+    made.add_argument("--depth", type=int, default=8, help="candidates that are ranked again; the others stay below")
+    made.add_argument("--parallel", type=int, default=1, metavar="N", help="systems that are trained and measured at once")
+    made.add_argument("--threads", type=int, default=2, help="CPU threads of all processes together")
+    made.add_argument("--cache", type=Path, default=default_directory(), help="where prepared documents are kept (%(default)s)")
+    made.add_argument("--latency", action="store_true", help="only time every trained system, in turns")
+    made.add_argument("--timed-queries", type=int, default=10, help="test queries of squad-far that are timed")
+    made.add_argument("--publish", action="store_true", help="only write the tables of what is measured into --page")
+    made.add_argument("--page", type=Path, default=ROOT / "docs" / "field.md", help="a page with a marked place for the tables")
+    for hidden in ("train", "measure", "stage", "setting"):
+        made.add_argument(f"--{hidden}", help=argparse.SUPPRESS)
+    made.add_argument("--seed", type=int, default=0, help=argparse.SUPPRESS)
+    return made
+
+
+if __name__ == "__main__":
+    transformers.logging.set_verbosity_error()
+    transformers.logging.disable_progress_bar()
+    command = parser()
+    given = command.parse_args()
+    if given.data is None and not given.publish:
+        command.error("--data is needed: the directory of the collections")
+    given.records.mkdir(parents=True, exist_ok=True)
+    given.runs.mkdir(parents=True, exist_ok=True)
+    if given.train or given.measure:
+        one_piece(given)
+    elif given.latency:
+        latency(given)
+    elif given.publish:
+        try:
+            publish(given)
+        except PageError as error:
+            sys.exit(f"field: {error}")
+    else:
+        main(given)

@@ -1,0 +1,102 @@
+"""What is trained and measured: the systems, what each is trained on in which order, and where it is measured."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+RECIPES = ROOT / "training" / "recipes" / "field"
+START = "vanilla"
+FIRST_STAGE, CHANCE = "BM25", "chance"
+REFERENCES = ("firstp", "maxp")
+
+
+@dataclass(frozen=True)
+class System:
+    """A row of the tables.
+
+    Attributes:
+        recipe: its name in recipes/field.
+        title: what the paper calls it.
+        helper: the recipe of a model that must be trained before it, on the same collection; its run selects for this one.
+    """
+
+    recipe: str
+    title: str
+    helper: str | None = None
+
+
+SYSTEMS = (
+    System("firstp", "FirstP"),
+    System("lastp", "LastP"),
+    System("avgp", "AvgP"),
+    System("maxp", "MaxP"),
+    System("sump", "SumP"),
+    System("parade-average", "PARADE Avg"),
+    System("parade-max", "PARADE Max"),
+    System("parade-attention", "PARADE Attn"),
+    System("parade-cnn", "PARADE CNN"),
+    System("parade-transformer", "PARADE Transf-RAND-L2"),
+    System("parade-pretrained", "PARADE Transf-PRETR-L6"),
+    System("parade-lateir", "PARADE Transf-PRETR-LATEIR-L6"),
+    System("cedr-knrm", "CEDR-KNRM"),
+    System("cedr-drmm", "CEDR-DRMM"),
+    System("cedr-pacrr", "CEDR-PACRR"),
+    System("neural-model1", "Neural Model 1"),
+    System("longp", "LongP"),
+    System("qds", "QDS"),
+    System("idcm", "IDCM", helper="idcm-student"),
+    System("deeprank", "DeepRank"),
+    System("tkl", "TKL"),
+    System("keyb", "KeyB(vBERT), BM25"),
+    System("keyb-parade", "KeyB(PARADE Attn), BM25"),
+)
+
+
+@dataclass(frozen=True)
+class Stage:
+    """A training of every system.
+
+    Attributes:
+        name: of its folder among the runs.
+        collection: that it learns from.
+        after: the stage whose model it starts from; none: the start that all share.
+    """
+
+    name: str
+    collection: str
+    after: str | None = None
+
+
+STAGES = (Stage("articles", "squad-articles"), Stage("far", "squad-far", after="articles"))
+
+
+@dataclass(frozen=True)
+class Setting:
+    """A column of the tables: models of a stage on a collection's test split."""
+
+    label: str
+    collection: str
+    stage: str
+
+
+SETTINGS = (
+    Setting("squad-articles", "squad-articles", "articles"),
+    Setting("squad-far, zero-shot", "squad-far", "articles"),
+    Setting("squad-far, fine-tuned", "squad-far", "far"),
+    Setting("qmsum, zero-shot", "qmsum", "articles"),
+)
+
+
+def system(recipe: str) -> System:
+    """The system of that name."""
+    return next(one for one in SYSTEMS if one.recipe == recipe)
+
+
+def stage(name: str) -> Stage:
+    """The stage of that name."""
+    return next(one for one in STAGES if one.name == name)
+
+
+def run_of(runs: Path, stage: str, recipe: str, seed: int) -> Path:
+    """Where the run of a recipe stands after a stage."""
+    return runs / stage / (recipe if seed == 0 else f"{recipe}-{seed}")

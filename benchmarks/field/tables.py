@@ -1,0 +1,119 @@
+"""The tables of docs/field.md, and what they say of the paper's findings."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from benchmarks.field.plan import CHANCE, FIRST_STAGE, REFERENCES, SETTINGS, SYSTEMS
+from training.evaluation.records import Record, read_records
+from training.evaluation.seeds import mean_over_seeds
+from training.evaluation.significance import corrected_tests, p_text
+from training.evaluation.tables import compare_pairs, comparisons_table, markdown
+
+MEASURES = ("RR@10", "nDCG@10")
+TITLES = {FIRST_STAGE: "BM25, the order given", CHANCE: "chance"} | {one.recipe: one.title for one in SYSTEMS}
+FINDINGS = (
+    ("maxp", "firstp"),
+    ("parade-attention", "firstp"),
+    ("parade-attention", "maxp"),
+    ("parade-transformer", "maxp"),
+    ("parade-pretrained", "maxp"),
+    ("cedr-knrm", "maxp"),
+    ("cedr-pacrr", "maxp"),
+    ("neural-model1", "maxp"),
+    ("longp", "maxp"),
+    ("keyb", "maxp"),
+    ("keyb-parade", "parade-attention"),
+)
+"""Pairs whose difference the paper speaks of, or that KeyB adds."""
+
+
+def known_records(directory: Path) -> list[Record]:
+    """A record a system and setting, in the table's order; those of several seeds are averaged per query."""
+    of: dict[tuple[str, str], list[Record]] = {}
+    for folder in sorted(directory.glob("seed-*")):
+        for record in read_records(folder):
+            of.setdefault((record.collection, record.system), []).append(record)
+    labels = [setting.label for setting in SETTINGS]
+    keys = sorted(of, key=lambda key: (labels.index(key[0]), list(TITLES).index(key[1])))
+    return [over_seeds(of[key]) for key in keys]
+
+
+def over_seeds(seeds: Sequence[Record]) -> Record:
+    """One record of several seeds: values are each query's mean, steps and minutes those of one training."""
+    first = seeds[0]
+    values = mean_over_seeds([record.by_query for record in seeds])
+    by_measure = {measure: [of[query] for query in first.queries] for measure, of in values.items()}
+    return first.model_copy(update={"values": by_measure, "seeds": len(seeds)})
+
+
+def field_table(records: Sequence[Record], latencies: dict[str, float]) -> str:
+    """A row a system, a pair of columns a setting: RR@10, and whether FirstP or MaxP differ from it.
+
+    The p-values against one reference in one setting are a family, corrected after Holm; `f` marks a difference from FirstP, `m`
+    one from MaxP, at p <= .05.
+    """
+    settings = [setting.label for setting in SETTINGS if any(record.collection == setting.label for record in records)]
+    head = ["system", *settings, "ms a document", "minutes of training", "seeds"]
+    rows = []
+    for name, title in TITLES.items():
+        own = {record.collection: record for record in records if record.system == name}
+        if own:
+            cells = [_cell(own.get(label), [r for r in records if r.collection == label]) for label in settings]
+            any_of = next(iter(own.values()))
+            minutes = {round((record.training_seconds or 0) / 60) for record in own.values()}
+            rows.append(
+                [title, *cells, f"{latencies[name]:.1f}" if name in latencies else "", f"{max(minutes)}", f"{any_of.seeds}"]
+            )
+    return markdown([head, *rows])
+
+
+def _cell(record: Record | None, beside: Sequence[Record]) -> str:
+    if record is None:
+        return ""
+    marks = [mark for mark, reference in zip("fm", REFERENCES, strict=True) if _differs(record, reference, beside)]
+    return f"{record.means[MEASURES[0]]:.3f}" + (f" {''.join(marks)}" if marks else "")
+
+
+def _differs(record: Record, reference: str, beside: Sequence[Record]) -> bool:
+    p = p_values(reference, beside).get(record.system)
+    return p is not None and p <= 0.05
+
+
+def p_values(reference: str, records: Sequence[Record]) -> dict[str, float]:
+    """Of every other system in a setting, its corrected p against the reference; empty where that was not measured."""
+    values = {record.system: record.by_query[MEASURES[0]] for record in records}
+    if reference not in values:
+        return {}
+    return corrected_tests({name: of for name, of in values.items() if name != reference}, values[reference])
+
+
+def p_table(records: Sequence[Record]) -> str:
+    """nDCG@10 of every system in every setting, and its p by RR@10 against FirstP and MaxP (Holm)."""
+    rows = [["setting", "system", *MEASURES, *(f"p, {TITLES[reference]}" for reference in REFERENCES), "queries"]]
+    for label in dict.fromkeys(record.collection for record in records):
+        here = [record for record in records if record.collection == label]
+        against = [p_values(reference, here) for reference in REFERENCES]
+        for record in here:
+            means = [f"{record.means[measure]:.4f}" for measure in MEASURES]
+            found = [p_text(p[record.system]) if record.system in p else "" for p in against]
+            rows.append([label, TITLES[record.system], *means, *found, str(len(record.queries))])
+    return markdown(rows)
+
+
+def findings_table(records: Sequence[Record]) -> str:
+    """The paper's comparisons, one family of tests."""
+    names = {record.system for record in records}
+    pairs = [pair for pair in FINDINGS if set(pair) <= names]
+    return comparisons_table(compare_pairs(records, pairs, MEASURES[0])) if pairs else ""
+
+
+def gain_table(records: Sequence[Record]) -> str:
+    """What fine-tuning on squad-far adds to each system that was measured without and with it."""
+    by = {(record.collection, record.system): record.means[MEASURES[0]] for record in records}
+    rows = [["system", "zero-shot", "fine-tuned", "difference"]]
+    for one in SYSTEMS:
+        keys = [(f"squad-far, {how}", one.recipe) for how in ("zero-shot", "fine-tuned")]
+        if all(key in by for key in keys):
+            before, after = (by[key] for key in keys)
+            rows.append([one.title, f"{before:.3f}", f"{after:.3f}", f"{after - before:+.3f}"])
+    return markdown(rows)
