@@ -8,6 +8,7 @@ from export import ExportError
 from export.classifier import export_classifier
 from export.given import GivenGraph, export_given
 from export.graph import export_graph
+from export.plain import export_plain
 from training.models.ranker_module import RankerModule
 
 EXPORTS: dict[str, Callable[[Any, Path], dict[str, int]]] = {
@@ -15,6 +16,7 @@ EXPORTS: dict[str, Callable[[Any, Path], dict[str, int]]] = {
     "classifier": export_classifier,
     "judge": export_classifier,
     "given": export_given,
+    "ck": export_plain,
 }
 """By the family's name: writes the fp32 graph of a model's `outputs`, and gives its fused nodes by
 operator."""

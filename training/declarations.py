@@ -13,6 +13,8 @@ from keyblock.registry import Component, Registry
 
 BEFORE_FAMILIES = {"name": "cross_encoder"}  # what checkpoints without a family.json are
 LOSSES = ("hinge", "listwise", "logistic", "pointwise")
+DISTILLED = ("lambda", "margin", "softmax")
+"""How scores are fit to a teacher's; training.learning.distillation says how each is computed."""
 
 
 class Family(Component):
@@ -62,6 +64,15 @@ def read_family(path: Path) -> Family:
         raise ValueError(f"{path}: {error}") from None
 
 
+@FAMILIES.register("ck")
+class CkFamily(Family):
+    """Word vectors, one convolution and kernel pooling: a student that is fast enough to read every passage (IDCM's ESM)."""
+
+    window: int = Field(3, ge=1, le=16, description="tokens that the convolution sees at once: each one and those behind it")
+    filters: int = Field(128, ge=1, le=4096, description="of the convolution: the size of the vectors that are compared")
+    trainable: bool = Field(False, description="whether the backbone's word vectors are trained, too")
+
+
 class StateAggregator(Component):
     """What a recipe says of the module that an aggregator ``states`` combines [CLS] states by."""
 
@@ -93,6 +104,13 @@ class Cnn(StateAggregator):
     """
 
     layers: int = Field(4, ge=1, le=10, description="each halves the number of passages; 4 reach from 16 passages to one")
+
+
+@STATE_AGGREGATORS.register("top")
+class Top(StateAggregator):
+    """IDCM (Hofstätter et al. 2021): the best passages' scores, sorted, times learned weights; a place without a passage adds 0."""
+
+    best: int = Field(3, ge=1, le=256, description="passages that count; the paper's 3")
 
 
 @STATE_AGGREGATORS.register("transformer")

@@ -13,7 +13,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, ValidationIn
 
 from keyblock.description import PipelineConfig
 from keyblock.selectors import SELECTORS
-from training.declarations import FAMILIES, LOSSES, STATE_AGGREGATORS
+from training.declarations import DISTILLED, FAMILIES, LOSSES, STATE_AGGREGATORS
 
 FORMER = {"aggregator": "states"}
 """Keys of recipes by their former names, which are read as before."""
@@ -76,6 +76,25 @@ class Probe(BaseModel):
     groups: int = Field(16, ge=1, description="groups of an update")
 
 
+class Distillation(BaseModel):
+    """A student's scores are fit to those of a frozen teacher, in place of the recipe's loss (IDCM, Hofstätter et al. 2021)."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+    teacher: str = Field(description="a run or bundle whose model gives the scores; its tokenizer must be the backbone's")
+    loss: str = Field("lambda", description=f"one of {', '.join(DISTILLED)}; the paper's is lambda")
+    among: Literal["passages", "documents"] = Field(
+        "passages", description="what is compared: the sequences of one document, each by its own score, or a query's documents"
+    )
+    best: int = Field(
+        4, ge=1, description="of the loss lambda: how many of the teacher's best gain anything, best most; the paper's 4"
+    )
+
+    @field_validator("loss")
+    @classmethod
+    def _known_loss(cls, name: str) -> str:
+        return _known(name, DISTILLED)
+
+
 class Recipe(BaseModel):
     """One training run."""
 
@@ -97,6 +116,7 @@ class Recipe(BaseModel):
     selector_run: str | None = Field(
         None, description="a run or bundle whose model a learned selector uses (BinB2), instead of the one trained"
     )
+    distillation: Distillation | None = Field(None, description="learn a teacher's scores; see training.learning.distillation")
     best: Best | None = Field(None, description="train in BeST's iterations; see training.learning.best")
     probe: Probe | None = Field(None, description="train what begins at random first, with the encoder as it is; none: at once all")
     loss: str = Field("hinge", description=f"one of {', '.join(LOSSES)}")
@@ -109,7 +129,7 @@ class Recipe(BaseModel):
     )
     negatives: Negatives = Negatives()
     optimizer: Optimizer = Optimizer()
-    steps: int = Field(1000, ge=1, description="optimizer steps")
+    steps: int = Field(1000, ge=0, description="optimizer steps; 0: the run is what init and selector_run name, put together")
     tokens_per_step: int = Field(8192, ge=64, description="tokens of a step's sequences: decides how many queries it holds")
     queries_per_step: int | None = Field(None, ge=1, description="queries of a step, whatever its sequences' tokens")
     micro_tokens: int = Field(8192, ge=64, description="tokens that go through the model at once; the rest accumulates")
@@ -192,6 +212,12 @@ class Recipe(BaseModel):
         return self
 
     @model_validator(mode="after")
+    def _probe_by_the_loss(self) -> Self:
+        if self.probe and self.distillation:
+            raise ValueError("probe learns by the recipe's loss, which distillation replaces: leave one of them out")
+        return self
+
+    @model_validator(mode="after")
     def _one_chosen_segment(self) -> Self:
         chosen = self.training_pipeline
         if self.best and not (chosen.asks_model and chosen.aggregator == {"name": "max", "passages": 1}):
@@ -214,12 +240,23 @@ class Recipe(BaseModel):
             raise ValueError("unanswered queries teach nothing by comparison: give pointwise a weight")
         return self
 
+    @model_validator(mode="after")
+    def _learns_from_one_side(self) -> Self:
+        if self.distillation and (self.pointwise or self.marks or self.best):
+            raise ValueError("distillation learns from its teacher alone: leave pointwise, marks and best out")
+        if self.distillation and self.distillation.among == "passages" and self.training_pipeline.aggregator["name"] == "joint":
+            raise ValueError(
+                "distillation among passages compares a document's sequences, and 'joint' makes one: "
+                "training.aggregator max of several, or among documents"
+            )
+        if not self.steps and not self.init:
+            raise ValueError("steps 0 trains nothing: name the run or bundle that it is made of in init")
+        return self
+
     @field_validator("loss")
     @classmethod
     def _known_loss(cls, name: str) -> str:
-        if name not in LOSSES:
-            raise ValueError(f"unknown loss {name!r}; known: {', '.join(LOSSES)}")
-        return name
+        return _known(name, LOSSES)
 
     @field_validator("budgets", "mixture")
     @classmethod
@@ -245,6 +282,12 @@ class Recipe(BaseModel):
     def longest(self) -> int:
         """Tokens of the longest sequence that the model is to read: in training, on dev, or served."""
         return max(*self.budgets, self.pipeline.packing.budget_range[1])
+
+
+def _known(loss: str, losses: Sequence[str]) -> str:
+    if loss not in losses:
+        raise ValueError(f"unknown loss {loss!r}; known: {', '.join(losses)}")
+    return loss
 
 
 def _changed(pipeline: PipelineConfig, parts: dict[str, Any]) -> PipelineConfig:

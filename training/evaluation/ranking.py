@@ -33,6 +33,7 @@ from training.models.ranker_module import RankerModule
 from training.recipe import load_recipe, problems
 
 CHOOSER = "chooser"  # of a run: the directory of the model that selects for it
+TEACHER = "teacher"  # of a run: the directory of the model whose scores it learns
 
 
 class Reranked(NamedTuple):

@@ -154,6 +154,8 @@ class Trainer:
             tqdm.write(f"{self.recipe.name}: {line}", file=sys.stderr)  # above the bar
 
     def _steps(self, bar: tqdm) -> None:
+        if not self.recipe.steps:
+            self._at_milestones()  # what was put together is measured and kept as what was trained is
         drawn = None if self.finished else self._draw_ahead(self.step)
         while drawn is not None:
             started = time.perf_counter()

@@ -148,7 +148,7 @@ class RankingObjective:
     def loss_of_frozen(self, model: RankerModule, groups: Sequence["Frozen"]) -> Tensor:
         """The mean loss of groups whose states are known, a scalar."""
         states, counts = torch.cat([group.states for group in groups]), torch.cat([group.counts for group in groups])
-        scores = model.documents(states, counts, self.pipeline.aggregator.name).split([len(group.counts) for group in groups])
+        scores = self._of_documents(model, states, counts).split([len(group.counts) for group in groups])
         losses = [self._loss(group.answered, of.view(group.rows, -1)) for group, of in zip(groups, scores, strict=True)]
         return torch.stack(losses).mean()
 
@@ -176,11 +176,15 @@ class RankingObjective:
         counts = torch.tensor([len(document) for document in documents], device=device)
         with self._arithmetic(device):
             states, marks = self._states(model, [packed for document in documents for packed in document], device)
-            scores = model.documents(states, counts, self.pipeline.aggregator.name)
+            scores = self._of_documents(model, states, counts)
         return scores.float(), marks
 
     def _arithmetic(self, device: torch.device) -> torch.autocast:
         return torch.autocast(device.type, torch.bfloat16, enabled=in_bf16(self.precision, device))
+
+    def _of_documents(self, model: RankerModule, states: Tensor, counts: Tensor) -> Tensor:
+        """Document scores (documents,) from the states of their sequences; see RankerModule.documents."""
+        return model.documents(states, counts, self.pipeline.aggregator.name)
 
     def _states(self, model: RankerModule, sequences: list[Packed], device: torch.device) -> tuple[Tensor, Tensor | None]:
         """States (sequences, hidden) and token logits, computed among sequences of like length: padding costs as much as tokens."""

@@ -2,7 +2,8 @@
 
 RUN holds: recipe.yaml, pipeline.json, tokenizer.json, frequencies.tsv, provenance.json, log.jsonl, curves.png and checkpoint/
 (config.json, model.safetensors, head.safetensors, tokenizer.json, optimizer state); where the recipe asks for them also best/ (the
-model that was best on dev), chooser/ (the model that selects blocks, where it is another), token_vectors.npz (what an encoder
+model that was best on dev), chooser/ (the model that selects blocks, where it is another), teacher/ (whose scores are learned),
+token_vectors.npz (what an encoder
 reads) and tensorboard/.
 """
 
@@ -24,26 +25,36 @@ from keyblock.text.frequencies import DocumentFrequencies
 from training.collections.collection import Collection
 from training.collections.first_stage import candidate_pool
 from training.collections.json_files import read_json, write_json
-from training.evaluation.ranking import CHOOSER, load_run_pipeline
+from training.evaluation.ranking import CHOOSER, TEACHER, load_run_pipeline
 from training.examples.sampling import Source
-from training.models.starting import TOKENIZER_FILE, backbone_tokenizer, check_tokenizer, read_ranker
-from training.recipe import Recipe, RecipeError, load_recipe
+from training.models.starting import TOKENIZER_FILE, backbone_tokenizer, bundle_backbone, check_tokenizer, read_ranker
+from training.recipe import Recipe, RecipeError, backbone_path, load_recipe
 
 
 def begin(recipe: Recipe, collections: Sequence[Collection], backbone: str, run: Path) -> None:
-    """Make the run directory: recipe, pipeline with its parts, and the model that selects where another one does.
+    """Make the run directory: recipe, pipeline with its parts, and the models of others that select or teach.
 
     Raises RecipeError when it holds a run of another recipe.
     """
     run.mkdir(parents=True, exist_ok=True)
     _claim(run, recipe, collections)
     make_pipeline(recipe, collections, backbone, run)
-    if recipe.selector_run is not None and not (run / CHOOSER).is_dir():
-        check_tokenizer("selector_run", Path(recipe.selector_run), backbone)
-        partial = run / f"{CHOOSER}.partial"
-        partial.mkdir(exist_ok=True)
-        read_ranker(Path(recipe.selector_run), backbone).save(partial)
-        os.replace(partial, run / CHOOSER)
+    if recipe.selector_run is not None:
+        _keep(run / CHOOSER, "selector_run", Path(recipe.selector_run), backbone)
+    if recipe.distillation is not None:
+        _keep(run / TEACHER, "distillation.teacher", Path(recipe.distillation.teacher), backbone)
+
+
+def _keep(place: Path, key: str, source: Path, backbone: str) -> None:
+    """Copy another run's model into RUN, once: what began with it goes on with it. `key` is the recipe's, which names `source`."""
+    if place.is_dir():
+        return
+    check_tokenizer(key, source, backbone)
+    partial = place.with_suffix(".partial")
+    partial.mkdir(exist_ok=True)
+    own = bundle_backbone(source)  # of as many layers as it has
+    read_ranker(source, backbone_path(own) if own else backbone).save(partial)
+    os.replace(partial, place)
 
 
 def _claim(run: Path, recipe: Recipe, collections: Sequence[Collection]) -> None:
@@ -57,7 +68,8 @@ def _claim(run: Path, recipe: Recipe, collections: Sequence[Collection]) -> None
             raise RecipeError(f"{run}: began on the collections {', '.join(begun)}, in that order, not on {', '.join(names)}")
     else:
         (run / "frequencies.tsv").unlink(missing_ok=True)  # of a try that never began: perhaps of other collections
-        shutil.rmtree(run / CHOOSER, ignore_errors=True)  # or by another recipe
+        for kept in (CHOOSER, TEACHER):
+            shutil.rmtree(run / kept, ignore_errors=True)  # or by another recipe
         for encoder in ENCODERS.members():
             (run / encoder.carried_as).unlink(missing_ok=True)
         path.write_text(yaml.safe_dump(recipe.model_dump(mode="json"), sort_keys=False), encoding="utf-8")

@@ -8,8 +8,9 @@ from accelerate import Accelerator
 
 from training.collections.collection import Collection, distinct_names
 from training.collections.json_files import write_json
-from training.evaluation.ranking import load_chooser, load_run_pipeline
+from training.evaluation.ranking import TEACHER, load_chooser, load_run_pipeline
 from training.learning.data import Data
+from training.learning.distillation import DistillationObjective
 from training.learning.lock import alone_in
 from training.learning.loop import Trainer, make_accelerator
 from training.learning.objectives import RankingObjective
@@ -17,7 +18,7 @@ from training.learning.probing import probe
 from training.learning.run_directory import begin, provenance
 from training.models import attention
 from training.models.checkpoints import has_checkpoint
-from training.models.families import new_ranker
+from training.models.families import load_ranker, new_ranker
 from training.models.ranker_module import RankerModule
 from training.models.starting import TOKENIZER_FILE, check_tokenizer, start_at_cls, start_from
 from training.recipe import Recipe, RecipeError, backbone_path
@@ -51,7 +52,7 @@ def train(
         if (chooser := load_chooser(run)) is not None:
             chooser.to(accelerator.device)
         data = prepared_data(recipe, collections, run, accelerator, cache, chooser)
-        objective = RankingObjective(recipe, data.pipeline, data.examples, chooser)
+        objective = make_objective(recipe, data, run, accelerator.device, chooser)
         if not resumed:
             probe(model, objective, data.draw, recipe)  # every process alike
         Trainer(recipe, model, objective, data.draw, data.dev, run, tensorboard, accelerator).train()
@@ -73,6 +74,22 @@ def prepared_data(
     with accelerator.main_process_first():  # the others find what it prepared
         data.prepare()
     return data
+
+
+def make_objective(recipe: Recipe, data: Data, run: Path, device: torch.device, chooser: RankerModule | None) -> RankingObjective:
+    """The recipe's: its loss, or its distance from the teacher that `run` keeps.
+
+    Raises RecipeError for a teacher that reads too few tokens.
+    """
+    if recipe.distillation is None:
+        return RankingObjective(recipe, data.pipeline, data.examples, chooser)
+    teacher = load_ranker(run / TEACHER, fastest_attention(device)).to(device)
+    if recipe.longest > teacher.max_length:
+        raise RecipeError(
+            f"budgets or budget_range reach {recipe.longest} tokens, the teacher {recipe.distillation.teacher} "
+            f"reads {teacher.max_length} at most"
+        )
+    return DistillationObjective(recipe, recipe.distillation, data.pipeline, data.examples, teacher, chooser)
 
 
 def make_model(recipe: Recipe, device: torch.device, resumed: bool = False) -> tuple[RankerModule, str]:

@@ -1,6 +1,7 @@
 """Learned aggregators over the [CLS] states of a document's passages (PARADE, Li et al. 2020, section 3.3; KeyB section 4.2).
 
-Each turns states of shape (documents, passages, hidden) into one vector a document, which the ranker's own linear layer scores. A
+Each turns states of shape (documents, passages, hidden) into one vector a document, which the ranker's own linear layer scores;
+`top` takes that layer's scores of the passages instead (IDCM, Hofstätter et al. 2021). A
 mask says which passages are real, and padding behind them never changes a result: it is neither averaged nor attended to, and no
 floor of a maximum. A document without any passage gets zeros.
 """
@@ -14,7 +15,7 @@ from torch.nn import functional as F
 from transformers import AutoModel, BertConfig
 from transformers.models.bert.modeling_bert import BertLayer
 
-from training.declarations import STATE_AGGREGATORS, Cnn, StateAggregator, Transformer
+from training.declarations import STATE_AGGREGATORS, Cnn, StateAggregator, Top, Transformer
 from training.recipe import backbone_path
 
 STD = 0.02  # of random weights, as in BERT
@@ -51,6 +52,16 @@ class Aggregation(nn.Module):
     def combine(self, states: Tensor, mask: Tensor) -> Tensor:
         """Document states (docs, hidden); padding is zero, and anything goes for a document that is all padding, but NaN."""
         raise TypeError(f"{type(self).__name__} does not say how it combines")
+
+    def logits(self, states: Tensor, mask: Tensor, score: Callable[[Tensor], Tensor]) -> Tensor:
+        """Document logits (docs,).
+
+        Args:
+            states: (docs, passages, hidden), as for `forward`.
+            mask: (docs, passages), as for `forward`.
+            score: the ranker's linear layer: logits (...,) of states (..., hidden).
+        """
+        return score(self(states, mask))
 
 
 class MaxAggregation(Aggregation):
@@ -102,6 +113,22 @@ class CnnAggregation(Aggregation):
             level = layer(level).relu() * real
             total = total + (self.dense(level.transpose(1, 2)).relu() * real.transpose(1, 2)).sum(1)
         return total
+
+
+class TopAggregation(Aggregation):
+    """See Top. The weights start at 1, as in the code of IDCM's authors; they combine scores, and make no state of a document."""
+
+    def __init__(self, settings: Top, hidden: int) -> None:
+        super().__init__(settings, hidden)
+        self.weights = nn.Parameter(torch.ones(settings.best))
+
+    def logits(self, states: Tensor, mask: Tensor, score: Callable[[Tensor], Tensor]) -> Tensor:
+        """See Aggregation."""
+        best = len(self.weights)
+        scores, lowest = score(states), torch.finfo(states.dtype).min
+        scores = F.pad(scores.masked_fill(~mask, lowest), (0, best), value=lowest)  # (docs, passages + best)
+        there = torch.arange(best, device=mask.device) < mask.sum(1, keepdim=True)  # (docs, best)
+        return (scores.topk(best, dim=1).values.masked_fill(~there, 0.0) * self.weights).sum(1)
 
 
 class TransformerAggregation(Aggregation):
@@ -192,6 +219,7 @@ MODULES: dict[str, Callable[[Any, int], Aggregation]] = {
     "mean": MeanAggregation,
     "attention": AttentionAggregation,
     "cnn": CnnAggregation,
+    "top": TopAggregation,
     "transformer": _transformer,
 }
 """From the settings of that name, and the size of a state, to a module."""

@@ -6,6 +6,7 @@ from typing import Any, Protocol
 
 from training.declarations import FAMILIES, read_family
 from training.models.cedr import CedrKnrm
+from training.models.ck import Ck
 from training.models.classifier import Classifier
 from training.models.cross_encoder import CrossEncoder
 from training.models.ranker_module import FAMILY_FILE, RankerModule
@@ -27,7 +28,12 @@ class RankerFamily(Protocol):
         """Read the directory that `save` wrote, with this `attention`; in eval mode. Raises ValueError when it is damaged."""
 
 
-MODULES: dict[str, RankerFamily] = {"cross_encoder": CrossEncoder, "classifier": Classifier, "cedr_knrm": CedrKnrm}
+MODULES: dict[str, RankerFamily] = {
+    "cross_encoder": CrossEncoder,
+    "classifier": Classifier,
+    "ck": Ck,
+    "cedr_knrm": CedrKnrm,
+}
 """By the name that the family is declared under in training.declarations."""
 
 

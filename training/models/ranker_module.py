@@ -109,7 +109,7 @@ class RankerModule(nn.Module, ABC):
         if self.aggregator is None:
             raise ValueError("this model has no aggregator: it scores sequences, not their states")
         with torch.autocast(states.device.type, enabled=False):
-            return self.scores(self.aggregator(states.float(), mask))
+            return self.aggregator.logits(states.float(), mask, self.scores)
 
     def forward(self, *inputs: Tensor) -> Tensor:
         """Logits of shape (batch,), each sequence alone."""

@@ -184,6 +184,13 @@ def _heads(graph: ModelProto) -> set[int]:
     return found | {int(numpy_helper.to_array(shape)[1]) for shape in shapes}
 
 
+def bundle_backbone(path: Path) -> str | None:
+    """The backbone that a bundle says it was trained on; None for a run, and a bundle that says nothing."""
+    path = find_start(path)
+    recipe = load_bundle(path).manifest.provenance.get("recipe") if (path / MANIFEST_FILE).exists() else None
+    return recipe.get("backbone") if isinstance(recipe, dict) else None
+
+
 def read_ranker(path: Path, backbone: str, attention: str = "sdpa") -> RankerModule:
     """A run's chosen model, or a bundle's ranker, built like `backbone`. Raises ValueError as `start_from` does."""
     path = find_start(path)
