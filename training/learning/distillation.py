@@ -49,7 +49,7 @@ def margin_loss(student: Tensor, teacher: Tensor) -> Tensor:
 
 
 def softmax_loss(student: Tensor, teacher: Tensor) -> Tensor:
-    """The divergence, in nats, of the student's softmax from the teacher's (KL, one of those that the code of IDCM's authors offers)."""
+    """The divergence, in nats, of the student's softmax from the teacher's (KL; the code of IDCM's authors has it, too)."""
     return F.kl_div(student.log_softmax(0), teacher.log_softmax(0), reduction="sum", log_target=True)
 
 
