@@ -91,7 +91,8 @@ def module_of(name: str) -> Combine:
 
     def combine(states: NDArray[np.float32], mask: NDArray[np.bool_]) -> NDArray[np.float32]:
         with torch.inference_mode():
-            return np.asarray((module(torch.from_numpy(states), torch.from_numpy(mask)) @ layer).numpy())
+            logits = module.logits(torch.from_numpy(states), torch.from_numpy(mask), lambda states: states @ layer)
+            return np.asarray(logits.numpy())
 
     return combine
 

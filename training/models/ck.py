@@ -127,7 +127,7 @@ class Ck(RankerModule):
             return pooled(cosines, query[:, :longest], passage, self.scale)
 
     def _mixed(self, vectors: Tensor, real: Tensor) -> Tensor:
-        """Unit vectors (B, L, filters) of tokens and those behind them, from word vectors (B, L, size); `real` ones alone are seen."""
+        """Unit vectors (B, L, filters) of real tokens and those behind them, from word vectors (B, L, size)."""
         behind = self.convolution.kernel_size[0] - 1
         shown = F.pad((vectors * real.unsqueeze(-1)).transpose(1, 2), (0, behind))  # (B, size, L + behind)
         return F.normalize(self.convolution(shown).relu().transpose(1, 2), dim=-1)
