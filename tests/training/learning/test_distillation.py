@@ -1,0 +1,246 @@
+"""Learning a teacher's scores: losses by hand and beside slow versions, what is compared, a student that finds the answer."""
+
+import math
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+
+from keyblock.packing import Packed
+from keyblock.pipeline import Pipeline
+from keyblock.scoring import score_documents
+from tests.training.models.families import Bag, bag
+from training.collections.collection import Collection
+from training.declarations import DISTILLED
+from training.evaluation.scoring import TorchModel, score
+from training.examples.examples import Row, Segments, Selected
+from training.examples.preparation import Preparation
+from training.examples.sampling import Group
+from training.learning.distillation import DISTANCES, DistillationObjective, lambda_loss, margin_loss, softmax_loss
+from training.learning.loop import make_optimizer
+from training.models.aggregators import build_aggregation
+from training.models.ck import Ck
+from training.models.cross_encoder import CrossEncoder
+from training.models.families import new_ranker
+from training.models.ranker_module import RankerModule
+from training.recipe import Distillation, Recipe
+
+__all__ = ["bag"]
+BUDGET, ANSWER = 40, "answer for the"
+scores = st.lists(st.integers(-40, 40), min_size=1, max_size=7, unique=True).map(lambda tenths: torch.tensor(tenths) / 10.0)
+
+
+def test_lambda_by_hand() -> None:
+    """Three passages; the teacher's best is the first, its second best the last; two gain 3 and 1, the other 0.
+
+    The best DCG is 3 / log2(2) + 1 / log2(3) = 3.6309, so the gains are 0.8262, 0 and 0.2754. The student ranks them 2, 1, 3 by
+    scores of 0, 1 and -1. Of neighbours a swap is worth 1 - 1 / log2(3) = 0.3691 of the gains' difference, two places apart
+    1 / log2(3) - 1 / log2(4) = 0.1309. Unsure in bits is log2(1 + exp(other - better)): first over second log2(1 + e) = 1.8946,
+    first over last log2(1 + 1 / e) = 0.4519, last over second log2(1 + e^2) = 3.0685.
+    """
+    found = lambda_loss(torch.tensor([0.0, 1.0, -1.0]), torch.tensor([5.0, -2.0, 3.0]), best=2)
+    expected = 0.3691 * 0.8262 * 1.8946 + 0.3691 * (0.8262 - 0.2754) * 0.4519 + 0.1309 * 0.2754 * 3.0685
+    assert found.item() == pytest.approx(expected, abs=1e-3)
+
+
+def test_margin_and_softmax_by_hand() -> None:
+    """Margins of 2 and 1 beside 3 and 1, and 1 beside 2; chances of 3/4 and 1/4 beside 1/2 and 1/2."""
+    student, teacher = torch.tensor([2.0, 0.0, 1.0]), torch.tensor([7.0, 4.0, 6.0])
+    assert margin_loss(student, teacher).item() == pytest.approx(((2 - 3) ** 2 + (1 - 1) ** 2 + (-1 + 2) ** 2) / 3)
+    found = softmax_loss(torch.zeros(2), torch.tensor([math.log(3), 0.0])).item()
+    assert found == pytest.approx(0.75 * math.log(0.75 / 0.5) + 0.25 * math.log(0.25 / 0.5))
+
+
+def slow_lambda(student: list[float], teacher: list[float], best: int) -> float:
+    def placed(values: list[float]) -> list[int]:
+        return [sorted(values, reverse=True).index(value) + 1 for value in values]
+
+    gains = [2 ** max(best + 1 - rank, 0) - 1 for rank in placed(teacher)]
+    ideal = sum(gain / math.log2(1 + rank) for rank, gain in enumerate(sorted(gains, reverse=True), 1))
+    ranks, total = placed(student), 0.0
+    for i, better in enumerate(gains):
+        for j, worse in enumerate(gains):
+            if better > worse:
+                apart = abs(ranks[i] - ranks[j])
+                worth = 1 / math.log2(1 + apart) - 1 / math.log2(2 + apart)
+                total += (better - worse) / ideal * worth * math.log2(1 + math.exp(student[j] - student[i]))
+    return total
+
+
+@settings(max_examples=50)
+@given(student=scores, seed=st.integers(0, 99), best=st.integers(1, 5))
+def test_lambda_beside_a_slow_version(student: Tensor, seed: int, best: int) -> None:
+    teacher = torch.from_numpy(np.random.default_rng(seed).permutation(len(student))).float()
+    found = lambda_loss(student, teacher, best).item()
+    assert found == pytest.approx(slow_lambda(student.tolist(), teacher.tolist(), best), rel=1e-4, abs=1e-6)
+
+
+@pytest.mark.parametrize("name", DISTANCES)
+def test_a_list_of_one_teaches_nothing(name: str) -> None:
+    student = torch.tensor([2.0], requires_grad=True)
+    loss = DISTANCES[name](student, torch.tensor([5.0]))
+    loss.backward()
+    assert (loss.item(), student.grad.item()) == (0, 0)
+
+
+@pytest.mark.parametrize("name", DISTANCES)
+def test_each_loss_leads_to_the_teachers_order(name: str) -> None:
+    teacher, student = torch.tensor([0.3, -1.0, 2.0, 1.1]), torch.zeros(4, requires_grad=True)
+    optimizer = torch.optim.Adam([student], lr=0.05)
+    for _ in range(100):
+        optimizer.zero_grad()
+        DISTANCES[name](student, teacher).backward()
+        optimizer.step()
+    assert student.argsort().tolist() == teacher.argsort().tolist()
+
+
+def test_every_declared_loss_is_there() -> None:
+    assert sorted(DISTANCES) == sorted(DISTILLED)
+
+
+@pytest.fixture(scope="module")
+def pipeline(change_pipeline: Callable[..., Pipeline]) -> Pipeline:
+    """Each sentence is a passage."""
+    return change_pipeline(
+        segmenter={"name": "sentences", "block_tokens": 20}, selector={"name": "first"}, aggregator={"name": "max"}
+    )
+
+
+def groups_of(collection: Collection, pipeline: Pipeline, queries: Sequence[str]) -> list[Group]:
+    """Of each query the document with its answer, and one that is silent."""
+    preparation, groups = Preparation(collection, pipeline), []
+    for query in queries:
+        documents = (f"{query[:-1]}-3", f"{query[:-1]}-0")
+        pairs = [preparation.pair(query, name) for name in documents]
+        prepared = Selected(pipeline).prepare(preparation.query(query), pairs, BUDGET, np.random.default_rng(0))
+        groups.append(Group(query, documents, prepared, 2 * BUDGET))
+    return groups
+
+
+def make_teacher(backbone: Path, pipeline: Pipeline, best: int = 3) -> Bag:
+    """A passage with the word "answer" in it is worth more than any other; no two are worth the same."""
+    teacher = Bag.from_backbone(str(backbone), width=1)
+    with torch.no_grad():
+        teacher.vectors.weight.uniform_(0, 0.02, generator=torch.Generator().manual_seed(0))
+        teacher.vectors.weight[int(pipeline.tokenizer.ids("answer")[0])] = 3.0
+        teacher.head.weight.fill_(1.0)
+        teacher.head.bias.zero_()
+    teacher.aggregator = build_aggregation({"name": "top", "best": best}, 1)
+    return teacher.eval()
+
+
+def rows_of(groups: Sequence[Group]) -> list[Row]:
+    return [row for group in groups for row in group.prepared]  # type: ignore[misc]
+
+
+@pytest.mark.parametrize("among", ["passages", "documents"])
+@pytest.mark.parametrize("loss", ["margin", "lambda"])
+def test_what_is_compared_beside_a_slow_version(
+    among: str, loss: str, toy: Collection, pipeline: Pipeline, tiny_backbone: Path, make_recipe: Callable[..., Recipe]
+) -> None:
+    """Each sequence alone; among documents the teacher's own aggregator speaks, and the pipeline's for the student."""
+    torch.manual_seed(0)
+    student, teacher = CrossEncoder.from_backbone(str(tiny_backbone)), make_teacher(tiny_backbone, pipeline, best=2)
+    torch.nn.init.normal_(student.head.weight)
+    groups = groups_of(toy, pipeline, ["river?", "stone?"])
+    how = Distillation(teacher="runs/teacher", loss=loss, among=among, best=2)
+    found = DistillationObjective(make_recipe(), how, pipeline, Selected(pipeline), teacher)(student, groups)
+
+    def alone(model: RankerModule, packed: Packed) -> float:
+        return float(score(model, [packed], 0, bf16=False)[0])
+
+    lists = []
+    for row in rows_of(groups):
+        passages = [([alone(student, one) for one in of], [alone(teacher, one) for one in of]) for of in row]
+        best = [(max(own), sum(sorted(theirs, reverse=True)[:2])) for own, theirs in passages]
+        lists += passages if among == "passages" else [tuple(zip(*best, strict=True))]
+    distances = [
+        slow_lambda(list(own), list(theirs), 2)
+        if loss == "lambda"
+        else np.mean([(own[i] - own[j] - theirs[i] + theirs[j]) ** 2 for i in range(len(own)) for j in range(i)])
+        for own, theirs in lists
+    ]
+    assert found.item() == pytest.approx(np.mean(distances), rel=1e-3)
+    found.backward()
+    assert all(weight.grad is None for weight in teacher.parameters())
+    assert student.head.weight.grad.abs().sum() > 0
+
+
+class Counting(TorchModel):
+    """Remembers what the ranker itself was asked about."""
+
+    def outputs(self, sequences: Sequence[Packed]) -> np.ndarray:
+        self.read = list(sequences)
+        return super().outputs(sequences)
+
+
+def test_a_student_finds_the_teachers_passage_and_the_teacher_reads_no_others(
+    toy: Collection,
+    change_pipeline: Callable[..., Pipeline],
+    pipeline: Pipeline,
+    tiny_backbone: Path,
+    make_recipe: Callable[..., Recipe],
+) -> None:
+    """IDCM whole: one sentence of a document has the answer; queries of the dev split were not learned from."""
+    torch.manual_seed(0)
+    student, teacher = new_ranker({"name": "ck", "filters": 16}, str(tiny_backbone)), make_teacher(tiny_backbone, pipeline)
+    how = Distillation(teacher="runs/teacher", best=1)
+    objective = DistillationObjective(make_recipe(), how, pipeline, Selected(pipeline), teacher)
+    learned = groups_of(toy, pipeline, toy.split("train"))
+    optimizer = make_optimizer(student, make_recipe(optimizer={"head_lr": 1e-2}).optimizer)
+    losses = []
+    for _ in range(60):
+        optimizer.zero_grad()
+        loss = objective(student, learned)
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.item())
+    assert losses[-1] < 0.5 * losses[0]
+
+    served = change_pipeline(
+        segmenter={"name": "sentences", "block_tokens": 20},
+        selector={"name": "learned"},
+        aggregator={"name": "states", "passages": 3},
+    )
+    (answer,) = served.tokenizer.ids("answer")
+    preparation, model = Preparation(toy, served), Counting(teacher, served.tokenizer, chooser=student)
+    for query in toy.split("dev"):
+        names = [f"{query[:-1]}-{number}" for number in (0, 3)]
+        documents = [preparation.document(name) for name in names]
+        assert all(document.n_blocks > 6 for document in documents)
+        scored = score_documents(served, preparation.query(query), documents, model, BUDGET)
+        assert len(model.read) == 3 * 2, "passages that the teacher reads, of two documents"
+        assert scored.logits.argmax() == 1, "the document with the answer"
+        assert answer in model.read[3].ids, "the student's first choice of the second document"
+        first, end = scored.selections[1].reach[0]
+        text = toy.document(names[1]).text[documents[1].starts[first] : documents[1].ends[end - 1]]
+        assert ANSWER in text, "the block that decided"
+
+
+def test_segments_are_compared_row_by_row(
+    toy: Collection, change_pipeline: Callable[..., Pipeline], tiny_backbone: Path, make_recipe: Callable[..., Recipe]
+) -> None:
+    """Examples `segments` give as many lists of documents as the longest has segments."""
+    learned = change_pipeline(
+        segmenter={"name": "sentences", "block_tokens": 20}, selector={"name": "learned", "keep": 4, "by": {"name": "first"}}
+    )
+    preparation = Preparation(toy, learned)
+    pairs = [preparation.pair("river?", name) for name in ("river-3", "river-0")]
+    examples = Segments(learned)
+    prepared = examples.prepare(preparation.query("river?"), pairs, BUDGET, np.random.default_rng(0))
+    group, teacher = Group("river?", ("river-3", "river-0"), prepared, 2 * BUDGET), make_teacher(tiny_backbone, learned)
+    how = Distillation(teacher="runs/teacher", loss="margin", among="documents")
+    student = Ck.from_backbone(str(tiny_backbone))
+    found = DistillationObjective(make_recipe(), how, learned, examples, teacher)(student, [group])
+    rows = examples.rows(prepared, lambda sequences: np.zeros(len(sequences), np.float32))
+    assert len(rows) == 4
+    own, theirs = (
+        [[float(score(model, document, 0, bf16=False)[0]) for document in row] for row in rows] for model in (student, teacher)
+    )
+    expected = [(a[0] - a[1] - b[0] + b[1]) ** 2 for a, b in zip(own, theirs, strict=True)]
+    assert found.item() == pytest.approx(np.mean(expected), rel=1e-3)
