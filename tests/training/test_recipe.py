@@ -17,7 +17,7 @@ from keyblock.pipeline import Pipeline
 from keyblock.text.frequencies import DocumentFrequencies
 from keyblock.text.tokenizer import Tokenizer
 from training.declarations import LOSSES
-from training.recipe import DEFAULT_BACKBONE, Best, Recipe, RecipeError, backbone_path, load_recipe
+from training.recipe import DEFAULT_BACKBONE, Best, Distillation, Recipe, RecipeError, backbone_path, load_recipe
 
 RECIPES = Path(__file__).resolve().parents[2] / "training" / "recipes"
 PAPER = RECIPES / "paper"
@@ -100,7 +100,7 @@ def test_overrides(recipe_file: Path) -> None:
         ("steps", "--set steps: write key=value"),
         ("steps=many", "steps: Input should be a valid integer"),
         ("step=5", "step: Extra inputs are not permitted"),
-        ("steps=0", "steps: Input should be greater than or equal to 1"),
+        ("steps=-1", "steps: Input should be greater than or equal to 0"),
         ("steps.more=1", "steps is a value, it has no keys"),
         ("steps=[1", "the value is not YAML"),
         ("loss=best", "unknown loss 'best'; known: hinge, listwise, logistic"),
@@ -199,7 +199,7 @@ def test_bases_that_are_none(write: Callable[..., Path]) -> None:
     write("one", base="two.yaml")
     with pytest.raises(RecipeError, match=r"one\.yaml: is its own base, by way of one\.yaml, two\.yaml"):
         load_recipe(write("two", base="one.yaml").with_name("one.yaml"))
-    wrong = write("wrong", base=["plain.yaml"], steps=0)
+    wrong = write("wrong", base=["plain.yaml"], steps=-1)
     write("plain", name="plain")
     with pytest.raises(RecipeError, match=r"plain\.yaml \+ .*wrong\.yaml: steps: "):
         load_recipe([wrong.with_name("plain.yaml"), wrong])
@@ -207,6 +207,7 @@ def test_bases_that_are_none(write: Callable[..., Path]) -> None:
 
 STATES = "pipeline.aggregator={name: states, passages: 4}"
 LEARNED = "training.selector={name: learned}"
+TEACHER = "teacher: runs/other"
 ONE = "training.aggregator={name: max, passages: 1}"
 STATIC = "pipeline.encoder={name: static, file: table.npz}"
 
@@ -234,6 +235,11 @@ STATIC = "pipeline.encoder={name: static, file: table.npz}"
         (["best={}", LEARNED, ONE, "init=runs/other"], "best starts each iteration from the backbone"),
         (["best={}", LEARNED, ONE, "selector_run=runs/other"], "no init, no selector_run"),
         (["best={rounds: 3}", LEARNED, ONE], "best.rounds: Extra inputs are not permitted"),
+        (["distillation={loss: margin}"], "distillation.teacher: Field required"),
+        ([f"distillation={{{TEACHER}, loss: hinge}}"], "unknown loss 'hinge'; known: lambda, margin, softmax"),
+        ([f"distillation={{{TEACHER}}}"], "distillation among passages compares a document's sequences, and 'joint' makes one"),
+        ([f"distillation={{{TEACHER}, among: documents}}", "pointwise=0.1"], "distillation learns from its teacher alone"),
+        (["steps=0"], "steps 0 trains nothing: name the run or bundle that it is made of in init"),
         (["training={selector: {name: splade}}"], "training.selector: Value error, unknown selector 'splade'"),
         (["training={retriever: bm25}"], "retriever"),
         (["training.packing.budget=999"], "budget 999 lies outside budget_range"),
@@ -255,6 +261,9 @@ def test_parts_that_do_not_fit_together_are_one_line(recipe_file: Path, override
 
 
 def test_parts_that_do_fit(recipe_file: Path) -> None:
+    taught = load_recipe(recipe_file, [f"distillation={{{TEACHER}}}", "training.aggregator={name: max}"])
+    assert taught.distillation == Distillation(teacher="runs/other", loss="lambda", among="passages", best=4)
+    assert load_recipe(recipe_file, ["steps=0", "init=runs/other"]).steps == 0
     best = load_recipe(recipe_file, ["best={}", LEARNED, ONE])
     assert (best.best, best.training_pipeline.aggregator) == (Best(), {"name": "max", "passages": 1})
     parade = load_recipe(recipe_file, [STATES, "states.name=cnn", LEARNED, "selector_run=runs/other"])

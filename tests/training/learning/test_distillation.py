@@ -188,13 +188,16 @@ def test_a_student_finds_the_teachers_passage_and_the_teacher_reads_no_others(
 ) -> None:
     """IDCM whole: one sentence of a document has the answer; queries of the dev split were not learned from."""
     torch.manual_seed(0)
-    student, teacher = new_ranker({"name": "ck", "filters": 16}, str(tiny_backbone)), make_teacher(tiny_backbone, pipeline)
+    student, teacher = (
+        new_ranker({"name": "ck", "window": 2, "filters": 32}, str(tiny_backbone)),
+        make_teacher(tiny_backbone, pipeline),
+    )
     how = Distillation(teacher="runs/teacher", best=1)
     objective = DistillationObjective(make_recipe(), how, pipeline, Selected(pipeline), teacher)
     learned = groups_of(toy, pipeline, toy.split("train"))
-    optimizer = make_optimizer(student, make_recipe(optimizer={"head_lr": 1e-2}).optimizer)
+    optimizer = make_optimizer(student, make_recipe(optimizer={"head_lr": 3e-2}).optimizer)
     losses = []
-    for _ in range(60):
+    for _ in range(50):
         optimizer.zero_grad()
         loss = objective(student, learned)
         loss.backward()
@@ -216,7 +219,9 @@ def test_a_student_finds_the_teachers_passage_and_the_teacher_reads_no_others(
         scored = score_documents(served, preparation.query(query), documents, model, BUDGET)
         assert len(model.read) == 3 * 2, "passages that the teacher reads, of two documents"
         assert scored.logits.argmax() == 1, "the document with the answer"
-        assert answer in model.read[3].ids, "the student's first choice of the second document"
+        assert any(answer in packed.ids for packed in model.read)
+        sequences = served.shortlist(preparation.query(query), documents[1], BUDGET).sequences
+        assert answer in sequences[int(model.choose(sequences).argmax())].ids, "the student's first choice, as the teacher's"
         first, end = scored.selections[1].reach[0]
         text = toy.document(names[1]).text[documents[1].starts[first] : documents[1].ends[end - 1]]
         assert ANSWER in text, "the block that decided"

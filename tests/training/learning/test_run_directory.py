@@ -22,7 +22,7 @@ from training.collections.lines import open_text
 from training.collections.types import CollectionError, FileError
 from training.commands.train import main as train_main
 from training.evaluation.curves import read_log
-from training.evaluation.ranking import CHOOSER, load_chooser, load_run_pipeline
+from training.evaluation.ranking import CHOOSER, TEACHER, load_chooser, load_run_pipeline
 from training.learning.lock import alone_in
 from training.learning.run_directory import begin, make_pipeline
 from training.learning.train import train
@@ -204,6 +204,8 @@ def test_a_directory_where_nothing_began_takes_any_recipe(toy: Collection, tmp_p
 def test_the_chooser_of_a_try_that_never_began_is_not_kept(
     make_recipe: Callable[..., Recipe], toy: Collection, tiny_backbone: Path, tmp_path: Path
 ) -> None:
-    CrossEncoder.from_backbone(str(tiny_backbone)).save(tmp_path / CHOOSER)
+    for kept in (CHOOSER, TEACHER):
+        CrossEncoder.from_backbone(str(tiny_backbone)).save(tmp_path / kept)
     begin(make_recipe(), [toy], str(tiny_backbone), tmp_path)
     assert load_chooser(tmp_path) is None
+    assert not (tmp_path / TEACHER).exists()
