@@ -126,7 +126,7 @@ def _backbone_lines(recipe: Recipe, backbone: Backbone | None) -> Iterator[str]:
         else "to be downloaded; its positions are not checked"
     )
     yield f"backbone {recipe.backbone}: {sizes}"
-    if backbone and backbone.kind not in EXPORTED:
+    if backbone and backbone.kind not in EXPORTED and recipe.model["name"] != "ck":  # of which that takes the word vectors alone
         yield f"keyblock-export writes no bundle of a {backbone.kind}, only of {', '.join(EXPORTED)}: train and measure it"
     if recipe.states:
         yield f"learned aggregator: {_component(recipe.states)}"
@@ -134,7 +134,8 @@ def _backbone_lines(recipe: Recipe, backbone: Backbone | None) -> Iterator[str]:
 
 def _runs(recipe: Recipe) -> list[str]:
     """The runs that must have been trained before."""
-    named = {"init": recipe.init, "selector_run": recipe.selector_run}
+    teacher = recipe.distillation.teacher if recipe.distillation else None
+    named = {"init": recipe.init, "selector_run": recipe.selector_run, "distillation.teacher": teacher}
     return [f"{run} ({key}: a run of keyblock-train)" for key, run in named.items() if run and not find_start(Path(run)).is_dir()]
 
 
@@ -148,7 +149,7 @@ def _work(recipe: Recipe, *, timed: bool) -> Iterator[str]:
     sequences = queries * per_query * passages
     trainings = f", {recipe.best.iterations} times at most, the first one two rankers at once" if recipe.best else ""
     yield (
-        f"{recipe.steps:,} steps{trainings}: {queries} queries of 1 + {recipe.negatives.per_query} documents, {recipe.loss} loss; "
+        f"{recipe.steps:,} steps{trainings}: {queries} queries of 1 + {recipe.negatives.per_query} documents, {_loss(recipe)}; "
         f"{queries * recipe.negatives.per_query} pairs, {sequences} sequences, about {int(sequences * budget):,} tokens a step, "
         f"{recipe.micro_tokens:,} at once"
     )
@@ -158,6 +159,8 @@ def _work(recipe: Recipe, *, timed: bool) -> Iterator[str]:
         keep = recipe.training_pipeline.selector.get("keep")
         kept = f"up to {keep} blocks" if keep else "all blocks"
         yield f"on top: the model scores {kept} of each of {queries * per_query} documents a step, without gradients"
+    if recipe.distillation:
+        yield "on top: the teacher scores the same sequences, without gradients"
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     yield f"computes in {in_words(recipe.precision, device)}; the first steps tell the time left"
     if timed:
@@ -165,6 +168,11 @@ def _work(recipe: Recipe, *, timed: bool) -> Iterator[str]:
         yield f"about {seconds:.2g} s a step on this machine, {duration(seconds * total / sequences)} in all; dev comes on top"
     sample = f"{recipe.dev_queries} queries a collection, {recipe.dev_depth} candidates each"
     yield f"dev: {sample}, every {recipe.evaluate_every:,} steps"
+
+
+def _loss(recipe: Recipe) -> str:
+    how = recipe.distillation
+    return f"{how.loss} loss of {how.among} beside {how.teacher}" if how else f"{recipe.loss} loss"
 
 
 def _tokens(tokens: float) -> str:

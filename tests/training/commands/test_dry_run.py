@@ -34,7 +34,7 @@ def test_every_paper_recipe_resolves(path: Path) -> None:
     lines = dry_run(recipe, named(recipe))
     assert lines[0].startswith(f"{path.stem}: ")
     assert lines[-1] in ("everything resolves", "everything else resolves")
-    assert recipe.backbone.split("/")[0] in ("google-bert", "cross-encoder")
+    assert recipe.backbone.split("/")[0] in ("google-bert", "cross-encoder", "distilbert")
 
 
 @pytest.mark.parametrize("overlay", OVERLAYS, ids=lambda path: path.stem)
@@ -110,6 +110,14 @@ def test_passages_and_runs_are_counted(make_recipe: Callable[..., Recipe], toy: 
         "to bring before it can start: none (selector_run: a run of keyblock-train)",
         "everything else resolves",
     ]
+
+
+def test_a_teacher_is_to_be_brought_and_reads_what_its_student_reads(make_recipe: Callable[..., Recipe], toy: Collection) -> None:
+    how = {"teacher": "no/run", "loss": "margin", "among": "documents"}
+    lines = dry_run(make_recipe(distillation=how), [toy])
+    assert any("margin loss of documents beside no/run; " in line for line in lines)
+    assert "on top: the teacher scores the same sequences, without gradients" in lines
+    assert lines[-2] == "to bring before it can start: no/run (distillation.teacher: a run of keyblock-train)"
 
 
 def test_the_model_that_comes_along_is_there_wherever_it_is_asked_for(
