@@ -78,7 +78,7 @@ def slow_score(
     if model.aggregator is not None:
         with torch.inference_mode():
             states = torch.stack([state(model, packed) for packed in sequences]).unsqueeze(0)
-            return float(model.head(model.aggregator(states, torch.ones(1, len(sequences), dtype=torch.bool))).item())
+            return float(model.aggregator.logits(states, torch.ones(1, len(sequences), dtype=torch.bool), model.scores).item())
     scores = [logit(model, packed) for packed in sequences]
     return {"max": max(scores), "mean": float(np.mean(scores)), "sum": sum(scores)}[pipeline.config.aggregator["name"]]
 
