@@ -1,13 +1,13 @@
 """A collection directory in our own layout: see training.collections.collection."""
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from training.collections.lines import numbered_lines
+from training.collections.lines import numbered_lines, open_text
 from training.collections.runs import read_run
 from training.collections.types import CollectionError, Document, FileError, Grades, Parts, Plan, Run, Span
 
@@ -151,3 +151,31 @@ def read_qrels(path: Path) -> Grades:
         except ValueError:
             raise FileError(f"{path}: line {number} must be 'query 0 document grade', not {line.strip()[:80]!r}") from None
     return grades
+
+
+def write_directory(
+    path: Path,
+    documents: Iterable[Document],
+    queries: Mapping[str, str],
+    spans: Mapping[str, Sequence[Span]],
+    splits: Mapping[str, Sequence[str]],
+) -> None:
+    """Write a new collection without first-stage runs; a document that holds a query's span is relevant, with grade 1.
+
+    Raises FileExistsError rather than write into another.
+    """
+    path.mkdir(parents=True)
+    _write_rows(path / "corpus.jsonl.gz", ({"_id": d.doc_id, "title": d.title, "text": d.text} for d in documents))
+    _write_rows(path / "queries.jsonl.gz", ({"_id": query, "text": text} for query, text in queries.items()))
+    rows = [(query, span) for query, of_query in spans.items() for span in of_query]
+    _write_rows(path / "spans.jsonl.gz", ({"qid": q, "docid": s.doc_id, "start": s.start, "end": s.end} for q, s in rows))
+    with open_text(path / "qrels.tsv.gz", "w") as out:
+        out.writelines(f"{query}\t0\t{document}\t1\n" for query, document in dict.fromkeys((q, s.doc_id) for q, s in rows))
+    (path / "splits").mkdir()
+    for name, members in splits.items():
+        (path / "splits" / f"{name}.txt").write_text("\n".join(members) + "\n", encoding="utf-8")
+
+
+def _write_rows(path: Path, rows: Iterable[Mapping[str, Any]]) -> None:
+    with open_text(path, "w") as out:
+        out.writelines(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)

@@ -1,6 +1,7 @@
 """Text files line by line, gzipped or not; damage is one clear error, not whatever the decompressor raises."""
 
 import gzip
+import io
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,8 +11,10 @@ from training.collections.types import FileError
 
 
 def open_text(path: Path, mode: str = "r") -> IO[str]:
-    """Open a text file to read ("r") or write ("w"); gzipped when its name ends in .gz."""
-    return gzip.open(path, f"{mode}t", encoding="utf-8") if path.suffix == ".gz" else path.open(mode, encoding="utf-8")  # type: ignore[return-value]
+    """Open a text file to read ("r") or write ("w"); gzipped when its name ends in .gz, without the time: same text, same bytes."""
+    if path.suffix != ".gz":
+        return path.open(mode, encoding="utf-8")
+    return io.TextIOWrapper(gzip.GzipFile(path, f"{mode}b", mtime=0), encoding="utf-8")
 
 
 def numbered_lines(path: Path) -> Iterator[tuple[int, str]]:

@@ -3,9 +3,14 @@
 import argparse
 import sys
 from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 from keyblock import __version__
 from keyblock.runtime.providers import ProviderError
+
+if TYPE_CHECKING:
+    from keyblock.text.tokenizer import Tokenizer
 
 MENDABLE = (ValueError, OSError, ProviderError)  # the errors of ours that a person can mend
 
@@ -45,3 +50,18 @@ def count(text: str) -> int:
     if not text.isdecimal() or int(text) < 1:
         raise argparse.ArgumentTypeError(f"{text!r} is not a whole number from 1")
     return int(text)
+
+
+def add_backbone(parser: argparse.ArgumentParser) -> None:
+    """The argument that says whose tokens are counted."""
+    parser.add_argument(
+        "--backbone", help="whose tokens count: a directory with a tokenizer.json; that of the default backbone when left out"
+    )
+
+
+def read_tokenizer(backbone: str | None) -> "Tokenizer":
+    """The tokenizer of `--backbone`. Raises ValueError where there is none."""
+    from keyblock.text.tokenizer import Tokenizer  # not for --help
+    from training.recipe import DEFAULT_BACKBONE, backbone_path
+
+    return Tokenizer(Path(backbone_path(backbone or DEFAULT_BACKBONE)) / "tokenizer.json")

@@ -8,7 +8,15 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import LogLocator, NullFormatter
 
 from training.evaluation.curves import WINDOW, dev_curves, smoothed_loss
-from training.evaluation.positions import POSITIONS, BlockPlace, position_shares, start_shares, told_ranks
+from training.evaluation.positions import (
+    POSITIONS,
+    BlockPlace,
+    GoldPlace,
+    chunk_shares,
+    position_shares,
+    start_shares,
+    told_ranks,
+)
 
 BINS = 40
 PICTURE_POINTS = (450, 340)  # of the area that the points of `draw_quality_latency` lie in
@@ -37,6 +45,20 @@ def draw_block_places(places: Sequence[BlockPlace]) -> Figure:
     last.set(xlabel="thousands of characters in front of the block", ylabel="share of the selected blocks")
     last.xaxis.set_major_formatter(lambda value, _: f"{value / 1000:g}")
     last.legend(loc="upper right")
+    return figure
+
+
+def draw_gold_places(places: Mapping[str, Sequence[GoldPlace]], size: int, chunks: int) -> Figure:
+    """Table 1 of the evaluation paper as bars: the share of gold passages that start in each chunk, by collection."""
+    figure = Figure(figsize=(8, 4), layout="constrained")
+    axes = figure.subplots()
+    width = 0.8 / len(places)
+    for number, (name, found) in enumerate(places.items()):
+        left = np.arange(1, chunks + 2) - 0.4 + (number + 0.5) * width
+        axes.bar(left, chunk_shares([place.start for place in found], size, chunks), width, label=f"{name}: {len(found):,}")
+    axes.set(xlabel=f"chunk of {size} tokens", ylabel="share of the gold passages that start in it")
+    axes.set_xticks(range(1, chunks + 2), [*map(str, range(1, chunks + 1)), f"{chunks}+"])
+    axes.legend()
     return figure
 
 

@@ -1,4 +1,8 @@
-"""Where selected blocks stand in their documents (KeyB, sections 3.2 and 6.5, Figures 11 and 12)."""
+"""Where blocks and passages stand in their documents.
+
+Selected blocks: KeyB, sections 3.2 and 6.5, Figures 11 and 12. Gold passages by chunk of 477 tokens: Table 1 of "Understanding
+Performance of Long-Document Ranking Models through Comprehensive Evaluation and Leaderboarding".
+"""
 
 import math
 from collections import Counter
@@ -8,11 +12,14 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from keyblock.text.tokenizer import Tokenizer
+from training.collections.collection import Collection
 from training.evaluation.evaluate import Blocks
 from training.evaluation.measures import Grades
 
 POSITIONS, RANKS = 10, 8  # the paper's: tenths of a document, and its eight best blocks
 RARE = 0.05  # of the documents: a rank that so few reach says nothing of where blocks lie
+CHUNK, CHUNKS = 477, 6  # Table 1's: tokens of a chunk, and how many are told apart
 SHORTEST = 4000  # characters: about the fifteen blocks below which the paper leaves a document out
 
 
@@ -76,3 +83,71 @@ def start_shares(places: Sequence[BlockPlace], edges: NDArray[np.float64]) -> ND
     """Shape (n_edges - 1,): the share of the blocks that start between two edges, in characters; 0 without a block."""
     counts, _ = np.histogram([place.start for place in places], edges)
     return counts / max(1, len(places))
+
+
+class GoldPlace(NamedTuple):
+    """A gold passage, in tokens of its document's text; the title does not count.
+
+    Attributes:
+        start: tokens in front of it.
+        end: tokens up to its end.
+        length: tokens of the document.
+    """
+
+    query: str
+    doc_id: str
+    start: int
+    end: int
+    length: int
+
+    @property
+    def last(self) -> int:
+        """The place of its last token, from 0."""
+        return max(self.start, self.end - 1)
+
+
+def gold_places(collection: Collection, queries: Iterable[str], tokenizer: Tokenizer) -> list[GoldPlace]:
+    """Where the queries' gold passages stand, in the order of the queries; none for a query without a span.
+
+    Raises CollectionError for a span of a document that the corpus lacks.
+    """
+    spans = [(query, span) for query in queries for span in collection.spans.get(query, ())]
+    borders: dict[str, tuple[NDArray[np.int64], NDArray[np.int64]]] = {}
+    for doc_id in dict.fromkeys(span.doc_id for _, span in spans):
+        (encoding,) = tokenizer.encode([collection.document(doc_id).text])
+        starts, ends = np.asarray(encoding.offsets, dtype=np.int64).reshape(-1, 2).T
+        borders[doc_id] = (starts, ends)
+    found = []
+    for query, span in spans:
+        starts, ends = borders[span.doc_id]
+        first, behind = np.searchsorted(ends, span.start, side="right"), np.searchsorted(starts, span.end)
+        found.append(GoldPlace(query, span.doc_id, int(first), int(behind), len(starts)))
+    return found
+
+
+def chunk(token: int, size: int = CHUNK) -> int:
+    """The chunk that a token stands in, from 1; `token` from 0."""
+    return token // size + 1
+
+
+def chunk_shares(tokens: Sequence[int], size: int = CHUNK, chunks: int = CHUNKS) -> NDArray[np.float64]:
+    """Shape (chunks + 1,): the share of the tokens in each chunk, the last for all chunks behind; 0 without a token."""
+    counts = Counter(min(chunk(token, size), chunks + 1) for token in tokens)
+    return np.asarray([counts[number] for number in range(1, chunks + 2)]) / max(1, len(tokens))
+
+
+def by_chunk(
+    values: Mapping[str, float], places: Iterable[GoldPlace], size: int = CHUNK, chunks: int = CHUNKS
+) -> list[list[float]]:
+    """The values of the queries whose gold passage starts in each chunk, the last for all chunks behind.
+
+    A query of several passages counts where the first begins; one without a passage nowhere.
+    """
+    first: dict[str, int] = {}
+    for place in places:
+        first[place.query] = min(place.start, first.get(place.query, place.start))
+    groups: list[list[float]] = [[] for _ in range(chunks + 1)]
+    for query, start in first.items():
+        if query in values:
+            groups[min(chunk(start, size), chunks + 1) - 1].append(values[query])
+    return groups

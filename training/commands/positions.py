@@ -1,0 +1,136 @@
+"""keyblock-positions."""
+
+import argparse
+import json
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from statistics import fmean
+from typing import TYPE_CHECKING, Any
+
+from training.commands.command import add_backbone, count, make_parser, read_tokenizer, run
+
+if TYPE_CHECKING:
+    from training.collections.collection import Collection
+    from training.evaluation.positions import GoldPlace
+
+RECORD = ".json"
+Groups = list[list[float]]
+"""Values of queries, by the chunk that their gold passage starts in."""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Say where gold passages stand, and how well systems rank by it."""
+    parser = make_parser(
+        "keyblock-positions", "In which chunk of their documents gold passages stand, and the quality of runs by that chunk."
+    )
+    parser.add_argument(
+        "--collection", type=Path, action="append", required=True, help="a collection with spans; several with --split alone"
+    )
+    parser.add_argument("--split", help="the queries; every query with a span when left out (a directory's)")
+    parser.add_argument("--queries", type=count, help="a fixed sample of so many, the same as that of keyblock-evaluate")
+    parser.add_argument(
+        "--run",
+        type=Path,
+        action="append",
+        default=[],
+        help="a system: a TREC run, a per_query.tsv, an --out directory of keyblock-evaluate, or a record of it (.json); repeated",
+    )
+    parser.add_argument("--measure", default="RR@10", help="of the runs, as ir_measures names it")
+    parser.add_argument("--chunk", type=count, default=477, help="tokens of a chunk (the paper's by default)")
+    parser.add_argument("--chunks", type=count, default=6, help="chunks that are told apart")
+    add_backbone(parser)
+    parser.add_argument("--out", type=Path, help="a picture of where gold passages start; .png, .svg or .pdf")
+    parser.add_argument("--json", action="store_true", help="print JSON in place of tables")
+    return run(_positions, parser, arguments)
+
+
+def _positions(options: argparse.Namespace) -> None:
+    from training.collections.collection import Collection, distinct_names
+    from training.evaluation.evaluate import sample
+    from training.evaluation.pictures import draw_gold_places
+    from training.evaluation.positions import gold_places
+
+    if options.run and len(options.collection) > 1:
+        raise ValueError("a --run is of one collection: name that one alone")
+    tokenizer, collections = read_tokenizer(options.backbone), [Collection(path) for path in options.collection]
+    asked = [sample(c.split(options.split) if options.split else c.spans, options.queries) for c in collections]
+    places = {
+        name: gold_places(collection, queries, tokenizer)
+        for name, collection, queries in zip(distinct_names(collections), collections, asked, strict=True)
+    }
+    if empty := [name for name, of_collection in places.items() if not of_collection]:
+        raise ValueError(f"{empty[0]}: no query has a gold passage, so there are no positions to count")
+    qualities = _qualities(options, collections[0], asked[0], places[collections[0].name])
+    figures = {
+        "positions": {name: _shares(of_collection, options) for name, of_collection in places.items()},
+        "quality": {system: _means(groups) for system, groups in qualities.items()},
+    }
+    print(json.dumps(figures) if options.json else _tables(figures, options))
+    if options.out:
+        draw_gold_places(places, options.chunk, options.chunks).savefig(options.out, dpi=120)
+
+
+def _qualities(
+    options: argparse.Namespace, collection: "Collection", queries: Sequence[str], places: "Sequence[GoldPlace]"
+) -> dict[str, Groups]:
+    """The queries' values by chunk, by the system's name."""
+    from training.evaluation.evaluate import read_system, system_name
+    from training.evaluation.measures import parse_measures
+    from training.evaluation.positions import by_chunk
+    from training.evaluation.records import read_record
+
+    (measure,) = parse_measures([options.measure])
+    found: dict[str, Groups] = {}
+    for path in options.run:
+        if path.suffix == RECORD:
+            record = read_record(path)
+            name, values = record.system, record.by_query.get(str(measure), {})
+        else:
+            name, values = system_name(path), read_system(path, collection, queries, [measure])[str(measure)]
+        if not any(query in values for query in queries):
+            raise ValueError(f"{path}: has no {measure} of any of the {len(queries)} queries")
+        found[str(path) if name in found else name] = by_chunk(values, places, options.chunk, options.chunks)
+    return found
+
+
+def _shares(places: "Sequence[GoldPlace]", options: argparse.Namespace) -> dict[str, Any]:
+    """Of the passages, the share that starts and that ends in each chunk."""
+    from training.evaluation.positions import chunk_shares
+
+    tokens = {"start": [place.start for place in places], "end": [place.last for place in places]}
+    shares = {what: chunk_shares(of_what, options.chunk, options.chunks).tolist() for what, of_what in tokens.items()}
+    return {"passages": len(places), **shares}
+
+
+def _means(groups: Groups) -> dict[str, Any]:
+    """Of the queries whose passage starts in each chunk, how many there are, and their mean."""
+    return {"queries": [len(group) for group in groups], "mean": [fmean(group) if group else None for group in groups]}
+
+
+def _tables(figures: dict[str, Any], options: argparse.Namespace) -> str:
+    """Table 1 of the paper, and beside it the runs' quality."""
+    from training.evaluation.tables import markdown
+
+    names = ["", *map(str, range(1, options.chunks + 1)), f"{options.chunks}+"]
+    places = [["chunk", *(f"{name}: {what}" for name in figures["positions"] for what in ("start", "end"))]]
+    columns = [of[what] for of in figures["positions"].values() for what in ("start", "end")]
+    places += [[name, *(f"{share:.1%}" for share in row)] for name, row in zip(names[1:], zip(*columns, strict=True), strict=True)]
+    counts = ", ".join(f"{of['passages']:,} of {name}" for name, of in figures["positions"].items())
+    lines = [markdown(places), "", f"Chunks of {options.chunk} tokens; gold passages: {counts}."]
+    if not figures["quality"]:
+        return "\n".join(lines)
+    systems = figures["quality"]
+    means = [[*(_mean(mean) for mean in of["mean"])] for of in systems.values()]
+    queries = next(iter(systems.values()))["queries"]
+    rows = zip(names[1:], map(str, queries), *means, strict=True)
+    head = ["gold starts in chunk", "queries", *(f"{name}, {options.measure}" for name in systems)]
+    return "\n".join([*lines, "", markdown([head, *rows])])
+
+
+def _mean(value: float | None) -> str:
+    return "" if value is None else f"{value:.4f}"
+
+
+if __name__ == "__main__":
+    sys.exit(main())
