@@ -8,7 +8,7 @@ section 2.2 and appendix B.1. With C tokens in the relevant passage, a document 
 3. Draw more while all of them have at most L - C tokens (the first that does not fit is discarded), mix these with the relevant
    passage, and append the mix to the head.
 
-`Settings.behind` adds a fourth step, which is not the paper's: passages behind all this, until they have more than that many tokens.
+`Settings.behind` adds a fourth step, which is not the paper's: passages behind all this, until they have more tokens than that.
 """
 
 import random
@@ -16,16 +16,11 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from pathlib import Path
 from typing import NamedTuple, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from training.collections.collection import Collection
-from training.collections.directory import write_directory
-from training.collections.first_stage import bm25_run
 from training.collections.passages import Gold, Passages
-from training.collections.runs import write_run
 from training.collections.types import CollectionError, Document, Span
 
 BETWEEN = "\n\n"
@@ -139,24 +134,6 @@ def deal_sources(passages: Passages, queries: Mapping[str, Sequence[str]], wante
         if source not in owners:
             owners[source] = rng.choices(names, weights if any(weights) else None)[0]
     return owners
-
-
-def write_far_collection(out: Path, original: Collection, splits: Sequence[FarSplit], depth: int) -> Collection:
-    """Write the documents as a collection directory; each split has a BM25 run over its own documents.
-
-    Queries keep their ids. Raises FileExistsError rather than write into another directory.
-    """
-    documents = [document for split in splits for document in split.documents]
-    queries = {query: original.query(query) for split in splits for query in split.queries}
-    spans = {document.query_id: [document.span] for document in documents}
-    write_directory(
-        out, (d.document for d in documents), queries, {q: spans[q] for q in queries}, {s.name: s.queries for s in splits}
-    )
-    written = Collection(out)
-    for split in splits:
-        run = bm25_run(written, split.queries, [document.doc_id for document in split.documents], depth)
-        write_run(run, out / f"run.{split.name}.bm25.trec.gz", "bm25")
-    return written
 
 
 @dataclass

@@ -63,7 +63,7 @@ def _make(options: argparse.Namespace) -> None:
     from pydantic import ValidationError
 
     from training.collections.collection import Collection
-    from training.collections.far_relevant import Settings, make_splits, write_far_collection
+    from training.collections.far_relevant import Settings, make_splits
     from training.collections.json_files import write_json
     from training.collections.passages import open_passages
     from training.recipe import problems
@@ -81,6 +81,29 @@ def _make(options: argparse.Namespace) -> None:
     made = {"from": original.name, "settings": settings.model_dump(), "splits": figures}
     write_json(options.out / "stats.json", made)
     print(json.dumps(made) if options.json else _table(figures))
+
+
+def write_far_collection(out: Path, original: "Collection", splits: "Sequence[FarSplit]", depth: int) -> "Collection":
+    """Write the documents as a collection directory; each split has a BM25 run over its own documents.
+
+    Queries keep their ids. Raises FileExistsError rather than write into another directory.
+    """
+    from training.collections.collection import Collection
+    from training.collections.directory import write_directory
+    from training.collections.first_stage import bm25_run
+    from training.collections.runs import write_run
+
+    documents = [document for split in splits for document in split.documents]
+    queries = {query: original.query(query) for split in splits for query in split.queries}
+    spans = {document.query_id: [document.span] for document in documents}
+    write_directory(
+        out, (d.document for d in documents), queries, {q: spans[q] for q in queries}, {s.name: s.queries for s in splits}
+    )
+    written = Collection(out)
+    for split in splits:
+        run = bm25_run(written, split.queries, [document.doc_id for document in split.documents], depth)
+        write_run(run, out / f"run.{split.name}.bm25.trec.gz", "bm25")
+    return written
 
 
 def statistics_of(split: "FarSplit", collection: "Collection", tokenizer: "Tokenizer") -> dict[str, Any]:

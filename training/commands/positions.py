@@ -3,7 +3,7 @@
 import argparse
 import json
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from statistics import fmean
 from typing import TYPE_CHECKING, Any
@@ -74,24 +74,28 @@ def _positions(options: argparse.Namespace) -> None:
 def _qualities(
     options: argparse.Namespace, collection: "Collection", queries: Sequence[str], places: "Sequence[GoldPlace]"
 ) -> dict[str, Groups]:
-    """The queries' values by chunk, by the system's name."""
+    """The values, by chunk, of the queries that every system was measured on; by the system's name."""
     from training.evaluation.evaluate import read_system, system_name
     from training.evaluation.measures import parse_measures
     from training.evaluation.positions import by_chunk
     from training.evaluation.records import read_record
 
-    (measure,) = parse_measures([options.measure])
-    found: dict[str, Groups] = {}
+    measure, *others = parse_measures([options.measure])
+    if others:
+        raise ValueError(f"--measure {options.measure} is a set of measures: name one, such as {measure}")
+    values: dict[str, Mapping[str, float]] = {}
     for path in options.run:
         if path.suffix == RECORD:
             record = read_record(path)
-            name, values = record.system, record.by_query.get(str(measure), {})
+            name, found = record.system, record.by_query.get(str(measure), {})
         else:
-            name, values = system_name(path), read_system(path, collection, queries, [measure])[str(measure)]
-        if not any(query in values for query in queries):
-            raise ValueError(f"{path}: has no {measure} of any of the {len(queries)} queries")
-        found[str(path) if name in found else name] = by_chunk(values, places, options.chunk, options.chunks)
-    return found
+            name, found = system_name(path), read_system(path, collection, queries, [measure])[str(measure)]
+        values[str(path) if name in values else name] = found
+    common = {query for query in queries if all(query in of_system for of_system in values.values())}
+    if not common:
+        raise ValueError(f"no query of {collection.name} has a {measure} of every --run: measure them on the same split")
+    places = [place for place in places if place.query in common]
+    return {name: by_chunk(of_system, places, options.chunk, options.chunks) for name, of_system in values.items()}
 
 
 def _shares(places: "Sequence[GoldPlace]", options: argparse.Namespace) -> dict[str, Any]:

@@ -38,3 +38,14 @@ def test_damage_names_the_file(tmp_path: Path, kind: str) -> None:
 def test_a_missing_file_is_an_os_error(tmp_path: Path) -> None:
     with pytest.raises(OSError, match="nowhere"):
         list(numbered_lines(tmp_path / "nowhere.txt"))
+
+
+def test_the_same_text_gives_the_same_bytes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Gzip would write the time."""
+    written = []
+    for seconds in (1e9, 2e9):
+        monkeypatch.setattr("time.time", lambda seconds=seconds: seconds)
+        with open_text(tmp_path / "lines.gz", "w") as out:
+            out.write("one\n")
+        written.append((tmp_path / "lines.gz").read_bytes())
+    assert written[0] == written[1]

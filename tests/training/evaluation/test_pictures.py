@@ -8,8 +8,16 @@ import pytest
 from matplotlib.collections import PathCollection
 from matplotlib.figure import Figure
 
-from training.evaluation.pictures import Measured, draw_block_places, draw_learning_curves, draw_quality_latency, frontier, lowered
-from training.evaluation.positions import BlockPlace
+from training.evaluation.pictures import (
+    Measured,
+    draw_block_places,
+    draw_gold_places,
+    draw_learning_curves,
+    draw_quality_latency,
+    frontier,
+    lowered,
+)
+from training.evaluation.positions import BlockPlace, GoldPlace
 
 PLACES = [
     *(BlockPlace(1, 1, 0, True), BlockPlace(1, 10, 900, True), BlockPlace(2, 3, 250, True)),
@@ -55,6 +63,16 @@ def test_starts_of_blocks_by_hand() -> None:
 
 def test_nothing_selected_is_a_picture_too() -> None:
     assert np.asarray(drawn_anew(draw_block_places([])).axes[0].images[0].get_array()).sum() == 0
+
+
+def test_gold_places_by_hand() -> None:
+    starts = {"near": [0, 5, 12, 99], "far": [12]}
+    places = {name: [GoldPlace("q", "d", start, start + 1, 100) for start in of] for name, of in starts.items()}
+    (axes,) = drawn_anew(draw_gold_places(places, 10, 2)).axes
+    near, far = ([bar.get_height() for bar in bars] for bars in axes.containers)
+    assert (near, far) == ([0.5, 0.25, 0.25], [0, 1, 0])
+    assert [label.get_text() for label in axes.get_xticklabels()] == ["1", "2", "2+"]
+    assert [text.get_text() for text in axes.get_legend().get_texts()] == ["near: 4", "far: 1"]
 
 
 def test_the_frontier_by_hand() -> None:

@@ -1,11 +1,30 @@
 """Positions of selected blocks by hand."""
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from training.evaluation.positions import RANKS, BlockPlace, block_places, position, position_shares, start_shares, told_ranks
+from keyblock.text.tokenizer import Tokenizer
+from tests.training.collections.passages import write_collection
+from training.collections.collection import Collection
+from training.collections.types import CollectionError
+from training.evaluation.positions import (
+    RANKS,
+    BlockPlace,
+    GoldPlace,
+    block_places,
+    by_chunk,
+    chunk,
+    chunk_shares,
+    gold_places,
+    position,
+    position_shares,
+    start_shares,
+    told_ranks,
+)
 
 
 def test_the_paper_s_example() -> None:
@@ -64,3 +83,53 @@ def test_ranks_that_few_documents_reach_are_left_out() -> None:
     assert told_ranks(of(100, 60, 6, 5)) == 3
     assert told_ranks(of(*[10] * 12)) == RANKS
     assert told_ranks([]) == 1
+
+
+TEXT = "The river, swollen: unbelievably swollen.\n\nNobody crossed the bridge"
+
+
+def test_gold_places_by_hand(tmp_path: Path, tokenizer: Tokenizer) -> None:
+    """The river , swollen : un ##bel ##ie ##va ##bly swollen . nobody crossed the bridge: 16 tokens."""
+    ids = [TEXT.index("Nobody"), len(TEXT), TEXT.index("unbel"), TEXT.index("unbel") + 12]
+    spans = [("q", "d", ids[0], ids[1]), ("q", "d", ids[2], ids[3]), ("r", "d", 3, 4), ("s", "d", len(TEXT), len(TEXT) + 9)]
+    path = write_collection(tmp_path / "c", {"d": TEXT}, {q: ["d"] for q in "qrs"}, {"dev": list("qrs")}, spans)
+    places = gold_places(Collection(path), ["s", "q", "none", "r"], tokenizer)
+    assert places == [
+        GoldPlace("s", "d", 16, 16, 16),  # behind the end
+        GoldPlace("q", "d", 12, 16, 16),
+        GoldPlace("q", "d", 5, 10, 16),
+        GoldPlace("r", "d", 1, 1, 16),  # white space: between two tokens
+    ]
+    assert [place.last for place in places] == [16, 15, 9, 1]
+
+
+def test_a_span_of_a_missing_document_is_named(tmp_path: Path, tokenizer: Tokenizer) -> None:
+    path = write_collection(tmp_path / "c", {"d": TEXT}, {"q": ["d"]}, {"dev": ["q"]}, [("q", "gone", 0, 3)])
+    with pytest.raises(CollectionError, match="'gone'"):
+        gold_places(Collection(path), ["q"], tokenizer)
+
+
+@given(st.text(alphabet="ab un.\n", max_size=60), st.integers(0, 60), st.integers(1, 20))
+def test_gold_places_as_a_loop_counts_them(
+    tmp_path_factory: pytest.TempPathFactory, tokenizer: Tokenizer, text: str, start: int, length: int
+) -> None:
+    path = tmp_path_factory.mktemp("places") / "c"
+    collection = Collection(write_collection(path, {"d": text}, {"q": ["d"]}, {"dev": ["q"]}, [("q", "d", start, start + length)]))
+    (place,) = gold_places(collection, ["q"], tokenizer)
+    (encoding,) = tokenizer.encode([text])
+    assert place.start == sum(end <= start for _, end in encoding.offsets)
+    assert place.end == sum(first < start + length for first, _ in encoding.offsets)
+
+
+def test_chunks_by_hand() -> None:
+    assert [chunk(token) for token in (0, 476, 477, 953, 954)] == [1, 1, 2, 2, 3]
+    assert chunk_shares([0, 9, 10, 29, 30, 99], size=10, chunks=3) == pytest.approx(np.array([2, 1, 1, 2]) / 6)
+    assert chunk_shares([], chunks=2).tolist() == [0, 0, 0]
+
+
+def test_values_by_chunk_by_hand() -> None:
+    """A query counts where its first passage begins; one without a passage or a value does not count."""
+    starts = {"q": [25, 9], "r": [10], "s": [500], "unmeasured": [0]}
+    places = [GoldPlace(query, "d", start, start + 1, 600) for query, of_query in starts.items() for start in of_query]
+    values = {"q": 1.0, "r": 0.5, "s": 0.25, "without": 0.0}
+    assert by_chunk(values, places, size=10, chunks=3) == [[1.0], [0.5], [], [0.25]]
