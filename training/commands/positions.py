@@ -5,7 +5,7 @@ import json
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from statistics import fmean
+from statistics import fmean, median
 from typing import TYPE_CHECKING, Any
 
 from training.commands.command import add_backbone, count, make_parser, read_tokenizer, run
@@ -99,12 +99,13 @@ def _qualities(
 
 
 def _shares(places: "Sequence[GoldPlace]", options: argparse.Namespace) -> dict[str, Any]:
-    """Of the passages, the share that starts and that ends in each chunk."""
+    """Of the passages, the share that starts and that ends in each chunk; the median start as a share of the document."""
     from training.evaluation.positions import chunk_shares
 
     tokens = {"start": [place.start for place in places], "end": [place.last for place in places]}
     shares = {what: chunk_shares(of_what, options.chunk, options.chunks).tolist() for what, of_what in tokens.items()}
-    return {"passages": len(places), **shares}
+    middle = median(place.start / max(1, place.length) for place in places)
+    return {"passages": len(places), "median start": round(middle, 3), **shares}
 
 
 def _means(groups: Groups) -> dict[str, Any]:
@@ -120,7 +121,10 @@ def _tables(figures: dict[str, Any], options: argparse.Namespace) -> str:
     places = [["chunk", *(f"{name}: {what}" for name in figures["positions"] for what in ("start", "end"))]]
     columns = [of[what] for of in figures["positions"].values() for what in ("start", "end")]
     places += [[name, *(f"{share:.1%}" for share in row)] for name, row in zip(names[1:], zip(*columns, strict=True), strict=True)]
-    counts = ", ".join(f"{of['passages']:,} of {name}" for name, of in figures["positions"].items())
+    counts = ", ".join(
+        f"{of['passages']:,} of {name} (median start at {of['median start']:.0%} of the document)"
+        for name, of in figures["positions"].items()
+    )
     lines = [markdown(places), "", f"Chunks of {options.chunk} tokens; gold passages: {counts}."]
     if not figures["quality"]:
         return "\n".join(lines)

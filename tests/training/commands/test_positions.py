@@ -38,7 +38,7 @@ def test_the_tables_by_hand(collection: Path, ranked: Path, tmp_path: Path, caps
     """B starts in the first chunk and ends in the second: tokens 9 to 11. The run lacks qd: zero."""
     assert positions_main(strings("--collection", collection, *CHUNKS, "--run", ranked, "--out", tmp_path / "p.png")) == 0
     printed = capsys.readouterr().out
-    shares, _, quality = printed.partition("gold passages: 4 of four.")
+    shares, _, quality = printed.partition("gold passages: 4 of four")
     assert cells(shares) == {
         "chunk": ["four: start", "four: end"],
         "---": ["---", "---"],
@@ -64,7 +64,9 @@ def test_a_record_and_a_run_are_compared_on_the_record_s_queries(
     arguments = strings("--collection", collection, "--split", "dev", *CHUNKS, "--run", ranked, "--run", record, "--json")
     assert positions_main(arguments) == 0
     figures = json.loads(capsys.readouterr().out)
-    assert figures["positions"] == {"four": {"passages": 4, "start": [0.5, 0.25, 0.25], "end": [0.25, 0.5, 0.25]}}
+    assert figures["positions"] == {
+        "four": {"passages": 4, "median start": 0.492, "start": [0.5, 0.25, 0.25], "end": [0.25, 0.5, 0.25]}
+    }
     assert figures["quality"] == {
         "mine": {"queries": [1, 1, 0], "mean": [1.0, 0.5, None]},
         "the record": {"queries": [1, 1, 0], "mean": [0.0, 1.0, None]},
@@ -75,7 +77,7 @@ def test_several_collections_stand_side_by_side(collection: Path, toy_path: Path
     assert positions_main(strings("--collection", collection, "--collection", toy_path, "--split", "dev", *CHUNKS)) == 0
     printed = capsys.readouterr().out
     assert cells(printed)["chunk"] == ["four: start", "four: end", "toy: start", "toy: end"]
-    assert "gold passages: 4 of four, 4 of toy." in printed
+    assert "gold passages: 4 of four (median start at 49% of the document), 4 of toy (median" in printed
 
 
 def test_what_cannot_be_counted_is_one_line(
