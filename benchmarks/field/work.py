@@ -41,7 +41,7 @@ def train_system(system: System, stage: Stage, seed: int, options: argparse.Name
     settings = [f"seed={seed}", f"init={_start(system.recipe, stage, seed, options)}"]
     if system.helper:
         helper = run_of(options.runs, stage.name, system.helper, seed)
-        teacher = f"teacher={options.runs / START}"
+        teacher = f"distillation.teacher={options.runs / START}"
         start = [f"init={run_of(options.runs, stage.after, system.helper, seed)}"] if stage.after else []
         train_recipe(system.helper, stage.collection, helper, [f"seed={seed}", teacher, *start], options)
         settings.append(f"selector_run={helper}")
