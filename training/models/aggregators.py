@@ -131,6 +131,33 @@ class TopAggregation(Aggregation):
         return (scores.topk(best, dim=1).values.masked_fill(~there, 0.0) * self.weights).sum(1)
 
 
+def bert_layers(layers: int, width: int, heads: int, ffn: int) -> nn.ModuleList:
+    """BERT layers of random weights for states of this width; `ffn` is their inner size."""
+    config = BertConfig(
+        hidden_size=width,
+        num_attention_heads=heads,
+        intermediate_size=ffn,
+        hidden_dropout_prob=0.0,
+        attention_probs_dropout_prob=0.0,
+    )
+    config._attn_implementation = "eager"  # sequences are short, and this one exports
+    found = nn.ModuleList(BertLayer(config) for _ in range(layers))
+    for module in found.modules():
+        if isinstance(module, nn.Linear):
+            nn.init.normal_(module.weight, std=STD)
+            nn.init.zeros_(module.bias)
+    return found
+
+
+def attended(layers: nn.ModuleList, states: Tensor, mask: Tensor) -> Tensor:
+    """States (batch, length, width) after BERT layers, which attend to the places of the mask (batch, length) only."""
+    hidden = ~mask[:, None, None, :]  # (batch, heads, from, to)
+    added = torch.zeros_like(hidden, dtype=torch.float32).masked_fill(hidden, torch.finfo(torch.float32).min)
+    for layer in layers:
+        states = layer(states, added)
+    return states
+
+
 class TransformerAggregation(Aggregation):
     """See Transformer."""
 
@@ -143,21 +170,8 @@ class TransformerAggregation(Aggregation):
             raise ValueError(
                 f"transformer: start cls is of the ranker's size, {hidden}, and the layers' is {width}; use start random"
             )
-        config = BertConfig(
-            hidden_size=width,
-            num_hidden_layers=settings.layers,
-            num_attention_heads=settings.heads,
-            intermediate_size=settings.ffn or 4 * width,
-            hidden_dropout_prob=0.0,
-            attention_probs_dropout_prob=0.0,
-        )
-        config._attn_implementation = "eager"  # passages are few, and this one exports
         self.cls = nn.Parameter(torch.randn(width) * STD)
-        self.layers = nn.ModuleList(BertLayer(config) for _ in range(settings.layers))
-        for module in self.layers.modules():
-            if isinstance(module, nn.Linear):
-                nn.init.normal_(module.weight, std=STD)
-                nn.init.zeros_(module.bias)
+        self.layers = bert_layers(settings.layers, width, settings.heads, settings.ffn or 4 * width)
         self.positions = nn.Parameter(torch.randn(settings.positions, width) * STD) if settings.positions else None
         projected = width != hidden
         self.inward: nn.Module = nn.Linear(hidden, width) if projected else nn.Identity()
@@ -170,10 +184,7 @@ class TransformerAggregation(Aggregation):
             states = states + torch.cat([self.positions, torch.zeros_like(states[0])])[: states.shape[1]]  # padding has none
         cls = self.cls.expand(states.shape[0], 1, -1).to(states.dtype)
         states = torch.cat([cls, states], dim=1)  # (docs, 1 + passages, width)
-        hidden = F.pad(~mask, (1, 0))[:, None, None, :]  # of every query position, [CLS] never
-        added = torch.zeros_like(hidden, dtype=torch.float32).masked_fill(hidden, torch.finfo(torch.float32).min)
-        for layer in self.layers:
-            states = layer(states, added)
+        states = attended(self.layers, states, F.pad(mask, (1, 0), value=True))
         document: Tensor = self.outward(states[:, 0])
         return document
 

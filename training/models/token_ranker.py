@@ -5,7 +5,7 @@ same place in all of them, so features of one query token can be added up over p
 """
 
 from abc import abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple, Self
 
@@ -16,8 +16,8 @@ from torch.nn import functional as F
 from transformers import AutoConfig
 from transformers.modeling_utils import PreTrainedModel
 
-from keyblock.packing import Packed
 from training.declarations import read_family
+from training.models.combining import Combining
 from training.models.cross_encoder import read_encoder
 from training.models.ranker_module import FAMILY_FILE
 from training.models.transformer_ranker import ENCODER_WEIGHTS, TransformerRanker, one_clear_error, tells_types, without_dropout
@@ -54,15 +54,13 @@ class Tokens(NamedTuple):
         return found * (self.query[:, None, :, None] & self.passage[:, None, None, :])
 
 
-class TokenRanker(TransformerRanker):
+class TokenRanker(Combining, TransformerRanker):
     """What these families share: how tokens are told apart, and how a model is kept.
 
     Args:
         encoder: any encoder with hidden states.
         query_tokens: compared, at most.
     """
-
-    aggregator = None
 
     def __init__(self, encoder: PreTrainedModel, query_tokens: int) -> None:
         super().__init__()
@@ -79,8 +77,7 @@ class TokenRanker(TransformerRanker):
         cls, name_or_path: str, dropout: float = 0.0, attention: str = "sdpa", aggregator: Any = None, **settings: Any
     ) -> Self:
         """See RankerFamily. Raises ValueError for an `aggregator`, too: these families combine passages themselves."""
-        if aggregator:
-            raise ValueError(f"{cls.__name__} combines passages itself: leave the module of states {aggregator['name']!r} out")
+        cls.refuse(aggregator)
         with one_clear_error(name_or_path):
             config = without_dropout(AutoConfig.from_pretrained(name_or_path), dropout)
             encoder = read_encoder(name_or_path, attention, config=config)
@@ -129,15 +126,6 @@ class TokenRanker(TransformerRanker):
         """The encoder's."""
         return self.encoder.parameters()
 
-    def inputs(self, sequences: Sequence[Packed], pad_id: int, document_type: int = 1) -> tuple[Tensor, ...]:
-        """See RankerModule; the types tell passage from query even where the encoder has one type only."""
-        return super().inputs(sequences, pad_id, 1)
-
-    @property
-    def combines(self) -> bool:
-        """See RankerModule."""
-        return True
-
     @property
     def channels(self) -> int:
         """Layers of states that are compared: the embeddings and the encoder's."""
@@ -151,24 +139,9 @@ class TokenRanker(TransformerRanker):
         with torch.autocast(input_ids.device.type, enabled=False):
             return self.features(Tokens(input_ids, torch.stack(layers, dim=1).float(), query, passage))
 
-    def scores(self, states: Tensor) -> Tensor:
-        """Logits of shape (...,) from features (..., width): each as the only passage of its document."""
-        alone = states.reshape(-1, 1, states.shape[-1])
-        mask = torch.ones(alone.shape[:2], dtype=torch.bool, device=states.device)
-        return self.combine(alone, mask).reshape(states.shape[:-1])
-
-    def combine(self, states: Tensor, mask: Tensor) -> Tensor:
-        """See RankerModule."""
-        with torch.autocast(states.device.type, enabled=False):
-            return self.documents_of(states.float().masked_fill(~mask.unsqueeze(-1), 0.0), mask)
-
     @abstractmethod
     def features(self, tokens: Tokens) -> Tensor:
         """Features of each sequence, (batch, width), `width` being `hidden_size`."""
-
-    @abstractmethod
-    def documents_of(self, states: Tensor, mask: Tensor) -> Tensor:
-        """Logits (docs,) from features (docs, passages, width) and the mask (docs, passages) of the real ones; padding is zero."""
 
 
 def segments(types: Tensor, mask: Tensor, query_tokens: int) -> tuple[Tensor, Tensor]:
