@@ -55,6 +55,19 @@ class CedrKnrmFamily(TokenFamily):
     """CEDR-KNRM (MacAvaney et al. 2019): kernels over the cosines of token states, layer by layer, beside the mean [CLS]."""
 
 
+@FAMILIES.register("late_transformer")
+class LateTransformerFamily(Family):
+    """PARADE with late interaction: query and passage are encoded apart, and a transformer over both makes the passage's state.
+
+    Its aggregator is the recipe's `states`, as for a cross-encoder. See training.models.late_transformer.
+    """
+
+    layers: int = Field(2, ge=1, le=48, description="of the interaction; of a pretrained encoder the first ones")
+    heads: int = Field(12, ge=1, description="attention heads of a layer; a pretrained encoder has its own")
+    ffn: int | None = Field(None, ge=1, description="inner size of a layer; none: 4 x a state's; a pretrained encoder has its own")
+    pretrained: str | None = Field(None, description="encoder whose first layers to take, by hub name or path; none: random")
+
+
 def read_family(path: Path) -> Family:
     """The family that a checkpoint's family.json names. Raises ValueError when it is damaged or of no known family."""
     try:

@@ -9,6 +9,7 @@ from training.models.cedr import CedrKnrm
 from training.models.ck import Ck
 from training.models.classifier import Classifier
 from training.models.cross_encoder import CrossEncoder
+from training.models.late_transformer import LateTransformer
 from training.models.ranker_module import FAMILY_FILE, RankerModule
 
 
@@ -33,6 +34,7 @@ MODULES: dict[str, RankerFamily] = {
     "classifier": Classifier,
     "ck": Ck,
     "cedr_knrm": CedrKnrm,
+    "late_transformer": LateTransformer,
 }
 """By the name that the family is declared under in training.declarations."""
 

@@ -1,0 +1,125 @@
+"""PARADE with late interaction, Transf-PRETR-LATEIR of the evaluation paper (Boytsov et al. 2022, appendix A.2).
+
+Query and chunk are encoded apart. The interaction, a transformer of its own, then reads the states of all tokens of both, and its
+[CLS] is the passage's state; the recipe's `states` combines these, which is the third transformer of the paper. The paper says no
+more. From its public code are the two layers of the interaction, and that a query is a first segment to the encoder and a chunk a
+second one. Here the interaction adds no positions of its own, since the encoder's states have theirs, and the [CLS] and [SEP] of
+both texts stand between them where the public code puts learned vectors.
+
+A sequence holds its query, so that is encoded once a passage. A server needs it once a request, and the states of stored passages
+never again: what remains is the interaction.
+"""
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Self
+
+import torch
+from safetensors.torch import load_file, save_file
+from torch import Tensor, nn
+from transformers.modeling_utils import PreTrainedModel
+
+from keyblock.packing import Packed
+from training.declarations import read_family
+from training.models.aggregators import Aggregation, build_aggregation
+from training.models.batching import Inputs
+from training.models.cross_encoder import CrossEncoder
+from training.models.ranker_module import FAMILY_FILE
+from training.models.transformer_ranker import one_clear_error
+
+INTERACTION_FILE, INTERACTION_WEIGHTS = "interaction.json", "interaction.safetensors"
+
+
+class LateTransformer(CrossEncoder):
+    """Scores packed (query, passage) sequences, whose two texts meet in the interaction only.
+
+    Args:
+        encoder: see CrossEncoder.
+        interaction: makes one state of the states of all tokens.
+        aggregator: see CrossEncoder.
+    """
+
+    def __init__(self, encoder: PreTrainedModel, interaction: Aggregation, aggregator: Aggregation | None = None) -> None:
+        super().__init__(encoder, aggregator)
+        self.interaction = interaction
+
+    @classmethod
+    def from_backbone(
+        cls, name_or_path: str, dropout: float = 0.0, attention: str = "sdpa", aggregator: Any = None, **settings: Any
+    ) -> Self:
+        """See RankerFamily; the settings are the interaction's."""
+        vanilla = CrossEncoder.from_backbone(name_or_path, dropout, attention, aggregator)
+        interaction = build_aggregation({"name": "transformer", **settings}, vanilla.hidden_size)
+        return cls(vanilla.encoder, interaction, vanilla.aggregator)
+
+    @classmethod
+    def load(cls, directory: str | Path, attention: str = "sdpa") -> Self:
+        """See RankerFamily."""
+        vanilla = CrossEncoder.load(directory, attention)
+        with one_clear_error(directory):
+            model = cls(vanilla.encoder, build_aggregation(_described(directory), vanilla.hidden_size), vanilla.aggregator)
+            model.family = read_family(Path(directory, FAMILY_FILE)).describe()
+            model.load_weights(directory, encoder=False)
+        return model.eval()
+
+    def save_weights(self, directory: str | Path) -> None:
+        """Write what CrossEncoder writes, interaction.json and interaction.safetensors."""
+        super().save_weights(directory)
+        Path(directory, INTERACTION_FILE).write_text(json.dumps(self.interaction.description), encoding="utf-8")
+        save_file(self.interaction.state_dict(), Path(directory, INTERACTION_WEIGHTS))
+
+    def load_weights(self, directory: str | Path, encoder: bool = True) -> None:
+        """See CrossEncoder."""
+        super().load_weights(directory, encoder)
+        self.interaction.load_state_dict(load_file(Path(directory, INTERACTION_WEIGHTS)))
+
+    def start_from(self, directory: str | Path) -> None:
+        """See CrossEncoder; the interaction, too, where both have the same one."""
+        super().start_from(directory)
+        with one_clear_error(directory):
+            if Path(directory, INTERACTION_FILE).exists() and _described(directory) == self.interaction.description:
+                self.interaction.load_state_dict(load_file(Path(directory, INTERACTION_WEIGHTS)))
+
+    def pretrained(self) -> Iterator[nn.Parameter]:
+        """The encoder's, and those of an interaction and an aggregator that come from one."""
+        yield from super().pretrained()
+        yield from self.interaction.pretrained
+
+    def inputs(self, sequences: Sequence[Packed], pad_id: int, document_type: int = 1) -> tuple[Tensor, ...]:
+        """See RankerModule; the types tell passage from query even where the encoder has one type only."""
+        return super().inputs(sequences, pad_id, 1)
+
+    def states(self, *inputs: Tensor) -> Tensor:
+        """The interaction's [CLS] of shape (batch, hidden), in fp32, from three (batch, length) integer tensors."""
+        texts = apart(*inputs)
+        tokens = [self.encoder(**self.named(*text)).last_hidden_state for text in texts]
+        mask = torch.cat([text.attention_mask for text in texts], dim=1)
+        state: Tensor = self.interaction(torch.cat(tokens, dim=1), mask > 0)
+        return state.float()
+
+
+def apart(input_ids: Tensor, token_type_ids: Tensor, attention_mask: Tensor) -> tuple[Inputs, Inputs]:
+    """Of ``[CLS] query [SEP] passage [SEP]`` the sequences ``[CLS] query [SEP]`` and ``[CLS] passage [SEP]``.
+
+    Args:
+        input_ids: (batch, length).
+        token_type_ids: (batch, length), 0 for ``[CLS] query [SEP]``, 1 for ``passage [SEP]``.
+        attention_mask: (batch, length), 1 for real tokens, which stand in front.
+    """
+    place = torch.arange(input_ids.shape[1], device=input_ids.device)
+    split = (attention_mask * (1 - token_type_ids)).sum(1, keepdim=True)
+    asked, shown = split, attention_mask.sum(1, keepdim=True) - split + 1  # lengths, (batch, 1)
+    source = torch.where(place == 0, 0, place + split - 1).clamp(max=input_ids.shape[1] - 1)
+    query, passage = place[: asked.max()], place[: shown.max()]
+    types = (passage > 0).long().expand(len(shown), -1)
+    return (
+        Inputs(input_ids[:, : len(query)], torch.zeros_like(token_type_ids[:, : len(query)]), (query < asked).long()),
+        Inputs(input_ids.gather(1, source)[:, : len(passage)], types, (passage < shown).long()),
+    )
+
+
+def _described(directory: str | Path) -> Mapping[str, Any]:
+    """What rebuilds a checkpoint's interaction."""
+    found: Mapping[str, Any] = json.loads(Path(directory, INTERACTION_FILE).read_text(encoding="utf-8"))
+    return found
