@@ -68,6 +68,31 @@ class LateTransformerFamily(Family):
     pretrained: str | None = Field(None, description="encoder whose first layers to take, by hub name or path; none: random")
 
 
+@FAMILIES.register("tkl")
+class TklFamily(Family):
+    """TKL (Hofstätter et al. 2020): word vectors in local windows, kernels, and the best regions of the document."""
+
+    combines: ClassVar[bool] = True
+    query_tokens: int = Field(32, ge=1, le=512, description="tokens of a query that are read; of a longer one the first")
+    layers: int = Field(2, ge=1, le=12, description="of the local transformer")
+    heads: int = Field(8, ge=1, description="attention heads of a layer; they divide the size of a word vector")
+    ffn: int = Field(100, ge=1, description="inner size of a layer")
+    region: int = Field(30, ge=1, le=512, description="tokens of a region")
+    regions: int = Field(3, ge=1, le=64, description="best regions of a document that count")
+
+
+@FAMILIES.register("deeprank")
+class DeepRankFamily(Family):
+    """DeepRank (Pang et al. 2017): what stands around the query's own tokens, measured by a convolution and read by a GRU."""
+
+    combines: ClassVar[bool] = True
+    query_tokens: int = Field(32, ge=1, le=512, description="tokens of a query that are read; of a longer one the first")
+    contexts: int = Field(8, ge=1, le=64, description="of a query token in a passage; of more the first")
+    beside: int = Field(5, ge=0, le=64, description="tokens of a context on each side of the one that matches")
+    filters: int = Field(4, ge=1, le=256, description="of the convolution")
+    memory: int = Field(3, ge=1, le=256, description="size of the recurrent network's state")
+
+
 def read_family(path: Path) -> Family:
     """The family that a checkpoint's family.json names. Raises ValueError when it is damaged or of no known family."""
     try:

@@ -1,8 +1,7 @@
 """Rankers that make a document's logit of its passages' states by themselves, without a learned aggregator of the recipe's."""
 
 from abc import abstractmethod
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor
@@ -15,12 +14,6 @@ class Combining(RankerModule):
     """What these families share: states are rows of features, whatever else the model is made of."""
 
     aggregator = None
-
-    @classmethod
-    def refuse(cls, aggregator: Mapping[str, Any] | None) -> None:
-        """Raises ValueError where a recipe names a learned aggregator."""
-        if aggregator:
-            raise ValueError(f"{cls.__name__} combines passages itself: leave the module of states {aggregator['name']!r} out")
 
     def inputs(self, sequences: Sequence[Packed], pad_id: int, document_type: int = 1) -> tuple[Tensor, ...]:
         """See RankerModule; the types tell passage from query even where the encoder has one type only."""

@@ -9,8 +9,10 @@ from training.models.cedr import CedrKnrm
 from training.models.ck import Ck
 from training.models.classifier import Classifier
 from training.models.cross_encoder import CrossEncoder
+from training.models.deeprank import DeepRank
 from training.models.late_transformer import LateTransformer
 from training.models.ranker_module import FAMILY_FILE, RankerModule
+from training.models.tkl import Tkl
 
 
 class RankerFamily(Protocol):
@@ -35,6 +37,8 @@ MODULES: dict[str, RankerFamily] = {
     "ck": Ck,
     "cedr_knrm": CedrKnrm,
     "late_transformer": LateTransformer,
+    "tkl": Tkl,
+    "deeprank": DeepRank,
 }
 """By the name that the family is declared under in training.declarations."""
 

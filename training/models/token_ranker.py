@@ -77,7 +77,8 @@ class TokenRanker(Combining, TransformerRanker):
         cls, name_or_path: str, dropout: float = 0.0, attention: str = "sdpa", aggregator: Any = None, **settings: Any
     ) -> Self:
         """See RankerFamily. Raises ValueError for an `aggregator`, too: these families combine passages themselves."""
-        cls.refuse(aggregator)
+        if aggregator:
+            raise ValueError(f"{cls.__name__} combines passages itself: leave the module of states {aggregator['name']!r} out")
         with one_clear_error(name_or_path):
             config = without_dropout(AutoConfig.from_pretrained(name_or_path), dropout)
             encoder = read_encoder(name_or_path, attention, config=config)

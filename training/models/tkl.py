@@ -1,0 +1,148 @@
+"""TKL (Hofstätter et al., "Local Self-Attention over Long Text for Efficient Document Retrieval", SIGIR 2020).
+
+Word vectors look at their neighbours within short windows; the query's are compared with the passage's by cosines, kernels count
+how many tokens of a region of 30 are how near to a token of the query, a learned saturation flattens the counts, and the best
+regions of a document make its logit. Windows, strides, the number of kernels and what starts at which value are those of the
+authors' code (matchmaker, sigir20_tkl), where the paper gives a size or none. What differs, and why:
+
+- Passages stand in for the document: a region does not reach over their ends, and regions of two passages never overlap.
+- Word vectors are the backbone's, its pieces of words are the words, and learned positions start near zero: vectors of BERT are ten
+  times shorter than the sinusoids that the authors add to those of GloVe.
+- The saturation reads the length of a region as a share of a full one. The authors' layer norm over salience and length
+  would leave which of the two is larger.
+"""
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from training.models.aggregators import STD, attended, bert_layers
+from training.models.cedr import MEANS, SOFT
+from training.models.combining import Combining
+from training.models.word_vectors import Texts, WordRanker
+
+WINDOW, OVERLAP = 40, 5  # tokens of a local window, and what it sees beyond on each side
+STRIDE = 2  # tokens between the starts of regions
+AROUND = (0, -1, 1, -2, 2)  # regions beside a best one that are read with it
+LEAST = 1e-10  # of a soft count that a root is taken of
+FLAT = 100.0  # a * x ** (1 / b) - c is close to ln x where all three are 100
+SMALL = 0.014  # weights start within this
+
+
+class Tkl(Combining, WordRanker):
+    """See `training.declarations.TklFamily`. A state is the passage's best regions: whether there is one, and its scores.
+
+    Args:
+        table: see WordRanker.
+        query_tokens: see WordRanker.
+        layers: of the local transformer.
+        heads: of a layer.
+        ffn: inner size of a layer.
+        region: tokens of one.
+        regions: best ones of a document that count.
+    """
+
+    def __init__(self, table: Tensor, query_tokens: int, layers: int, heads: int, ffn: int, region: int, regions: int) -> None:
+        super().__init__(table, query_tokens)
+        size = table.shape[1]
+        if size % heads:
+            raise ValueError(f"tkl: {heads} heads do not divide the word vectors' size of {size}; set heads")
+        self.region, self.regions = region, regions
+        self.layers = bert_layers(layers, size, heads, ffn)
+        self.places = nn.Parameter(torch.randn(WINDOW + 2 * OVERLAP, size) * STD)
+        self.own = nn.Parameter(torch.tensor(0.5))  # the share of the word's own vector
+        self.salience = nn.Linear(size, 1, bias=False)
+        self.saturation = nn.Linear(2, 3)
+        self.kernels = nn.Linear(len(MEANS), 1, bias=False)
+        for weights in (self.saturation.weight, self.kernels.weight):
+            nn.init.uniform_(weights, -SMALL, SMALL)
+        nn.init.constant_(self.saturation.bias, FLAT)
+        self.shares = nn.Parameter(torch.ones(regions, len(AROUND)))
+
+    @property
+    def hidden_size(self) -> int:
+        """Of a state: for each region whether there is one, its score, and those of its neighbours."""
+        return self.regions * (1 + len(AROUND))
+
+    def features(self, texts: Texts) -> Tensor:
+        """See WordRanker."""
+        asked, shown = self.local(texts.query, texts.asked), self.local(texts.passage, texts.shown)
+        cosines = F.normalize(asked, dim=-1) @ F.normalize(shown, dim=-1).transpose(1, 2)
+        counts, lengths = regional(cosines, texts.shown, self.region)
+        saturated = self.saturated(counts, lengths, self.salience(asked)) * texts.asked[:, :, None, None]
+        scores = self.kernels(saturated.sum(1)).squeeze(-1)
+        return best_regions(scores, lengths > 0, self.regions, self.region).flatten(1)
+
+    def local(self, ids: Tensor, real: Tensor) -> Tensor:
+        """Vectors of words among their neighbours in a window, (batch, length, size); zero where none is real."""
+        words = self.table(ids) * real.unsqueeze(-1)
+        length = ids.shape[1]
+        spare = (-length) % WINDOW + OVERLAP
+        span = WINDOW + 2 * OVERLAP
+        shown = F.pad(words, (0, 0, OVERLAP, spare)).unfold(1, span, WINDOW).transpose(2, 3)  # (batch, windows, span, size)
+        seen = F.pad(real, (OVERLAP, spare)).unfold(1, span, WINDOW)
+        mixed = attended(self.layers, (shown + self.places).flatten(0, 1), seen.flatten(0, 1))
+        mixed = mixed[:, OVERLAP:-OVERLAP].reshape(len(ids), -1, words.shape[-1])[:, :length]
+        return (self.own * words + (1 - self.own) * mixed) * real.unsqueeze(-1)
+
+    def saturated(self, counts: Tensor, lengths: Tensor, salience: Tensor) -> Tensor:
+        """The learned saturation a * count ** (1 / b) - c: a, b and c depend on the query's token and the region's length.
+
+        Args:
+            counts: (batch, query_tokens, regions, kernels).
+            lengths: (batch, regions), real tokens of each.
+            salience: (batch, query_tokens, 1).
+        """
+        full = (lengths / self.region)[:, None].expand(counts.shape[:3])
+        a, b, c = self.saturation(torch.stack([salience.expand(counts.shape[:3]), full], dim=-1)).unsqueeze(-2).unbind(-1)
+        return a * counts.clamp(min=LEAST) ** (1 / b) - c
+
+    def documents_of(self, states: Tensor, mask: Tensor) -> Tensor:
+        """See Combining: the document's best regions, each by the weights of its rank."""
+        rows = states.unflatten(-1, (self.regions, 1 + len(AROUND))).flatten(1, 2)
+        ranked = rows[..., 1].masked_fill(rows[..., 0] == 0, torch.finfo(rows.dtype).min).topk(self.regions, dim=1).indices
+        best = rows.gather(1, ranked.unsqueeze(-1).expand(-1, -1, rows.shape[-1]))
+        return (best[..., 1:] * self.shares).sum((1, 2))
+
+
+def regional(cosines: Tensor, shown: Tensor, region: int) -> tuple[Tensor, Tensor]:
+    """Soft counts in each region, (batch, query_tokens, regions, kernels), and how many tokens it has, (batch, regions).
+
+    Regions start at every second token, and the last ones reach behind the passage.
+
+    Args:
+        cosines: (batch, query_tokens, length).
+        shown: (batch, length) bool, the real tokens.
+        region: tokens of one.
+    """
+
+    def summed(values: Tensor) -> Tensor:
+        return F.avg_pool1d(F.pad(values, (0, region)), region, STRIDE) * region
+
+    real = shown.unsqueeze(1).to(cosines.dtype)
+    near = [summed((-(cosines - mean).square() / (2 * SOFT**2)).exp() * real) for mean in MEANS]
+    return torch.stack(near, dim=-1), summed(real).squeeze(1).round()
+
+
+def best_regions(scores: Tensor, real: Tensor, regions: int, region: int) -> Tensor:
+    """The best regions that do not overlap, best first: (batch, regions, 1 + 5), whether there is one, its score, its neighbours'.
+
+    Args:
+        scores: (batch, places), of regions from place to place.
+        real: (batch, places) bool, which regions hold a token.
+        regions: how many; where there are fewer, zeros.
+        region: tokens of one.
+    """
+    floor = torch.finfo(scores.dtype).min
+    place = torch.arange(scores.shape[1], device=scores.device)
+    around = torch.tensor(AROUND, device=scores.device)
+    left, rows = scores.masked_fill(~real, floor), []
+    scores = scores * real
+    for _ in range(regions):
+        best = left.argmax(1, keepdim=True)
+        found = left.gather(1, best) > floor
+        near = best + around
+        inside = (near >= 0) & (near < len(place)) & found
+        rows.append(torch.cat([found, scores.gather(1, near.clamp(0, len(place) - 1)) * inside], dim=1))
+        left = left.masked_fill((place - best).abs() * STRIDE < region, floor)
+    return torch.stack(rows, dim=1)
