@@ -45,11 +45,9 @@ class LateTransformer(CrossEncoder):
         self.interaction = interaction
 
     @classmethod
-    def from_backbone(
-        cls, name_or_path: str, dropout: float = 0.0, attention: str = "sdpa", aggregator: Any = None, **settings: Any
-    ) -> Self:
+    def from_backbone(cls, *arguments: Any, **settings: Any) -> Self:
         """See RankerFamily; the settings are the interaction's."""
-        vanilla = CrossEncoder.from_backbone(name_or_path, dropout, attention, aggregator)
+        vanilla = CrossEncoder.from_backbone(*arguments)
         interaction = build_aggregation({"name": "transformer", **settings}, vanilla.hidden_size)
         return cls(vanilla.encoder, interaction, vanilla.aggregator)
 

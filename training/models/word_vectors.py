@@ -102,8 +102,9 @@ class WordRanker(RankerModule):
 
     def states(self, *inputs: Tensor) -> Tensor:
         """Features of shape (batch, width), in fp32: see `features`."""
-        with torch.autocast(inputs[0].device.type, enabled=False):
-            return self.features(texts(*inputs, self.query_tokens))
+        input_ids, token_type_ids, attention_mask = inputs
+        with torch.autocast(input_ids.device.type, enabled=False):
+            return self.features(texts(input_ids, token_type_ids, attention_mask, self.query_tokens))
 
     @abstractmethod
     def features(self, texts: Texts) -> Tensor:
