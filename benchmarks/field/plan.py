@@ -18,11 +18,13 @@ class System:
         recipe: its name in recipes/field.
         title: what the paper calls it.
         helper: the recipe of a model that must be trained before it, on the same collection; its run selects for this one.
+        words: whether it has no transformer, and starts from the backbone's word vectors in place of the shared start.
     """
 
     recipe: str
     title: str
     helper: str | None = None
+    words: bool = False
 
 
 SYSTEMS = (
@@ -45,8 +47,8 @@ SYSTEMS = (
     System("longp", "LongP"),
     System("qds", "QDS"),
     System("idcm", "IDCM", helper="idcm-student"),
-    System("deeprank", "DeepRank"),
-    System("tkl", "TKL"),
+    System("deeprank", "DeepRank", words=True),
+    System("tkl", "TKL", words=True),
     System("keyb", "KeyB(vBERT), BM25"),
     System("keyb-parade", "KeyB(PARADE Attn), BM25"),
 )

@@ -38,12 +38,13 @@ def train_start(options: argparse.Namespace) -> None:
 def train_system(system: System, stage: Stage, seed: int, options: argparse.Namespace) -> None:
     """Train a system in a stage, and before it the model that selects for it, if it has one."""
     run = run_of(options.runs, stage.name, system.recipe, seed)
-    settings = [f"seed={seed}", f"init={_start(system.recipe, stage, seed, options)}"]
+    start = None if system.words and stage.after is None else _start(system.recipe, stage, seed, options)
+    settings = [f"seed={seed}", *([f"init={start}"] if start else [])]
     if system.helper:
         helper = run_of(options.runs, stage.name, system.helper, seed)
         teacher = f"distillation.teacher={options.runs / START}"
-        start = [f"init={run_of(options.runs, stage.after, system.helper, seed)}"] if stage.after else []
-        train_recipe(system.helper, stage.collection, helper, [f"seed={seed}", teacher, *start], options)
+        before = [f"init={run_of(options.runs, stage.after, system.helper, seed)}"] if stage.after else []
+        train_recipe(system.helper, stage.collection, helper, [f"seed={seed}", teacher, *before], options)
         settings.append(f"selector_run={helper}")
     train_recipe(system.recipe, stage.collection, run, settings, options)
 
