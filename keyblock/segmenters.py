@@ -193,6 +193,18 @@ class WholeSentenceSegmenter(Segmenter):
         return between(split(np.where(offered, costs, 0), self.block_tokens))
 
 
+@SEGMENTERS.register("single_sentences")
+class SingleSentenceSegmenter(WholeSentenceSegmenter):
+    """A block a sentence, however short (what Santos's sentence-level ranking scores); a longer one is cut as whole_sentences does."""
+
+    def ranges(self, costs: NDArray[np.int64]) -> NDArray[np.int32]:
+        """Each sentence's, or those of its parts, shape (n_blocks, 2)."""
+        bounds = np.union1d([0, len(costs)], np.flatnonzero(costs == SENTENCE_COST) + 1)
+        long = bounds[np.flatnonzero(np.diff(bounds) > self.block_tokens)]
+        parts = [start + split(costs[start : bounds[bounds > start][0]], self.block_tokens) for start in long.tolist()]
+        return between(np.unique(np.concatenate([bounds, *parts])).astype(np.int32))
+
+
 @SEGMENTERS.register("structure")
 class StructureSegmenter(WholeSentenceSegmenter):
     """Blocks of whole sentences that end where parts of the text end, in any script and any kind of text.

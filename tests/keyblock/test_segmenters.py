@@ -278,6 +278,26 @@ def test_only_a_sentence_longer_than_a_block_is_cut(costs: NDArray[np.int64], lo
             assert whole > longest
 
 
+@given(COSTS | DENSE, st.integers(1, 70))
+def test_single_sentences_equal_a_slow_walk(costs: NDArray[np.int64], longest: int) -> None:
+    """Sentence by sentence; one that is too long is split for itself by the slow program."""
+    expected, start = [], 0
+    for place in range(1, len(costs) + 1):
+        if place == len(costs) or costs[place - 1] == 1:
+            inside = costs[start:place].tolist() if place - start > longest else [0] * (place - start)
+            expected += [(start + a, start + b) for a, b in pairwise(slow_split(inside, longest))]
+            start = place
+    assert ranges_of(costs, name="single_sentences", block_tokens=longest) == expected
+
+
+def test_each_sentence_is_a_block_however_short(pipeline: Pipeline) -> None:
+    text = "It rained. Why? Dr. Moss, who kept the gauge for 30 years, never learned it. He left."
+    config = pipeline.config.model_copy(update={"segmenter": {"name": "single_sentences", "block_tokens": 30}})
+    document = Pipeline(config, pipeline.tokenizer, pipeline.frequencies).prepare_document(text)
+    blocks = [text[start:end] for start, end in zip(document.starts.tolist(), document.ends.tolist(), strict=True)]
+    assert blocks == ["It rained.", "Why?", "Dr. Moss, who kept the gauge for 30 years, never learned it.", "He left."]
+
+
 HATTER = (
     "It goes on, you know,' the Hatter continued, 'in this way:-\n\n\"Up above the world you fly,\nLike a tea-tray in the sky.\n"
     "Twinkle, twinkle-\"'\n\nHere the Dormouse shook itself, and began singing in its sleep 'Twinkle, twinkle, twinkle, twinkle-' "
