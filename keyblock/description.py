@@ -5,7 +5,8 @@ from typing import Any, Self
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
-import keyblock.sentence_vectors  # noqa: F401, registers its encoder
+import keyblock.sentence_selectors
+import keyblock.sentence_vectors  # noqa: F401, both register what they define
 from keyblock.aggregation import AGGREGATORS
 from keyblock.encoders import ENCODERS
 from keyblock.escalation import Escalation

@@ -195,7 +195,7 @@ class WholeSentenceSegmenter(Segmenter):
 
 @SEGMENTERS.register("single_sentences")
 class SingleSentenceSegmenter(WholeSentenceSegmenter):
-    """A block a sentence, however short (what Santos's sentence-level ranking scores); a longer one is cut as whole_sentences does."""
+    """A block a sentence, however short; one longer than a block is cut as `whole_sentences` cuts it."""
 
     def ranges(self, costs: NDArray[np.int64]) -> NDArray[np.int32]:
         """Each sentence's, or those of its parts, shape (n_blocks, 2)."""

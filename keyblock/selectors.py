@@ -27,6 +27,7 @@ NEAR_COSINE = 0.25  # see `Hybrid.near`: on dev it parts documents that hold the
 class Need(StrEnum):
     """What a selector scores by, beside the query and the document."""
 
+    TERMS = "terms"  # of query and block alone
     FREQUENCIES = "frequencies"  # of terms in documents
     VECTORS = "vectors"  # of the query and the blocks: the pipeline needs an encoder
     LOGITS = "logits"  # the model's, of single blocks: it is asked in a round before the selection
@@ -51,7 +52,7 @@ class Selector(Component):
     @property
     def lexical(self) -> bool:
         """Whether its scores are evidence: they come from the terms that a block shares with the query, and nothing else."""
-        return self.needs == {Need.FREQUENCIES}
+        return bool(self.needs) and self.needs <= {Need.TERMS, Need.FREQUENCIES}
 
     def tells_apart(
         self, scores: NDArray[np.float64], lexical: NDArray[np.float64], query: PreparedQuery, document: PreparedDocument

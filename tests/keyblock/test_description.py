@@ -27,7 +27,7 @@ def test_a_description_survives_json() -> None:
         ({"selector": {"name": "bm25", "k2": 1}}, r"bm25: k2: .*its parameters are: k1, b"),
         (
             {"segmenter": {"name": "lines"}},
-            "unknown segmenter 'lines'; known: cogltx, sentences, structure, whole_sentences",
+            "unknown segmenter 'lines'; known: cogltx, sentences, single_sentences, structure, whole_sentences",
         ),
         ({"aggregator": {"name": "median"}}, "unknown aggregator 'median'; known: joint, max, mean, states, sum"),
         ({"aggregator": {"name": "max", "passages": -1}}, "max: passages"),
@@ -79,7 +79,7 @@ def test_declared_evidence_keeps_its_weights() -> None:
 
 @pytest.mark.parametrize("name", ["first", "last", "random", "spread", "learned"])
 def test_what_does_not_go_by_terms_is_no_evidence(name: str) -> None:
-    with pytest.raises(ValueError, match=f"selector '{name}' is no evidence, .* take one of: bm25, tfidf"):
+    with pytest.raises(ValueError, match=f"selector '{name}' is no evidence, .* take one of: bm25, termf, tfidf"):
         PipelineConfig.model_validate({"evidence": {"name": name}})
 
 

@@ -239,6 +239,7 @@ def test_a_long_query_counts_every_term() -> None:
 def test_selectors_declare_what_they_need() -> None:
     needs = {name: set(SELECTORS.create(name).needs) for name in SELECTORS.names()}
     assert needs.pop("bm25") == needs.pop("tfidf") == {"frequencies"}
+    assert needs.pop("termf") == needs.pop("first_termf") == {"terms"}
     assert needs.pop("learned") == {"logits"}
     assert needs.pop("vectors") == {"vectors"}
     assert needs.pop("hybrid") == {"frequencies", "vectors"}

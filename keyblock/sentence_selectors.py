@@ -1,0 +1,57 @@
+"""Which sentences a ranker of single sentences reads (Santos, Sentence-level representations for document ranking, section 3.1).
+
+FIRST n is the selector ``first``, and TERMF n ``termf``, with ``aggregator.passages`` n; FIRST+TERMF is ``first_termf``, with the
+sum of both numbers. Blocks of any segmenter will do; ``single_sentences`` makes the paper's.
+"""
+
+from typing import ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import Field
+
+from keyblock.prepared import PreparedDocument, PreparedQuery
+from keyblock.selectors import SELECTORS, Need, Selector, apart, term_counts
+from keyblock.text.frequencies import DocumentFrequencies
+
+
+def query_term_counts(query: PreparedQuery, document: PreparedDocument) -> NDArray[np.float64]:
+    """How many words of each block are words of the query, shape (n_blocks,): equation 1, over its distinct terms."""
+    return np.asarray(term_counts(query, document).sum(axis=0))
+
+
+@SELECTORS.register("termf")
+class TermF(Selector):
+    """The raw count of the query's terms in the block: TERMF. The analyzer drops stop words, and says what is the same term."""
+
+    needs: ClassVar[frozenset[Need]] = frozenset({Need.TERMS})
+
+    def scores(self, query: PreparedQuery, document: PreparedDocument, frequencies: DocumentFrequencies) -> NDArray[np.float64]:
+        """See `query_term_counts`."""
+        return query_term_counts(query, document)
+
+
+@SELECTORS.register("first_termf")
+class FirstTermF(Selector):
+    """The first blocks, then those others that hold most of the query's terms: FIRST+TERMF, no block twice."""
+
+    needs: ClassVar[frozenset[Need]] = frozenset({Need.TERMS})
+    first: int = Field(10, ge=1, description="blocks of the document's beginning, whatever they say")
+
+    @property
+    def lexical(self) -> bool:
+        """See Selector: the first blocks' scores say where they stand."""
+        return False
+
+    def tells_apart(
+        self, scores: NDArray[np.float64], lexical: NDArray[np.float64], query: PreparedQuery, document: PreparedDocument
+    ) -> bool:
+        """See Selector: by the blocks behind the first ones."""
+        return apart(scores[self.first :])
+
+    def scores(self, query: PreparedQuery, document: PreparedDocument, frequencies: DocumentFrequencies) -> NDArray[np.float64]:
+        """Query-term counts of shape (n_blocks,); those of the first blocks descend, and are above all others."""
+        counts = query_term_counts(query, document)
+        head = counts[: self.first]
+        head[:] = counts.max(initial=0.0) + np.arange(len(head), 0, -1)
+        return counts
