@@ -11,7 +11,7 @@ from tqdm import tqdm
 
 from export import ExportError
 from keyblock.aggregation import aggregate
-from keyblock.packing import Packed
+from keyblock.packing import Packed, weights_of
 from keyblock.pipeline import Pipeline
 from keyblock.runtime.model import GraphModel
 from keyblock.scoring import Marking, Model, Scored, select_documents
@@ -119,10 +119,11 @@ def _apart(reference: Model, graphs: Model, selections: Sequence[Selection]) -> 
 
 def _every_logit(pipeline: Pipeline, model: Model, selections: Sequence[Selection], asked: Sequence[Packed]) -> NDArray[np.float32]:
     """Logits of the documents that have blocks, of their sequences where these are others, and of what a selector asked."""
-    outputs = model.outputs([packed for selection in selections for packed in selection.sequences])
+    packed = [packed for selection in selections for packed in selection.sequences]
+    outputs = model.outputs(packed)
     counts = np.asarray([len(selection.sequences) for selection in selections])
     alone = outputs if outputs.ndim == 1 else outputs[:, 0]
-    documents = aggregate(pipeline.aggregator, outputs, counts, model.combine).logits[counts > 0]
+    documents = aggregate(pipeline.aggregator, outputs, counts, model.combine, weights_of(packed)).logits[counts > 0]
     return np.concatenate([documents, alone[:0] if pipeline.aggregator.joint else alone, model.choose(asked)])
 
 

@@ -1,7 +1,8 @@
 """From what the model says of a document's sequences to one score of the document.
 
 ``joint`` reads all chosen blocks as one sequence (KeyB(vBERT)). The others read each chosen block for itself and combine the scores
-(``max``: MaxP and BeST, ``mean``: AvgP, ``sum``: SumP), or, through a learned module, the [CLS] states (``states``: PARADE).
+(``max``: MaxP and BeST, ``mean``: AvgP, ``sum``: SumP, ``term_weighted``: a mean by the query's terms in each), or, through a
+learned module, the [CLS] states (``states``: PARADE).
 """
 
 from collections.abc import Callable
@@ -34,6 +35,7 @@ class Aggregator(Component):
 
     joint: ClassVar[bool] = False
     learned: ClassVar[bool] = False
+    weighted: ClassVar[bool] = False  # whether `combine` is given the sequences' weights, 0 for padding, as the mask
 
     def combine(self, logits: Any, mask: Any, of: Any = np) -> Any:
         """Document logits of shape (documents,) from those of its sequences and a mask of the real ones, (documents, passages).
@@ -90,6 +92,17 @@ class Sum(PassageAggregator):
         return of.where(mask, logits, 0.0).sum(1)
 
 
+@AGGREGATORS.register("term_weighted")
+class TermWeighted(PassageAggregator):
+    """The mean of the sequences' scores by the query terms that each holds (Santos, section 3.3, equation 7)."""
+
+    weighted: ClassVar[bool] = True
+
+    def combine(self, logits: Any, mask: Any, of: Any = np) -> Any:
+        """See Aggregator; of a mask of truth values the plain mean."""
+        return (of.where(mask > 0, logits, 0.0) * mask).sum(1) / mask.sum(1)
+
+
 @AGGREGATORS.register("states")
 class States(PassageAggregator):
     """A learned module over the sequences' [CLS] states (PARADE); the module travels with the model."""
@@ -98,7 +111,11 @@ class States(PassageAggregator):
 
 
 def aggregate(
-    aggregator: Aggregator, outputs: NDArray[np.float32], counts: NDArray[np.intp], combine: Combine | None = None
+    aggregator: Aggregator,
+    outputs: NDArray[np.float32],
+    counts: NDArray[np.intp],
+    combine: Combine | None = None,
+    weights: NDArray[np.float32] | None = None,
 ) -> Aggregated:
     """Combine the sequences of each document.
 
@@ -108,8 +125,9 @@ def aggregate(
             sequence alone in front of its [CLS] state.
         counts: shape (documents,), sequences of each; a document without any gets -inf.
         combine: the learned module, for ``states``.
+        weights: shape (sequences,), above 0: see `keyblock.packing.weights_of`; for an aggregator that weighs them.
 
-    Raises ValueError where the aggregator needs a learned module and there is none.
+    Raises ValueError where the aggregator needs a learned module, or weights, and there are none.
     """
     logits = np.full(len(counts), -np.inf, dtype=np.float32)
     passages = outputs if outputs.ndim == 1 else outputs[:, 0]
@@ -118,7 +136,7 @@ def aggregate(
         return Aggregated(logits, passages)
     mask = np.arange(counts.max()) < counts[some, None]
     if not aggregator.learned:
-        logits[some] = aggregator.combine(_padded(passages, mask), mask)
+        logits[some] = aggregator.combine(_padded(passages, mask), _weighted(aggregator, mask, weights))
     elif combine is None or outputs.ndim < 2:
         raise ValueError("the aggregator combines [CLS] states, but the model has no module for it")
     else:
@@ -126,6 +144,15 @@ def aggregate(
         logits[some] = combine(_padded(states, mask), mask)
         passages = combine(states[:, None], np.ones((len(states), 1), dtype=np.bool_))
     return Aggregated(logits, passages)
+
+
+def _weighted(aggregator: Aggregator, mask: NDArray[np.bool_], weights: NDArray[np.float32] | None) -> NDArray[Any]:
+    """The mask that the aggregator reads: the weights in its places where it weighs."""
+    if not aggregator.weighted:
+        return mask
+    if weights is None:
+        raise ValueError(f"the aggregator {aggregator.name!r} weighs sequences, but nothing says what each counts for")
+    return _padded(weights, mask)
 
 
 def _padded(values: NDArray[np.float32], mask: NDArray[np.bool_]) -> NDArray[np.float32]:

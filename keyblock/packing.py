@@ -4,7 +4,7 @@
 the last one TAKEN is truncated, wherever it stands in the document (the paper's equation; its code crops the last in order).
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -24,12 +24,19 @@ class Packed:
         split: where the second segment starts: ``ids[split:]`` has the document's type id.
         taken: shape (n_taken,), block numbers, best first; the last may stand in `ids` in part.
         cut: whether it does.
+        weight: above 0, what it counts for among its document's; for an aggregator that weighs sequences.
     """
 
     ids: NDArray[np.int32]
     split: int
     taken: NDArray[np.intp]
     cut: bool = False
+    weight: float = 1.0
+
+
+def weights_of(packed: Sequence[Packed]) -> NDArray[np.float32]:
+    """What each sequence counts for among its document's, shape (n_sequences,)."""
+    return np.asarray([one.weight for one in packed], np.float32)
 
 
 def take_blocks(lengths: NDArray[np.int32], order: NDArray[np.intp], room: int) -> tuple[NDArray[np.intp], int]:

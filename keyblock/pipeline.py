@@ -3,6 +3,8 @@
 `keyblock.preparation` is its half that sees single texts; here queries and documents meet.
 """
 
+from dataclasses import replace
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -17,9 +19,11 @@ from keyblock.preparation import TextPreparer
 from keyblock.prepared import PreparedDocument, PreparedQuery
 from keyblock.selection import BlockScores, Chosen, Selection, Shortlist, alone
 from keyblock.selectors import SELECTORS, SelectedBy, idf_weights, nearest_tokens, rank_blocks, term_counts, term_found
+from keyblock.sentence_selectors import query_term_counts
 from keyblock.text.frequencies import DocumentFrequencies
 from keyblock.text.tokenizer import Tokenizer
 
+LEAST_WEIGHT = 1e-6  # of a sequence without a word of the query: it counts where none has any, and then all count alike
 Asked = tuple[Shortlist, NDArray[np.floating]]
 """A shortlist, and the model's logits of its sequences, shape (n_shortlisted,)."""
 
@@ -77,7 +81,7 @@ class Pipeline(TextPreparer):
             known = self._known(query, document)
             scores = known.cheap
         order = np.lexsort((-known.cheap, -scores))  # blocks that the model was not asked about follow by their cheap score
-        chosen = self._pack(query, document, order, scores, self._budget(budget))
+        chosen = self._weighted(query, document, self._pack(query, document, order, scores, self._budget(budget)))
         idf = idf_weights(query, self.frequencies)
         evidence = evidence_of(known.lexical, term_found(query, document), idf, known.near)
         if chosen.is_all_of(document):
@@ -137,6 +141,16 @@ class Pipeline(TextPreparer):
             return self._grown(query, document, order, scores, budget, most)
         taken = order[: most or None]
         return Chosen(self.block_sequences(query, document, np.sort(taken), budget), taken, alone(taken))
+
+    def _weighted(self, query: PreparedQuery, document: PreparedDocument, chosen: Chosen) -> Chosen:
+        """The same where sequences are weighed, each by the words of the query that its blocks hold."""
+        if not self.aggregator.weighted:
+            return chosen
+        counts = np.concatenate([[0.0], np.cumsum(query_term_counts(query, document))])
+        reach = chosen.reach[np.argsort(chosen.taken)]  # as the sequences stand
+        weights = np.maximum(counts[reach[:, 1]] - counts[reach[:, 0]], LEAST_WEIGHT)
+        sequences = [replace(one, weight=weight) for one, weight in zip(chosen.sequences, weights.tolist(), strict=True)]
+        return chosen._replace(sequences=sequences)
 
     def _grown(
         self,

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from keyblock.aggregation import Aggregated, aggregate
 from keyblock.escalation import shares
-from keyblock.packing import Packed
+from keyblock.packing import Packed, weights_of
 from keyblock.pipeline import Pipeline
 from keyblock.prepared import PreparedDocument, PreparedQuery
 from keyblock.selection import Selection, Shortlist
@@ -175,4 +175,5 @@ def score_sequences(
     packed = [one for sequences in documents for one in sequences]
     found = model.mark(packed) if isinstance(model, Marking) else None
     outputs = model.outputs(packed) if found is None else found.outputs
-    return aggregate(pipeline.aggregator, outputs, counts, model.combine), None if found is None else found.marks
+    aggregated = aggregate(pipeline.aggregator, outputs, counts, model.combine, weights_of(packed))
+    return aggregated, None if found is None else found.marks

@@ -111,6 +111,17 @@ class CkFamily(Family):
     trainable: bool = Field(False, description="whether the backbone's word vectors are trained, too")
 
 
+@FAMILIES.register("bi_encoder")
+class BiEncoderFamily(Family):
+    """Query and sentence encoded apart, each the mean of its token states; the logit is their cosine (Santos, equations 2 to 4).
+
+    It is usable without training where the backbone is a sentence encoder. Under the loss `hinge` it learns the triplet loss on
+    cosines, with a margin of 1 / scale.
+    """
+
+    scale: float = Field(20.0, gt=0, le=100, description="of the logit: what the cosine is multiplied by")
+
+
 class StateAggregator(Component):
     """What a recipe says of the module that an aggregator ``states`` combines [CLS] states by."""
 

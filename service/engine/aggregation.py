@@ -24,6 +24,7 @@ class Aggregation:
         combine: the learned module, for ``states``.
         cap: sequences in a part, padding included.
         pace: measures how long a document takes.
+        weights: shape (n_sequences,), see `keyblock.aggregation.aggregate`; none: they all count alike.
 
     Attributes:
         logits: shape (n_documents,), -inf for a document without a sequence, and as long as it is not `done`.
@@ -31,7 +32,13 @@ class Aggregation:
     """
 
     def __init__(
-        self, aggregator: Aggregator, counts: NDArray[np.intp], combine: Combine | None, cap: int, pace: Pace | None = None
+        self,
+        aggregator: Aggregator,
+        counts: NDArray[np.intp],
+        combine: Combine | None,
+        cap: int,
+        pace: Pace | None = None,
+        weights: NDArray[np.float32] | None = None,
     ) -> None:
         self.logits = np.full(len(counts), -np.inf, dtype=np.float32)
         self.passages = np.full(int(counts.sum()), -np.inf, dtype=np.float32)
@@ -40,6 +47,7 @@ class Aggregation:
         self._pace = pace or Pace()
         self._combine = None if combine is None else in_fixed_shapes(combine, cap)
         self._counts = counts
+        self._weights = np.ones(len(self.passages), np.float32) if weights is None else weights
         self._parts = parts(counts, cap)
         self._whole = len(self._parts) == 1
 
@@ -61,10 +69,11 @@ class Aggregation:
             documents = self._parts.pop()
             n_documents += len(documents)
             if self._whole:
-                self.logits, self.passages = aggregate(self._aggregator, outputs, self._counts, self._combine)
+                self.logits, self.passages = aggregate(self._aggregator, outputs, self._counts, self._combine, self._weights)
             else:
                 rows, counts = self._rows(documents), self._counts[documents]
-                self.logits[documents], self.passages[rows] = aggregate(self._aggregator, outputs[rows], counts, self._combine)
+                part = aggregate(self._aggregator, outputs[rows], counts, self._combine, self._weights[rows])
+                self.logits[documents], self.passages[rows] = part
         self._pace.measured(n_documents, time.perf_counter() - started)
         return n_documents
 
@@ -80,8 +89,9 @@ class Aggregation:
         ends = np.cumsum(self._counts)
         before = np.concatenate([[0], np.cumsum(scored)])
         whole = before[ends] - before[ends - self._counts] == self._counts
-        part = Aggregation(self._aggregator, np.where(whole, self._counts, 0), *self._combine_and_cap)
         rows = np.repeat(whole, self._counts)
+        counts = np.where(whole, self._counts, 0)
+        part = Aggregation(self._aggregator, counts, *self._combine_and_cap, weights=self._weights[rows])
         while not part.done:
             part.step(outputs[rows])
         passages = np.full(len(outputs), -np.inf, dtype=np.float32)

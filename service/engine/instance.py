@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from keyblock.aggregation import Combine, PassageAggregator
-from keyblock.packing import Packed
+from keyblock.packing import Packed, weights_of
 from keyblock.pipeline import Pipeline
 from keyblock.runtime import batching
 from service.engine import aggregation
@@ -96,7 +96,8 @@ class Instance:
         if not packed:
             return Scored(np.full(len(documents), -np.inf, np.float32), 0.0, 0.0)
         counts = np.fromiter(map(len, documents), np.intp, len(documents))
-        waiting = Aggregation(self._pipeline.aggregator, counts, self._combine, self._caps.tokens, self.combine_pace)
+        how = self._pipeline.aggregator, counts, self._combine, self._caps.tokens
+        waiting = Aggregation(*how, self.combine_pace, weights_of(packed))
         urgency = None if turn.until is None or turn.order is None else _sequences_of(turn.order, counts)
         job = Job(packed, self.ranker, waiting, urgency, turn.priority, turn.until, marks)
         scored = await self._done(job, turn.until)

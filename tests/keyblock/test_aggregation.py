@@ -1,6 +1,6 @@
 """From sequences to documents, against slow loops; padding never changes a score."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 import numpy as np
 import pytest
@@ -15,7 +15,7 @@ from training.models.aggregators import build_aggregation
 from training.models.ranker_module import padded
 
 HIDDEN = 6
-NAMES = ["joint", "max", "mean", "sum"]
+NAMES = ["joint", "max", "mean", "sum", "term_weighted"]
 COUNTS = st.lists(st.integers(0, 7), max_size=9).map(lambda counts: np.asarray(counts, dtype=np.intp))
 SEED = st.integers(0, 2**32 - 1)
 SCORES = {
@@ -23,7 +23,9 @@ SCORES = {
     "max": max,
     "mean": lambda logits: sum(logits) / len(logits),
     "sum": sum,
+    "term_weighted": lambda logits: sum(w * logit for w, logit in zip(WEIGHTS, logits, strict=False)) / sum(WEIGHTS[: len(logits)]),
 }
+WEIGHTS = [1e-6, 3.0, 1.0, 2.0, 1e-6, 7.0, 1.0]  # of the sequences of each document, in order
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -41,6 +43,10 @@ def outputs_of(counts: NDArray[np.intp], seed: int, width: int = 0) -> NDArray[n
     return np.random.default_rng(seed).normal(-1, 3, shape).astype(np.float32)
 
 
+def weights_for(counts: Iterable[int]) -> NDArray[np.float32]:
+    return np.asarray([weight for count in counts for weight in WEIGHTS[:count]], np.float32)
+
+
 def slow_aggregate(name: str, outputs: NDArray[np.float32], counts: NDArray[np.intp]) -> list[float]:
     """Document by document."""
     scores, place = [], 0
@@ -55,7 +61,7 @@ def slow_aggregate(name: str, outputs: NDArray[np.float32], counts: NDArray[np.i
 @given(counts=COUNTS, seed=SEED)
 def test_scores_equal_a_slow_loop(name: str, counts: NDArray[np.intp], seed: int) -> None:
     aggregator, outputs = AGGREGATORS.create(name), outputs_of(counts, seed)
-    scores = aggregate(aggregator, outputs, counts).logits
+    scores = aggregate(aggregator, outputs, counts, weights=weights_for(counts)).logits
     assert scores.dtype == np.float32
     np.testing.assert_allclose(scores, slow_aggregate(name, outputs, counts), rtol=1e-5, atol=1e-5)
 
@@ -64,8 +70,8 @@ def test_scores_equal_a_slow_loop(name: str, counts: NDArray[np.intp], seed: int
 def test_a_models_states_are_no_part_of_a_score(name: str) -> None:
     counts = np.asarray([2, 0, 3], dtype=np.intp)
     outputs = outputs_of(counts, 0, HIDDEN)
-    expected = aggregate(AGGREGATORS.create(name), outputs[:, 0], counts)
-    found = aggregate(AGGREGATORS.create(name), outputs, counts)
+    expected = aggregate(AGGREGATORS.create(name), outputs[:, 0], counts, weights=weights_for(counts))
+    found = aggregate(AGGREGATORS.create(name), outputs, counts, weights=weights_for(counts))
     np.testing.assert_array_equal(found.logits, expected.logits)
     np.testing.assert_array_equal(found.passages, expected.passages)
 
@@ -135,11 +141,32 @@ def test_passages_by_hand() -> None:
         assert aggregate(AGGREGATORS.create(name), outputs, counts).passages.tolist() == [0.5, 3.0, -1.0]
 
 
+def test_weights_by_hand() -> None:
+    """Logits 1 and 4 of sentences with 3 words of the query and 1; then of two without any: those count alike."""
+    outputs, counts = np.asarray([1.0, 4.0, 1.0, 4.0], np.float32), np.asarray([2, 0, 2])
+    found = aggregate(AGGREGATORS.create("term_weighted"), outputs, counts, weights=np.asarray([3, 1, 1e-6, 1e-6], np.float32))
+    np.testing.assert_allclose(found.logits, [1.75, -np.inf, 2.5], rtol=1e-6)
+    assert found.passages.tolist() == [1, 4, 1, 4]
+    with pytest.raises(ValueError, match="the aggregator 'term_weighted' weighs sequences, but nothing says what each counts"):
+        aggregate(AGGREGATORS.create("term_weighted"), outputs, counts)
+
+
+@given(passages=st.integers(1, 6), padding=st.integers(0, 5), seed=SEED)
+def test_padding_never_changes_a_weighted_score(passages: int, padding: int, seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    logits, weights = rng.normal(-4, 2, (3, passages)), rng.choice([1e-6, 1.0, 5.0], (3, passages))
+    alone = AGGREGATORS.create("term_weighted").combine(logits, weights)
+    filling = rng.choice([0, 1e9, np.nan, np.inf], (3, padding))
+    behind = AGGREGATORS.create("term_weighted").combine(np.hstack([logits, filling]), np.pad(weights, ((0, 0), (0, padding))))
+    np.testing.assert_allclose(behind, alone, rtol=1e-9)
+
+
 def test_no_documents_and_no_sequences() -> None:
     for name in AGGREGATORS.names():
-        nothing = np.zeros(0, dtype=np.float32)
-        assert aggregate(AGGREGATORS.create(name), nothing, np.zeros(0, dtype=np.intp)).logits.shape == (0,)
-        assert aggregate(AGGREGATORS.create(name), nothing, np.zeros(2, dtype=np.intp)).logits.tolist() == [-np.inf, -np.inf]
+        nothing, aggregator = np.zeros(0, dtype=np.float32), AGGREGATORS.create(name)
+        assert aggregate(aggregator, nothing, np.zeros(0, dtype=np.intp), weights=nothing).logits.shape == (0,)
+        empty = aggregate(aggregator, nothing, np.zeros(2, dtype=np.intp), weights=nothing)
+        assert empty.logits.tolist() == [-np.inf, -np.inf]
 
 
 def test_states_need_a_module_and_states() -> None:
@@ -162,7 +189,9 @@ def test_what_each_is() -> None:
         "mean": (False, False),
         "sum": (False, False),
         "states": (False, True),
+        "term_weighted": (False, False),
     }
+    assert [name for name in AGGREGATORS.names() if AGGREGATORS.create(name).weighted] == ["term_weighted"]
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -170,8 +199,11 @@ def test_what_each_is() -> None:
 def test_training_and_serving_agree(name: str, counts: list[int], seed: int) -> None:
     logits = np.random.default_rng(seed).normal(-2, 3, sum(counts)).astype(np.float32)
     mask = torch.arange(max(counts)) < torch.tensor(counts)[:, None]
-    trained = AGGREGATORS.create(name).combine(padded(torch.from_numpy(logits), mask), mask, torch)
-    served = aggregate(AGGREGATORS.create(name), logits, np.asarray(counts)).logits
+    aggregator = AGGREGATORS.create(name)
+    real = padded(torch.from_numpy(weights_for(counts)), mask) if aggregator.weighted else mask
+    trained = aggregator.combine(padded(torch.from_numpy(logits), mask), real, torch)
+    weights = weights_for(counts)
+    served = aggregate(AGGREGATORS.create(name), logits, np.asarray(counts), weights=weights).logits
     np.testing.assert_allclose(trained.numpy(), served, rtol=1e-5, atol=1e-5)
 
 
@@ -182,6 +214,7 @@ def test_training_and_serving_agree(name: str, counts: list[int], seed: int) -> 
         ("max", [0.0, 1.0, 0.0, 1.0]),
         ("mean", [1 / 3, 1 / 3, 1 / 3, 1.0]),
         ("sum", [1.0, 1.0, 1.0, 1.0]),
+        ("term_weighted", [1 / 3, 1 / 3, 1 / 3, 1.0]),
     ],
 )
 def test_gradients_by_hand(name: str, gradients: list[float]) -> None:

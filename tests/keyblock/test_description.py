@@ -29,7 +29,7 @@ def test_a_description_survives_json() -> None:
             {"segmenter": {"name": "lines"}},
             "unknown segmenter 'lines'; known: cogltx, sentences, single_sentences, structure, whole_sentences",
         ),
-        ({"aggregator": {"name": "median"}}, "unknown aggregator 'median'; known: joint, max, mean, states, sum"),
+        ({"aggregator": {"name": "median"}}, "unknown aggregator 'median'; known: joint, max, mean, states, sum, term_weighted"),
         ({"aggregator": {"name": "max", "passages": -1}}, "max: passages"),
         ({"aggregator": {"name": "joint", "passages": 4}}, "joint: passages: .*its parameters are: none"),
         ({"segmenter": {"name": "cogltx", "block_tokens": 0}}, "cogltx: block_tokens"),

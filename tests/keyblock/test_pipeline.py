@@ -162,6 +162,21 @@ def test_passages_are_sequences_of_their_own_in_document_order(fine: Pipeline, t
         assert packed.ids.tolist() == alone.ids.tolist()
 
 
+@pytest.mark.parametrize("grow", [False, True])
+def test_sequences_are_weighed_by_the_words_of_the_query_in_their_blocks(fine: Pipeline, grow: bool) -> None:
+    """As the sequences stand, whatever order they were chosen in; one without a word of it weighs next to nothing."""
+    texts = ["No word of it.", "A river.", "The bridge.", "A river and a river with its bridge."]
+    packing = {"budget": 40, "budget_range": (40, 64), "query_tokens": 16, "grow": grow}
+    aggregator = {"name": "term_weighted"}
+    weighed = make(fine.tokenizer, fine.frequencies, segmenter={"name": "single_sentences"}, aggregator=aggregator, packing=packing)
+    document = weighed.prepare_document(" ".join(texts))
+    selection = weighed.select(weighed.prepare_query("Which bridge, which river?"), document)
+    held = [0, 1, 1, 3]
+    reach = selection.reach[np.argsort(selection.taken)].tolist()
+    assert [one.weight for one in selection.sequences] == [max(sum(held[first:end]), 1e-6) for first, end in reach]
+    assert grow == (len(reach) == 1)
+
+
 def test_passages_that_grow_hold_whole_neighbours_and_say_which(fine: Pipeline) -> None:
     text = " ".join(f"Sentence {i} says nothing." for i in range(40)) + " The river flooded. " + "More follows here. " * 40
     packing = {"budget": 64, "budget_range": (64, 64), "query_tokens": 16, "grow": True}

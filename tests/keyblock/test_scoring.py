@@ -9,12 +9,13 @@ import torch
 from numpy.typing import NDArray
 from transformers import BertConfig, BertModel
 
+from keyblock.aggregation import AGGREGATORS
 from keyblock.description import PipelineConfig
 from keyblock.packing import Packed, pack
 from keyblock.pipeline import Pipeline
 from keyblock.prepared import PreparedDocument, PreparedQuery
 from keyblock.scoring import score_documents, score_selections, select_documents
-from keyblock.selectors import rank_blocks
+from keyblock.selectors import rank_blocks, term_counts
 from keyblock.text.frequencies import DocumentFrequencies
 from keyblock.text.tokenizer import Tokenizer
 from training.declarations import STATE_AGGREGATORS
@@ -80,17 +81,23 @@ def slow_score(
             states = torch.stack([state(model, packed) for packed in sequences]).unsqueeze(0)
             return float(model.aggregator.logits(states, torch.ones(1, len(sequences), dtype=torch.bool), model.scores).item())
     scores = [logit(model, packed) for packed in sequences]
-    return {"max": max(scores), "mean": float(np.mean(scores)), "sum": sum(scores)}[pipeline.config.aggregator["name"]]
+    counts = term_counts(query, document).sum(axis=0)[sorted(order[: passages or None])]
+    weighed = float(np.average(scores, weights=counts if counts.any() else None))
+    ways = {"max": max(scores), "mean": float(np.mean(scores)), "sum": sum(scores), "term_weighted": weighed}
+    return ways[pipeline.config.aggregator["name"]]
 
 
 def packed_of(pipeline: Pipeline, query: PreparedQuery, document: PreparedDocument, order: list[int]) -> Packed:
     return pack(query, document, np.asarray(order, dtype=np.intp), pipeline.tokenizer.template, 128)
 
 
+KINDS = [*sorted({*AGGREGATORS.names()} - {"states"}), *(f"states {name}" for name in STATE_AGGREGATORS.names())]
+
+
 @pytest.mark.parametrize(
     "selector", [{"name": "bm25"}, {"name": "learned"}, {"name": "learned", "keep": 4}], ids=["bm25", "binb", "cascade"]
 )
-@pytest.mark.parametrize("aggregator", ["joint", "max", "mean", "sum", *(f"states {name}" for name in STATE_AGGREGATORS.names())])
+@pytest.mark.parametrize("aggregator", KINDS)
 def test_documents_together_score_as_one_at_a_time(
     tokenizer: Tokenizer,
     frequencies: DocumentFrequencies,

@@ -98,6 +98,6 @@ class DistillationObjective(RankingObjective):
         """Lists of members, each given by its sequences: a document's passages are members of one sequence."""
         return [[[packed] for packed in document] for document in row] if self.alone else [row]
 
-    def _of_documents(self, model: RankerModule, states: Tensor, counts: Tensor) -> Tensor:
+    def _of_documents(self, model: RankerModule, states: Tensor, counts: Tensor, weights: Tensor) -> Tensor:
         """A passage's score is its own, whatever the model's aggregator makes of several."""
-        return model.scores(states) if self.alone else super()._of_documents(model, states, counts)
+        return model.scores(states) if self.alone else super()._of_documents(model, states, counts, weights)

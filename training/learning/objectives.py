@@ -11,7 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from keyblock.packing import Packed
+from keyblock.packing import Packed, weights_of
 from keyblock.pipeline import Pipeline
 from keyblock.scoring import Score
 from training.evaluation.scoring import TorchModel, length_batches
@@ -95,12 +95,14 @@ class Frozen(NamedTuple):
     Attributes:
         states: (sequences, hidden), document by document, in fp32.
         counts: (documents,), sequences of each.
+        weights: (sequences,), see `keyblock.packing.Packed`.
         rows: that the documents are dealt out to evenly.
         answered: whether the first document is relevant; else none is.
     """
 
     states: Tensor
     counts: Tensor
+    weights: Tensor
     rows: int
     answered: bool
 
@@ -140,15 +142,17 @@ class RankingObjective:
         with torch.no_grad(), self._arithmetic(device):
             for group, rows in zip(groups, self._rows(model, groups), strict=True):
                 documents = [document for row in rows for document in row]
-                states, _ = self._states(model, [packed for document in documents for packed in document], device)
+                packed = [one for document in documents for one in document]
+                states, _ = self._states(model, packed, device)
                 counts = torch.tensor([len(document) for document in documents], device=device)
-                found.append(Frozen(states.float(), counts, len(rows), group.answered))
+                weights = torch.from_numpy(weights_of(packed)).to(device)
+                found.append(Frozen(states.float(), counts, weights, len(rows), group.answered))
         return found
 
     def loss_of_frozen(self, model: RankerModule, groups: Sequence["Frozen"]) -> Tensor:
         """The mean loss of groups whose states are known, a scalar."""
-        states, counts = torch.cat([group.states for group in groups]), torch.cat([group.counts for group in groups])
-        scores = self._of_documents(model, states, counts).split([len(group.counts) for group in groups])
+        together = (torch.cat([getattr(group, part) for group in groups]) for part in ("states", "counts", "weights"))
+        scores = self._of_documents(model, *together).split([len(group.counts) for group in groups])
         losses = [self._loss(group.answered, of.view(group.rows, -1)) for group, of in zip(groups, scores, strict=True)]
         return torch.stack(losses).mean()
 
@@ -173,18 +177,20 @@ class RankingObjective:
     def _scores(self, model: RankerModule, documents: list[list[Packed]]) -> tuple[Tensor, Tensor | None]:
         """Document scores of shape (documents,); the token logits (sequences, length) of a marker that learns."""
         device = next(model.parameters()).device
+        packed = [one for document in documents for one in document]
         counts = torch.tensor([len(document) for document in documents], device=device)
+        weights = torch.from_numpy(weights_of(packed)).to(device)
         with self._arithmetic(device):
-            states, marks = self._states(model, [packed for document in documents for packed in document], device)
-            scores = self._of_documents(model, states, counts)
+            states, marks = self._states(model, packed, device)
+            scores = self._of_documents(model, states, counts, weights)
         return scores.float(), marks
 
     def _arithmetic(self, device: torch.device) -> torch.autocast:
         return torch.autocast(device.type, torch.bfloat16, enabled=in_bf16(self.precision, device))
 
-    def _of_documents(self, model: RankerModule, states: Tensor, counts: Tensor) -> Tensor:
+    def _of_documents(self, model: RankerModule, states: Tensor, counts: Tensor, weights: Tensor) -> Tensor:
         """Document scores (documents,) from the states of their sequences; see RankerModule.documents."""
-        return model.documents(states, counts, self.pipeline.aggregator.name)
+        return model.documents(states, counts, self.pipeline.aggregator.name, weights)
 
     def _states(self, model: RankerModule, sequences: list[Packed], device: torch.device) -> tuple[Tensor, Tensor | None]:
         """States (sequences, hidden) and token logits, computed among sequences of like length: padding costs as much as tokens."""

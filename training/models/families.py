@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from training.declarations import FAMILIES, read_family
+from training.models.bi_encoder import BiEncoder
 from training.models.cedr import CedrKnrm
 from training.models.ck import Ck
 from training.models.classifier import Classifier
@@ -34,6 +35,7 @@ class RankerFamily(Protocol):
 MODULES: dict[str, RankerFamily] = {
     "cross_encoder": CrossEncoder,
     "classifier": Classifier,
+    "bi_encoder": BiEncoder,
     "ck": Ck,
     "cedr_knrm": CedrKnrm,
     "late_transformer": LateTransformer,

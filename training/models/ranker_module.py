@@ -115,18 +115,21 @@ class RankerModule(nn.Module, ABC):
         """Logits of shape (batch,), each sequence alone."""
         return self.scores(self.states(*inputs))
 
-    def documents(self, states: Tensor, counts: Tensor, reduction: str) -> Tensor:
+    def documents(self, states: Tensor, counts: Tensor, reduction: str, weights: Tensor | None = None) -> Tensor:
         """Document logits of shape (docs,) from the states (sequences, hidden) of their sequences.
 
         Args:
             states: document by document.
             counts: (docs,), how many of the sequences, in order, are each document's; at least 1.
             reduction: the pipeline's aggregator, where the model has no learned one.
+            weights: (sequences,), what each counts for, where that aggregator weighs them; none: all alike.
         """
         mask = torch.arange(int(counts.max()), device=counts.device) < counts[:, None]
         if self.combines:
             return self.combine(padded(states, mask), mask)
-        logits: Tensor = AGGREGATORS.create(reduction).combine(padded(self.scores(states), mask), mask, torch)
+        aggregator = AGGREGATORS.create(reduction)
+        real = padded(weights, mask) if aggregator.weighted and weights is not None else mask
+        logits: Tensor = aggregator.combine(padded(self.scores(states), mask), real, torch)
         return logits
 
 

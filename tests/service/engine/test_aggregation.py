@@ -40,18 +40,19 @@ def outputs_of(counts: NDArray[np.intp], learned: bool) -> NDArray[np.float32]:
     return rng.normal(size=(int(counts.sum()), 1 + HIDDEN) if learned else int(counts.sum())).astype(np.float32)
 
 
-@given(COUNTS, CAP, st.sampled_from(["max", "mean", "sum", "states"]))
+@given(COUNTS, CAP, st.sampled_from(["max", "mean", "sum", "states", "term_weighted"]))
 def test_in_parts_equals_all_at_once(counts: NDArray[np.intp], cap: int, name: str) -> None:
     aggregator, learned = AGGREGATORS.create({"name": name}), name == "states"
     outputs = outputs_of(counts, learned)
-    waiting = Aggregation(aggregator, counts, mean_state if learned else None, cap)
+    weights = np.random.default_rng(0).choice(np.asarray([1e-6, 1, 4], np.float32), int(counts.sum()))
+    waiting = Aggregation(aggregator, counts, mean_state if learned else None, cap, weights=weights)
     assert waiting.done == (not counts.any())
     steps = 0
     while not waiting.done:
         waiting.step(outputs)
         steps += 1
     assert steps == (len(parts(counts, cap)) if learned else int(counts.any()))
-    expected = aggregate(aggregator, outputs, counts, mean_state if learned else None)
+    expected = aggregate(aggregator, outputs, counts, mean_state if learned else None, weights)
     assert waiting.logits == pytest.approx(expected.logits, abs=1e-5)
     assert waiting.passages == pytest.approx(expected.passages, abs=1e-5)
 

@@ -78,7 +78,9 @@ def slow_score(model: CrossEncoder, pipeline: Pipeline, document: list[Packed]) 
     if model.aggregator is not None:
         return model.combine(states.unsqueeze(0), torch.ones(1, len(document), dtype=torch.bool))[0]
     scores = model.head(states).squeeze(-1)
-    return {"joint": scores[0], "max": scores.max(), "mean": scores.mean(), "sum": scores.sum()}[pipeline.aggregator.name]
+    weights = torch.tensor([packed.weight for packed in document])
+    ways = {"joint": scores[0], "max": scores.max(), "mean": scores.mean(), "sum": scores.sum()}
+    return (ways | {"term_weighted": weights @ scores / weights.sum()})[pipeline.aggregator.name]
 
 
 def slow_rows(pipeline: Pipeline, group: Group, chooser: CrossEncoder) -> list[Row]:
@@ -117,12 +119,13 @@ def gradients(model: CrossEncoder) -> dict[str, Tensor]:
         ({"aggregator": {"name": "max"}}, None, "selected"),
         ({"aggregator": {"name": "mean", "passages": 2}}, None, "selected"),
         ({"aggregator": {"name": "sum"}}, None, "selected"),
+        ({"aggregator": {"name": "term_weighted"}}, None, "selected"),
         (STATES, "cnn", "selected"),
         (STATES, "attention", "selected"),
         ({}, None, "gold"),
         (BINB, None, "segments"),
     ],
-    ids=["joint", "max", "mean", "sum", "cnn", "attention", "gold", "segments"],
+    ids=["joint", "max", "mean", "sum", "weighted", "cnn", "attention", "gold", "segments"],
 )
 def test_the_loss_equals_a_slow_version(
     tiny_backbone: Path,
