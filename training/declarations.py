@@ -122,6 +122,15 @@ class BiEncoderFamily(Family):
     scale: float = Field(20.0, gt=0, le=100, description="of the logit: what the cosine is multiplied by")
 
 
+def read_family(path: Path) -> Family:
+    """The family that a checkpoint's family.json names. Raises ValueError when it is damaged or of no known family."""
+    try:
+        family = json.loads(path.read_text(encoding="utf-8")) if path.exists() else BEFORE_FAMILIES
+        return FAMILIES.create(family)
+    except (ValueError, TypeError) as error:
+        raise ValueError(f"{path}: {error}") from None
+
+
 class StateAggregator(Component):
     """What a recipe says of the module that an aggregator ``states`` combines [CLS] states by."""
 

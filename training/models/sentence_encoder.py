@@ -35,7 +35,7 @@ class SentenceEncoder:
     def __init__(self, name: str, longest: int = 128, attention: str = "sdpa") -> None:
         from transformers import AutoModel, AutoTokenizer
 
-        _check_pooling(Path(name))
+        check_pooling(Path(name))
         self.name, self.longest, self.device = name, longest, fastest_device()
         self.tokenizer = AutoTokenizer.from_pretrained(name).backend_tokenizer
         self.tokenizer.enable_truncation(longest)
@@ -137,7 +137,8 @@ def _batches(lengths: Sequence[int]) -> list[NDArray[np.intp]]:
     return batches
 
 
-def _check_pooling(folder: Path) -> None:
+def check_pooling(folder: Path) -> None:
+    """Raise ValueError where sentence-transformers' folder says that a sentence's vector is not the mean of its token states."""
     file = folder.joinpath(*POOLING)
     if not file.exists():
         return

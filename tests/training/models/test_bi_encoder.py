@@ -1,0 +1,170 @@
+"""The bi-encoder against a text at a time, transformers' own mean pooling, and the paper's triplet loss."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from safetensors.torch import load_file
+from torch.nn import functional as F
+from transformers import AutoModel, AutoTokenizer
+
+from benchmarks.checkpoints import save_checkpoint
+from keyblock.packing import Packed
+from keyblock.text.tokenizer import Tokenizer
+from training.evaluation.scoring import TorchModel
+from training.learning.objectives import hinge
+from training.models.bi_encoder import BiEncoder, apart
+from training.models.cross_encoder import CrossEncoder
+from training.models.families import load_ranker, new_ranker
+
+FAMILY = {"name": "bi_encoder", "scale": 20.0}
+TEXTS = st.lists(st.lists(st.integers(1000, 1020), max_size=9), min_size=1, max_size=5)
+CLS, SEP = 101, 102
+
+
+def packed(query: list[int], sentence: list[int], between: tuple[int, ...] = (SEP,), cls: int = CLS) -> Packed:
+    head = [cls, *query, *between]
+    return Packed(np.asarray([*head, *sentence, between[0]], np.int32), len(head), np.asarray([0]))
+
+
+@pytest.fixture(scope="module")
+def model(tiny_backbone: Path) -> BiEncoder:
+    """Weights large enough to tell texts apart."""
+    made = new_ranker(FAMILY, str(tiny_backbone)).eval()
+    assert isinstance(made, BiEncoder)
+    torch.manual_seed(0)
+    torch.nn.init.normal_(made.encoder.embeddings.word_embeddings.weight)
+    return made
+
+
+def slow_vector(model: BiEncoder, text: list[int], cls: int = CLS, sep: int = SEP) -> torch.Tensor:
+    """Of one text, by itself."""
+    ids = torch.tensor([[cls, *text, sep]])
+    states: torch.Tensor = model.encoder(input_ids=ids).last_hidden_state
+    return F.normalize(states[0].mean(0), dim=0)
+
+
+def test_sequences_are_split_by_hand() -> None:
+    """``[CLS] 7 8 [SEP] 9 [SEP]`` and ``[CLS] 7 [SEP] 9 10 11 [SEP]``, padded."""
+    ids = torch.tensor([[CLS, 7, 8, SEP, 9, SEP, 0], [CLS, 7, SEP, 9, 10, 11, SEP]])
+    types = torch.tensor([[0, 0, 0, 0, 1, 1, 0], [0, 0, 0, 1, 1, 1, 1]])
+    mask = torch.tensor([[1, 1, 1, 1, 1, 1, 0], [1, 1, 1, 1, 1, 1, 1]])
+    query, sentence = apart(ids, types, mask)
+    assert query.ids.tolist() == [[CLS, 7, 8, SEP], [CLS, 7, SEP, 0]]
+    assert query.mask.tolist() == [[1, 1, 1, 1], [1, 1, 1, 0]]
+    assert sentence.ids.tolist() == [[CLS, 9, SEP, 0, 0], [CLS, 9, 10, 11, SEP]]
+    assert sentence.mask.tolist() == [[1, 1, 1, 0, 0], [1, 1, 1, 1, 1]]
+
+
+@given(queries=TEXTS, sentences=TEXTS)
+def test_logits_equal_those_of_each_text_alone(model: BiEncoder, queries: list[list[int]], sentences: list[list[int]]) -> None:
+    """Padding in a batch, and queries that come twice, change nothing."""
+    pairs = [(query, sentence) for query in queries for sentence in sentences]
+    with torch.inference_mode():
+        found = model(*model.inputs([packed(*pair) for pair in pairs], 0))
+        slow = [20 * slow_vector(model, query) @ slow_vector(model, sentence) for query, sentence in pairs]
+    torch.testing.assert_close(found, torch.stack(slow), atol=1e-4, rtol=1e-4)
+
+
+def test_an_encoder_with_two_special_tokens_between(tmp_path: Path) -> None:
+    """RoBERTa packs ``<s> query </s></s> sentence </s>`` and has one type; alone it reads ``<s> text </s>``."""
+    model = new_ranker(FAMILY, str(save_checkpoint("roberta", tmp_path))).eval()
+    assert isinstance(model, BiEncoder)
+    sequences = [packed([20, 21, 22], [30], (2, 2), cls=0), packed([20], [31, 32], (2, 2), cls=0)]
+    with torch.inference_mode():
+        found = model(*model.inputs(sequences, 1, document_type=0))
+        slow = [
+            20 * slow_vector(model, query, 0, 2) @ slow_vector(model, text, 0, 2)
+            for query, text in (([20, 21, 22], [30]), ([20], [31, 32]))
+        ]
+    torch.testing.assert_close(found, torch.stack(slow), atol=1e-4, rtol=1e-4)
+
+
+def test_as_it_comes_it_scores_as_its_authors_do(backbone: Path, tokenizer: Tokenizer) -> None:
+    """All-MiniLM-L6-v2: transformers' own tokenizer, states, and the mean that its model card takes; and it finds the answer."""
+    query = "Who built the bridge?"
+    sentences = ["The bridge is the work of Ada Moss.", "It rains a lot in spring.", "Trains stop here, and people leave them."]
+    model = new_ranker(FAMILY, str(backbone)).eval()
+    given = [packed(tokenizer.ids(query).tolist(), tokenizer.ids(sentence).tolist()) for sentence in sentences]
+    found = TorchModel(model, tokenizer).outputs(given)
+    theirs = AutoModel.from_pretrained(backbone).eval()
+    batch = AutoTokenizer.from_pretrained(backbone)([query, *sentences], padding=True, return_tensors="pt")
+    with torch.inference_mode():
+        states = theirs(**batch).last_hidden_state
+    real = batch["attention_mask"].unsqueeze(-1)
+    vectors = F.normalize((states * real).sum(1) / real.sum(1), dim=1)
+    np.testing.assert_allclose(found, 20 * (vectors[1:] @ vectors[0]).numpy(), atol=1e-4)
+    assert found.argmax() == 0
+
+
+def test_the_hinge_is_the_triplet_loss_on_cosines(model: BiEncoder) -> None:
+    """PyTorch's own, with the margin 1 / scale, times the scale; two negatives a query."""
+    texts = [[1001, 1002], [1003], [1004, 1005], [1006]]
+    with torch.inference_mode():
+        logits = model(*model.inputs([packed(texts[0], other) for other in texts[1:]], 0))
+        anchor, positive, *negatives = (slow_vector(model, text) for text in texts)
+        losses = [
+            F.triplet_margin_with_distance_loss(
+                anchor, positive, negative, distance_function=lambda a, b: 1 - (a * b).sum(-1), margin=1 / 20
+            )
+            for negative in negatives
+        ]
+    assert hinge(logits[None]).item() > 0
+    torch.testing.assert_close(hinge(logits[None]), 20 * torch.stack(losses).mean(), atol=1e-4, rtol=1e-4)
+
+
+def test_a_step_brings_the_query_nearer_to_its_sentence(tiny_backbone: Path) -> None:
+    model = new_ranker(FAMILY, str(tiny_backbone))
+    optimizer = torch.optim.SGD(model.pretrained(), lr=0.05)
+    inputs = model.inputs([packed([1001, 1002], [1003]), packed([1001, 1002], [1004])], 0)
+    margins = []
+    for _ in range(6):
+        good, bad = model(*inputs)
+        margins.append((good - bad).item())
+        optimizer.zero_grad()
+        F.relu(1 - good + bad).backward()  # type: ignore[no-untyped-call]
+        optimizer.step()
+    assert margins[-1] > margins[0] + 0.1
+
+
+def test_saved_read_back_and_started_from(model: BiEncoder, tiny_backbone: Path, tmp_path: Path) -> None:
+    """An encoder comes from a checkpoint of any family; the scale is the recipe's."""
+    model.save(tmp_path / "saved")
+    assert json.loads((tmp_path / "saved" / "family.json").read_text("utf-8")) == FAMILY
+    again = load_ranker(tmp_path / "saved")
+    assert isinstance(again, BiEncoder)
+    assert (again.scale, again.family, again.training) == (20.0, FAMILY, False)
+    other = new_ranker({"name": "bi_encoder", "scale": 5}, str(tiny_backbone))
+    other.start_from(tmp_path / "saved")
+    weights = load_file(tmp_path / "saved" / "model.safetensors")
+    for same in (again, other):
+        assert all(torch.equal(weights[name], value) for name, value in same.encoder.state_dict().items())  # type: ignore[union-attr]
+    assert other.scale == 5
+    ranker = CrossEncoder.from_backbone(str(tiny_backbone))
+    ranker.save(tmp_path / "cross")
+    other.start_from(tmp_path / "cross")
+    larger = new_ranker(FAMILY, str(save_checkpoint("bert", tmp_path / "larger", intermediate_size=48)))
+    with pytest.raises(ValueError, match="cannot be read as an encoder"):
+        larger.start_from(tmp_path / "saved")
+
+
+def test_what_it_is(model: BiEncoder) -> None:
+    assert (model.hidden_size, model.max_length, model.vocabulary_size) == (64, 128, 30522)
+    assert len(list(model.pretrained())) == len(list(model.parameters()))
+    states = model.states(*model.inputs([packed([1001], [1002, 1003])], 0))
+    torch.testing.assert_close(states.view(2, 32).norm(dim=1), torch.ones(2))
+
+
+def test_what_it_refuses(tiny_backbone: Path, tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="has no states for a learned aggregator"):
+        new_ranker(FAMILY, str(tiny_backbone), aggregator={"name": "max"})
+    with pytest.raises(ValueError, match="bi_encoder: scale"):
+        new_ranker({"name": "bi_encoder", "scale": 0}, str(tiny_backbone))
+    (tmp_path / "1_Pooling").mkdir()
+    (tmp_path / "1_Pooling" / "config.json").write_text(json.dumps({"pooling_mode_cls_token": True}), encoding="utf-8")
+    with pytest.raises(ValueError, match="only the mean of token states is built in"):
+        new_ranker(FAMILY, str(tmp_path))
