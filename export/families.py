@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from export import ExportError
+from export.bi_encoder import export_bi_encoder
 from export.classifier import export_classifier
 from export.given import GivenGraph, export_given
 from export.graph import export_graph
@@ -14,6 +15,7 @@ from training.models.ranker_module import RankerModule
 EXPORTS: dict[str, Callable[[Any, Path], dict[str, int]]] = {
     "cross_encoder": export_graph,
     "classifier": export_classifier,
+    "bi_encoder": export_bi_encoder,
     "judge": export_classifier,
     "given": export_given,
     "ck": export_plain,

@@ -93,15 +93,6 @@ class DeepRankFamily(Family):
     memory: int = Field(3, ge=1, le=256, description="size of the recurrent network's state")
 
 
-def read_family(path: Path) -> Family:
-    """The family that a checkpoint's family.json names. Raises ValueError when it is damaged or of no known family."""
-    try:
-        family = json.loads(path.read_text(encoding="utf-8")) if path.exists() else BEFORE_FAMILIES
-        return FAMILIES.create(family)
-    except (ValueError, TypeError) as error:
-        raise ValueError(f"{path}: {error}") from None
-
-
 @FAMILIES.register("ck")
 class CkFamily(Family):
     """Word vectors, one convolution and kernel pooling: a student that is fast enough to read every passage (IDCM's ESM)."""

@@ -7,7 +7,7 @@ checkpoint of two labels says by their difference how relevant a document is: th
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Protocol, Self
 
 import torch
 from safetensors.torch import load_file
@@ -26,6 +26,12 @@ from training.models.transformer_ranker import (
 
 Masks = Callable[[Tensor], Any]
 """From the mask of real tokens, (batch, length), to what a module takes as its `attention_mask`."""
+
+
+class Masked(Protocol):
+    """A model that can be told of padding in another way."""
+
+    masks: Masks
 
 
 class Classifier(TransformerRanker):
@@ -168,7 +174,7 @@ def _module(name_or_path: str, attention: str, **options: object) -> PreTrainedM
 
 
 @contextmanager
-def masked_by(model: Classifier, masks: Masks) -> Iterator[None]:
+def masked_by(model: Masked, masks: Masks) -> Iterator[None]:
     """Tell the model's module of padding in another way for a while."""
     before, model.masks = model.masks, masks
     try:

@@ -1,0 +1,84 @@
+"""The bi-encoder as a graph, and as a bundle that ranks as its run does."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+import torch
+
+from benchmarks.checkpoints import save_checkpoint
+from export import ExportError
+from export.bi_encoder import export_bi_encoder
+from export.exporter import SAMPLE, export_run
+from export.options import Options, WeightPrecision
+from keyblock.ranker import Ranker
+from keyblock.runtime.batching import score_all
+from keyblock.runtime.model import GraphModel
+from keyblock.runtime.providers import Provider
+from keyblock.runtime.session import Session
+from tests.training.models.test_bi_encoder import FAMILY, packed
+from training.collections.collection import Collection
+from training.evaluation.ranking import bundle_ranker, run_ranker
+from training.models.bi_encoder import BiEncoder
+from training.models.families import new_ranker
+
+SENTENCES = {
+    "segmenter": {"name": "single_sentences", "block_tokens": 30},
+    "selector": {"name": "first_termf", "first": 2},
+    "aggregator": {"name": "term_weighted", "passages": 4},
+    "packing": {"budget": 96, "budget_range": (64, 128), "title_tokens": 0},
+}
+
+
+@pytest.fixture(scope="module")
+def bi_encoder(tmp_path_factory: pytest.TempPathFactory) -> BiEncoder:
+    """Random weights, large enough to tell texts apart; it reads the backbone's vocabulary."""
+    folder = save_checkpoint("bert", tmp_path_factory.mktemp("bert"), vocab_size=30522)
+    model = new_ranker(FAMILY, str(folder), attention="eager")
+    assert isinstance(model, BiEncoder)
+    torch.manual_seed(0)
+    torch.nn.init.normal_(model.encoder.embeddings.word_embeddings.weight)
+    return model.eval()
+
+
+def test_the_graph_says_what_the_model_says(bi_encoder: BiEncoder, tmp_path: Path) -> None:
+    """Of batches of any shape, the same query in many rows or in few; both encodings are fused, and share their weights."""
+    fused = export_bi_encoder(bi_encoder, tmp_path / "model.onnx")
+    layers = bi_encoder.encoder.config.num_hidden_layers
+    assert (fused["EmbedLayerNormalization"], fused["Attention"]) == (2, 2 * layers)
+    graph = onnx.load(str(tmp_path / "model.onnx"))
+    assert sum(list(tensor.dims) == [30522, 32] for tensor in graph.graph.initializer) == 1
+    session, rng = Session(tmp_path / "model.onnx", "cpu"), np.random.default_rng(0)
+    for count in (1, 2, 7):
+        texts = [rng.integers(1000, 9000, rng.integers(1, 30)).tolist() for _ in range(count + 3)]
+        sequences = [packed(texts[number % 3], text) for number, text in enumerate(texts[3:])]
+        with torch.inference_mode():
+            expected = bi_encoder(*bi_encoder.inputs(sequences, 0)).numpy()
+        np.testing.assert_allclose(score_all(session, sequences), expected, atol=1e-3)
+        assert np.ptp(expected) > 0.1 or count == 1
+
+
+def test_a_run_of_sentences_is_served_as_it_was_measured(
+    bi_encoder: BiEncoder, save_run: Callable[..., Path], tmp_path: Path
+) -> None:
+    """The weighted mean over FIRST+TERMF, in a bundle, and through the ranker that users call."""
+    run, sample = save_run(tmp_path / "run", bi_encoder, **SENTENCES), Collection(SAMPLE)
+    options = Options(precision=WeightPrecision.FP32, provider=Provider.CPU, queries=3, depth=3)
+    bundle = export_run(run, tmp_path / "bundle", options)
+    served, trained = bundle_ranker(bundle, GraphModel.open(bundle, Provider.CPU), sample), run_ranker(run, sample, bf16=False)
+    texts = {doc_id: document.text for doc_id, document in sample.documents.items()}
+    with Ranker.open(bundle, provider="cpu") as ranker:
+        for query in list(sample.queries)[:4]:
+            found, expected = (one.rerank(query, list(texts)).scores for one in (served, trained))
+            assert found == pytest.approx(expected, abs=1e-3)
+            answer = ranker.rank(sample.queries[query], list(texts.values()))
+            assert [list(texts)[result.index] for result in answer] == sorted(found, key=lambda doc_id: -found[doc_id])
+
+
+def test_an_encoder_of_one_type_of_segment_is_refused(tmp_path: Path) -> None:
+    model = new_ranker(FAMILY, str(save_checkpoint("roberta", tmp_path)), attention="eager")
+    assert isinstance(model, BiEncoder)
+    with pytest.raises(ExportError, match="a bi_encoder on roberta has one type of segment"):
+        export_bi_encoder(model, tmp_path / "model.onnx")
