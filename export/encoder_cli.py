@@ -17,7 +17,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         "Copy a bundle with a sentence encoder that chooses its blocks: it finds what is said in other words, at the price of a "
         "pass over each document when that is prepared.",
     )
-    parser.add_argument("model", help="a sentence-transformers model that averages its tokens: a directory, or a name on the hub")
+    parser.add_argument(
+        "model",
+        help="a sentence-transformers model that averages its tokens: a directory, or a name on the hub; or a run of a bi_encoder",
+    )
     parser.add_argument("--bundle", type=Path, required=True, help="the bundle, whose vocabulary the encoder must share")
     parser.add_argument("--out", type=Path, required=True, help="where the copy goes: a new or empty directory")
     parser.add_argument(

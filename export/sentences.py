@@ -1,5 +1,6 @@
 """A sentence encoder of others as the graph that makes a bundle's vectors, checked against the model."""
 
+import shutil
 from collections.abc import Mapping
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -15,10 +16,13 @@ from export.classifier import optimized_graph
 from export.graph import trace, trace_example
 from export.masks import spelled_masks
 from export.precision import halve_weights
-from keyblock.bundle import FORMAT_VERSION, Bundle, check_target, write_bundle
+from keyblock.bundle import FORMAT_VERSION, TOKENIZER_FILE, Bundle, check_target, write_bundle
 from keyblock.encoders import Texts
 from keyblock.sentence_vectors import FILE, SentenceGraph
+from training.declarations import read_family
 from training.evaluation.ranking import changed
+from training.models.checkpoints import chosen
+from training.models.ranker_module import FAMILY_FILE
 from training.models.sentence_encoder import SentenceEncoder
 
 LARGEST_DIFFERENCE = 0.02  # of a vector of length 1 whose weights were halved: less than a step of the 8 bits that are kept
@@ -44,17 +48,17 @@ def write_encoder_bundle(bundle: Bundle, model: str, out: Path, selector: Mappin
 
     Args:
         bundle: whose tokenizer the encoder must share.
-        model: a folder of sentence-transformers or transformers, or a hub name.
+        model: a run of the family bi_encoder, a folder of sentence-transformers or transformers, or a hub name.
         out: a new or empty directory.
         selector: HYBRID when left out.
 
     Raises ExportError or ValueError for an encoder of another vocabulary, one that pools otherwise, or one that cannot be traced.
     """
     check_target(out, overwrite=False)
-    encoder = SentenceEncoder(model, attention="eager")
-    if encoder.tokenizer.get_vocab() != bundle.tokenizer.backend.get_vocab():
-        raise ExportError(f"{model}: reads other tokens than {bundle.path}: an encoder must have the ranker's vocabulary")
     with TemporaryDirectory(prefix="keyblock-encoder-") as folder:
+        encoder = SentenceEncoder(_of_run(Path(model), Path(folder)) or model, attention="eager")
+        if encoder.tokenizer.get_vocab() != bundle.tokenizer.backend.get_vocab():
+            raise ExportError(f"{model}: reads other tokens than {bundle.path}: an encoder must have the ranker's vocabulary")
         path = Path(folder) / FILE
         export_sentences(encoder, bundle.tokenizer.vocabulary_size, path)
         parts = {"selector": selector or HYBRID, "encoder": {"name": "sentence", "file": str(path)}}
@@ -67,6 +71,22 @@ def write_encoder_bundle(bundle: Bundle, model: str, out: Path, selector: Mappin
         old = None if bundle.manifest.pipeline.encoder is None else bundle.manifest.pipeline.encoder["file"]
         files = {name: bundle.path / name for name in bundle.manifest.files if name != old}
         return write_bundle(out, manifest, files | {FILE: path})
+
+
+def _of_run(run: Path, folder: Path) -> str | None:
+    """A run's encoder and tokenizer in `folder`, as transformers reads them; None for what is no run. Raises ExportError."""
+    if not (run / "pipeline.json").exists():
+        return None
+    try:
+        checkpoint = chosen(run)
+        family = read_family(checkpoint / FAMILY_FILE).name
+    except ValueError as error:
+        raise ExportError(str(error)) from None
+    if family != "bi_encoder":
+        raise ExportError(f"{run}: holds a {family}, whose vectors mean nothing; only a bi_encoder's are compared")
+    copied = shutil.copytree(checkpoint, folder / "run")
+    shutil.copy(run / TOKENIZER_FILE, copied)
+    return str(copied)
 
 
 def export_sentences(encoder: SentenceEncoder, vocabulary_size: int, path: Path) -> None:

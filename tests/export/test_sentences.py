@@ -1,13 +1,20 @@
 """A bundle with a sentence encoder: it reads the block that answers in other words, and refuses encoders of other tokens."""
 
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 import pytest
+import torch
 
+from benchmarks.checkpoints import save_checkpoint
 from export import ExportError
 from export.sentences import write_encoder_bundle
 from keyblock.bundle import Bundle, BundleError, load_bundle
+from training.models.bi_encoder import BiEncoder, Texts
+from training.models.cross_encoder import CrossEncoder
+from training.models.families import new_ranker
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 FILLER = "The train to the coast leaves from platform {0}, and its restaurant car serves soup number {0} and coffee. "
@@ -56,3 +63,20 @@ def test_a_place_that_is_taken_is_refused_before_the_work(embedded: Bundle, back
     (tmp_path / "note.txt").write_text("mine", encoding="utf-8")
     with pytest.raises(BundleError, match="is not empty"):
         write_encoder_bundle(embedded, str(backbone), tmp_path)
+
+
+def test_a_run_of_a_bi_encoder_is_an_encoder(embedded: Bundle, save_run: Callable[..., Path], tmp_path: Path) -> None:
+    """Its vectors choose blocks, whatever it was trained on; a cross-encoder's would mean nothing."""
+    folder = save_checkpoint("bert", tmp_path / "backbone", vocab_size=30522)
+    model = new_ranker({"name": "bi_encoder"}, str(folder)).eval()
+    assert isinstance(model, BiEncoder)
+    encoded = write_encoder_bundle(embedded, str(save_run(tmp_path / "run", model)), tmp_path / "bundle", "vectors")
+    document = load_bundle(encoded.path).pipeline.prepare_document("A river.")
+    assert document.vectors is not None
+    inside = [101, *document.token_ids.tolist(), 102]
+    with torch.inference_mode():
+        (vector,) = model.vectors(Texts(torch.tensor([inside]), torch.ones(1, len(inside), dtype=torch.long))).numpy()
+    np.testing.assert_allclose(document.vectors[0] / 127, vector, atol=0.01)
+    ranker = CrossEncoder.from_backbone(str(folder))
+    with pytest.raises(ExportError, match="holds a cross_encoder, whose vectors mean nothing"):
+        write_encoder_bundle(embedded, str(save_run(tmp_path / "other", ranker)), tmp_path / "none")
