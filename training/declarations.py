@@ -55,6 +55,23 @@ class CedrKnrmFamily(TokenFamily):
     """CEDR-KNRM (MacAvaney et al. 2019): kernels over the cosines of token states, layer by layer, beside the mean [CLS]."""
 
 
+@FAMILIES.register("cedr_drmm")
+class CedrDrmmFamily(TokenFamily):
+    """CEDR-DRMM (MacAvaney et al. 2019): log-count histograms of the cosines of token states, beside the mean [CLS]."""
+
+
+@FAMILIES.register("cedr_pacrr")
+class CedrPacrrFamily(TokenFamily):
+    """CEDR-PACRR (MacAvaney et al. 2019): the strongest matches of up to three tokens in a row, beside the mean [CLS]."""
+
+
+@FAMILIES.register("neural_model1")
+class NeuralModel1Family(TokenFamily):
+    """Neural Model 1 (Boytsov and Kolter 2021): the probability of translating the document's tokens into the query's."""
+
+    width: int = Field(32, ge=1, description="of the network that gives a pair of tokens its probability")
+
+
 @FAMILIES.register("late_transformer")
 class LateTransformerFamily(Family):
     """PARADE with late interaction: query and passage are encoded apart, and a transformer over both makes the passage's state.

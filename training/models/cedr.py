@@ -5,6 +5,8 @@ A document's passages share the query; matrices of its passages stand side by si
 are sums over passages. Each layer, the embeddings included, is a matrix of its own.
 """
 
+from abc import abstractmethod
+
 import torch
 from torch import Tensor, nn
 from transformers.modeling_utils import PreTrainedModel
@@ -13,7 +15,49 @@ from training.models.token_ranker import TokenRanker, Tokens, mean_cls
 
 MEANS = (1.0, 0.9, 0.7, 0.5, 0.3, 0.1, -0.1, -0.3, -0.5, -0.7, -0.9)  # of the kernels of KNRM; the first is an exact match
 EXACT, SOFT = 0.001, 0.1  # widths of the first, and of the others
-LEAST = 1e-6  # in logarithms, as in the public code
+LEAST = 1e-6  # in KNRM's logarithms, as in the public code
+BINS, NUDGE = 11, 1e-6  # of DRMM's histograms; the last bin is for cosines of 1, and what rounding takes from them is given back
+LEAST_COUNT = 1e-5  # in DRMM's logarithms, as in the public code
+TERM = 5  # width of DRMM's hidden layer
+
+
+class Cedr(TokenRanker):
+    """What the members share: a state is [CLS], which places of the query hold a token, and the same numbers of each place."""
+
+    @property
+    @abstractmethod
+    def numbers(self) -> int:
+        """How many there are of a query token."""
+
+    @property
+    def hidden_size(self) -> int:
+        """See RankerModule."""
+        return int(self.encoder.config.hidden_size) + self.query_tokens * (1 + self.numbers)
+
+    def features(self, tokens: Tokens) -> Tensor:
+        """See TokenRanker."""
+        return torch.cat([tokens.cls, tokens.query.float(), self.by_query_token(tokens).flatten(1)], dim=1)
+
+    def documents_of(self, states: Tensor, mask: Tensor) -> Tensor:
+        """See TokenRanker."""
+        hidden, places = int(self.encoder.config.hidden_size), self.query_tokens
+        cls, query, numbers = states.split([hidden, places, places * self.numbers], dim=-1)
+        by_token = numbers.unflatten(-1, (places, self.numbers))
+        return self.logits(mean_cls(cls, mask), by_token, query.amax(1).unsqueeze(-1))
+
+    @abstractmethod
+    def by_query_token(self, tokens: Tokens) -> Tensor:
+        """Numbers of each place of the query, (batch, query_tokens, numbers)."""
+
+    @abstractmethod
+    def logits(self, cls: Tensor, passages: Tensor, real: Tensor) -> Tensor:
+        """Logits of documents, (docs,).
+
+        Args:
+            cls: (docs, hidden), the mean of the passages' [CLS].
+            passages: (docs, passages, query_tokens, numbers); 0 in a passage that is padding.
+            real: (docs, query_tokens, 1), 1 where the query has a token, 0 elsewhere.
+        """
 
 
 class Kernels(nn.Module):
@@ -38,29 +82,68 @@ class Kernels(nn.Module):
         return torch.stack(kernels, dim=-1)  # kernel by kernel: all at once would take eleven times the matrix's memory
 
 
-class CedrKnrm(TokenRanker):
-    """CEDR-KNRM: see `training.declarations.CedrKnrmFamily`. A state is [CLS], the query's mask, and its soft term frequencies."""
+class CedrKnrm(Cedr):
+    """CEDR-KNRM: see `training.declarations.CedrKnrmFamily`. Of a query token there are its soft term frequencies."""
 
     def __init__(self, encoder: PreTrainedModel, query_tokens: int) -> None:
         super().__init__(encoder, query_tokens)
         self.kernels = Kernels()
-        self.head = nn.Linear(encoder.config.hidden_size + self.channels * len(MEANS), 1)
+        self.head = nn.Linear(encoder.config.hidden_size + self.numbers, 1)
 
     @property
-    def hidden_size(self) -> int:
-        """Of a state: [CLS], one number a query token, and the kernels of each layer and query token."""
-        return int(self.encoder.config.hidden_size) + self.query_tokens * (1 + self.channels * len(MEANS))
+    def numbers(self) -> int:
+        """See Cedr."""
+        return self.channels * len(MEANS)
 
-    def features(self, tokens: Tokens) -> Tensor:
-        """See TokenRanker."""
-        frequencies = self.kernels(tokens.cosines(), tokens.passage)
-        return torch.cat([tokens.cls, tokens.query.float(), frequencies.flatten(1)], dim=1)
+    def by_query_token(self, tokens: Tokens) -> Tensor:
+        """See Cedr."""
+        return self.kernels(tokens.cosines(), tokens.passage).transpose(1, 2).flatten(2)
 
-    def documents_of(self, states: Tensor, mask: Tensor) -> Tensor:
-        """See TokenRanker: logarithms of the document's soft term frequencies, summed over the query (KNRM, equation 2)."""
-        hidden = states.shape[-1] - self.query_tokens * (1 + self.channels * len(MEANS))
-        cls, query, frequencies = states.split([hidden, self.query_tokens, states.shape[-1] - hidden - self.query_tokens], dim=-1)
-        by_token = frequencies.sum(1).unflatten(1, (self.channels, self.query_tokens, len(MEANS)))
-        logs = (by_token + LEAST).log() * query.amax(1)[:, None, :, None]
-        logit: Tensor = self.head(torch.cat([mean_cls(cls, mask), logs.sum(2).flatten(1)], dim=1)).squeeze(-1)
+    def logits(self, cls: Tensor, passages: Tensor, real: Tensor) -> Tensor:
+        """See Cedr: logarithms of the document's soft term frequencies, summed over the query (KNRM, equation 2)."""
+        logs = (passages.sum(1) + LEAST).log() * real
+        logit: Tensor = self.head(torch.cat([cls, logs.sum(1)], dim=1)).squeeze(-1)
         return logit
+
+
+class CedrDrmm(Cedr):
+    """CEDR-DRMM: see `training.declarations.CedrDrmmFamily`. Of a query token there is a histogram of its cosines in each layer.
+
+    Counting has no gradient, in the original as here: the encoder learns through [CLS] alone. The public code adds up the scores of
+    the query's padding, too; here only those of its tokens.
+    """
+
+    def __init__(self, encoder: PreTrainedModel, query_tokens: int) -> None:
+        super().__init__(encoder, query_tokens)
+        self.term = nn.Sequential(nn.Linear(encoder.config.hidden_size + self.numbers, TERM), nn.ReLU(), nn.Linear(TERM, 1))
+
+    @property
+    def numbers(self) -> int:
+        """See Cedr."""
+        return self.channels * BINS
+
+    @torch.no_grad()
+    def by_query_token(self, tokens: Tokens) -> Tensor:
+        """See Cedr."""
+        return histograms(tokens.cosines(), tokens.passage).transpose(1, 2).flatten(2)
+
+    def logits(self, cls: Tensor, passages: Tensor, real: Tensor) -> Tensor:
+        """See Cedr: the score of a term reads the logarithms of its counts in the document, beside [CLS]; terms are added up."""
+        logs = (passages.sum(1) + LEAST_COUNT).log()
+        beside = cls.unsqueeze(1).expand(-1, self.query_tokens, -1)
+        terms: Tensor = self.term(torch.cat([logs, beside], dim=-1))
+        return (terms * real).sum((1, 2))
+
+
+def histograms(cosines: Tensor, passage: Tensor) -> Tensor:
+    """How many cosines of each row are in each of BINS bins from -1 to 1 (DRMM, Guo et al. 2016, section 3.2).
+
+    Args:
+        cosines: (batch, channels, query_tokens, length).
+        passage: (batch, length) bool, the tokens that count.
+
+    Returns:
+        (batch, channels, query_tokens, BINS); bin b holds cosines from ``-1 + b / 5`` on, the last one only those of 1.
+    """
+    places = ((cosines + 1 + NUDGE) * ((BINS - 1) / 2)).floor()
+    return torch.stack([((places == bin) & passage[:, None, None]).sum(-1) for bin in range(BINS)], dim=-1).float()

@@ -6,12 +6,14 @@ from typing import Any, Protocol
 
 from training.declarations import FAMILIES, read_family
 from training.models.bi_encoder import BiEncoder
-from training.models.cedr import CedrKnrm
+from training.models.cedr import CedrDrmm, CedrKnrm
 from training.models.ck import Ck
 from training.models.classifier import Classifier
 from training.models.cross_encoder import CrossEncoder
 from training.models.deeprank import DeepRank
 from training.models.late_transformer import LateTransformer
+from training.models.model1 import NeuralModel1
+from training.models.pacrr import CedrPacrr
 from training.models.ranker_module import FAMILY_FILE, RankerModule
 from training.models.tkl import Tkl
 
@@ -41,6 +43,9 @@ MODULES: dict[str, RankerFamily] = {
     "late_transformer": LateTransformer,
     "tkl": Tkl,
     "deeprank": DeepRank,
+    "cedr_drmm": CedrDrmm,
+    "cedr_pacrr": CedrPacrr,
+    "neural_model1": NeuralModel1,
 }
 """By the name that the family is declared under in training.declarations."""
 

@@ -45,12 +45,15 @@ class Tokens(NamedTuple):
         """The last layer's [CLS], (batch, hidden)."""
         return self.layers[:, -1, 0]
 
+    def of_query(self, states: Tensor) -> Tensor:
+        """Those of the query's places, (..., query_tokens, hidden), of states (..., length, hidden)."""
+        asked = states[..., 1 : 1 + self.query.shape[1], :]
+        return F.pad(asked, (0, 0, 0, self.query.shape[1] - asked.shape[-2]))  # a sequence may be shorter than a query can be
+
     def cosines(self) -> Tensor:
         """Of each query token with each token of the passage, (batch, channels, query_tokens, length); 0 where either is none."""
         states = F.normalize(self.layers, dim=-1)
-        asked = states[:, :, 1 : 1 + self.query.shape[1]]
-        asked = F.pad(asked, (0, 0, 0, self.query.shape[1] - asked.shape[2]))  # a sequence may be shorter than a query can be
-        found = asked @ states.transpose(-1, -2)
+        found = self.of_query(states) @ states.transpose(-1, -2)
         return found * (self.query[:, None, :, None] & self.passage[:, None, None, :])
 
 
