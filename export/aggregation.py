@@ -1,4 +1,4 @@
-"""The learned aggregator, with the head behind it, as an ONNX graph with free numbers of documents and passages."""
+"""What makes a document's logit of its passages' states, as an ONNX graph with free numbers of documents and passages."""
 
 from pathlib import Path
 
@@ -27,7 +27,7 @@ def export_aggregator(model: RankerModule, path: Path) -> None:
     """Write the fp32 graph: states (docs, passages, hidden) and mask (docs, passages) to logits (docs,).
 
     Args:
-        model: with an aggregator; left in eval mode.
+        model: one that combines; left in eval mode.
         path: where the ONNX file goes.
 
     Raises:

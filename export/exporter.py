@@ -133,9 +133,10 @@ def _variant(trained: Trained, graphs: Graphs, kind: VariantKind, quality: dict[
 def _entries(trained: Trained, precision: str, graphs: Graphs) -> dict[str, Any]:
     """The manifest's entries of the graphs."""
     entries: dict[str, Any] = {**_encoders(trained, precision, graphs)}
-    if (aggregator := trained.model.aggregator) is not None:
-        hidden = trained.model.hidden_size
-        entries["aggregator"] = AggregatorEntry(precision=precision, opset=OPSET, hidden=hidden, kind=aggregator.description)
+    model = trained.model
+    if model.combines:
+        kind = dict(model.family) if model.aggregator is None else model.aggregator.description
+        entries["aggregator"] = AggregatorEntry(precision=precision, opset=OPSET, hidden=model.hidden_size, kind=kind)
     return entries
 
 

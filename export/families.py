@@ -10,6 +10,7 @@ from export.classifier import export_classifier
 from export.given import GivenGraph, export_given
 from export.graph import export_graph
 from export.plain import export_plain
+from export.tokens import export_tokens
 from training.models.ranker_module import RankerModule
 
 EXPORTS: dict[str, Callable[[Any, Path], dict[str, int]]] = {
@@ -19,6 +20,7 @@ EXPORTS: dict[str, Callable[[Any, Path], dict[str, int]]] = {
     "judge": export_classifier,
     "given": export_given,
     "ck": export_plain,
+    **dict.fromkeys(("cedr_knrm", "cedr_drmm", "cedr_pacrr", "neural_model1"), export_tokens),
 }
 """By the family's name: writes the fp32 graph of a model's `outputs`, and gives its fused nodes by
 operator."""

@@ -19,6 +19,7 @@ from transformers import PretrainedConfig
 
 from export import ExportError
 from export.marks import add_marks
+from export.masks import padding
 from keyblock.runtime.session import INPUTS
 from training.models.cross_encoder import CrossEncoder
 from training.models.ranker_module import RankerModule
@@ -37,15 +38,12 @@ class Traceable(nn.Module):
 
     def forward(self, input_ids: Tensor, token_type_ids: Tensor, attention_mask: Tensor) -> Tensor:
         """See CrossEncoder.outputs; three (batch, length) integer tensors."""
-        batch, length = input_ids.shape
-        hidden = 1.0 - attention_mask[:, None, None, :].expand(batch, 1, length, length).to(torch.float32)
-        mask = hidden.masked_fill(hidden.to(torch.bool), torch.finfo(torch.float32).min)  # (B, 1, L, L), added to the scores
-        return self.model.outputs(input_ids, token_type_ids, mask)
+        return self.model.outputs(input_ids, token_type_ids, padding(attention_mask))
 
 
 def output_name(model: RankerModule) -> str:
-    """What a model's graph calls its output: a logit alone, or with the state behind it that an aggregator reads."""
-    return LOGITS if model.aggregator is None else OUTPUTS
+    """What a model's graph calls its output: a logit alone, or with the state behind it that a document's logit is made of."""
+    return OUTPUTS if model.combines else LOGITS
 
 
 def export_graph(model: CrossEncoder, path: Path) -> dict[str, int]:
@@ -62,7 +60,26 @@ def export_graph(model: CrossEncoder, path: Path) -> dict[str, int]:
         ExportError: the encoder is none that fuses, a fusion is missing, or a dimension of the graph is frozen.
     """
     config = model.encoder.config
-    _trace(model, path)
+    trace_sequences(Traceable(model), config.vocab_size, path, output_name(model))
+    graph, fused = fused_encoder(path, config)
+    narrow_last_layer(graph)
+    check_inputs(graph, 1 + config.hidden_size if model.combines else None)
+    if model.marker is not None:
+        add_marks(graph, model.marker)
+    onnx.save(graph, str(path))
+    return fused
+
+
+def trace_sequences(module: nn.Module, vocabulary_size: int, path: Path, output: str) -> None:
+    """Write the graph of a module that reads the INPUTS, each (batch, length)."""
+    ids, mask = trace_example(vocabulary_size)
+    free = {name: {0: "batch", 1: "length"} for name in INPUTS}
+    # the exporter restores the mode of the module it is given, and with it the model's
+    trace(module.eval(), (ids, torch.zeros_like(ids), mask), path, output, free)
+
+
+def fused_encoder(path: Path, config: PretrainedConfig) -> tuple[ModelProto, dict[str, int]]:
+    """The graph there, which ends in a BERT encoder, fused; and its fused nodes by operator. Raises as `check_fused` does."""
     graph = onnx.load(str(path))
     name_heads(graph, config)
     optimized = optimize_model(
@@ -70,22 +87,10 @@ def export_graph(model: CrossEncoder, path: Path) -> dict[str, int]:
     )
     fused = {name: count for name, count in optimized.get_fused_operator_statistics().items() if count}
     check_fused(fused, config.num_hidden_layers)
-    narrow_last_layer(optimized.model)
     optimized.model.opset_import.append(
         onnx.helper.make_opsetid("com.microsoft", 1)
     )  # ONNX Runtime does without, other tools do not
-    check_inputs(optimized.model, None if model.aggregator is None else 1 + config.hidden_size)
-    if model.marker is not None:
-        add_marks(optimized.model, model.marker)
-    onnx.save(optimized.model, str(path))
-    return fused
-
-
-def _trace(model: CrossEncoder, path: Path) -> None:
-    ids, mask = trace_example(model.encoder.config.vocab_size)
-    free = {name: {0: "batch", 1: "length"} for name in INPUTS}
-    # the exporter restores the mode of the module it is given, and with it the model's
-    trace(Traceable(model).eval(), (ids, torch.zeros_like(ids), mask), path, output_name(model), free)
+    return optimized.model, fused
 
 
 def trace_example(vocabulary_size: int) -> tuple[Tensor, Tensor]:

@@ -108,7 +108,7 @@ def export_graphs(trained: Trained, folder: Path) -> Graphs:
     fused = {GRAPH_FILE: export_ranker(trained.model, folder / GRAPH_FILE)}
     if trained.chooser is not None:
         fused[SELECTOR_FILE] = export_ranker(trained.chooser, folder / SELECTOR_FILE)
-    if trained.model.aggregator is not None:
+    if trained.model.combines:
         export_aggregator(trained.model, folder / AGGREGATOR_FILE)
     return Graphs(folder, fused)
 

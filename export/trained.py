@@ -49,8 +49,8 @@ class Trained:
 def load_trained(source: Path) -> Trained:
     """Read a training run, or a bundle. Raises ExportError when it is incomplete, and BundleError for a damaged bundle."""
     trained = _load_bundle(source) if (source / MANIFEST_FILE).exists() else _load_run(source)
-    if trained.pipeline.aggregator.learned != (trained.model.aggregator is not None):
-        has = "has no aggregator" if trained.model.aggregator is None else "has an aggregator"
+    if trained.pipeline.aggregator.learned != trained.model.combines:
+        has = "has an aggregator" if trained.model.combines else "has no aggregator"
         raise ExportError(
             f"{source}: its pipeline's aggregator is {trained.pipeline.aggregator.name!r}, but its model {has}; train it again"
         )

@@ -100,7 +100,10 @@ class RankerModule(nn.Module, ABC):
 
     def outputs(self, *inputs: Tensor) -> Tensor:
         """What a served graph gives: logits of shape (batch,); of a model that combines (batch, 1 + hidden), the logit first."""
-        states = self.states(*inputs)
+        return self.with_logits(self.states(*inputs))
+
+    def with_logits(self, states: Tensor) -> Tensor:
+        """See `outputs`: the same from the states."""
         logits = self.scores(states)
         return torch.cat([logits.unsqueeze(-1), states], dim=1) if self.combines else logits
 

@@ -137,11 +137,14 @@ class TokenRanker(Combining, TransformerRanker):
 
     def states(self, *inputs: Tensor) -> Tensor:
         """Features of shape (batch, width), in fp32: see `features`."""
+        return self.of_layers(self.encoder(**self.named(*inputs), output_hidden_states=True).hidden_states, *inputs)
+
+    def of_layers(self, layers: Sequence[Tensor], *inputs: Tensor) -> Tensor:
+        """The same from what the encoder made of the `inputs`: (batch, length, hidden) of each of the `channels`."""
         input_ids, token_type_ids, attention_mask = inputs
-        layers = self.encoder(**self.named(*inputs), output_hidden_states=True).hidden_states
         query, passage = segments(token_type_ids, attention_mask, self.query_tokens)
         with torch.autocast(input_ids.device.type, enabled=False):
-            return self.features(Tokens(input_ids, torch.stack(layers, dim=1).float(), query, passage))
+            return self.features(Tokens(input_ids, torch.stack(list(layers), dim=1).float(), query, passage))
 
     @abstractmethod
     def features(self, tokens: Tokens) -> Tensor:

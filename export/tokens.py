@@ -1,0 +1,90 @@
+"""A ranker that compares tokens, as one graph: the fused encoder, and behind it what reads the states of all its layers.
+
+They are traced apart and joined, because the optimizer does not fuse a layer whose states somebody else reads, too. The tokens that
+the last layer computes are read, so it is not narrowed to [CLS].
+"""
+
+from pathlib import Path
+
+import onnx
+import torch
+from onnx import ModelProto
+from torch import Tensor, nn
+
+from export.graph import OUTPUTS, check_inputs, fused_encoder, trace, trace_example, trace_sequences
+from export.masks import padding
+from keyblock.runtime.session import INPUTS
+from training.models.token_ranker import TokenRanker
+
+STATES = "states_{}"  # of a layer, between the two graphs
+PREFIX = "features/"  # of all names of the second one
+
+
+class Encoder(nn.Module):
+    """The encoder with its attention mask spelled out."""
+
+    def __init__(self, model: TokenRanker) -> None:
+        super().__init__()
+        self.encoder = model.encoder
+
+    def forward(self, input_ids: Tensor, token_type_ids: Tensor, attention_mask: Tensor) -> Tensor:
+        """The last layer's states, (batch, length, hidden)."""
+        given = {"input_ids": input_ids, "token_type_ids": token_type_ids, "attention_mask": padding(attention_mask)}
+        states: Tensor = self.encoder(**given).last_hidden_state
+        return states
+
+
+class Features(nn.Module):
+    """What reads the layers' states."""
+
+    def __init__(self, model: TokenRanker) -> None:
+        super().__init__()
+        self.model = model
+
+    def forward(self, *given: Tensor) -> Tensor:
+        """See RankerModule.outputs; the INPUTS, and (batch, length, hidden) of each layer, the embeddings first."""
+        inputs, layers = given[: len(INPUTS)], given[len(INPUTS) :]
+        outputs = self.model.with_logits(self.model.of_layers(layers, *inputs))
+        return outputs.reshape(given[0].shape[0], 1 + self.model.hidden_size)  # tells the graph its width
+
+
+def export_tokens(model: TokenRanker, path: Path) -> dict[str, int]:
+    """Write the fp32 graph of what the model says of sequences to `path`; what combines passages is another (export.aggregation).
+
+    Args:
+        model: loaded with ``attention="eager"``; left in eval mode.
+        path: where the ONNX file goes.
+
+    Returns:
+        Fused nodes by operator.
+
+    Raises:
+        ExportError: the encoder is none that fuses (of BERT's architecture), or a dimension of the graph is frozen.
+    """
+    trace_sequences(Encoder(model), model.vocabulary_size, path, "states")
+    graph, fused = fused_encoder(path, model.encoder.config)
+    _trace_features(model, path)
+    _join(graph, onnx.load(str(path)))
+    check_inputs(graph, 1 + model.hidden_size)
+    onnx.save(graph, str(path))
+    return fused
+
+
+def _trace_features(model: TokenRanker, path: Path) -> None:
+    ids, mask = trace_example(model.vocabulary_size)
+    layers = [torch.randn(*ids.shape, model.encoder.config.hidden_size) for _ in range(model.channels)]
+    free = {name: {0: "batch", 1: "length"} for name in (*INPUTS, *(STATES.format(i) for i in range(len(layers))))}
+    trace(Features(model).eval(), (ids, torch.zeros_like(ids), mask, *layers), path, OUTPUTS, free)
+
+
+def _join(encoder: ModelProto, features: ModelProto) -> None:
+    """Put the second graph behind the first, in place: its states are what the fused layers read and the last one says."""
+    graph = encoder.graph
+    layers = [node.input[0] for node in graph.node if node.op_type == "Attention"] + [graph.output[0].name]
+    read = onnx.compose.add_prefix(features, PREFIX, rename_inputs=False, rename_outputs=False).graph
+    states = {STATES.format(i): name for i, name in enumerate(layers)}
+    for node in read.node:
+        node.input[:] = [states.get(name, name) for name in node.input]
+    graph.node.extend(read.node)
+    graph.initializer.extend(read.initializer)
+    graph.output[0].CopyFrom(read.output[0])
