@@ -1,5 +1,6 @@
 """What the token families share: which token is whose, and that a model comes back as it went."""
 
+import random
 from pathlib import Path
 
 import numpy as np
@@ -9,8 +10,11 @@ import torch
 from keyblock.packing import Packed
 from training.models.cedr import CedrKnrm
 from training.models.cross_encoder import CrossEncoder
+from training.declarations import FAMILIES, TokenFamily
 from training.models.families import load_ranker, new_ranker
 from training.models.token_ranker import TokenRanker, Tokens, mean_cls, segments
+
+NAMES = [name for name in FAMILIES.names() if isinstance(FAMILIES.create(name), TokenFamily)]
 
 
 def packed(query: list[int], passage: list[int]) -> Packed:
@@ -52,19 +56,21 @@ def test_the_mean_cls_does_not_see_padding() -> None:
     assert mean_cls(cls, torch.tensor([[True, True, False]])).tolist() == [[3.0, 6.0]]
 
 
-def a_model(tiny_backbone: Path) -> TokenRanker:
-    model = new_ranker({"name": "cedr_knrm", "query_tokens": 3}, str(tiny_backbone)).eval()
+def a_model(tiny_backbone: Path, name: str = "cedr_knrm") -> TokenRanker:
+    torch.manual_seed(0)
+    model = new_ranker({"name": name, "query_tokens": 3}, str(tiny_backbone)).eval()
     assert isinstance(model, TokenRanker)
     return model
 
 
-def test_a_model_comes_back_as_it_went(tiny_backbone: Path, tmp_path: Path) -> None:
-    model = a_model(tiny_backbone)
+@pytest.mark.parametrize("name", NAMES)
+def test_a_model_comes_back_as_it_went(tiny_backbone: Path, tmp_path: Path, name: str) -> None:
+    model = a_model(tiny_backbone, name)
     model.save(tmp_path)
     inputs = model.inputs([packed([5, 6], [7, 8, 9]), packed([5], [7])], 0)
     with torch.no_grad():
         torch.testing.assert_close(load_ranker(tmp_path)(*inputs), model(*inputs))
-        other = a_model(tiny_backbone)
+        other = new_ranker(model.family, str(tiny_backbone)).eval()
         other.start_from(tmp_path)
         torch.testing.assert_close(other(*inputs), model(*inputs))
 
@@ -81,16 +87,23 @@ def test_it_starts_from_a_vanilla_rankers_encoder(tiny_backbone: Path, tmp_path:
         torch.testing.assert_close(ours, theirs)
 
 
-def test_padding_changes_no_score(tiny_backbone: Path) -> None:
-    model, pair = a_model(tiny_backbone), packed([5, 6], [7, 8])
+@pytest.mark.parametrize("name", NAMES)
+def test_padding_changes_no_score(tiny_backbone: Path, name: str) -> None:
+    model, pair = a_model(tiny_backbone, name), packed([5, 6], [7, 8])
     with torch.no_grad():
         alone = model(*model.inputs([pair], 0))
         beside = model(*model.inputs([pair, packed([5, 6], [7, 8, 9, 10, 11, 12])], 0))
+        states = model.states(*model.inputs([pair, packed([5, 6], [9])], 0))
+        two = model.combine(states[None], torch.ones(1, 2, dtype=torch.bool))
+        padding = torch.full_like(states[:1], 7.0)
+        three = model.combine(torch.cat([states, padding])[None], torch.tensor([[True, True, False]]))
     torch.testing.assert_close(alone[0], beside[0])
+    torch.testing.assert_close(two, three)
 
 
-def test_a_documents_only_passage_is_its_logit(tiny_backbone: Path) -> None:
-    model = a_model(tiny_backbone)
+@pytest.mark.parametrize("name", NAMES)
+def test_a_documents_only_passage_is_its_logit(tiny_backbone: Path, name: str) -> None:
+    model = a_model(tiny_backbone, name)
     with torch.no_grad():
         states = model.states(*model.inputs([packed([5], [7, 8]), packed([5], [9])], 0))
         documents = model.documents(states, torch.tensor([1, 1]), "states")
@@ -104,7 +117,40 @@ def test_a_module_of_states_is_refused(tiny_backbone: Path) -> None:
         CedrKnrm.from_backbone(str(tiny_backbone), aggregator={"name": "max"}, query_tokens=3)
 
 
-def test_a_sequence_may_be_shorter_than_a_query_can_be(tiny_backbone: Path) -> None:
-    model = new_ranker({"name": "cedr_knrm"}, str(tiny_backbone)).eval()
+@pytest.mark.parametrize("name", NAMES)
+def test_a_sequence_may_be_shorter_than_a_query_can_be(tiny_backbone: Path, name: str) -> None:
+    model = new_ranker({"name": name}, str(tiny_backbone)).eval()
     with torch.no_grad():
         assert model(*model.inputs([packed([5], [7])], 0)).isfinite().all()
+
+
+@pytest.mark.parametrize(("name", "steps"), [(name, 60 if name == "neural_model1" else 20) for name in NAMES])
+def test_it_learns_that_the_document_with_the_querys_word_comes_first(tiny_backbone: Path, name: str, steps: int) -> None:
+    """Of four documents of two passages, one has the query's word in one of its passages; asked are words never trained on."""
+    model, draw = a_model(tiny_backbone, name), random.Random(0)
+    with torch.no_grad():
+        model.encoder.get_input_embeddings().weight.mul_(10)  # in a trained encoder words tell more than places do
+    for parameter in model.pretrained():
+        parameter.requires_grad_(False)
+    optimizer = torch.optim.Adam([parameter for parameter in model.parameters() if parameter.requires_grad], lr=0.01)
+    for _ in range(steps):
+        optimizer.zero_grad()
+        torch.nn.functional.cross_entropy(*asked(model, draw, range(5, 500))).backward()
+        optimizer.step()
+    with torch.no_grad():
+        logits, right = asked(model, draw, range(500, 600))
+    assert (logits.argmax(1) == right).sum() >= 14
+
+
+def asked(model: TokenRanker, draw: random.Random, words: range, queries: int = 16) -> tuple[torch.Tensor, torch.Tensor]:
+    """Logits (queries, 4) of documents, and which of the four is right."""
+    sequences, right = [], []
+    for _ in range(queries):
+        word, *others = draw.sample(words, 25)
+        place = draw.randrange(24)
+        others[place] = word
+        sequences += [packed([word], others[start : start + 3]) for start in range(0, 24, 3)]
+        right.append(place // 6)
+    states = model.states(*model.inputs(sequences, 0))
+    documents = model.documents(states, torch.full((4 * queries,), 2), "states")
+    return documents.view(queries, 4), torch.tensor(right)
