@@ -33,7 +33,7 @@ FEW = Options(precision=WeightPrecision.FP32, provider=Provider.CPU, queries=3, 
 
 @pytest.fixture(scope="module")
 def encoder(tmp_path_factory: pytest.TempPathFactory, tiny: Tiny) -> Path:
-    return once(tmp_path_factory, "token-encoder", lambda path: tiny().encoder.save_pretrained(path))
+    return once(tmp_path_factory, "token-encoder", tiny().encoder.save_pretrained)
 
 
 def a_model(encoder: Path, name: str) -> TokenRanker:

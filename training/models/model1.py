@@ -12,10 +12,10 @@ LEAST = 1e-6  # in logarithms
 class NeuralModel1(TokenRanker):
     """See `training.declarations.NeuralModel1Family`. A state: which places of the query hold a token, sums of T, a length.
 
-    ``log P(Q|D) = sum over q of log(sum over d of T(q|d) P(d|D))`` with ``P(d|D) = 1 / |D|``, over all tokens d of all passages: the
-    sums and the lengths of passages add up before the logarithm. As in the contextual variant, T reads the last layer's states,
-    nothing else speaks for the document (no [CLS], no probability in the collection, none of translating into oneself).
-    The code was never published: widths and the number of layers are a choice made here.
+    ``log P(Q|D) = sum over q of log(sum over d of T(q|d) P(d|D))`` with ``P(d|D) = 1 / |D|``, over all tokens d of all passages:
+    their sums and lengths add up before the logarithm. As in the contextual variant, T reads the last layer's states, and nothing
+    else speaks for the document: no [CLS], no probability in the collection, none of translating into oneself. The code was never
+    published: the widths and the number of layers are a choice made here.
     """
 
     def __init__(self, encoder: PreTrainedModel, query_tokens: int, width: int) -> None:

@@ -5,7 +5,7 @@ same place in all of them, so features of one query token can be added up over p
 """
 
 from abc import abstractmethod
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, Self
 

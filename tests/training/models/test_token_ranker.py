@@ -8,9 +8,9 @@ import pytest
 import torch
 
 from keyblock.packing import Packed
+from training.declarations import FAMILIES, TokenFamily
 from training.models.cedr import CedrKnrm
 from training.models.cross_encoder import CrossEncoder
-from training.declarations import FAMILIES, TokenFamily
 from training.models.families import load_ranker, new_ranker
 from training.models.token_ranker import TokenRanker, Tokens, mean_cls, segments
 
