@@ -53,7 +53,7 @@ def signals(gram: nn.Module, cosines: Tensor) -> Tensor:
         gram: a convolution over squares of n by n.
         cosines: (batch, channels, query_tokens, length), 0 where a token is none of the query's or the passage's.
     """
-    behind = gram.kernel_size[0] - 1
+    behind = gram.get_parameter("weight").shape[-1] - 1
     answers: Tensor = gram(F.pad(cosines, (0, behind, 0, behind)))
     return answers.amax(1).relu()
 
