@@ -11,6 +11,7 @@ from training.models.token_ranker import Tokens
 
 
 def a_pacrr(tiny_backbone: Path, query_tokens: int = 4) -> CedrPacrr:
+    torch.manual_seed(0)
     return CedrPacrr.from_backbone(str(tiny_backbone), query_tokens=query_tokens).eval()
 
 
@@ -79,8 +80,8 @@ def test_the_best_places_of_a_document_are_those_of_its_passages(tiny_backbone: 
     with torch.no_grad():
         several, one = model.combine(states, mask).tolist()
         louder = model.combine(states + 1.0, mask)[0].item()
-    assert several == pytest.approx(one)
-    assert louder != pytest.approx(several)
+    assert several == pytest.approx(one, abs=1e-6)
+    assert abs(louder - several) > 1e-3
 
 
 def test_no_ngram_reaches_into_the_next_passage(tiny_backbone: Path) -> None:
