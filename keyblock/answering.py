@@ -39,11 +39,6 @@ class Asked(NamedTuple):
     top_n: int = 0
 
     @property
-    def ranks(self) -> int:
-        """How many results a ranking must have; 0 for all: what is below `min_score` takes no place from what stays."""
-        return 0 if self.min_score is not None else self.top_n
-
-    @property
     def reads_texts(self) -> bool:
         """Whether the documents' texts are needed to answer."""
         return self.spans or self.prune
@@ -109,7 +104,7 @@ class Documents(NamedTuple):
 
 
 def answered(pipeline: Pipeline, query: PreparedQuery, documents: Documents, ranking: Ranking, asked: Asked) -> Answered:
-    """Complete a ranking, of `Asked.ranks` results, with what was asked for beside the order."""
+    """Complete a ranking of all documents with what was asked for beside the order, and cut it to `Asked.top_n`."""
     warnings: list[str] = []
     if asked.tokens is not None and not asked.prune:
         warnings.append("max_context_tokens: bounds the contexts that prune gives, which was not asked for")

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 
 from keyblock.description import PackingConfig, PipelineConfig
+from keyblock.first_stage import FirstStage
 from keyblock.preparation import INSTRUCTION_TOKENS
 from keyblock.prepared import PreparedQuery
 from keyblock.queries import QUERY_TERMS
@@ -60,6 +61,15 @@ def about_escalation(asked: int | None, config: PipelineConfig) -> list[str]:
         return []
     so = "the model chooses blocks of every document" if config.asks_model else "the model is not asked to choose blocks"
     return [f"escalation_tokens: this bundle describes no escalation: {so}"]
+
+
+def about_first_stage(asked: FirstStage, config: PipelineConfig, *, fused: bool) -> list[str]:
+    """Whether what was said of the first stage changed nothing: no fusion was named, or the model has scored nothing to fuse."""
+    if asked.fusion(config.first_stage) is not None:
+        return [] if fused else ["fusion: the model has scored no document, so the first stage changes nothing"]
+    if asked.scores is None:
+        return []
+    return ["first_stage_scores: not used, since this model's bundle names no fusion; name one in `fusion`"]
 
 
 def about_empty(documents: Sequence[int]) -> list[str]:

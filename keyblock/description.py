@@ -11,6 +11,7 @@ from keyblock.aggregation import AGGREGATORS
 from keyblock.encoders import ENCODERS
 from keyblock.escalation import Escalation
 from keyblock.evidence import Activation, Fusion
+from keyblock.first_stage import FIRST_STAGE_FUSIONS
 from keyblock.queries import LongQuery
 from keyblock.segmenters import SEGMENTERS
 from keyblock.selectors import SELECTORS, Need
@@ -82,6 +83,11 @@ class PipelineConfig(BaseModel):
         description="the relevance score below which nothing answers: what a request's min_score `auto` means; none: not measured",
     )
     spans: SpanScores | None = Field(None, description="how likely a sentence answers; none: it was not fitted")
+    first_stage: dict[str, Any] | None = Field(
+        None,
+        description="the fusion with the first stage that orders documents where a request sends first_stage_scores; none: the "
+        "model alone does",
+    )
     trained_on: TrainedOn | None = Field(
         None,
         description="what the model has learned to read: texts that are clearly in another script are not ordered by it; none: not "
@@ -160,6 +166,16 @@ class PipelineConfig(BaseModel):
             lexical = ", ".join(name for name in SELECTORS.names() if SELECTORS.create(name).lexical)
             raise ValueError(f"selector {selector.name!r} is no evidence, since it does not go by terms; take one of: {lexical}")
         return selector.describe()
+
+    @field_validator("first_stage")
+    @classmethod
+    def _first_stage(cls, description: dict[str, Any] | None) -> dict[str, Any] | None:
+        if description is None:
+            return None
+        fusion = FIRST_STAGE_FUSIONS.create(description)
+        if fusion.first_stage != "scores":
+            raise ValueError("first_stage must read scores: a request that sends none, and asks for no fusion, is the model's")
+        return fusion.describe()
 
     @property
     def asks_model(self) -> bool:

@@ -1,15 +1,16 @@
 """From logits and lexical evidence to an order: fusion, the relevance score, and documents that the model cannot score."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from keyblock.escalation import Escalated
 from keyblock.evidence import FEATURES, LEXICAL, Activation, Fusion, speaks
+from keyblock.first_stage import FirstStage
 from keyblock.packing import Packed
 from keyblock.pooled import Shared, beside_the_order, pooled_evidence
 from keyblock.prepared import PreparedDocument
@@ -114,7 +115,7 @@ class Ranking:
     """The answer to a call, whatever its dialect.
 
     Attributes:
-        order: document numbers, best first, as many as were asked for.
+        order: document numbers, best first.
         scores: shape (n_documents,), on the scale that was asked for.
         scored_by: of each document.
         blocks: for each document its selected blocks, best first: by the model where it scored each for itself, else by the
@@ -128,6 +129,7 @@ class Ranking:
         without_model: whether these are most, so that the model has no say in the order: that given has, and the blocks.
         unknown: documents in a learned script whose words are mostly none of its language.
         logits: shape (n_documents,), the fused logit of those that the model has scored.
+        fused: of documents by their numbers, what a fusion with the first stage orders them by; none where none was asked for.
     """
 
     order: list[int]
@@ -143,6 +145,7 @@ class Ranking:
     without_model: bool = False
     unknown: int = 0
     logits: NDArray[np.float64] = field(default_factory=lambda: np.zeros(0))
+    fused: dict[int, float] = field(default_factory=dict)
 
 
 def preranking(candidates: Sequence[Candidate], fusion: Fusion) -> NDArray[np.float64]:
@@ -170,7 +173,6 @@ def rank(
     fusion: Fusion,
     budget: int,
     *,
-    top_n: int,
     raw: bool,
     passages: NDArray[np.float32] | None = None,
     activation: Activation = SIGMOID,
@@ -185,7 +187,6 @@ def rank(
         logits: shape (n_documents,), -inf for those that the model has not scored.
         fusion: from logit and evidence to the fused logit.
         budget: tokens a sequence could have.
-        top_n: how many to return; 0 for all.
         raw: whether scores stay logits.
         passages: shape (n_sequences,), what the model says of each block; none where it reads a document's blocks as one sequence.
         activation: from the fused logit to the score, unless `raw`.
@@ -206,7 +207,7 @@ def rank(
     order = np.lexsort((-worth, ~has_blocks & without_model, group))  # stable: equals keep the order given
     scores = _scores(worth, group, order, None if raw else activation)
     return Ranking(
-        order[: top_n or None].tolist(),
+        order.tolist(),
         scores,
         [GROUPS[number] for number in group],
         [c.blocks for c in candidates] if passages is None or without_model else _decided(candidates, passages),
@@ -218,6 +219,25 @@ def rank(
         unknown=unknown,
         logits=worth,
     )
+
+
+def beside_first_stage(ranking: Ranking, first_stage: FirstStage, own: Mapping[str, Any] | None) -> Ranking:
+    """Order the documents that the model has scored by what it and the first stage say together; the others stay behind them.
+
+    Scores stay what they are: a relevance score is the model's. Equals keep the model's order.
+
+    Args:
+        ranking: of all documents.
+        first_stage: what the call says of it.
+        own: the fusion that the bundle describes.
+    """
+    fusion = first_stage.fusion(own)
+    if fusion is None:
+        return ranking
+    scored = [number for number in ranking.order if ranking.scored_by[number] is ScoredBy.MODEL]
+    fused = fusion.fuse(ranking.logits[scored], first_stage.evidence(fusion, len(ranking.scores))[scored])
+    order = [scored[place] for place in np.argsort(-fused, kind="stable")]
+    return replace(ranking, order=order + ranking.order[len(scored) :], fused=dict(zip(scored, fused.tolist(), strict=True)))
 
 
 def _without_model(

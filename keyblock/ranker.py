@@ -21,13 +21,15 @@ from keyblock.caveats import (
     about_budget,
     about_empty,
     about_escalation,
+    about_first_stage,
     about_instruction,
     about_languages,
     about_position,
     about_query,
     about_scripts,
 )
-from keyblock.order import Candidate, candidate, rank
+from keyblock.first_stage import FirstStage
+from keyblock.order import Candidate, beside_first_stage, candidate, rank
 from keyblock.order import Ranking as Order
 from keyblock.pipeline import Pipeline
 from keyblock.prepared import PreparedQuery
@@ -48,6 +50,9 @@ class Beside(TypedDict, total=False):
         min_score: the probability that a result must reach, 0 to 1, or "auto" for what the bundle recommends.
         prune: whether results have a context: what to pass on of them.
         max_context_tokens: of all contexts together at most.
+        first_stage_scores: of each document the score that the search before gave it, higher is better: what `fusion` reads.
+        fusion: orders by the model and the first stage together: the name of a fusion, or a mapping of its name and parameters;
+            left out, the bundle's own where there are first_stage_scores.
     """
 
     relevant_spans: bool
@@ -56,6 +61,8 @@ class Beside(TypedDict, total=False):
     min_score: float | Literal["auto"] | None
     prune: bool
     max_context_tokens: int | None
+    first_stage_scores: Sequence[float] | None
+    fusion: str | Mapping[str, Any] | None
 
 
 class HasText(Protocol):
@@ -151,7 +158,8 @@ class Ranker:
                 never more than the bundle's own.
             beside: what is asked for beside the order; see Beside.
 
-        Raises TypeError for what is no document, ValueError for a blank query, a negative number, and a ranker that is closed.
+        Raises TypeError for what is no document, ValueError for a blank query, a negative number, a ranker that is closed, and a
+        first stage that cannot be meant.
         """
         began = time.perf_counter()
         model = self._model
@@ -160,6 +168,7 @@ class Ranker:
         _check(query, instruction, top_n=top_n, escalation_tokens=escalation_tokens)
         asked = _asked(beside)._replace(top_n=top_n or 0)
         read = [_read(one, f"documents[{number}]") for number, one in enumerate(_several(documents))]
+        first_stage = FirstStage.read(beside.get("first_stage_scores"), beside.get("fusion"), len(read))
         pipeline, packing = self.bundle.pipeline, self.bundle.pipeline.config.packing
         told = None if instruction is None else _LONE.sub("\ufffd", instruction)
         prepared = pipeline.prepare_query(_LONE.sub("\ufffd", query), told)
@@ -170,7 +179,8 @@ class Ranker:
         (logits, passages), marks = score_sequences(pipeline, [one.sequences for one in candidates], model)
         decided = None if pipeline.aggregator.joint else passages
         fusion, to_score = pipeline.config.fusion, pipeline.config.activation
-        order = rank(candidates, logits, fusion, budget, top_n=asked.ranks, raw=raw_scores, passages=decided, activation=to_score)
+        order = rank(candidates, logits, fusion, budget, raw=raw_scores, passages=decided, activation=to_score)
+        order = beside_first_stage(order, first_stage, pipeline.config.first_stage)
         whole = answered(pipeline, prepared, Documents(candidates, [one.text for one in read], marks), order, asked)
         ended = time.perf_counter()
         seconds = {"prepare": selected - began, "model": ended - selected, "total": ended - began}
@@ -178,6 +188,7 @@ class Ranker:
             *_about_request(pipeline, max_tokens_per_doc, told, escalation_tokens),
             *about_query(prepared),
             *about_empty([number for number, one in enumerate(candidates) if not one.sequences]),
+            *about_first_stage(first_stage, pipeline.config, fused=bool(order.fused)),
             *_about_order(order, pipeline),
             *whole.warnings,
         )
@@ -310,4 +321,4 @@ def _result(document: _Document, whole: Answered, number: int, *, return_blocks:
     score, by, chosen = float(order.scores[number]), order.scored_by[number].value, order.selected_by[number]
     about = document.id, document.title, text, tuple(blocks), by, None if chosen is None else chosen.value
     spans = tuple(Span(s.start, s.end, s.score, text[s.start : s.end]) for s in whole.spans.get(number, ()))
-    return Result(number, score, *about, spans, _context(whole, number))
+    return Result(number, score, *about, spans, _context(whole, number), order.fused.get(number))

@@ -67,6 +67,7 @@ class Result:
             where every block was read, or none.
         relevant_spans: the sentences that answer, best first; none without `relevant_spans` in the request.
         context: what to pass on; none without `prune`, or where nothing answers.
+        fused_score: what results are ordered by where the first stage has a say; none without a fusion.
     """
 
     index: int
@@ -79,6 +80,7 @@ class Result:
     selected_by: str | None = None
     relevant_spans: tuple[Span, ...] = ()
     context: Context | None = None
+    fused_score: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -109,7 +109,14 @@ class Options(BaseModel):
         max_length=INSTRUCTION_CHARS,
         description="what a model that answers in words is told to do, in place of what its bundle says; others do not read it",
     )
-    first_stage_scores: Ignored = Field(None, description="accepted, not honoured by this version")
+    first_stage_scores: list[Annotated[float, Field(allow_inf_nan=False)]] | None = Field(
+        None, description="of each document the score that the search before gave it, higher is better: what `fusion` reads"
+    )
+    fusion: str | dict[str, Any] | None = Field(
+        None,
+        description="orders by the model and the first stage together: mapfuse, linear or reciprocal_rank, or one of these with "
+        "parameters, {name, ...}; left out, the bundle's own where first_stage_scores are sent. relevance_score stays the model's",
+    )
     max_chunks_per_doc: Ignored = Field(None, description="accepted, not honoured: every block of a document competes")
     truncate: Ignored = Field(None, description="accepted, not honoured: blocks are selected from the whole document")
     relevant_spans: RelevantSpans | None = Field(
@@ -250,7 +257,7 @@ class DocumentAnswer(TypedDict):
 
 
 class Result(TypedDict):
-    """One document's place; results come best first, equal scores in the order given."""
+    """One document's place; results come best first, equal scores in the order given; with a fusion, by `fused_score`."""
 
     index: Annotated[int, Field(description="the document's place in the request")]
     relevance_score: Annotated[
@@ -259,6 +266,15 @@ class Result(TypedDict):
             description="the probability that the document answers, 0 to 1, or a logit where the model's bundle says so; /info "
             "says how far it holds across queries; a logit with raw_scores"
         ),
+    ]
+    fused_score: NotRequired[
+        Annotated[
+            float,
+            Field(
+                description="with a fusion, what results are ordered by: of this request's documents only, on no scale; left out "
+                "for documents that the model has not scored, which come after the others"
+            ),
+        ]
     ]
     id: NotRequired[str | int]
     document: NotRequired[DocumentAnswer]

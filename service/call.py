@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from keyblock.answering import Asked
+from keyblock.first_stage import NOT_SENT, FirstStage
 from keyblock.prepared import PreparedDocument
 
 NOTHING = Asked()
@@ -86,6 +87,7 @@ class Call:
         escalation_tokens: that the model may be asked for to choose blocks; None for as many as bundle and service have it.
         strict: whether an unknown id or model is an error.
         asked: what is asked for beside the order.
+        first_stage: what is said of the search before, and how to heed it.
         instruction: what a model with a prompt is told to do; None for what its bundle says.
         warnings: what was asked for and is not done; grows on the way.
     """
@@ -103,4 +105,5 @@ class Call:
     escalation_tokens: int | None = None
     instruction: str | None = None
     asked: Asked = NOTHING
+    first_stage: FirstStage = NOT_SENT
     warnings: list[str] = field(default_factory=list)

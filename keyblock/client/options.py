@@ -1,9 +1,9 @@
 """What a client can be set to, and what a ranking can be asked for."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib.util import find_spec
-from typing import Literal, Required, TypedDict
+from typing import Any, Literal, Required, TypedDict
 from urllib.parse import urlsplit
 
 from keyblock.client.bodies import COMPRESS, Compression
@@ -63,6 +63,8 @@ class RerankOptions(TypedDict, total=False):
     strict: bool | None
     escalation_tokens: int | None
     instruction: str | None
+    first_stage_scores: Sequence[float] | None
+    fusion: str | Mapping[str, Any] | None
     relevant_spans: RelevantSpansOption | None
     min_score: float | Literal["auto"] | None
     prune: bool | None

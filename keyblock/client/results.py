@@ -111,6 +111,7 @@ def _result(result: wire.Result, sent: Mapping[str, Any]) -> Result:
             for s in result.get("relevant_spans", ())
         ),
         context=_context(result),
+        fused_score=result.get("fused_score"),
     )
 
 

@@ -4,9 +4,9 @@ from collections import Counter
 from dataclasses import replace
 from typing import NamedTuple
 
-from keyblock.caveats import about_empty, about_languages, about_position, about_scripts, some
+from keyblock.caveats import about_empty, about_first_stage, about_languages, about_position, about_scripts, some
 from keyblock.description import PipelineConfig
-from keyblock.order import Candidate, Ranking, ScoredBy, rank
+from keyblock.order import Candidate, Ranking, ScoredBy, beside_first_stage, rank
 from keyblock.prepared import PreparedQuery
 from service.call import Call
 from service.engine.jobs import Scored
@@ -44,11 +44,12 @@ def ranked(call: Call, outcome: Outcome, config: PipelineConfig, metrics: Metric
         scored.logits,
         config.fusion,
         plan.budget,
-        top_n=call.asked.ranks,
         raw=call.raw_scores,
         passages=passages,
         activation=config.activation,
     )
+    ranking = beside_first_stage(ranking, call.first_stage, config.first_stage)
+    call.warnings.extend(about_first_stage(call.first_stage, config, fused=bool(ranking.fused)))
     _count(candidates, ranking, metrics)
     unknown = call.documents.by_id.unknown
     if unknown:

@@ -18,13 +18,13 @@ def candidates(pipeline: Pipeline) -> list[Candidate]:
     return [*(candidate(document, pipeline.select(query, document, 96)) for document in prepared), UNREAD]
 
 
-def ranked(pipeline: Pipeline, candidates: list[Candidate], logits: list[float], top_n: int = 0) -> Ranking:
-    return rank(candidates, np.asarray(logits, np.float32), pipeline.config.fusion, 96, top_n=top_n, raw=False)
+def ranked(pipeline: Pipeline, candidates: list[Candidate], logits: list[float]) -> Ranking:
+    return rank(candidates, np.asarray(logits, np.float32), pipeline.config.fusion, 96, raw=False)
 
 
 def complete(pipeline: Pipeline, candidates: list[Candidate], logits: list[float], **asked: Any) -> Any:
     documents, wanted = Documents(candidates, [*TEXTS, "", ""]), Asked(**asked)
-    ranking = ranked(pipeline, candidates, logits, wanted.ranks)
+    ranking = ranked(pipeline, candidates, logits)
     return answered(pipeline, pipeline.prepare_query("river"), documents, ranking, wanted)
 
 

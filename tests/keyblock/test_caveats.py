@@ -6,6 +6,7 @@ from keyblock.caveats import (
     about_budget,
     about_empty,
     about_escalation,
+    about_first_stage,
     about_languages,
     about_position,
     about_query,
@@ -13,6 +14,7 @@ from keyblock.caveats import (
     some,
 )
 from keyblock.description import PackingConfig, PipelineConfig
+from keyblock.first_stage import NOT_SENT, FirstStage
 from keyblock.pipeline import Pipeline
 from keyblock.prepared import PreparedQuery
 from keyblock.selectors import SelectedBy
@@ -91,3 +93,14 @@ def test_tokens_for_a_question_that_is_never_asked() -> None:
         "escalation_tokens: this bundle describes no escalation: the model chooses blocks of every document"
     ]
     assert about_escalation(100, asks) == about_escalation(0, PipelineConfig()) == about_escalation(None, PipelineConfig()) == []
+
+
+def test_a_first_stage_that_changed_nothing() -> None:
+    sent, asked = FirstStage.read([1, 2], None, 2), FirstStage.read([1, 2], "linear", 2)
+    (unnamed,) = about_first_stage(sent, PipelineConfig(), fused=False)
+    assert "names no fusion" in unnamed
+    (unscored,) = about_first_stage(asked, PipelineConfig(), fused=False)
+    assert "has scored no document" in unscored
+    own = PipelineConfig(first_stage={"name": "linear"})
+    assert about_first_stage(sent, own, fused=True) == about_first_stage(asked, own, fused=True) == []
+    assert about_first_stage(NOT_SENT, own, fused=False) == []

@@ -97,3 +97,12 @@ def test_tokens_are_compared_where_they_have_vectors(monkeypatch: pytest.MonkeyP
     with pytest.raises(ValidationError, match="selector 'hybrid' compares tokens, and encoder 'static' has none"):
         PipelineConfig(**parts)
     assert PipelineConfig(selector={"name": "hybrid"}, encoder={"name": "static"}).encoder is not None
+
+
+def test_the_fusion_with_the_first_stage_is_written_out_and_reads_scores() -> None:
+    config = PipelineConfig(first_stage={"name": "mapfuse", "model_map": 0.6})
+    assert config.first_stage == {"name": "mapfuse", "first_stage": "scores", "first_stage_map": 1.0, "model_map": 0.6}
+    with pytest.raises(ValidationError, match="first_stage must read scores"):
+        PipelineConfig(first_stage={"name": "mapfuse", "first_stage": "order"})
+    with pytest.raises(ValidationError, match="unknown fusion with the first stage 'sum'"):
+        PipelineConfig(first_stage={"name": "sum"})

@@ -187,7 +187,7 @@ def fingerprint(pipeline: Pipeline, tokenizer_file: Path, contents: Iterable[byt
         contents: what names the model's files.
     """
     learned: Any = {
-        **dict.fromkeys(("fusion", "activation", "min_score", "spans"), True),
+        **dict.fromkeys(("fusion", "activation", "min_score", "spans", "first_stage"), True),
         "packing": {"budget", "budget_range"},
         "aggregator": {"passages"},
     }

@@ -8,6 +8,7 @@ import orjson
 
 from keyblock.answering import Answered, Asked
 from keyblock.caveats import some
+from keyblock.first_stage import FirstStage, FirstStageError
 from keyblock.order import ScoredBy
 from keyblock.spans import THRESHOLD
 from keyblock.wire import (
@@ -33,6 +34,7 @@ from service.http.dialects.tei import ERROR_TYPES
 from service.settings import Limits
 
 NAME = "native"
+LONGEST_PROBLEM = 400  # characters of a message that repeats what was sent
 DOCUMENTS_PER_UNIT = 100  # Cohere bills a query with up to 100 documents as one search unit
 
 
@@ -62,6 +64,7 @@ def read(payload: Payload, limits: Limits) -> Call:
         escalation_tokens=options.escalation_tokens,
         instruction=options.instruction,
         asked=_asked(options),
+        first_stage=_first_stage(options, len(documents)),
         warnings=warnings,
     )
 
@@ -78,9 +81,19 @@ def _asked(options: Options) -> Asked:
     return asked._replace(spans=wanted.mode == "enabled", threshold=threshold, most=wanted.max_spans)
 
 
+def _first_stage(options: Options, n_documents: int) -> FirstStage:
+    """What is said of the search before. Raises RequestError 422."""
+    try:
+        return FirstStage.read(options.first_stage_scores, options.fusion, n_documents)
+    except FirstStageError as error:
+        raise RequestError(422, error.problem[:LONGEST_PROBLEM], (error.field,)) from None
+
+
 def _result(call: Call, answered: Answered, index: int) -> Result:
     ranking = answered.ranking
     result: Result = {"index": index, "relevance_score": float(ranking.scores[index])}
+    if (fused := ranking.fused.get(index)) is not None:
+        result["fused_score"] = fused
     if (identity := call.documents.ids[index]) is not None:
         result["id"] = identity
     if call.return_documents and not call.documents.by_id.absent(index):

@@ -36,13 +36,13 @@ def test_an_answer_by_hand() -> None:
         "results": [
             {"index": 2, "relevance_score": 0.75, "document": {"text": "a stone"}, "blocks": [block]},
             {"index": 0, "relevance_score": 0.5, "blocks": [block]},
-            {"index": 1, "relevance_score": 0.25, "id": "b", "blocks": [block], "scored_by": "order"},
+            {"index": 1, "relevance_score": 0.25, "id": "b", "blocks": [block], "scored_by": "order", "fused_score": 1.5},
         ],
     }
     assert list(read_ranking(answer, sent, "id")) == [
         Result(2, 0.75, None, None, "a stone", (Block(2, 7, 0.5, "stone"),)),
         Result(0, 0.5, None, None, "a river", (Block(2, 7, 0.5, "river"),)),
-        Result(1, 0.25, "b", "sent", None, (Block(2, 7, 0.5, None),), "order"),
+        Result(1, 0.25, "b", "sent", None, (Block(2, 7, 0.5, None),), "order", fused_score=1.5),
     ]
 
 

@@ -92,7 +92,7 @@ def test_blocks_are_named_when_asked_for(client: TestClient) -> None:
 
 def test_what_is_not_honoured_or_unknown_is_named(client: TestClient) -> None:
     names = Options.not_honoured()
-    assert {"first_stage_scores", "truncate"} <= set(names)
+    assert {"max_chunks_per_doc", "truncate"} <= set(names)
     warnings = ask(client, **dict.fromkeys(names, 5), overlap=3, model="rerank-v3.5")["meta"]["warnings"]
     assert warnings == [*(f"{name} is not honoured by this version" for name in names), "unknown fields, not used: overlap"]
     assert ask(client, **dict.fromkeys([*names, "overlap", "model", "return_documents"]))["meta"]["warnings"] == []
