@@ -6,6 +6,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from keyblock.first_stage import FIRST_STAGE_FUSIONS
 from training.commands.command import count, make_parser, quiet_transformers, run
 
 
@@ -41,6 +42,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument(
         "--least", type=count, default=10, help="refuse to learn from fewer dev queries with a relevant candidate (%(default)s)"
     )
+    parser.add_argument(
+        "--first-stage",
+        choices=FIRST_STAGE_FUSIONS.names(),
+        help="learn this fusion with the first stage too: for requests that send first_stage_scores",
+    )
     parser.add_argument("--json", action="store_true", help="print JSON in place of tables")
     return run(_calibrate, parser, arguments)
 
@@ -56,7 +62,15 @@ def _calibrate(options: argparse.Namespace) -> None:
     quiet_transformers()
     collections = [Collection(path) for path in options.collection]
     system: Calibrated = CalibratedBundle(options.bundle, options.out) if options.bundle else CalibratedRun(options.run)
-    plan = Plan(options.budgets, options.passages, options.default, options.queries, options.depth, options.least)
+    plan = Plan(
+        budgets=options.budgets,
+        passages=options.passages,
+        default=options.default,
+        queries=options.queries,
+        depth=options.depth,
+        least=options.least,
+        first_stage=options.first_stage,
+    )
     try:
         fusion, quality = calibrate(system, collections, plan)
     except (SessionError, ScoreError) as error:

@@ -30,6 +30,8 @@ from training.evaluation.calibration import (
     write_scores,
 )
 from training.evaluation.evaluate import sample
+from training.evaluation.first_stage_fusion import HeldOut, fuse_runs, learn
+from training.evaluation.measures import means, per_query
 from training.evaluation.span_fit import ReadDocument, fit_spans, read_documents, span_probabilities
 from training.evaluation.tables import markdown
 from training.examples.prepared_cache import content_digest
@@ -70,6 +72,7 @@ class Plan:
         queries: dev queries a collection.
         depth: candidates a query.
         least: dev queries with a relevant candidate, below which nothing is learned.
+        first_stage: the fusion with the first stage that is learned too; none: the pipeline's stays as it is.
     """
 
     budgets: Sequence[int] = ()
@@ -78,6 +81,7 @@ class Plan:
     queries: int = 200
     depth: int = 100
     least: int = LEAST
+    first_stage: str | None = None
 
     def settings(self, config: PipelineConfig) -> list[Setting]:
         """Every budget with every number of passages."""
@@ -155,8 +159,25 @@ def calibrate(system: Calibrated, collections: Sequence[Collection], plan: Plan)
     spans, about_spans = _spans(system, splits, choice, fusion)
     quality["calibration"] |= about_spans
     learned = {"fusion": fusion, "activation": Activation(), "aggregator": aggregator, "min_score": threshold, "spans": spans}
+    if plan.first_stage is not None:
+        learned["first_stage"], quality["first_stage"] = _first_stage(plan.first_stage, splits, fitted_on, fusion)
     system.write(measured.model_copy(update=learned), quality)
     return fusion, quality
+
+
+def _first_stage(
+    name: str, splits: Sequence[DevSplit], scored: Sequence[DevScores], fusion: Fusion
+) -> tuple[dict[str, Any], dict[str, dict[str, float]]]:
+    """A fusion with the first stage as dev teaches it, and what the order is worth with it, by collection."""
+    held_out = [
+        HeldOut(split.collection.qrels, split.candidates, one.run(fusion)) for split, one in zip(splits, scored, strict=True)
+    ]
+    learned = learn(name, held_out)
+    quality = {}
+    for split, one in zip(splits, held_out, strict=True):
+        run = fuse_runs(learned, one.first, one.model)
+        quality[split.collection.name] = means(per_query(one.qrels, run, run))
+    return learned.describe(), quality
 
 
 def _spans(
@@ -225,7 +246,17 @@ def calibration_tables(fusion: Fusion, quality: Mapping[str, Any]) -> str:
     measured = [head, *([name, setting, *(f"{value:.4g}" for value in row.values())] for name, setting, row in rows)]
     calibration = quality["calibration"]
     error = f"expected calibration error at {calibration['setting']} tokens: {calibration['expected_error']:.3f}"
-    return "\n\n".join([markdown(weights), markdown(measured), error, *_answer_tables(calibration)])
+    parts = [markdown(weights), markdown(measured), error, *_answer_tables(calibration), *_first_stage_table(quality)]
+    return "\n\n".join(parts)
+
+
+def _first_stage_table(quality: Mapping[str, Any]) -> list[str]:
+    """What the order is worth once it is fused with the first stage, as a table; nothing where no such fusion was learned."""
+    fused = quality.get("first_stage", {})
+    if not fused:
+        return []
+    head = ["with the first stage", *next(iter(fused.values()))]
+    return [markdown([head, *([name, *(f"{value:.4g}" for value in row.values())] for name, row in fused.items())])]
 
 
 def _answer_tables(calibration: Mapping[str, Any]) -> list[str]:

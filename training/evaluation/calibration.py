@@ -57,11 +57,16 @@ class DevScores:
 
     def values(self, fusion: Fusion) -> Values:
         """RR@10 and nDCG@10 of the fused scores, by query."""
+        run = self.run(fusion)
+        return per_query(self.collection.qrels, run, run)
+
+    def run(self, fusion: Fusion) -> Run:
+        """The candidates by their fused scores, best first."""
         run: Run = {}
         for query, features in self.features.items():
             fused = fusion.fuse(features[:, 0], features[:, 1:])
             run[query] = ranked(dict(zip(self.documents[query], fused.tolist(), strict=True)))
-        return per_query(self.collection.qrels, run, run)
+        return run
 
 
 def score_dev(ranker: LocalRanker, queries: Sequence[str], candidates: Run, depth: int, budget: int) -> DevScores:

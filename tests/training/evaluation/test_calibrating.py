@@ -54,8 +54,22 @@ def test_a_bundle_is_calibrated_into_a_copy(
     assert (manifest.pipeline.packing.budget, manifest.pipeline.packing.budget_range) == (80, (80, 96))
     assert manifest.pipeline.fusion != toy_bundle.manifest.pipeline.fusion
     assert manifest.quality["dev"]["toy"]["80"]["RR@10"] >= 0.9
+    assert manifest.pipeline.first_stage is None
     assert calibrate_main(asked) == 2
     assert "is not empty" in capsys.readouterr().err
+
+
+def test_a_fusion_with_the_first_stage_is_learned_where_it_is_asked_for(
+    toy_bundle: Bundle, toy_path: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The toy's BM25 ranks the answer last, so all weight is the model's."""
+    out = tmp_path / "out"
+    asked = strings("--bundle", toy_bundle.path, "--out", out, "--collection", toy_path, "--depth", 4, "--least", 2)
+    assert calibrate_main([*asked, "--first-stage", "linear"]) == 0
+    assert "| with the first stage | RR@10 | nDCG@10 |\n| --- | --- | --- |\n| toy | 1 | 1 |" in capsys.readouterr().out
+    manifest = load_bundle(out).manifest
+    assert manifest.pipeline.first_stage == {"name": "linear", "first_stage": "scores", "weight": 0.0}
+    assert manifest.quality["first_stage"] == {"toy": {"RR@10": 1.0, "nDCG@10": 1.0}}
 
 
 def bundle_with(bundle: Bundle, path: Path, parts: dict[str, object]) -> Path:

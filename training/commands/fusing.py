@@ -1,0 +1,98 @@
+"""What keyblock-evaluate --fuse does: measures a run again, fused with its first stage, with parameters that dev teaches."""
+
+import argparse
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+from ir_measures import Measure
+
+from keyblock.first_stage import FIRST_STAGE_FUSIONS, FirstStageFusion
+from training.collections.collection import Collection
+from training.collections.first_stage import first_stage_run
+from training.collections.types import Run
+from training.evaluation.evaluate import Evaluation, evaluate, evaluate_run, sample
+from training.evaluation.first_stage_fusion import LEARNERS, HeldOut, fuse_runs, learn
+from training.evaluation.ranking import Ranker
+from training.evaluation.seeds import seed_runs
+
+HELD_OUT = "dev"  # the split that teaches parameters
+
+
+class Fused(NamedTuple):
+    """A fusion, and what was measured with it; `label` is what it was called in the options, as one word."""
+
+    label: str
+    fusion: FirstStageFusion
+    evaluation: Evaluation
+
+
+def check_fusions(options: argparse.Namespace) -> None:
+    """Raise ValueError for fusions that are none, and for such as have nothing to learn from."""
+    for given in options.fuse:
+        if not isinstance(given, str | dict):
+            raise ValueError(f"--fuse takes names, or '{{name: linear, weight: 0.3}}', and not {given!r}")
+        FIRST_STAGE_FUSIONS.create(given)
+    taught = [given for given in options.fuse if _is_learned(given)]
+    if taught and options.ranked:
+        raise ValueError(f"--fuse {taught[0]} learns on {HELD_OUT}, which a --ranked run is not of: give it with parameters")
+    if options.fuse and sum(len(seed_runs(path)) for path in options.run or ()) > 1:
+        raise ValueError("--fuse is of one run: each seed has parameters of its own")
+
+
+def fuse(
+    options: argparse.Namespace,
+    collection: Collection,
+    evaluation: Evaluation,
+    candidates: Run,
+    measures: Sequence[Measure],
+    ranker: Callable[[], Ranker],
+) -> list[Fused]:
+    """The evaluation's run fused with the candidates, once for each fusion that the options name.
+
+    Args:
+        options: of the command.
+        collection: that is measured on.
+        evaluation: of the system by itself.
+        candidates: what the first stage ranked.
+        measures: of the table.
+        ranker: makes the system once more, for the dev queries where others are measured; as many are drawn as of these.
+    """
+    learns = any(map(_is_learned, options.fuse))
+    if learns and options.split == HELD_OUT:
+        held_out = [HeldOut(collection.qrels, candidates, evaluation.run)]
+    else:
+        held_out = [_held_out(options, collection, ranker())] if learns else []
+    found = []
+    for given in options.fuse:
+        fusion = learn(given, held_out) if isinstance(given, str) else FIRST_STAGE_FUSIONS.create(given)
+        label = given if isinstance(given, str) else "-".join(map(str, given.values()))
+        run, queries = fuse_runs(fusion, candidates, evaluation.run), list(next(iter(evaluation.values.values())))
+        measured = evaluate_run(f"{evaluation.name} + {label}", run, collection, queries, measures)
+        found.append(Fused(label, fusion, measured))
+    return found
+
+
+def figures_of(fused: Sequence[Fused], split: str) -> dict[str, Any]:
+    """The fusions as JSON: their parameters, and where those were learned; nothing where there is no fusion."""
+    if not fused:
+        return {}
+    learned = [one.label for one in fused if one.label in LEARNERS]
+    where = f"{HELD_OUT}, the queries measured here" if split == HELD_OUT else HELD_OUT
+    known = {"fusions": {one.label: one.fusion.describe() for one in fused}}
+    return known | ({"fusions_learned_on": f"{where}: {', '.join(learned)}"} if learned else {})
+
+
+def _is_learned(given: object) -> bool:
+    return isinstance(given, str) and given in LEARNERS
+
+
+def _held_out(options: argparse.Namespace, collection: Collection, ranker: Ranker) -> HeldOut:
+    """The system and the first stage on dev. Raises CollectionError where there is no such split."""
+    found = first_stage_run(collection, HELD_OUT, options.depth)
+    first = {
+        query: dict(list(found[query].items())[: options.depth])
+        for query in sample(collection.split(HELD_OUT), options.queries)
+        if query in found
+    }
+    ranker.name += f" on {HELD_OUT}, to learn a fusion"
+    return HeldOut(collection.qrels, first, evaluate(ranker, collection, list(first), first, workers=options.workers).run)
