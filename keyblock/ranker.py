@@ -15,6 +15,9 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal, NamedTuple, Protocol, Self, TypedDict, Unpack
 
+import numpy as np
+from numpy.typing import NDArray
+
 from keyblock.answering import AUTO, Answered, Asked, Documents, answered
 from keyblock.bundle import Bundle, load_bundle
 from keyblock.caveats import (
@@ -177,10 +180,7 @@ class Ranker:
         candidates = self._candidates(prepared, read, model, asked_budget, escalation_tokens)
         selected = time.perf_counter()
         (logits, passages), marks = score_sequences(pipeline, [one.sequences for one in candidates], model)
-        decided = None if pipeline.aggregator.joint else passages
-        fusion, to_score = pipeline.config.fusion, pipeline.config.activation
-        order = rank(candidates, logits, fusion, budget, raw=raw_scores, passages=decided, activation=to_score)
-        order = beside_first_stage(order, first_stage, pipeline.config.first_stage)
+        order = _in_order(pipeline, candidates, logits, passages, budget, raw=raw_scores, first_stage=first_stage)
         whole = answered(pipeline, prepared, Documents(candidates, [one.text for one in read], marks), order, asked)
         ended = time.perf_counter()
         seconds = {"prepare": selected - began, "model": ended - selected, "total": ended - began}
@@ -188,8 +188,7 @@ class Ranker:
             *_about_request(pipeline, max_tokens_per_doc, told, escalation_tokens),
             *about_query(prepared),
             *about_empty([number for number, one in enumerate(candidates) if not one.sequences]),
-            *about_first_stage(first_stage, pipeline.config, fused=bool(order.fused)),
-            *_about_order(order, pipeline),
+            *_about_order(order, pipeline, first_stage),
             *whole.warnings,
         )
         results = tuple(_result(read[number], whole, number, return_blocks=return_blocks) for number in whole.ranking.order)
@@ -218,11 +217,28 @@ class Ranker:
         return [candidate(*pair) for pair in zip(prepared, selections, strict=True)]
 
 
-def _about_order(order: Order, pipeline: Pipeline) -> list[str]:
+def _in_order(
+    pipeline: Pipeline,
+    candidates: Sequence[Candidate],
+    logits: NDArray[np.float32],
+    passages: NDArray[np.float32],
+    budget: int,
+    *,
+    raw: bool,
+    first_stage: FirstStage,
+) -> Order:
+    """All documents in the order of the model, and of the first stage where that has a say."""
+    config, decided = pipeline.config, None if pipeline.aggregator.joint else passages
+    order = rank(candidates, logits, config.fusion, budget, raw=raw, passages=decided, activation=config.activation)
+    return beside_first_stage(order, first_stage, config.first_stage)
+
+
+def _about_order(order: Order, pipeline: Pipeline, first_stage: FirstStage) -> list[str]:
     """What of the documents speaks against trusting the order."""
     by, config = order.selected_by, pipeline.config
     scripts = about_scripts(order.foreign, len(by), config, without_model=order.without_model)
-    return [*about_position(by, config), *scripts, *about_languages(order.unknown, len(by), config)]
+    fused = about_first_stage(first_stage, config, fused=bool(order.fused))
+    return [*fused, *about_position(by, config), *scripts, *about_languages(order.unknown, len(by), config)]
 
 
 def _about_request(pipeline: Pipeline, budget: float | None, instruction: str | None, tokens: int | None) -> list[str]:
