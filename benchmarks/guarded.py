@@ -66,7 +66,7 @@ class Embedded:
                 return {}
             logits = score_selections(pipeline, selections, self._model).logits
         kept = [candidate(*pair) for pair in zip(documents, selections, strict=True)]
-        ranking = rank(kept, logits, pipeline.config.fusion, pipeline.config.packing.budget, top_n=0, raw=True)
+        ranking = rank(kept, logits, pipeline.config.fusion, pipeline.config.packing.budget, raw=True)
         return {"embedded": np.asarray(ranking.order)}
 
 
