@@ -14,7 +14,7 @@ from export.masks import spelled_masks
 from export.storage import save_graph
 from export.variants import fused_nodes
 from training.models.bi_encoder import BiEncoder
-from training.models.classifier import masked_by
+from training.models.transformer_ranker import masked_by
 
 
 class Traced(nn.Module):

@@ -10,33 +10,19 @@ import onnx
 import torch
 from onnx import ModelProto
 from onnxruntime.transformers.optimizer import optimize_model
-from torch import Tensor, nn
 from transformers import PretrainedConfig
 
 from export import ExportError
 from export.aside import put_back, weights_aside
-from export.graph import LOGITS, check_shapes, name_heads, narrow_last_layer, trace, trace_example
+from export.graph import LOGITS, Traced, check_shapes, name_heads, narrow_last_layer, trace, trace_example
 from export.masks import causal, spelled_masks
 from export.parameters import note_parameters
 from export.storage import save_graph
 from export.variants import fused_nodes
-from training.models.classifier import Classifier, masked_by
+from training.models.classifier import Classifier
+from training.models.transformer_ranker import masked_by
 
 log = logging.getLogger(__name__)
-
-
-class Traced(nn.Module):
-    """The model with the inputs that its graph has."""
-
-    def __init__(self, model: Classifier) -> None:
-        super().__init__()
-        self.model = model
-
-    def forward(self, *inputs: Tensor) -> Tensor:
-        """Logits of shape (batch,); see Classifier.graph_inputs."""
-        given = dict(zip(self.model.graph_inputs, inputs, strict=True))
-        types = given.get("token_type_ids", torch.zeros_like(given["input_ids"]))
-        return self.model.outputs(given["input_ids"], types, given["attention_mask"])
 
 
 def export_classifier(model: Classifier, path: Path) -> dict[str, int]:

@@ -22,23 +22,28 @@ from export.marks import add_marks
 from export.masks import padding
 from keyblock.runtime.session import INPUTS
 from training.models.cross_encoder import CrossEncoder
+from training.models.directed import FULL
 from training.models.ranker_module import RankerModule
+from training.models.starting import POOLING
+from training.models.transformer_ranker import masked_by
 
 OPSET = 17
 LOGITS, OUTPUTS = "logits", "outputs"
 CLS_POSITION = "cls_position"  # an initializer: where a narrowed last layer finds [CLS]
 
 
-class Traceable(nn.Module):
-    """The model with its attention mask spelled out, in the operators that the optimizer recognises."""
+class Traced(nn.Module):
+    """The model with the inputs that its graph has."""
 
-    def __init__(self, model: CrossEncoder) -> None:
+    def __init__(self, model: RankerModule) -> None:
         super().__init__()
         self.model = model
 
-    def forward(self, input_ids: Tensor, token_type_ids: Tensor, attention_mask: Tensor) -> Tensor:
-        """See CrossEncoder.outputs; three (batch, length) integer tensors."""
-        return self.model.outputs(input_ids, token_type_ids, padding(attention_mask))
+    def forward(self, *inputs: Tensor) -> Tensor:
+        """See RankerModule.outputs; (batch, length) integer tensors, named by the model's `graph_inputs`."""
+        given = dict(zip(self.model.graph_inputs, inputs, strict=True))
+        types = given.get("token_type_ids", torch.zeros_like(given["input_ids"]))
+        return self.model.outputs(given["input_ids"], types, given["attention_mask"])
 
 
 def output_name(model: RankerModule) -> str:
@@ -57,17 +62,31 @@ def export_graph(model: CrossEncoder, path: Path) -> dict[str, int]:
         Fused nodes by operator.
 
     Raises:
-        ExportError: the encoder is none that fuses, a fusion is missing, or a dimension of the graph is frozen.
+        ExportError: the encoder is none that fuses, its attention is directed by the query, a fusion is missing, or a dimension of
+            the graph is frozen.
     """
     config = model.encoder.config
-    trace_sequences(Traceable(model), config.vocab_size, path, output_name(model))
+    check_exported(model)
+    with masked_by(model, padding):
+        trace_sequences(Traced(model), config.vocab_size, path, output_name(model))
     graph, fused = fused_encoder(path, config)
-    narrow_last_layer(graph)
+    if model.settings.pooling == "cls":
+        narrow_last_layer(graph)
     check_inputs(graph, 1 + config.hidden_size if model.combines else None)
     if model.marker is not None:
         add_marks(graph, model.marker)
+    onnx.helper.set_model_props(graph, {POOLING: model.settings.pooling})
     onnx.save(graph, str(path))
     return fused
+
+
+def check_exported(model: CrossEncoder) -> None:
+    """Raise ExportError for a model whose attention no fused graph computes."""
+    kind = model.encoder.config.model_type
+    if kind not in FULL:
+        raise ExportError(f"a cross-encoder of the architecture {kind} does not become a fused graph; export one of BERT's")
+    if model.settings.query_directed:
+        raise ExportError("query-directed attention does not become a fused graph, whose mask is a length; measure the run itself")
 
 
 def trace_sequences(module: nn.Module, vocabulary_size: int, path: Path, output: str) -> None:

@@ -10,6 +10,8 @@ import torch
 from torch import Tensor
 from transformers import PretrainedConfig
 
+from training.models.directed import FULL
+
 Spell = Callable[[Tensor], Any]
 LOWEST = torch.finfo(torch.float32).min
 
@@ -65,9 +67,8 @@ def everywhere(_: PretrainedConfig) -> Spell:
     return padding
 
 
-BIDIRECTIONAL = ("albert", "bert", "camembert", "distilbert", "electra", "roberta", "xlm-roberta")
 MASKS: dict[str, Callable[[PretrainedConfig], Spell]] = {
-    **dict.fromkeys(BIDIRECTIONAL, everywhere),
+    **dict.fromkeys(FULL, everywhere),
     "modernbert": local,
     **dict.fromkeys(("qwen2", "qwen3"), causal),
 }

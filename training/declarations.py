@@ -7,7 +7,7 @@ import json
 from pathlib import Path
 from typing import ClassVar, Literal
 
-from pydantic import Field
+from pydantic import BaseModel, ConfigDict, Field
 
 from keyblock.registry import Component, Registry
 
@@ -17,24 +17,59 @@ DISTILLED = ("lambda", "margin", "softmax")
 """How scores are fit to a teacher's; training.learning.distillation says how each is computed."""
 
 
+class EncoderShape(BaseModel):
+    """How the backbone is cut or lengthened before it is trained; see training.models.reshaping."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+    layers: int | None = Field(None, ge=1, description="the first so many layers are kept; none: all")
+    positions: int | None = Field(
+        None, ge=1, description="tokens of a sequence that its table of absolute positions is extended to; none: as it is"
+    )
+    extension: Literal["tiled", "interpolated"] = Field(
+        "tiled", description="the table again and again (Longformer, section 5), or stretched linearly over the new positions"
+    )
+
+
 class Family(Component):
     """A ranker family's settings.
 
     Attributes:
         combines: whether the family makes a document's logit of its passages' states by itself, so that a pipeline's aggregator
             ``states`` needs no module of the recipe's.
+        reshapes: whether its `from_backbone` takes a `shape` (EncoderShape).
     """
 
     combines: ClassVar[bool] = False
+    reshapes: ClassVar[bool] = False
 
 
 FAMILIES: Registry[Family] = Registry("ranker family")
+
+
+class QueryDirected(BaseModel):
+    """Query-directed attention (QDS-Transformer, Jiang et al. 2020, section 3): see training.models.directed."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+    window: int = Field(64, ge=1, description="tokens of a document that each of its tokens sees before and behind itself")
+    sentence_ends: tuple[int, ...] = Field(
+        (), description="ids of the tokens behind which a sentence begins, whose first token all see; none: no such tokens"
+    )
 
 
 @FAMILIES.register("cross_encoder")
 class CrossEncoderFamily(Family):
     """An encoder that reads query and blocks together, and one linear layer on [CLS] (KeyB section 4.1, step 4)."""
 
+    reshapes: ClassVar[bool] = True
+    pooling: Literal["cls", "mean", "last"] = Field(
+        "cls", description="which state the linear layer reads: that of [CLS], the mean of all tokens, or the last one (decoders)"
+    )
+    global_query: bool = Field(
+        False, description="of a Longformer: the query's tokens see all tokens and are seen by all, as [CLS] always is"
+    )
+    query_directed: QueryDirected | None = Field(
+        None, description="which tokens of an encoder with full attention see which; none: all see all"
+    )
     marks: int = Field(0, ge=0, le=4096, description="hidden units of the head that marks the tokens that answer; 0: no such head")
 
 
@@ -47,6 +82,7 @@ class TokenFamily(Family):
     """A family that compares the tokens of the query with those of each passage: see training.models.token_ranker."""
 
     combines: ClassVar[bool] = True
+    reshapes: ClassVar[bool] = True
     query_tokens: int = Field(32, ge=1, le=512, description="tokens of a query that are compared; of a longer one the first")
 
 
@@ -79,6 +115,7 @@ class LateTransformerFamily(Family):
     Its aggregator is the recipe's `states`, as for a cross-encoder. See training.models.late_transformer.
     """
 
+    reshapes: ClassVar[bool] = True
     layers: int = Field(2, ge=1, le=48, description="of the interaction; of a pretrained encoder the first ones")
     heads: int = Field(12, ge=1, description="attention heads of a layer; a pretrained encoder has its own")
     ffn: int | None = Field(None, ge=1, description="inner size of a layer; none: 4 x a state's; a pretrained encoder has its own")
@@ -127,6 +164,7 @@ class BiEncoderFamily(Family):
     cosines, with a margin of 1 / scale.
     """
 
+    reshapes: ClassVar[bool] = True
     scale: float = Field(20.0, gt=0, le=100, description="of the logit: what the cosine is multiplied by")
 
 

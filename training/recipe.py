@@ -13,7 +13,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, ValidationIn
 
 from keyblock.description import PipelineConfig
 from keyblock.selectors import SELECTORS
-from training.declarations import DISTILLED, FAMILIES, LOSSES, STATE_AGGREGATORS
+from training.declarations import DISTILLED, FAMILIES, LOSSES, STATE_AGGREGATORS, EncoderShape
 
 FORMER = {"aggregator": "states"}
 """Keys of recipes by their former names, which are read as before."""
@@ -104,6 +104,9 @@ class Recipe(BaseModel):
     model: dict[str, Any] = Field(
         {"name": "cross_encoder"}, validate_default=True, description="the ranker family; see training.declarations"
     )
+    reshape: EncoderShape | None = Field(
+        None, description="fewer layers or more positions than the backbone has; none: the backbone as it is"
+    )
     pipeline: PipelineConfig = Field(PipelineConfig(), description="what is served: segmenter to aggregator: keyblock.description")
     training: dict[str, Any] = Field({}, description="parts of the pipeline that are others while training, by name")
     examples: Literal["selected", "gold", "segments"] = Field(
@@ -164,6 +167,14 @@ class Recipe(BaseModel):
     @classmethod
     def _known_family(cls, description: dict[str, Any]) -> dict[str, Any]:
         return FAMILIES.create(description).describe()
+
+    @field_validator("reshape")
+    @classmethod
+    def _of_a_family_that_reshapes(cls, shape: EncoderShape | None, info: ValidationInfo) -> EncoderShape | None:
+        model = info.data.get("model")
+        if shape and model and not FAMILIES.create(model).reshapes:
+            raise ValueError(f"a {model['name']} reads its backbone as it is: leave reshape out")
+        return shape
 
     @field_validator("states")
     @classmethod

@@ -6,11 +6,17 @@ import onnx
 import pytest
 import torch
 from onnx import TensorProto, helper
+from transformers import AutoConfig, AutoModel
 
 from export import ExportError
-from export.graph import check_fused, check_inputs, export_graph, name_heads, narrow_last_layer
+from export.graph import CLS_POSITION, check_fused, check_inputs, export_graph, name_heads, narrow_last_layer
+from export.graphs import export_graph_of
+from export.options import WeightPrecision
+from export.unpadded import unpad
 from keyblock.runtime.session import Session
+from training.declarations import CrossEncoderFamily, QueryDirected
 from training.models.cross_encoder import CrossEncoder
+from training.models.starting import POOLING, graph_weights
 
 FUSED = {"EmbedLayerNormalization": 1, "Attention": 2, "SkipLayerNormalization": 4, "BiasGelu": 2}
 
@@ -144,3 +150,48 @@ def test_a_graph_with_another_ending_is_not_narrowed() -> None:
     nodes = [helper.make_node("Attention", ["x", "w", "b"], ["y"]), helper.make_node("Relu", ["y"], ["z"])]
     with pytest.raises(ExportError, match=r"is read by \['Relu'\]"):
         narrow_last_layer(helper.make_model(helper.make_graph(nodes, "short", [], [])))
+
+
+@pytest.mark.parametrize("pooling", ["mean", "last"])
+@pytest.mark.parametrize("aggregator", [None, {"name": "attention"}])
+def test_other_poolings_are_pytorchs_too(
+    tmp_path: Path, tiny: Callable[..., CrossEncoder], pooling: str, aggregator: dict[str, str] | None
+) -> None:
+    """No layer is narrowed to [CLS], nor its attention: all tokens' states are read. The graph says how, and holds the weights."""
+    model = pooled_by(pooling, tiny(aggregator, attn_implementation="eager"))
+    export_graph_of(model, tmp_path / "exact").served(tmp_path / "served", WeightPrecision.FP32)
+    session = Session(tmp_path / "served" / "model.onnx", "cpu", threads=1)
+    for rows, length in ((1, 1), (3, 40), (2, 300)):
+        given = batch(rows, length)
+        with torch.inference_mode():
+            expected = model.outputs(*map(torch.from_numpy, given)).numpy()
+        np.testing.assert_allclose(session.score(*given), expected, atol=1e-4)
+        wider = [np.pad(array, ((0, 0), (0, 24)), constant_values=value) for array, value in zip(given, (5, 1, 0), strict=True)]
+        np.testing.assert_allclose(session.score(*wider), session.score(*given), atol=1e-4)
+    graph = onnx.load(str(tmp_path / "served" / "model.onnx"))
+    assert {prop.key: prop.value for prop in graph.metadata_props}[POOLING] == pooling
+    assert not any(CLS_POSITION in node.input for node in graph.graph.node)
+    torch.testing.assert_close(graph_weights(graph)["head.weight"], model.head.weight.detach())
+    with pytest.raises(ExportError, match="padding cannot be removed"):
+        unpad(graph)
+
+
+def pooled_by(pooling: str, model: CrossEncoder) -> CrossEncoder:
+    """The same weights, pooled otherwise."""
+    other = CrossEncoder(model.encoder, model.aggregator, settings=CrossEncoderFamily(pooling=pooling)).eval()
+    other.load_state_dict(model.state_dict())
+    return other
+
+
+def test_what_no_fused_graph_computes_is_refused(tmp_path: Path, tiny: Callable[..., CrossEncoder]) -> None:
+    directed = CrossEncoder(tiny(attn_implementation="eager").encoder, settings=CrossEncoderFamily(query_directed=QueryDirected()))
+    sizes = {"hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 64, "vocab_size": 200}
+    longformer = CrossEncoder(AutoModel.from_config(AutoConfig.for_model("longformer", **sizes)))
+    refused = (
+        (directed, "query-directed attention does not become a fused graph, whose mask is a length; measure the run itself"),
+        (longformer, "a cross-encoder of the architecture longformer does not become a fused graph; export one of BERT's"),
+    )
+    for model, said in refused:
+        with pytest.raises(ExportError, match=said):
+            export_graph(model, tmp_path / "model.onnx")
+    assert not (tmp_path / "model.onnx").exists()

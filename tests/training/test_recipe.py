@@ -16,7 +16,7 @@ from keyblock.description import PipelineConfig
 from keyblock.pipeline import Pipeline
 from keyblock.text.frequencies import DocumentFrequencies
 from keyblock.text.tokenizer import Tokenizer
-from training.declarations import LOSSES
+from training.declarations import LOSSES, CrossEncoderFamily, EncoderShape
 from training.recipe import DEFAULT_BACKBONE, Best, Distillation, Recipe, RecipeError, backbone_path, load_recipe
 
 RECIPES = Path(__file__).resolve().parents[2] / "training" / "recipes"
@@ -56,9 +56,9 @@ def test_best_chooses_among_the_four_leading_segments(name: str) -> None:
     assert (recipe.negatives.per_query, recipe.loss) == ((1, "hinge") if name == "best" else (10, "pointwise"))
 
 
-def sequences_of(name: str, tokenizer: Tokenizer, tokens: int) -> list[list[int]]:
-    """The document's tokens in each sequence of a paper recipe's model, of a document of so many tokens."""
-    recipe = load_recipe(RECIPES / "paper" / f"{name}.yaml")
+def sequences_of(name: str, tokenizer: Tokenizer, tokens: int, folder: str = "paper") -> list[list[int]]:
+    """The document's tokens in each sequence of a recipe's model, of a document of so many tokens."""
+    recipe = load_recipe(RECIPES / folder / f"{name}.yaml")
     pipeline = Pipeline(recipe.pipeline, tokenizer, DocumentFrequencies(1, {}))
     query, document = pipeline.prepare_query("x"), pipeline.prepare_document("a b c d e f g h i j " * (tokens // 10))
     return [packed.ids[packed.split : -1].tolist() for packed in pipeline.select(query, document).sequences]
@@ -74,6 +74,31 @@ def test_windows_overlap_and_chunks_do_not(tokenizer: Tokenizer) -> None:
     for name in ("windows-maxp", "windows-sump", "parade-average"):
         assert [len(window) for window in sequences_of(name, tokenizer, 2000)] == [150] * 14
         assert len(sequences_of(name, tokenizer, 1430)) == 14
+
+
+def test_longp_reads_a_documents_first_tokens_in_order(tokenizer: Tokenizer) -> None:
+    """The evaluation paper cuts documents to 1,431 tokens, beside queries of 32; here the query has one, and leaves 31."""
+    words = tokenizer.ids("a b c d e f g h i j " * 200).tolist()
+    for folder, tokens in (("paper", 1467), ("small", 1024)):
+        (sequence,) = sequences_of("longp", tokenizer, 2000, folder)
+        assert sequence == words[: tokens - 4], "all but [CLS] x [SEP] ... [SEP]"
+        assert load_recipe(RECIPES / folder / "longp.yaml").longest == tokens
+
+
+def test_qds_adds_its_attention_to_longp(tokenizer: Tokenizer) -> None:
+    longp, qds = (load_recipe(RECIPES / "small" / f"{name}.yaml").model_dump() for name in ("longp", "qds"))
+    directed = qds.pop("model")["query_directed"]
+    assert list(directed["sentence_ends"]) == [tokenizer.ids(mark)[0] for mark in ".?!"]
+    assert longp.pop("model") == CrossEncoderFamily().describe()
+    assert longp | {"name": ""} == qds | {"name": ""}
+
+
+def test_only_a_family_that_reshapes_its_backbone_is_asked_to(make_recipe: Callable[..., Recipe]) -> None:
+    assert make_recipe(reshape={"layers": 1}).reshape == EncoderShape(layers=1)
+    with pytest.raises(ValueError, match="a classifier reads its backbone as it is: leave reshape out"):
+        make_recipe(model={"name": "classifier"}, reshape={"layers": 1})
+    with pytest.raises(ValueError, match=r"reshape\.positions"):
+        make_recipe(reshape={"positions": 0})
 
 
 def test_a_name_is_enough(tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ from keyblock.aggregation import AGGREGATORS
 from training.collections.collection import Collection
 from training.collections.types import CollectionError, Plan
 from training.commands.step_time import seconds_a_token
+from training.declarations import EncoderShape
 from training.examples.examples import MANY
 from training.learning.tracking import duration
 from training.learning.train import check_gold, check_mixture
@@ -28,11 +29,13 @@ class Backbone(NamedTuple):
         positions: tokens of a sequence that it reads at most.
         hidden: the size of a [CLS] state.
         kind: its architecture, as transformers names it.
+        layers: how many it has.
     """
 
     positions: int
     hidden: int
     kind: str
+    layers: int
 
 
 def dry_run(recipe: Recipe, collections: Sequence[Collection], *, timed: bool = False) -> list[str]:
@@ -41,7 +44,7 @@ def dry_run(recipe: Recipe, collections: Sequence[Collection], *, timed: bool = 
     Raises RecipeError, CollectionError or FileError for what could not be had, in one line.
     """
     check_mixture(recipe, collections)
-    backbone = local_backbone(recipe.backbone)
+    backbone = reshaped(local_backbone(recipe.backbone), recipe.reshape)
     check_sizes(recipe, backbone)
     check_gold(recipe, collections)
     plans = [(collection.name, plan_collection(collection, recipe.split)) for collection in collections]
@@ -71,7 +74,20 @@ def local_backbone(name: str) -> Backbone | None:
         if Path(path).is_absolute() or Path(path).exists():
             raise RecipeError(f"backbone {name}: holds no encoder ({' '.join(str(error).split())})") from None
         return None
-    return Backbone(config.max_position_embeddings, config.hidden_size, config.model_type)
+    return Backbone(config.max_position_embeddings, config.hidden_size, config.model_type, config.num_hidden_layers)
+
+
+def reshaped(backbone: Backbone | None, shape: EncoderShape | None) -> Backbone | None:
+    """The encoder as the recipe cuts and lengthens it. Raises RecipeError for more layers or fewer positions than it has."""
+    if backbone is None or shape is None:
+        return backbone
+    layers, positions = shape.layers or backbone.layers, shape.positions or backbone.positions
+    if layers > backbone.layers or positions < backbone.positions:
+        raise RecipeError(
+            f"reshape asks for {layers} layers and {positions} positions, and {backbone.kind} has {backbone.layers} and "
+            f"{backbone.positions}: layers can only be left out, positions only be added"
+        )
+    return backbone._replace(layers=layers, positions=positions)
 
 
 def check_sizes(recipe: Recipe, backbone: Backbone | None) -> None:

@@ -8,6 +8,7 @@ from transformers import AutoConfig, AutoModel, PretrainedConfig, PreTrainedMode
 from training.learning.train import fastest_attention
 from training.models.arithmetic import in_bf16
 from training.models.devices import fastest_device
+from training.models.reshaping import reshape
 from training.recipe import Recipe, backbone_path
 
 TOKENS = 512  # tried at once, about: a second or a few on a CPU
@@ -18,7 +19,10 @@ def seconds_a_token(recipe: Recipe, length: int) -> float:
     """Of a step with sequences of this length, its optimizer's update left out. Reads no weights and downloads nothing."""
     device = fastest_device()
     config = AutoConfig.from_pretrained(backbone_path(recipe.backbone), local_files_only=True)
-    model = _encoder(config, fastest_attention(device)).to(device).train()
+    model = _encoder(config, fastest_attention(device))
+    if recipe.reshape:
+        reshape(model, recipe.reshape)
+    model.to(device).train()
     ids = torch.randint(config.vocab_size, (max(1, TOKENS // length), length), device=device)
     return min(_seconds(model, ids, in_bf16(recipe.precision, device)) for _ in range(TRIES)) / ids.numel()
 

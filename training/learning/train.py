@@ -98,7 +98,7 @@ def make_model(recipe: Recipe, device: torch.device, resumed: bool = False) -> t
     Raises RecipeError when it reads too few tokens, ValueError when it cannot start from what `init` names.
     """
     backbone = backbone_path(recipe.backbone)
-    model = new_ranker(recipe.model, backbone, recipe.dropout, fastest_attention(device), recipe.states)
+    model = new_ranker(recipe.model, backbone, recipe.dropout, fastest_attention(device), recipe.states, recipe.reshape)
     start_at_cls(model, backbone)
     if recipe.init and not resumed:
         check_tokenizer("init", Path(recipe.init), backbone)

@@ -54,7 +54,12 @@ def attention(
     dropout: float = 0.0,
     **_: Any,
 ) -> tuple[Tensor, None]:
-    """The function transformers calls; gives (batch, length, heads, width) and no weights."""
+    """The function transformers calls; gives (batch, length, heads, width) and no weights.
+
+    Of a decoder with fewer heads of keys and values, each is that of several neighbouring heads.
+    """
+    if (shared := query.shape[1] // key.shape[1]) > 1:
+        key, value = (of.repeat_interleave(shared, dim=1) for of in (key, value))
     scale = scaling if scaling is not None else query.shape[-1] ** -0.5
     bias = None if attention_mask is None else attention_mask.to(query.dtype)
     if dropout:

@@ -12,16 +12,15 @@ import torch
 from safetensors.torch import load_file
 from torch import Tensor, nn
 from torch.nn import functional as F
-from transformers import AutoConfig
 from transformers.modeling_utils import PreTrainedModel
 
 from keyblock.packing import Packed
-from training.declarations import read_family
-from training.models.classifier import Masks, unchanged
-from training.models.cross_encoder import read_encoder
+from training.declarations import EncoderShape, read_family
+from training.models.cross_encoder import read_backbone, read_encoder
 from training.models.ranker_module import FAMILY_FILE
+from training.models.reshaping import reshape
 from training.models.sentence_encoder import check_pooling
-from training.models.transformer_ranker import ENCODER_WEIGHTS, TransformerRanker, one_clear_error, tells_types, without_dropout
+from training.models.transformer_ranker import ENCODER_WEIGHTS, TransformerRanker, one_clear_error, tells_types, unchanged
 
 
 class Texts(NamedTuple):
@@ -52,7 +51,7 @@ class BiEncoder(TransformerRanker):
     def __init__(self, encoder: PreTrainedModel, scale: float) -> None:
         super().__init__()
         self.encoder, self.scale = encoder, scale
-        self.masks: Masks = unchanged
+        self.masks = unchanged
         self.typed = tells_types(encoder)
 
     @property
@@ -62,15 +61,23 @@ class BiEncoder(TransformerRanker):
 
     @classmethod
     def from_backbone(
-        cls, name_or_path: str, dropout: float = 0.0, attention: str = "sdpa", aggregator: Any = None, *, scale: float
+        cls,
+        name_or_path: str,
+        dropout: float = 0.0,
+        attention: str = "sdpa",
+        aggregator: Any = None,
+        shape: EncoderShape | None = None,
+        *,
+        scale: float,
     ) -> Self:
         """See RankerFamily. Raises ValueError for an encoder of sentences that does not take the mean of its tokens, too."""
         if aggregator:
             raise ValueError("model bi_encoder scores by a cosine, and has no states for a learned aggregator")
         check_pooling(Path(name_or_path))
         with one_clear_error(name_or_path):
-            config = without_dropout(AutoConfig.from_pretrained(name_or_path), dropout)
-            return cls(read_encoder(name_or_path, attention, config=config), scale)
+            encoder = read_backbone(name_or_path, dropout, attention)
+        reshape(encoder, shape or EncoderShape())
+        return cls(encoder, scale)
 
     @classmethod
     def load(cls, directory: str | Path, attention: str = "sdpa") -> Self:

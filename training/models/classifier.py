@@ -4,10 +4,9 @@ Each architecture's head is transformers' own code, so that a model is exported,
 checkpoint of two labels says by their difference how relevant a document is: the softmax of two logits is the sigmoid of that.
 """
 
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any, Protocol, Self
+from typing import Any, Self
 
 import torch
 from safetensors.torch import load_file
@@ -20,18 +19,10 @@ from training.models.transformer_ranker import (
     TransformerRanker,
     one_clear_error,
     tells_types,
+    unchanged,
     with_attention,
     without_dropout,
 )
-
-Masks = Callable[[Tensor], Any]
-"""From the mask of real tokens, (batch, length), to what a module takes as its `attention_mask`."""
-
-
-class Masked(Protocol):
-    """A model that can be told of padding in another way."""
-
-    masks: Masks
 
 
 class Classifier(TransformerRanker):
@@ -41,7 +32,6 @@ class Classifier(TransformerRanker):
         module: the checkpoint's model.
 
     Attributes:
-        masks: how the module is told of padding; an export spells the mask out, in operators that a graph can keep.
         final: the head's last layer; what it reads is a sequence's state.
     """
 
@@ -51,7 +41,7 @@ class Classifier(TransformerRanker):
     def __init__(self, module: PreTrainedModel) -> None:
         super().__init__()
         self.module = module
-        self.masks: Masks = unchanged
+        self.masks = unchanged
         self.typed = tells_types(module)
         self._final_name = final_layer(module)
 
@@ -150,11 +140,6 @@ class Classifier(TransformerRanker):
         return logits.squeeze(-1) if logits.shape[-1] == 1 else logits[..., 1] - logits[..., 0]
 
 
-def unchanged(mask: Tensor) -> Tensor:
-    """The mask as it is: transformers makes of it what the architecture needs."""
-    return mask
-
-
 def final_layer(module: PreTrainedModel) -> str:
     """The name of the layer that gives the labels. Raises ValueError for a module without one, or one of more than two labels."""
     labels = module.config.num_labels
@@ -171,13 +156,3 @@ def _module(name_or_path: str, attention: str, **options: object) -> PreTrainedM
         attention,
         lambda kind: AutoModelForSequenceClassification.from_pretrained(name_or_path, attn_implementation=kind, **options),
     )
-
-
-@contextmanager
-def masked_by(model: Masked, masks: Masks) -> Iterator[None]:
-    """Tell the model's module of padding in another way for a while."""
-    before, model.masks = model.masks, masks
-    try:
-        yield
-    finally:
-        model.masks = before

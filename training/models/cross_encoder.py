@@ -1,27 +1,35 @@
-"""The ranker: a Hugging Face encoder and one linear layer on [CLS] (KeyB section 4.1, step 4).
+"""The ranker: a Hugging Face encoder and one linear layer on [CLS] (KeyB section 4.1, step 4), or on another pooled state.
 
-For PARADE a learned module between them makes one state of a document's passages (KeyB section 4.2).
+For PARADE a learned module between them makes one state of a document's passages (KeyB section 4.2). With a long encoder and one
+sequence a document it is LongP (Boytsov et al. 2022, section 3.2).
 """
 
+import inspect
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Self
 
 import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
-from transformers import AutoConfig, AutoModel
+from transformers import AutoConfig, AutoModel, PretrainedConfig
 from transformers.modeling_utils import PreTrainedModel
 
-from training.declarations import STATE_AGGREGATORS
+from keyblock.packing import Packed
+from training.declarations import STATE_AGGREGATORS, CrossEncoderFamily, EncoderShape, read_family
 from training.models.aggregators import Aggregation, build_aggregation
+from training.models.directed import FULL, directed_mask, query_tokens
 from training.models.marker import Marker
+from training.models.pooling import POOLINGS
+from training.models.ranker_module import FAMILY_FILE
+from training.models.reshaping import reshape, with_enough_positions
 from training.models.transformer_ranker import (
     ENCODER_WEIGHTS,
     TransformerRanker,
     one_clear_error,
     tells_types,
+    unchanged,
     with_attention,
     without_dropout,
 )
@@ -34,15 +42,29 @@ class CrossEncoder(TransformerRanker):
     """Scores packed (query, blocks) sequences.
 
     Args:
-        encoder: any encoder whose output has `last_hidden_state` with [CLS] first.
+        encoder: any encoder or decoder whose output has `last_hidden_state`; for pooling by [CLS], with that first.
         aggregator: makes one state of a document's passages, for a pipeline whose aggregator is ``states``.
         marker: marks the tokens that answer; none: it ranks alone.
+        settings: the family's; none: its defaults. `marks` says nothing here.
+
+    Raises ValueError for settings that the encoder has no place for.
     """
 
-    family: Mapping[str, Any] = {"name": "cross_encoder"}
-
-    def __init__(self, encoder: PreTrainedModel, aggregator: Aggregation | None = None, marker: Marker | None = None) -> None:
+    def __init__(
+        self,
+        encoder: PreTrainedModel,
+        aggregator: Aggregation | None = None,
+        marker: Marker | None = None,
+        settings: CrossEncoderFamily | None = None,
+    ) -> None:
         super().__init__()
+        settings = settings or CrossEncoderFamily()
+        _check(settings, encoder)
+        self.settings, self.family = settings, settings.describe()
+        self.pool = POOLINGS[settings.pooling]
+        self.local = _has_global_attention(encoder)
+        self.masks = unchanged
+        self.extension = EncoderShape().extension
         self.encoder = encoder
         self.aggregator = aggregator
         self.marker = marker
@@ -63,17 +85,22 @@ class CrossEncoder(TransformerRanker):
         dropout: float = 0.0,
         attention: str = "sdpa",
         aggregator: Mapping[str, Any] | None = None,
-        marks: int = 0,
+        shape: EncoderShape | None = None,
+        **settings: Any,
     ) -> Self:
-        """See RankerFamily; `marks` is the width of the marker, 0 for none.
+        """See RankerFamily; the settings are those of CrossEncoderFamily.
 
         Dropout costs a third of a CPU step's speed, and these runs stop long before they overfit.
         """
+        family, shape = CrossEncoderFamily.read(settings), shape or EncoderShape()
         with one_clear_error(name_or_path):
-            config = without_dropout(AutoConfig.from_pretrained(name_or_path), dropout)
-            encoder = read_encoder(name_or_path, attention, config=config)
+            encoder = read_backbone(name_or_path, dropout, attention)
+        reshape(encoder, shape)
         size = encoder.config.hidden_size
-        return cls(encoder, build_aggregation(aggregator, size) if aggregator else None, Marker(size, marks) if marks else None)
+        marker = Marker(size, family.marks) if family.marks else None
+        model = cls(encoder, build_aggregation(aggregator, size) if aggregator else None, marker, family)
+        model.extension = shape.extension
+        return model
 
     @classmethod
     def load(cls, directory: str | Path, attention: str = "sdpa") -> Self:
@@ -85,7 +112,9 @@ class CrossEncoder(TransformerRanker):
             if described.exists():
                 description = json.loads(described.read_text(encoding="utf-8"))
                 aggregator = build_aggregation(description, encoder.config.hidden_size)
-            model = cls(encoder, aggregator, Marker.load(Path(directory)))
+            family = read_family(Path(directory, FAMILY_FILE))
+            settings = family if isinstance(family, CrossEncoderFamily) else None  # of a family around this one
+            model = cls(encoder, aggregator, Marker.load(Path(directory)), settings)
             model.load_weights(directory, encoder=False)
             return model.eval()
 
@@ -117,7 +146,7 @@ class CrossEncoder(TransformerRanker):
         """
         directory = Path(directory)
         with one_clear_error(directory):
-            self.encoder.load_state_dict(load_file(directory / ENCODER_WEIGHTS))
+            self.take_encoder(load_file(directory / ENCODER_WEIGHTS))
             self.head.load_state_dict(load_file(directory / HEAD_FILE))
             self._take_marker(directory)
             described = directory / AGGREGATOR_FILE
@@ -125,6 +154,13 @@ class CrossEncoder(TransformerRanker):
                 theirs = STATE_AGGREGATORS.create(json.loads(described.read_text(encoding="utf-8")))
                 if theirs.describe() == self.aggregator.description:
                     self.aggregator.load_state_dict(load_file(directory / AGGREGATOR_WEIGHTS))
+
+    def take_encoder(self, weights: Mapping[str, Tensor]) -> None:
+        """Take over an encoder's weights; one with fewer positions is extended as this model's own was.
+
+        Raises RuntimeError for those of another architecture.
+        """
+        self.encoder.load_state_dict(with_enough_positions(weights, self.encoder, self.extension))
 
     def _take_marker(self, directory: Path) -> None:
         """The checkpoint's marker, where both have one of the same size."""
@@ -143,13 +179,29 @@ class CrossEncoder(TransformerRanker):
         """See RankerModule."""
         return int(self.encoder.config.hidden_size)
 
+    def inputs(self, sequences: Sequence[Packed], pad_id: int, document_type: int = 1) -> tuple[Tensor, ...]:
+        """See RankerModule; where attention asks which tokens are the query's, types tell, whether the encoder has them or not."""
+        asked = self.settings.global_query or self.settings.query_directed
+        return super().inputs(sequences, pad_id, 1 if asked else document_type)
+
+    def named(self, *inputs: Tensor) -> dict[str, Tensor]:
+        """See TransformerRanker; with what says which tokens see which."""
+        input_ids, types, mask = inputs
+        named = super().named(input_ids, types, self.masks(mask))
+        if self.settings.query_directed:
+            named["attention_mask"] = directed_mask(self.settings.query_directed, input_ids, types, mask)
+        if self.local:
+            everywhere = query_tokens(types, mask).to(mask) if self.settings.global_query else torch.zeros_like(mask)
+            everywhere[:, 0] = 1
+            named["global_attention_mask"] = everywhere
+        return named
+
     def states(self, *inputs: Tensor) -> Tensor:
-        """[CLS] states of shape (batch, hidden), in fp32, from three (batch, length) integer tensors."""
-        states: Tensor = self.encoder(**self.named(*inputs)).last_hidden_state[:, 0]
-        return states.float()
+        """Pooled states of shape (batch, hidden), in fp32, from three (batch, length) integer tensors."""
+        return self.pool(self.encoder(**self.named(*inputs)).last_hidden_state.float(), inputs[2])
 
     def marked(self, *inputs: Tensor) -> tuple[Tensor, Tensor]:
-        """[CLS] states (batch, hidden) and the logits of tokens (batch, length), in fp32, in one pass; padding's mean nothing.
+        """Pooled states (batch, hidden) and the logits of tokens (batch, length), in fp32, in one pass; padding's mean nothing.
 
         Raises ValueError for a model without a marker.
         """
@@ -158,7 +210,7 @@ class CrossEncoder(TransformerRanker):
         output = self.encoder(**self.named(*inputs), output_hidden_states=True)
         with torch.autocast(output.last_hidden_state.device.type, enabled=False):
             marks: Tensor = self.marker(output.hidden_states[-2].float())
-        return output.last_hidden_state[:, 0].float(), marks
+        return self.pool(output.last_hidden_state.float(), inputs[2]), marks
 
     def scores(self, states: Tensor) -> Tensor:
         """Logits of shape (...,) from states (..., hidden): in fp32, since eight bits of a logit leave ties that nobody meant."""
@@ -166,13 +218,43 @@ class CrossEncoder(TransformerRanker):
             return self.head(states.float()).squeeze(-1)
 
 
+def _has_global_attention(encoder: PreTrainedModel) -> bool:
+    """Whether its tokens see their neighbours alone, but for those that are said to be global (Longformer)."""
+    return "global_attention_mask" in inspect.signature(encoder.forward).parameters
+
+
+def _check(settings: CrossEncoderFamily, encoder: PreTrainedModel) -> None:
+    """Raise ValueError for attention that the encoder does not have."""
+    kind = encoder.config.model_type
+    if settings.global_query and not _has_global_attention(encoder):
+        raise ValueError(f"model.global_query: a {kind} has no global attention, Longformer has; leave it out")
+    if settings.query_directed and kind not in FULL:
+        raise ValueError(f"model.query_directed: a {kind} takes no mask of pairs of tokens; those that do: {', '.join(FULL)}")
+
+
+def _plain(config: PretrainedConfig) -> PretrainedConfig:
+    """The configuration without what would make scores depend on padding, or keep what nobody reads."""
+    if getattr(config, "attention_type", None) == "block_sparse":
+        config.attention_type = "original_full"  # BigBird draws its blocks by the padded length; short texts it reads in full
+    if getattr(config, "use_cache", False):
+        config.use_cache = False  # of a decoder, for words to come
+    return config
+
+
+def read_backbone(name_or_path: str, dropout: float, attention: str) -> PreTrainedModel:
+    """A pretrained encoder with this dropout, plain as `_plain` says."""
+    config = _plain(without_dropout(AutoConfig.from_pretrained(name_or_path), dropout))
+    return read_encoder(name_or_path, attention, config=config)
+
+
 def read_encoder(name_or_path: str, attention: str, **options: object) -> PreTrainedModel:
     """The encoder alone: a pooler, where the architecture has one, is neither used nor kept."""
 
     def load(attention: str) -> PreTrainedModel:
+        given = {"attn_implementation": attention, "dtype": torch.float32, **options}
         try:
-            return AutoModel.from_pretrained(name_or_path, attn_implementation=attention, add_pooling_layer=False, **options)
+            return AutoModel.from_pretrained(name_or_path, add_pooling_layer=False, **given)
         except TypeError:  # architectures without a pooler do not know the option
-            return AutoModel.from_pretrained(name_or_path, attn_implementation=attention, **options)
+            return AutoModel.from_pretrained(name_or_path, **given)
 
     return with_attention(attention, load)

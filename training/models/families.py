@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Protocol
 
-from training.declarations import FAMILIES, read_family
+from training.declarations import FAMILIES, EncoderShape, read_family
 from training.models.bi_encoder import BiEncoder
 from training.models.cedr import CedrDrmm, CedrKnrm
 from training.models.ck import Ck
@@ -27,7 +27,7 @@ class RankerFamily(Protocol):
         Args:
             arguments: the encoder's hub name or local path; its dropout; its attention implementation; the description of a
                 learned aggregator, or None.
-            parameters: the family's own.
+            parameters: the family's own; of one that `reshapes` also `shape`, how the encoder is cut or lengthened.
         """
 
     def load(self, *arguments: Any, **named: Any) -> RankerModule:
@@ -56,10 +56,15 @@ def new_ranker(
     dropout: float = 0.0,
     attention: str = "sdpa",
     aggregator: Mapping[str, Any] | None = None,
+    shape: EncoderShape | None = None,
 ) -> RankerModule:
-    """A model of this family with fresh weights on a backbone; see `RankerFamily.from_backbone`."""
+    """A model of this family with fresh weights on a backbone; see `RankerFamily.from_backbone`.
+
+    Only a family that `reshapes` may be given a shape, which recipes see to.
+    """
     settings = FAMILIES.create(family)
-    model = MODULES[settings.name].from_backbone(backbone, dropout, attention, aggregator, **settings.model_dump())
+    parameters = settings.model_dump() | ({"shape": shape} if shape else {})
+    model = MODULES[settings.name].from_backbone(backbone, dropout, attention, aggregator, **parameters)
     model.family = settings.describe()
     return model
 

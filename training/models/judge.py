@@ -10,8 +10,10 @@ import torch
 from torch import Tensor, nn
 from transformers.modeling_utils import PreTrainedModel
 
-from training.models.classifier import Classifier, unchanged
+from training.models.classifier import Classifier
+from training.models.pooling import last
 from training.models.ranker_module import RankerModule
+from training.models.transformer_ranker import unchanged
 
 
 class Judge(Classifier):
@@ -46,5 +48,4 @@ class Judge(Classifier):
         input_ids, _, attention_mask = inputs
         given = {"input_ids": input_ids, "attention_mask": self.masks(attention_mask)}
         states: Tensor = self.module.base_model(**given, use_cache=False).last_hidden_state
-        rows = torch.arange(input_ids.shape[0], device=input_ids.device)
-        return states[rows, attention_mask.sum(1) - 1].float()
+        return last(states, attention_mask).float()

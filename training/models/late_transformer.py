@@ -46,8 +46,9 @@ class LateTransformer(CrossEncoder):
 
     @classmethod
     def from_backbone(cls, *arguments: Any, **settings: Any) -> Self:
-        """See RankerFamily; the settings are the interaction's."""
-        vanilla = CrossEncoder.from_backbone(*arguments)
+        """See RankerFamily; the settings are the interaction's, but for `shape`."""
+        shape: dict[str, Any] = {"shape": settings.pop("shape", None)}
+        vanilla = CrossEncoder.from_backbone(*arguments, **shape)
         interaction = build_aggregation({"name": "transformer", **settings}, vanilla.hidden_size)
         return cls(vanilla.encoder, interaction, vanilla.aggregator)
 

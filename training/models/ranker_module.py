@@ -15,6 +15,7 @@ from training.models.aggregators import Aggregation
 from training.models.batching import pad
 
 FAMILY_FILE = "family.json"
+BEFORE_FAMILIES = {"name": "cross_encoder"}  # what checkpoints without a family.json are
 
 
 class RankerModule(nn.Module, ABC):

@@ -14,8 +14,10 @@ import tokenizers
 import torch
 from onnx import ModelProto, NodeProto, helper, numpy_helper
 from torch import Tensor
+from transformers import AutoConfig
 
 from keyblock.bundle import MANIFEST_FILE, load_bundle
+from training.declarations import EncoderShape
 from training.models.aggregators import TransformerAggregation
 from training.models.checkpoints import chosen
 from training.models.classifier import Classifier
@@ -23,6 +25,7 @@ from training.models.cross_encoder import CrossEncoder
 from training.models.families import load_ranker, new_ranker
 from training.models.marker import MARKER
 from training.models.ranker_module import RankerModule
+from training.models.transformer_ranker import one_clear_error
 
 Weight = Callable[[str], Tensor]
 """An initializer by name, in fp32; of one stored in fp16, by the name of what it is cast to."""
@@ -37,6 +40,7 @@ READING = (
 BUNDLED = {"name": "cross_encoder"}  # the family of a bundle's graph
 BESIDE = Path(__file__).parents[2]
 PARAMETERS = "keyblock.parameters"  # in a graph's metadata: where each weight of a checkpoint stands (export.parameters)
+POOLING = "keyblock.pooling"  # there, too: how the graph makes one state of a sequence's; [CLS] where it does not say
 NORM = ("LayerNorm.weight", "LayerNorm.bias")
 CLS_ATTENTION, CLS_HEADS = (
     "cls_attention",
@@ -55,7 +59,7 @@ def start_from(model: RankerModule, path: Path) -> None:
         model.start_from(chosen(path))
         return
     graph = onnx.load(str(load_bundle(path).graph_path))
-    table = next((property.value for property in graph.metadata_props if property.key == PARAMETERS), None)
+    table = _noted(graph, PARAMETERS)
     if isinstance(model, Classifier) and table is not None:
         _take(model, path, graph, json.loads(table))
         return
@@ -73,7 +77,7 @@ def start_from(model: RankerModule, path: Path) -> None:
         for part in ("head.", "marker.")
     )
     try:
-        model.encoder.load_state_dict(weights)
+        model.take_encoder(weights)
         model.head.load_state_dict(head)
         if model.marker is not None and marker:
             model.marker.load_state_dict(marker)
@@ -196,17 +200,33 @@ def read_ranker(path: Path, backbone: str, attention: str = "sdpa") -> RankerMod
     path = find_start(path)
     if not (path / MANIFEST_FILE).exists():
         return load_ranker(chosen(path), attention)
-    model = new_ranker({**BUNDLED, "marks": _marker_width(path)}, backbone, attention=attention)
+    family, shape = _bundled(path, backbone)
+    model = new_ranker(family, backbone, attention=attention, shape=shape)
     start_from(model, path)
     return model.eval()
 
 
-def _marker_width(path: Path) -> int:
-    """Hidden units of a bundle's head that marks tokens; 0 where it has none."""
-    bundle = load_bundle(path)
-    if not bundle.manifest.graph.marks:
-        return 0
-    return len(graph_weights(onnx.load(str(bundle.graph_path)))["marker.inner.weight"])
+def _bundled(path: Path, backbone: str) -> tuple[dict[str, Any], EncoderShape | None]:
+    """The family and settings of a bundle's graph, and what makes the backbone an encoder of its size."""
+    graph = onnx.load(str(load_bundle(path).graph_path))
+    if _noted(graph, PARAMETERS) is not None:  # `start_from` says why nothing can start there
+        return BUNDLED, None
+    weights = graph_weights(graph)
+    settings = {"pooling": _noted(graph, POOLING) or "cls", "marks": len(weights.get("marker.inner.weight", ()))}
+    layers = 1 + max(int(name.split(".")[2]) for name in weights if name.startswith("encoder.layer."))
+    positions = len(weights["embeddings.position_embeddings.weight"])
+    with one_clear_error(backbone):
+        config = AutoConfig.from_pretrained(backbone)
+    shape = EncoderShape(
+        layers=layers if layers < config.num_hidden_layers else None,
+        positions=positions if positions > config.max_position_embeddings else None,
+    )
+    return BUNDLED | settings, shape
+
+
+def _noted(graph: ModelProto, key: str) -> str | None:
+    """What a graph says of itself under this key."""
+    return next((noted.value for noted in graph.metadata_props if noted.key == key), None)
 
 
 def find_start(path: Path) -> Path:

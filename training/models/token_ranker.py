@@ -13,14 +13,14 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 from torch.nn import functional as F
-from transformers import AutoConfig
 from transformers.modeling_utils import PreTrainedModel
 
-from training.declarations import read_family
+from training.declarations import EncoderShape, read_family
 from training.models.combining import Combining
-from training.models.cross_encoder import read_encoder
+from training.models.cross_encoder import read_backbone, read_encoder
 from training.models.ranker_module import FAMILY_FILE
-from training.models.transformer_ranker import ENCODER_WEIGHTS, TransformerRanker, one_clear_error, tells_types, without_dropout
+from training.models.reshaping import reshape
+from training.models.transformer_ranker import ENCODER_WEIGHTS, TransformerRanker, one_clear_error, tells_types
 
 REST_FILE = "features.safetensors"
 
@@ -77,14 +77,20 @@ class TokenRanker(Combining, TransformerRanker):
 
     @classmethod
     def from_backbone(
-        cls, name_or_path: str, dropout: float = 0.0, attention: str = "sdpa", aggregator: Any = None, **settings: Any
+        cls,
+        name_or_path: str,
+        dropout: float = 0.0,
+        attention: str = "sdpa",
+        aggregator: Any = None,
+        shape: EncoderShape | None = None,
+        **settings: Any,
     ) -> Self:
         """See RankerFamily. Raises ValueError for an `aggregator`, too: these families combine passages themselves."""
         if aggregator:
             raise ValueError(f"{cls.__name__} combines passages itself: leave the module of states {aggregator['name']!r} out")
         with one_clear_error(name_or_path):
-            config = without_dropout(AutoConfig.from_pretrained(name_or_path), dropout)
-            encoder = read_encoder(name_or_path, attention, config=config)
+            encoder = read_backbone(name_or_path, dropout, attention)
+        reshape(encoder, shape or EncoderShape())
         return cls(encoder, **settings)
 
     @classmethod

@@ -5,14 +5,18 @@ from abc import abstractmethod
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
-from torch import Tensor, nn
+from torch import Tensor
 from transformers import PretrainedConfig
 from transformers.modeling_utils import PreTrainedModel
 
 from training.models.ranker_module import RankerModule
+from training.models.reshaping import position_table
 
 ENCODER_WEIGHTS = "model.safetensors"
+Masks = Callable[[Tensor], Any]
+"""From the mask of real tokens, (batch, length), to what a module takes as its `attention_mask`."""
 RELATIVE = 1 << 20  # a model without a table of positions sets no limit
 
 
@@ -21,9 +25,11 @@ class TransformerRanker(RankerModule):
 
     Attributes:
         typed: whether that tells segments apart by type.
+        masks: how it is told of padding; an export spells the mask out, in operators that a graph can keep.
     """
 
     typed: bool
+    masks: Masks
 
     @property
     @abstractmethod
@@ -48,11 +54,25 @@ class TransformerRanker(RankerModule):
     @property
     def max_length(self) -> int:
         """Tokens of the longest sequence that the model has positions for (RoBERTa's begin behind its padding id)."""
-        for name, module in self.transformer.named_modules():
-            if name.endswith("position_embeddings") and isinstance(module, nn.Embedding):
-                return module.num_embeddings - (0 if module.padding_idx is None else module.padding_idx + 1)
+        if (table := position_table(self.transformer)) is not None:
+            return table.positions
         longest = getattr(self.transformer.config, "max_position_embeddings", None)
         return longest if longest and longest > 0 else RELATIVE
+
+
+def unchanged(mask: Tensor) -> Tensor:
+    """The mask as it is: transformers makes of it what the architecture needs."""
+    return mask
+
+
+@contextmanager
+def masked_by(model: TransformerRanker, masks: Masks) -> Iterator[None]:
+    """Tell the ranker's model of padding in another way for a while."""
+    before, model.masks = model.masks, masks
+    try:
+        yield
+    finally:
+        model.masks = before
 
 
 def tells_types(model: PreTrainedModel) -> bool:

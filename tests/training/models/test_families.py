@@ -13,6 +13,7 @@ import yaml
 from tests.training.models.families import Bag, bag
 from training.collections.collection import Collection
 from training.commands.train import main as train_main
+from training.declarations import CrossEncoderFamily
 from training.evaluation.curves import read_log
 from training.evaluation.ranking import run_ranker
 from training.models.cross_encoder import CrossEncoder
@@ -70,13 +71,13 @@ def test_a_checkpoint_without_a_family_is_a_cross_encoders(tiny_backbone: Path, 
     """As they were written before there were families."""
     tmp_path = tmp_path / "not yet" / "there"
     CrossEncoder.from_backbone(str(tiny_backbone)).save(tmp_path)
-    assert json.loads((tmp_path / FAMILY_FILE).read_text(encoding="utf-8")) == {"name": "cross_encoder"}
+    assert json.loads((tmp_path / FAMILY_FILE).read_text(encoding="utf-8")) == CrossEncoderFamily().describe()
     (tmp_path / FAMILY_FILE).unlink()
     assert isinstance(load_ranker(tmp_path), CrossEncoder)
 
 
 def test_a_recipe_without_a_family_is_a_cross_encoders(make_recipe: Callable[..., Recipe]) -> None:
-    assert make_recipe().model == {"name": "cross_encoder", "marks": 0}
+    assert make_recipe().model == CrossEncoderFamily().describe()
 
 
 @pytest.mark.parametrize(
