@@ -9,7 +9,7 @@ from export.bi_encoder import export_bi_encoder
 from export.classifier import export_classifier
 from export.given import GivenGraph, export_given
 from export.graph import export_graph
-from export.plain import export_plain
+from export.plain import export_late, export_plain
 from export.tokens import export_tokens
 from training.models.ranker_module import RankerModule
 
@@ -19,7 +19,8 @@ EXPORTS: dict[str, Callable[[Any, Path], dict[str, int]]] = {
     "bi_encoder": export_bi_encoder,
     "judge": export_classifier,
     "given": export_given,
-    "ck": export_plain,
+    **dict.fromkeys(("ck", "tkl", "deeprank"), export_plain),
+    "late_transformer": export_late,
     **dict.fromkeys(("cedr_knrm", "cedr_drmm", "cedr_pacrr", "neural_model1"), export_tokens),
 }
 """By the family's name: writes the fp32 graph of a model's `outputs`, and gives its fused nodes by

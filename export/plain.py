@@ -1,13 +1,20 @@
 """A model as the graph that PyTorch traces: for families without a pattern that ONNX Runtime's optimizer knows."""
 
+import warnings
 from pathlib import Path
 
 import onnx
 import torch
 from torch import Tensor, nn
 
+from export.classifier import optimized_graph
 from export.graph import check_inputs, output_name, trace, trace_example
+from export.masks import spelled_masks
+from export.storage import save_graph
+from export.variants import fused_nodes
+from training.models.late_transformer import LateTransformer
 from training.models.ranker_module import RankerModule
+from training.models.transformer_ranker import masked_by
 
 
 class Outputs(nn.Module):
@@ -19,7 +26,8 @@ class Outputs(nn.Module):
 
     def forward(self, *inputs: Tensor) -> Tensor:
         """See RankerModule.outputs."""
-        return self.model.outputs(*inputs)
+        outputs = self.model.outputs(*inputs)
+        return outputs.reshape(inputs[0].shape[0], 1 + self.model.hidden_size) if self.model.combines else outputs  # says its width
 
 
 def export_plain(model: RankerModule, path: Path) -> dict[str, int]:
@@ -35,6 +43,26 @@ def export_plain(model: RankerModule, path: Path) -> dict[str, int]:
     types = torch.zeros_like(ids)
     types[0, 6:], types[1, 9:12] = 1, 1  # queries of two lengths, or tracing could keep one of them
     free = {name: {0: "batch", 1: "length"} for name in model.INPUTS}
-    trace(Outputs(model).eval(), (ids, types, mask), path, output_name(model), free)
-    check_inputs(onnx.load(str(path)), None if model.aggregator is None else 1 + model.hidden_size)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)  # of shapes that the exporter leaves open: checked below
+        trace(Outputs(model).eval(), (ids, types, mask), path, output_name(model), free)
+    check_inputs(onnx.load(str(path)), 1 + model.hidden_size if model.combines else None)
     return {}
+
+
+def export_late(model: LateTransformer, path: Path) -> dict[str, int]:
+    """The same for late interaction, whose encoder is fused as far as ONNX Runtime knows it: it reads query and passage apart.
+
+    Args:
+        model: loaded with ``attention="eager"``; left in eval mode.
+        path: where the ONNX file goes.
+
+    Returns:
+        Fused nodes by operator.
+    """
+    with masked_by(model, spelled_masks(model.encoder.config)):
+        export_plain(model, path)
+    graph = optimized_graph(onnx.load(str(path)), model.encoder.config)
+    check_inputs(graph, 1 + model.hidden_size if model.combines else None)
+    save_graph(graph, path)
+    return fused_nodes(graph)

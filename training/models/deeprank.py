@@ -19,6 +19,7 @@ from training.models.word_vectors import Texts, WordRanker
 
 CHANNELS = 3  # a cell's query word and passage word, each as one number, and their cosine
 PATCH = 3  # cells that the convolution sees in each direction
+FAR = 1 << 20  # a place behind every passage
 
 
 class DeepRank(Combining, WordRanker):
@@ -68,7 +69,7 @@ class DeepRank(Combining, WordRanker):
         cosines = F.normalize(asked, dim=-1) @ F.normalize(shown, dim=-1).transpose(1, 2)
         near = places.unsqueeze(-1) + torch.arange(-self.beside, self.beside + 1, device=places.device)
         inside = real.unsqueeze(-1) & (near >= 0) & (near < texts.shown.sum(1)[:, None, None, None])
-        flat = near.clamp(0, cosines.shape[2] - 1).flatten(1)  # (batch, query_tokens * contexts * width)
+        flat = near.clamp(min=0).clamp(max=cosines.shape[2] - 1).flatten(1)  # (batch, query_tokens * contexts * width)
 
         def of_contexts(values: Tensor) -> Tensor:
             rows = values.gather(2, flat.unsqueeze(1).expand(-1, values.shape[1], -1))
@@ -76,7 +77,7 @@ class DeepRank(Combining, WordRanker):
 
         cells = (inside.unsqueeze(3) & texts.asked[:, None, None, :, None]).flatten(0, 2).unsqueeze(1)
         cosine = of_contexts(cosines)
-        words = self.asking(asked)[:, None, None].expand_as(cosine), of_contexts(self.showing(shown).mT).expand_as(cosine)
+        words = self.asking(asked)[:, None, None].expand_as(cosine), of_contexts(self.showing(shown).transpose(1, 2)).expand_as(cosine)
         tensor = torch.stack([*words, cosine], dim=3).flatten(0, 2) * cells
         return (self.measure(tensor).relu() * cells).amax((2, 3)).unflatten(0, places.shape)
 
@@ -99,17 +100,18 @@ class DeepRank(Combining, WordRanker):
             read: (docs, query_tokens, contexts, filters + 1).
             real: (docs, query_tokens, contexts) bool; the others are passed over, wherever they stand.
         """
-        order = (~real).long().argsort(dim=-1, stable=True).unsqueeze(-1).expand_as(read)
-        states, _ = self.reader(read.gather(2, order).flatten(0, 1))
-        count = real.sum(-1).flatten()
-        last = states[torch.arange(len(states), device=read.device), (count - 1).clamp(min=0)]
+        count, place = real.sum(-1).flatten(), torch.arange(real.shape[-1], device=read.device)
+        order = (place + real.shape[-1] * ~real).argsort(dim=-1).unsqueeze(-1).expand_as(read)
+        rows = read.gather(2, order).flatten(0, 1)
+        nothing = (0 * rows[:, 0, :1]).expand(-1, self.reader.hidden_size)  # of the rows: plain zeros would freeze a graph's batch
+        states, _ = self.reader(rows, nothing.unsqueeze(0).contiguous())
+        last = states.gather(1, (count - 1).clamp(min=0)[:, None, None].expand(-1, -1, states.shape[-1])).squeeze(1)
         return (last * (count > 0).unsqueeze(-1)).unflatten(0, real.shape[:2])
 
 
 def occurrences(texts: Texts, contexts: int) -> tuple[Tensor, Tensor]:
     """Where the passage has each token of the query: places (batch, query_tokens, contexts) in order, and which are real."""
-    length = texts.passage.shape[1]
     same = (texts.query.unsqueeze(2) == texts.passage.unsqueeze(1)) & texts.asked.unsqueeze(2) & texts.shown.unsqueeze(1)
-    place = torch.arange(length, device=same.device).expand_as(same).masked_fill(~same, length)
-    places = F.pad(place, (0, contexts), value=length).topk(contexts, dim=-1, largest=False).values
-    return places, places < length
+    place = torch.arange(same.shape[2], device=same.device).expand_as(same).masked_fill(~same, FAR)
+    places = F.pad(place, (0, contexts), value=FAR).topk(contexts, dim=-1, largest=False).values
+    return places, places < FAR

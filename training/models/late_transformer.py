@@ -111,10 +111,10 @@ def apart(input_ids: Tensor, token_type_ids: Tensor, attention_mask: Tensor) -> 
     asked, shown = split, attention_mask.sum(1, keepdim=True) - split + 1  # lengths, (batch, 1)
     source = torch.where(place == 0, 0, place + split - 1).clamp(max=input_ids.shape[1] - 1)
     query, passage = place[: asked.max()], place[: shown.max()]
-    types = (passage > 0).long().expand(len(shown), -1)
+    of_passage = (passage < shown).long()
     return (
-        Inputs(input_ids[:, : len(query)], torch.zeros_like(token_type_ids[:, : len(query)]), (query < asked).long()),
-        Inputs(input_ids.gather(1, source)[:, : len(passage)], types, (passage < shown).long()),
+        Inputs(input_ids[:, : query.shape[0]], torch.zeros_like(token_type_ids[:, : query.shape[0]]), (query < asked).long()),
+        Inputs(input_ids.gather(1, source)[:, : passage.shape[0]], of_passage * (passage > 0), of_passage),
     )
 
 

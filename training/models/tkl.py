@@ -77,12 +77,13 @@ class Tkl(Combining, WordRanker):
         """Vectors of words among their neighbours in a window, (batch, length, size); zero where none is real."""
         words = self.table(ids) * real.unsqueeze(-1)
         length = ids.shape[1]
-        spare = (-length) % WINDOW + OVERLAP
-        span = WINDOW + 2 * OVERLAP
-        shown = F.pad(words, (0, 0, OVERLAP, spare)).unfold(1, span, WINDOW).transpose(2, 3)  # (batch, windows, span, size)
-        seen = F.pad(real, (OVERLAP, spare)).unfold(1, span, WINDOW)
+        starts = torch.arange(0, length, WINDOW, device=ids.device)
+        at = starts.unsqueeze(1) + torch.arange(-OVERLAP, WINDOW + OVERLAP, device=ids.device)  # (windows, span)
+        inside = (at >= 0) & (at < length)
+        at = at.clamp(min=0).clamp(max=length - 1)
+        shown, seen = words[:, at], real[:, at] & inside  # (batch, windows, span, size) and without the size
         mixed = attended(self.layers, (shown + self.places).flatten(0, 1), seen.flatten(0, 1))
-        mixed = mixed[:, OVERLAP:-OVERLAP].reshape(len(ids), -1, words.shape[-1])[:, :length]
+        mixed = mixed[:, OVERLAP:-OVERLAP].reshape(ids.shape[0], -1, words.shape[-1])[:, :length]
         return (self.own * words + (1 - self.own) * mixed) * real.unsqueeze(-1)
 
     def saturated(self, counts: Tensor, lengths: Tensor, salience: Tensor) -> Tensor:
@@ -134,7 +135,8 @@ def best_regions(scores: Tensor, real: Tensor, regions: int, region: int) -> Ten
         region: tokens of one.
     """
     floor = torch.finfo(scores.dtype).min
-    place = torch.arange(scores.shape[1], device=scores.device)
+    places = scores.shape[1]
+    place = torch.arange(places, device=scores.device)
     around = torch.tensor(AROUND, device=scores.device)
     left, rows = scores.masked_fill(~real, floor), []
     scores = scores * real
@@ -142,7 +144,7 @@ def best_regions(scores: Tensor, real: Tensor, regions: int, region: int) -> Ten
         best = left.argmax(1, keepdim=True)
         found = left.gather(1, best) > floor
         near = best + around
-        inside = (near >= 0) & (near < len(place)) & found
-        rows.append(torch.cat([found, scores.gather(1, near.clamp(0, len(place) - 1)) * inside], dim=1))
+        inside = (near >= 0) & (near < places) & found
+        rows.append(torch.cat([found, scores.gather(1, near.clamp(min=0).clamp(max=places - 1)) * inside], dim=1))
         left = left.masked_fill((place - best).abs() * STRIDE < region, floor)
     return torch.stack(rows, dim=1)
