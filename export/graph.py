@@ -134,6 +134,7 @@ def trace(module: nn.Module, example: tuple[Tensor, ...], path: Path, output: st
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)  # the exporter itself is deprecated; see above for why it is used
         warnings.simplefilter("ignore", TracerWarning)
+        warnings.filterwarnings("ignore", "Exporting a model to ONNX with a batch_size")  # of a GRU, which is told its first states
         warnings.filterwarnings("ignore", "Constant folding")  # of what is folded when the graph is loaded
         torch.onnx.export(
             module,

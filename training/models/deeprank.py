@@ -79,13 +79,13 @@ class DeepRank(Combining, WordRanker):
         cosine = of_contexts(cosines)
         words = self.asking(asked)[:, None, None].expand_as(cosine), of_contexts(self.showing(shown).transpose(1, 2)).expand_as(cosine)
         tensor = torch.stack([*words, cosine], dim=3).flatten(0, 2) * cells
-        return (self.measure(tensor).relu() * cells).amax((2, 3)).unflatten(0, places.shape)
+        return (self.measure(tensor).relu() * cells).amax((2, 3)).unflatten(0, (-1, *places.shape[1:]))
 
     def documents_of(self, states: Tensor, mask: Tensor) -> Tensor:
         """See Combining: the aggregation network, over a document's contexts as if it were one text."""
         sizes = [states.shape[-1] - self.query_tokens - 1, self.query_tokens, 1]
         rows, weights, lengths = states.split(sizes, dim=-1)
-        contexts = rows.unflatten(-1, (self.query_tokens, self.contexts, 2 + self.filters)).permute(0, 2, 1, 3, 4)
+        contexts = rows.reshape(rows.shape[0], -1, self.query_tokens, self.contexts, 2 + self.filters).transpose(1, 2)
         before = (lengths.cumsum(1) - lengths)[:, None, :, :]  # (docs, 1, passages, 1)
         real, places = contexts[..., 0].flatten(2) > 0, (contexts[..., 1] + before).flatten(2)
         a, b = self.decay.exp()
@@ -100,13 +100,14 @@ class DeepRank(Combining, WordRanker):
             read: (docs, query_tokens, contexts, filters + 1).
             real: (docs, query_tokens, contexts) bool; the others are passed over, wherever they stand.
         """
-        count, place = real.sum(-1).flatten(), torch.arange(real.shape[-1], device=read.device)
-        order = (place + real.shape[-1] * ~real).argsort(dim=-1).unsqueeze(-1).expand_as(read)
-        rows = read.gather(2, order).flatten(0, 1)
+        count = real.sum(-1).flatten()
+        place = (real | ~real).long().cumsum(-1)  # not an arange, whose length a graph would keep
+        order = (place + FAR * ~real).argsort(dim=-1).unsqueeze(-1)
+        rows = read.gather(2, order.expand(-1, -1, -1, read.shape[-1])).flatten(0, 1)
         nothing = (0 * rows[:, 0, :1]).expand(-1, self.reader.hidden_size)  # of the rows: plain zeros would freeze a graph's batch
         states, _ = self.reader(rows, nothing.unsqueeze(0).contiguous())
         last = states.gather(1, (count - 1).clamp(min=0)[:, None, None].expand(-1, -1, states.shape[-1])).squeeze(1)
-        return (last * (count > 0).unsqueeze(-1)).unflatten(0, real.shape[:2])
+        return (last * (count > 0).unsqueeze(-1)).unflatten(0, (-1, real.shape[1]))
 
 
 def occurrences(texts: Texts, contexts: int) -> tuple[Tensor, Tensor]:
