@@ -82,7 +82,9 @@ def test_a_student_says_what_the_model_says_in_any_shape(tmp_path: Path, window:
 @pytest.mark.parametrize("aggregator", ["attention", None])
 @pytest.mark.parametrize("name", FAMILIES)
 @torch.inference_mode()
-def test_a_graph_says_what_the_model_says_in_any_shape(tmp_path: Path, backbone_of: Path, name: str, aggregator: str | None) -> None:
+def test_a_graph_says_what_the_model_says_in_any_shape(
+    tmp_path: Path, backbone_of: Path, name: str, aggregator: str | None
+) -> None:
     """Logits and states of sequences that PyTorch was not traced with, some longer than windows and regions."""
     model = a_model(backbone_of, name, aggregator)
     export_ranker(model, tmp_path / "model.onnx")

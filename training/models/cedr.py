@@ -83,7 +83,10 @@ class Kernels(nn.Module):
 
 
 class CedrKnrm(Cedr):
-    """CEDR-KNRM: see `training.declarations.CedrKnrmFamily`. Of a query token there are its soft term frequencies."""
+    """CEDR-KNRM: see `training.declarations.CedrKnrmFamily`. Of a query token there are its soft term frequencies.
+
+    Their logarithms are not scaled, as in CEDR's public code; that of K-NRM multiplies them by 0.01. A fresh head's logits are large.
+    """
 
     def __init__(self, encoder: PreTrainedModel, query_tokens: int) -> None:
         super().__init__(encoder, query_tokens)

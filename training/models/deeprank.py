@@ -77,7 +77,10 @@ class DeepRank(Combining, WordRanker):
 
         cells = (inside.unsqueeze(3) & texts.asked[:, None, None, :, None]).flatten(0, 2).unsqueeze(1)
         cosine = of_contexts(cosines)
-        words = self.asking(asked)[:, None, None].expand_as(cosine), of_contexts(self.showing(shown).transpose(1, 2)).expand_as(cosine)
+        words = (
+            self.asking(asked)[:, None, None].expand_as(cosine),
+            of_contexts(self.showing(shown).transpose(1, 2)).expand_as(cosine),
+        )
         tensor = torch.stack([*words, cosine], dim=3).flatten(0, 2) * cells
         return (self.measure(tensor).relu() * cells).amax((2, 3)).unflatten(0, (-1, *places.shape[1:]))
 
