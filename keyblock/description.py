@@ -7,6 +7,7 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator, model_valida
 
 import keyblock.sentence_selectors
 import keyblock.sentence_vectors  # noqa: F401, both register what they define
+from keyblock.adaptive import ADAPTIVE
 from keyblock.aggregation import AGGREGATORS
 from keyblock.encoders import ENCODERS
 from keyblock.escalation import Escalation
@@ -36,6 +37,14 @@ class PackingConfig(BaseModel):
         False,
         description="where each chosen block is a sequence of its own: it takes in whole neighbours as far as the budget goes",
     )
+    adaptive: dict[str, Any] | None = Field(
+        None, description="the rule that says how many of a document's best blocks are enough; none: as many as the budget holds"
+    )
+
+    @field_validator("adaptive")
+    @classmethod
+    def _adaptive(cls, description: dict[str, Any] | None) -> dict[str, Any] | None:
+        return None if description is None else ADAPTIVE.create(description).describe()
 
     @model_validator(mode="after")
     def _ordered(self) -> Self:
@@ -107,6 +116,12 @@ class PipelineConfig(BaseModel):
             raise ValueError(f"escalation.budget {self.escalation.budget} lies outside budget_range {low} to {high}")
         if self.asks_model:
             raise ValueError(f"selector {self.selector['name']!r} asks the model about every document: leave out escalation")
+        return self
+
+    @model_validator(mode="after")
+    def _adapts_without_the_model(self) -> Self:
+        if self.packing.adaptive is not None and self.asks_model:
+            raise ValueError(f"selector {self.selector['name']!r} fills the budget with what the model chose: leave out adaptive")
         return self
 
     @model_validator(mode="before")

@@ -8,6 +8,7 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
+from keyblock.adaptive import ADAPTIVE, Ranked
 from keyblock.aggregation import AGGREGATORS, PassageAggregator
 from keyblock.description import PipelineConfig
 from keyblock.encoders import Encoder
@@ -40,6 +41,7 @@ class Pipeline(TextPreparer):
         self.aggregator = AGGREGATORS.create(config.aggregator)
         self._cheap = self.selector.cheap
         self._cheap_goes_by_evidence = self._cheap.terms_by == self.evidence
+        self._adaptive = None if config.packing.adaptive is None else ADAPTIVE.create(config.packing.adaptive)
 
     def shortlist(self, query: PreparedQuery, document: PreparedDocument, budget: int | None = None) -> Shortlist:
         """The blocks that the model is asked about, each packed with the query.
@@ -81,13 +83,15 @@ class Pipeline(TextPreparer):
             known = self._known(query, document)
             scores = known.cheap
         order = np.lexsort((-known.cheap, -scores))  # blocks that the model was not asked about follow by their cheap score
-        chosen = self._weighted(query, document, self._pack(query, document, order, scores, self._budget(budget)))
         idf = idf_weights(query, self.frequencies)
+        evident = document.n_blocks > 1 and self._cheap.tells_apart(known.cheap, known.lexical, query, document)
+        if asked is None:  # what the model chose is read as far as the budget goes
+            order = self._enough(query, document, order, known.lexical, idf, evident)
+        chosen = self._weighted(query, document, self._pack(query, document, order, scores, self._budget(budget)))
         evidence = evidence_of(known.lexical, term_found(query, document), idf, known.near)
         if chosen.is_all_of(document):
             by, doubtful = None, False
         else:
-            evident = self._cheap.tells_apart(known.cheap, known.lexical, query, document)
             by = self._selected_by(evident, document.n_blocks, asked)
             doubtful = asked is None and self._doubtful(query, document, chosen, idf)
         n_asked = asked[0].n_tokens if asked else 0
@@ -128,6 +132,22 @@ class Pipeline(TextPreparer):
         if self.config.escalation is None:
             return False
         return certainty(term_counts(query, document) > 0, idf, chosen.held) < self.config.escalation.below
+
+    def _enough(
+        self,
+        query: PreparedQuery,
+        document: PreparedDocument,
+        order: NDArray[np.intp],
+        lexical: NDArray[np.float64],
+        idf: NDArray[np.float64],
+        evident: bool,
+    ) -> NDArray[np.intp]:
+        """The best blocks that may be read, best first: all of `order` where no rule says how many are enough."""
+        if self._adaptive is None:
+            return order
+        lengths = document.bounds[order, 1] - document.bounds[order, 0]
+        ranked = Ranked(lengths, lexical[order], term_counts(query, document)[:, order], idf)
+        return order[: self._adaptive.count(ranked, evident=evident)]
 
     def _pack(
         self, query: PreparedQuery, document: PreparedDocument, order: NDArray[np.intp], scores: NDArray[np.float64], budget: int
