@@ -121,6 +121,7 @@ def documents(draw: st.DrawFn) -> Ranked:
     return ranked(lengths, counts, draw(st.lists(whole.map(float), min_size=terms, max_size=terms)), [float(s) for s in scores])
 
 
+DENSITY = {"name": "density", "saturation": 1.0}
 PARTS = st.sampled_from([0.0, 0.25, 0.5, 0.75, 1.0])
 FLOORS = st.fixed_dictionaries({"blocks": st.integers(1, 3), "tokens": st.integers(0, 90), "promise": PARTS})
 
@@ -128,15 +129,7 @@ FLOORS = st.fixed_dictionaries({"blocks": st.integers(1, 3), "tokens": st.intege
 @st.composite
 def rules(draw: st.DrawFn) -> Adaptive:
     floor, part = draw(FLOORS), draw(PARTS)
-    own = draw(
-        st.sampled_from(
-            [
-                {"name": "relative", "ratio": part},
-                {"name": "share", "share": part},
-                {"name": "density", "ratio": part, "saturation": 1.0},
-            ]
-        )
-    )
+    own = draw(st.sampled_from([{"name": "relative", "ratio": part}, {"name": "share", "share": part}, DENSITY | {"ratio": part}]))
     return ADAPTIVE.create(own | floor)
 
 
