@@ -98,9 +98,10 @@ def measure_all(options: argparse.Namespace) -> None:
     inner = GraphModel.open(bundle, options.provider, options.threads)
     for name in options.collections:
         if due := list(missing(name, options)):
-            collection, model = Collection(options.data / name), Remembering(inner, read_kept(options.kept / f"{name}.npz"))
+            prepared = Preparation(Collection(options.data / name), bundle.pipeline)
+            model = Remembering(inner, read_kept(options.kept / f"{name}.npz"))
             for setting in due:
-                measure(setting, collection, bundle, model, options)
+                measure(setting, prepared, bundle, model, options)
                 write_kept(model.known, options.kept / f"{name}.npz")
     print(table(read_records(options.records), options.split))
 
@@ -117,14 +118,14 @@ def cell(collection: str, split: str) -> str:
     return f"{collection}, {split}"
 
 
-def measure(setting: str, collection: Collection, bundle: Bundle, model: Remembering, options: argparse.Namespace) -> None:
-    """Measure one setting on a fixed sample of the split's queries."""
-    split = options.split
+def measure(setting: str, prepared: Preparation, bundle: Bundle, model: Remembering, options: argparse.Namespace) -> None:
+    """Measure one setting on a fixed sample of the split's queries; no setting prepares documents otherwise than the bundle."""
+    split, collection = options.split, prepared.collection
     run = collection.run(split)
     queries = sample(sorted(run), options.queries if split == "dev" else ON_TEST[collection.name])
     candidates = {query: dict(list(run[query].items())[: options.depth]) for query in queries}
     pipeline = changed(bundle.pipeline, {"packing": SETTINGS[setting]}, bundle.path)
-    ranker = Counting(setting, Preparation(collection, pipeline), model)
+    ranker = Counting(setting, Preparation(collection, pipeline, lambda one: prepared.document(one.doc_id)), model)
     evaluation = evaluate(ranker, collection, queries, candidates, progress=False)
     details = {"depth": options.depth, "tokens": round(ranker.tokens / ranker.documents, 2)}
     record = record_evaluation(evaluation, cell(collection.name, split), split, details=details, ms_per_document=None)

@@ -13,6 +13,7 @@ from keyblock.bundle import load_bundle
 from keyblock.runtime.model import GraphModel
 from training.collections.collection import Collection
 from training.evaluation.records import Record, read_records, write_record
+from training.examples.preparation import Preparation
 
 
 @pytest.fixture
@@ -73,15 +74,15 @@ def test_a_rule_feeds_fewer_tokens_and_what_was_scored_is_not_scored_again(
 ) -> None:
     """The answer stands in one block of one document, so that either is read by one block of at most 63 tokens."""
     bundle = load_bundle(adaptive.DEFAULT)
-    model = Remembering(GraphModel.open(bundle, "cpu", 1))
+    model, prepared = Remembering(GraphModel.open(bundle, "cpu", 1)), Preparation(flood, bundle.pipeline)
     for name in (FIXED, CHOSEN):
-        adaptive.measure(name, flood, bundle, model, options)
+        adaptive.measure(name, prepared, bundle, model, options)
     found = {record.system: record for record in read_records(options.records)}
     assert [record.means["RR@10"] for record in found.values()] == [1.0, 1.0]
     assert found[FIXED].details["tokens"] == 128
     assert found[CHOSEN].details["tokens"] < 80
     assert len(model.known) == 4
-    adaptive.measure(CHOSEN, flood, bundle, model, options)
+    adaptive.measure(CHOSEN, prepared, bundle, model, options)
     assert len(model.known) == 4
     assert f"flood {FIXED}: 128.0 tokens, 1.0000" in capsys.readouterr().out
 

@@ -484,3 +484,17 @@ def test_a_ranker_in_the_process_ranks_as_the_service(
 def unscored(result: Result) -> Result:
     """All but the scores, which depend on the batch in their last digits."""
     return replace(result, relevance_score=0.0, blocks=tuple(replace(block, score=0.0) for block in result.blocks))
+
+
+def test_a_rule_of_when_to_stop_is_counted_truly(settings: Settings, bundle_of: Callable[[str], Path]) -> None:
+    """The cap is told as the cap, and the tokens are those that were fed: fewer than the cap gives without the rule."""
+    path = bundle_of("adaptive")
+    reference, pipeline = Reference(path, DOCUMENTS), opened(path)[0].pipeline
+    packing = pipeline.config.packing.model_copy(update={"adaptive": None})
+    full = Pipeline(pipeline.config.model_copy(update={"packing": packing}), pipeline.tokenizer, pipeline.frequencies)
+    unruled = sum(len(full.select(reference.query, reference.prepared[number]).packed.ids) for number in reference.some)
+    with TestClient(create_app(settings.model_copy(update={"bundle": (path,)}))) as client:
+        wait_for(lambda: client.get("/health/ready").status_code == 200)
+        answer = client.post("/rerank", json={"query": QUERY, "documents": DOCUMENTS}).json()
+    assert answer["meta"]["tokens_per_document"] == 192
+    assert answer["usage"]["total_tokens"] == reference.n_tokens < 0.8 * unruled
