@@ -497,4 +497,4 @@ def test_a_rule_of_when_to_stop_is_counted_truly(settings: Settings, bundle_of: 
         wait_for(lambda: client.get("/health/ready").status_code == 200)
         answer = client.post("/rerank", json={"query": QUERY, "documents": DOCUMENTS}).json()
     assert answer["meta"]["tokens_per_document"] == 192
-    assert answer["usage"]["total_tokens"] == reference.n_tokens < 0.8 * unruled
+    assert answer["usage"]["total_tokens"] == reference.n_tokens < unruled
