@@ -200,9 +200,16 @@ def difference(own: Record, fixed: Record, measure: str) -> str:
 
 
 class Asked(NamedTuple):
-    """Seconds and tokens of one request."""
+    """What one request took.
+
+    Attributes:
+        seconds: from sending to the answer.
+        model: seconds of these in the model.
+        tokens: that it was fed.
+    """
 
     seconds: float
+    model: float
     tokens: int
 
 
@@ -213,8 +220,8 @@ def ask_in_turns(options: argparse.Namespace) -> None:
         copy = with_rule(bundle, CHOSEN, Path(folder) / "adaptive")
         logs = [Path(folder) / name for name in ("fixed.log", "adaptive.log")]
         with (
-            Service(options.threads, logs[0], bundle=bundle.path, cache_bytes=0) as fixed,
-            Service(options.threads, logs[1], bundle=copy.path, cache_bytes=0) as adaptive,
+            Service(options.threads, logs[0], bundle=bundle.path) as fixed,
+            Service(options.threads, logs[1], bundle=copy.path) as adaptive,
         ):
             rows = {name: in_turns(name, [fixed.url, adaptive.url], options) for name in options.collections}
     write_json(options.records / "http.json", rows | {"threads": options.threads, "depth": options.depth})
@@ -229,22 +236,24 @@ def with_rule(bundle: Bundle, setting: str, path: Path) -> Bundle:
 
 
 def in_turns(name: str, urls: Sequence[str], options: argparse.Namespace) -> dict[str, Any]:
-    """The services' requests for a collection's dev queries: medians of seconds and tokens, and of the ratio within each pair."""
+    """The services' requests for a collection's dev queries: medians, and those of the ratio within each pair."""
     collection = Collection(options.data / name)
     run = collection.run("dev")
     pairs: list[list[Asked]] = []
     for query in sample(sorted(run), options.requests + 1):
         body = request_body(collection, query, list(run[query])[: options.depth])
+        for url in urls:
+            ask(url, body)  # the documents are prepared once, as those of a store are
         turn = [ask(url, body) for url in (urls if len(pairs) % 2 else urls[::-1])]
         pairs.append(turn if len(pairs) % 2 else turn[::-1])
     timed = pairs[1:]  # the first warms up
-    ratios = [adaptive.seconds / fixed.seconds for fixed, adaptive in timed]
-    found = {kind: [pair[place] for pair in timed] for place, kind in enumerate(("fixed", "adaptive"))}
-    medians = {
-        kind: {"seconds": statistics.median(a.seconds for a in asked), "tokens": sum(a.tokens for a in asked)}
-        for kind, asked in found.items()
-    }
-    return {**medians, "requests": len(timed), "ratio": statistics.median(ratios), "ratios": [round(r, 4) for r in ratios]}
+    found: dict[str, Any] = {"requests": len(timed)}
+    for place, kind in enumerate(("fixed", "adaptive")):
+        found[kind] = {what: statistics.median(getattr(pair[place], what) for pair in timed) for what in Asked._fields}
+    for what in Asked._fields:
+        ratios = [getattr(adaptive, what) / getattr(fixed, what) for fixed, adaptive in timed]
+        found[f"{what}_ratio"] = round(statistics.median(ratios), 4)
+    return found
 
 
 def request_body(collection: Collection, query: str, candidates: Sequence[str]) -> bytes:
@@ -258,21 +267,21 @@ def ask(url: str, body: bytes) -> Asked:
     began = time.perf_counter()
     response = httpx.post(f"{url}/rerank", content=body, timeout=REQUEST_SECONDS)
     seconds = time.perf_counter() - began
-    return Asked(seconds, response.raise_for_status().json()["usage"]["total_tokens"])
+    answer = response.raise_for_status().json()
+    return Asked(seconds, answer["meta"]["timings_ms"]["model"] / 1000, answer["usage"]["total_tokens"])
 
 
 def http_table(rows: Mapping[str, Any]) -> str:
     """A row a collection."""
-    head = ["", "requests", "seconds, fixed", "seconds, adaptive", "ratio of a pair, median", "tokens, adaptive to fixed"]
+    head = ["", "requests", "seconds, fixed", "seconds, adaptive", "ratio", "of the model", "of tokens"]
     measured = [(name, row) for name, row in rows.items() if isinstance(row, dict)]
     return markdown([head, *([name, *http_cells(row)] for name, row in measured)])
 
 
 def http_cells(row: Mapping[str, Any]) -> list[str]:
     """What was measured of one collection."""
-    fixed, adaptive = row["fixed"], row["adaptive"]
-    seconds = [f"{kind['seconds']:.3f}" for kind in (fixed, adaptive)]
-    return [f"{row['requests']}", *seconds, f"{row['ratio']:.2f}", f"{adaptive['tokens'] / fixed['tokens']:.2f}"]
+    seconds = [f"{row[kind]['seconds']:.3f}" for kind in ("fixed", "adaptive")]
+    return [f"{row['requests']}", *seconds, *(f"{row[f'{what}_ratio']:.2f}" for what in Asked._fields)]
 
 
 def publish(options: argparse.Namespace) -> None:

@@ -1,6 +1,7 @@
 """Adaptive evidence measured: what is missing, what is kept, the tables, and the tokens of a small bundle."""
 
 import argparse
+import json
 from pathlib import Path
 
 import numpy as np
@@ -97,7 +98,20 @@ def test_the_copy_has_the_rule_and_nothing_else_changed(tmp_path: Path) -> None:
     assert copy.files == bundle.manifest.files
 
 
-def test_seconds_are_told_by_ratio() -> None:
-    row = {"fixed": {"seconds": 0.5, "tokens": 1000}, "adaptive": {"seconds": 0.25, "tokens": 750}, "requests": 9, "ratio": 0.51}
-    table = adaptive.http_table({"qmsum": row, "threads": 1, "depth": 30})
-    assert table.splitlines()[2:] == ["| qmsum | 9 | 0.500 | 0.250 | 0.51 | 0.75 |"]
+def test_seconds_are_told_by_ratio(flood: Collection, options: argparse.Namespace, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The service with the rule takes half of the time and three quarters of the tokens; which comes first, changes in turns."""
+    asked = []
+
+    def ask(url: str, body: bytes) -> adaptive.Asked:
+        asked.append(url)
+        assert set(json.loads(body)) == {"query", "documents"}
+        return {"fixed": adaptive.Asked(0.5, 0.4, 1000), "rule": adaptive.Asked(0.25, 0.1, 750)}[url]
+
+    monkeypatch.setattr(adaptive, "ask", ask)
+    monkeypatch.setattr(adaptive, "sample", lambda queries, count: [*queries] * count)
+    options.data, options.requests = flood.path.parent, 2
+    row = adaptive.in_turns("flood", ["fixed", "rule"], options)
+    assert asked[2:4] == ["rule", "fixed"]
+    assert asked[6:8] == ["fixed", "rule"]
+    table = adaptive.http_table({"flood": row, "threads": 1, "depth": 30})
+    assert table.splitlines()[2:] == ["| flood | 2 | 0.500 | 0.250 | 0.50 | 0.25 | 0.75 |"]
