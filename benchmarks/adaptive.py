@@ -174,7 +174,7 @@ def dev_cells(found: Mapping[tuple[str, str], Record], places: Sequence[str], na
         shares.append(own.details["tokens"] / fixed.details["tokens"])
         yield f"{own.details['tokens']:.0f}"
         yield from (f"{own.means[m]:.4f}" if name == FIXED else f"{own.means[m] - fixed.means[m]:+.4f}" for m in MEASURES)
-    yield f"{statistics.fmean(shares):.0%}"
+    yield f"{statistics.fmean(shares):.0%}" if len(shares) == len(places) else ""
 
 
 def test_table(found: Mapping[tuple[str, str], Record], places: Sequence[str], names: Sequence[str]) -> str:
