@@ -17,7 +17,8 @@ def test_no_system_reads_more_than_the_others(name: str) -> None:
     assert recipe.pipeline.packing.budget * sequences <= TOKENS
     assert recipe.longest * sequences <= TOKENS
     if FAMILIES.create(recipe.model).reshapes:
-        assert recipe.reshape and start.reshape
+        assert recipe.reshape
+        assert start.reshape
         assert recipe.reshape.layers == start.reshape.layers
     assert recipe.name == name
 
