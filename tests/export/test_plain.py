@@ -1,4 +1,4 @@
-"""Graphs that are traced as they are: the kernel-pooling student, TKL, DeepRank and late interaction beside PyTorch, in any shape."""
+"""Graphs traced as they are: the kernel-pooling student, TKL, DeepRank and late interaction beside PyTorch, in any shape."""
 
 from collections.abc import Callable
 from pathlib import Path

@@ -85,7 +85,7 @@ class Kernels(nn.Module):
 class CedrKnrm(Cedr):
     """CEDR-KNRM: see `training.declarations.CedrKnrmFamily`. Of a query token there are its soft term frequencies.
 
-    Their logarithms are not scaled, as in CEDR's public code; that of K-NRM multiplies them by 0.01. A fresh head's logits are large.
+    Their logarithms are not scaled, as in CEDR's public code; K-NRM's multiplies them by 0.01. A fresh head's logits are large.
     """
 
     def __init__(self, encoder: PreTrainedModel, query_tokens: int) -> None:
