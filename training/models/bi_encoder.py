@@ -18,7 +18,6 @@ from keyblock.packing import Packed
 from training.declarations import EncoderShape, read_family
 from training.models.cross_encoder import read_backbone, read_encoder
 from training.models.ranker_module import FAMILY_FILE
-from training.models.reshaping import reshape
 from training.models.sentence_encoder import check_pooling
 from training.models.transformer_ranker import ENCODER_WEIGHTS, TransformerRanker, one_clear_error, tells_types, unchanged
 
@@ -74,10 +73,7 @@ class BiEncoder(TransformerRanker):
         if aggregator:
             raise ValueError("model bi_encoder scores by a cosine, and has no states for a learned aggregator")
         check_pooling(Path(name_or_path))
-        with one_clear_error(name_or_path):
-            encoder = read_backbone(name_or_path, dropout, attention)
-        reshape(encoder, shape or EncoderShape())
-        return cls(encoder, scale)
+        return cls(read_backbone(name_or_path, dropout, attention, shape), scale)
 
     @classmethod
     def load(cls, directory: str | Path, attention: str = "sdpa") -> Self:

@@ -6,108 +6,44 @@ et al., SIGIR 2017). Kernels and their widths are those of the code of IDCM's au
 embedding layer, and this the word vectors alone, which know no places.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
-from typing import Any, Self
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import torch
-from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 from torch.nn import functional as F
-from transformers import AutoModel
 
 from keyblock.packing import Packed
-from training.models.ranker_module import RankerModule
-from training.models.transformer_ranker import ENCODER_WEIGHTS, RELATIVE, one_clear_error
+from training.models.word_vectors import WordTable
 
 CENTRES = (1.0, 0.9, 0.7, 0.5, 0.3, 0.1, -0.1, -0.3, -0.5, -0.7, -0.9)  # of the kernels, cosines
 WIDTH = 0.1  # sigma of each
 LEAST = 1e-4  # of a soft count whose logarithm is taken
 
 
-class Ck(RankerModule):
+class Ck(WordTable):
     """Scores packed (query, passage) sequences by how near their tokens are to each other; a state is the eleven pooled kernels.
 
     Args:
-        vectors: shape (vocabulary, size), of the words.
+        table: shape (vocabulary, size), of the words.
         window: tokens that the convolution sees at once.
         filters: of the convolution.
         trainable: whether the vectors are trained.
     """
 
     family: Mapping[str, Any] = {"name": "ck"}
-    aggregator = None
 
-    def __init__(self, vectors: Tensor, window: int, filters: int, trainable: bool = False) -> None:
-        super().__init__()
-        self.vectors = nn.Embedding.from_pretrained(vectors, freeze=not trainable)
-        self.convolution = nn.Conv1d(vectors.shape[1], filters, window)
+    def __init__(self, table: Tensor, window: int = 3, filters: int = 128, trainable: bool = False) -> None:
+        super().__init__(table, trainable)
+        self.convolution = nn.Conv1d(table.shape[1], filters, window)
         self.scale = nn.Parameter(torch.ones(len(CENTRES)))  # of the soft counts, by kernel
         self.head = nn.Linear(len(CENTRES), 1)
         nn.init.uniform_(self.head.weight, -0.01, 0.01)  # sums over a query's tokens are large
-
-    @classmethod
-    def from_backbone(
-        cls,
-        name_or_path: str,
-        _dropout: float = 0.0,
-        _attention: str = "sdpa",
-        aggregator: Mapping[str, Any] | None = None,
-        window: int = 3,
-        filters: int = 128,
-        trainable: bool = False,
-    ) -> Self:
-        """See RankerFamily: the backbone's word vectors under a fresh convolution. There is nothing to drop out, or to attend."""
-        if aggregator:
-            raise ValueError("model ck says no more of a passage than its score, and has no states for a learned aggregator")
-        with one_clear_error(name_or_path):
-            words = AutoModel.from_pretrained(name_or_path).get_input_embeddings().weight
-        return cls(words.detach().clone().float(), window, filters, trainable)
-
-    @classmethod
-    def load(cls, directory: str | Path, _attention: str = "sdpa") -> Self:
-        """See RankerFamily; the weights' shapes say all."""
-        with one_clear_error(directory):
-            weights = load_file(Path(directory) / ENCODER_WEIGHTS)
-            filters, _, window = weights["convolution.weight"].shape
-            model = cls(weights["vectors.weight"], window, filters)
-            model.load_state_dict(weights)
-            return model.eval()
-
-    def save_weights(self, directory: str | Path) -> None:
-        """Write model.safetensors, word vectors and all."""
-        save_file(self.state_dict(), Path(directory) / ENCODER_WEIGHTS)
-
-    def load_weights(self, directory: str | Path) -> None:
-        """See RankerModule."""
-        self.load_state_dict(load_file(Path(directory) / ENCODER_WEIGHTS))
-
-    def start_from(self, directory: str | Path) -> None:
-        """See RankerModule; all of it. Raises ValueError for another window, filters or vocabulary."""
-        with one_clear_error(directory):
-            self.load_weights(directory)
-
-    def pretrained(self) -> Iterator[nn.Parameter]:
-        """The word vectors."""
-        return self.vectors.parameters()
-
-    def checkpoint_activations(self) -> None:
-        """There are none worth computing twice."""
-
-    @property
-    def max_length(self) -> int:
-        """No limit: it knows no positions."""
-        return RELATIVE
 
     @property
     def hidden_size(self) -> int:
         """See RankerModule: one feature a kernel."""
         return len(CENTRES)
-
-    @property
-    def vocabulary_size(self) -> int:
-        """See RankerModule."""
-        return self.vectors.num_embeddings
 
     def inputs(self, sequences: Sequence[Packed], pad_id: int, document_type: int = 1) -> tuple[Tensor, ...]:
         """See RankerModule. Raises ValueError for a tokenizer that gives query and passage the same type id (RoBERTa's)."""
@@ -120,7 +56,7 @@ class Ck(RankerModule):
         input_ids, token_type_ids, attention_mask = inputs
         query, passage = text_masks(token_type_ids, attention_mask)
         longest = query.sum(1).max() + 1  # with [CLS] in front
-        vectors = self.vectors(input_ids)
+        vectors = self.table(input_ids)
         asked = self._mixed(vectors[:, :longest], query[:, :longest])
         with torch.autocast(vectors.device.type, enabled=False):
             cosines = asked.float() @ self._mixed(vectors, passage).float().transpose(1, 2)  # (B, Q, L)

@@ -92,14 +92,11 @@ class CrossEncoder(TransformerRanker):
 
         Dropout costs a third of a CPU step's speed, and these runs stop long before they overfit.
         """
-        family, shape = CrossEncoderFamily.read(settings), shape or EncoderShape()
-        with one_clear_error(name_or_path):
-            encoder = read_backbone(name_or_path, dropout, attention)
-        reshape(encoder, shape)
+        family, encoder = CrossEncoderFamily.read(settings), read_backbone(name_or_path, dropout, attention, shape)
         size = encoder.config.hidden_size
         marker = Marker(size, family.marks) if family.marks else None
         model = cls(encoder, build_aggregation(aggregator, size) if aggregator else None, marker, family)
-        model.extension = shape.extension
+        model.extension = (shape or EncoderShape()).extension
         return model
 
     @classmethod
@@ -241,10 +238,16 @@ def _plain(config: PretrainedConfig) -> PretrainedConfig:
     return config
 
 
-def read_backbone(name_or_path: str, dropout: float, attention: str) -> PreTrainedModel:
-    """A pretrained encoder with this dropout, plain as `_plain` says."""
-    config = _plain(without_dropout(AutoConfig.from_pretrained(name_or_path), dropout))
-    return read_encoder(name_or_path, attention, config=config)
+def read_backbone(name_or_path: str, dropout: float, attention: str, shape: EncoderShape | None = None) -> PreTrainedModel:
+    """A pretrained encoder with this dropout, plain as `_plain` says, and of this shape.
+
+    Raises ValueError in one line that names it when there is none, and as `reshape` does.
+    """
+    with one_clear_error(name_or_path):
+        config = _plain(without_dropout(AutoConfig.from_pretrained(name_or_path), dropout))
+        encoder = read_encoder(name_or_path, attention, config=config)
+    reshape(encoder, shape or EncoderShape())
+    return encoder
 
 
 def read_encoder(name_or_path: str, attention: str, **options: object) -> PreTrainedModel:

@@ -19,7 +19,6 @@ from training.declarations import EncoderShape, read_family
 from training.models.combining import Combining
 from training.models.cross_encoder import read_backbone, read_encoder
 from training.models.ranker_module import FAMILY_FILE
-from training.models.reshaping import reshape
 from training.models.transformer_ranker import ENCODER_WEIGHTS, TransformerRanker, one_clear_error, tells_types
 
 REST_FILE = "features.safetensors"
@@ -88,10 +87,7 @@ class TokenRanker(Combining, TransformerRanker):
         """See RankerFamily. Raises ValueError for an `aggregator`, too: these families combine passages themselves."""
         if aggregator:
             raise ValueError(f"{cls.__name__} combines passages itself: leave the module of states {aggregator['name']!r} out")
-        with one_clear_error(name_or_path):
-            encoder = read_backbone(name_or_path, dropout, attention)
-        reshape(encoder, shape or EncoderShape())
-        return cls(encoder, **settings)
+        return cls(read_backbone(name_or_path, dropout, attention, shape), **settings)
 
     @classmethod
     def load(cls, directory: str | Path, attention: str = "sdpa") -> Self:

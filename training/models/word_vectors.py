@@ -33,19 +33,19 @@ class Texts(NamedTuple):
     shown: Tensor
 
 
-class WordRanker(RankerModule):
+class WordTable(RankerModule):
     """What these families share: a table of word vectors, and how a model is kept.
 
     Args:
         table: (vocabulary, size), the vectors.
-        query_tokens: read, at most.
+        trainable: whether they learn.
     """
 
     aggregator = None
 
-    def __init__(self, table: Tensor, query_tokens: int) -> None:
+    def __init__(self, table: Tensor, trainable: bool = True) -> None:
         super().__init__()
-        self.table, self.query_tokens = nn.Embedding.from_pretrained(table, freeze=False), query_tokens
+        self.table = nn.Embedding.from_pretrained(table, freeze=not trainable)
 
     @classmethod
     def from_backbone(
@@ -99,6 +99,19 @@ class WordRanker(RankerModule):
     def vocabulary_size(self) -> int:
         """See RankerModule."""
         return self.table.num_embeddings
+
+
+class WordRanker(WordTable):
+    """A family that makes features of a query's and a passage's tokens, each from its first token on.
+
+    Args:
+        table: (vocabulary, size), the vectors.
+        query_tokens: read, at most.
+    """
+
+    def __init__(self, table: Tensor, query_tokens: int) -> None:
+        super().__init__(table)
+        self.query_tokens = query_tokens
 
     def states(self, *inputs: Tensor) -> Tensor:
         """Features of shape (batch, width), in fp32: see `features`."""

@@ -48,7 +48,7 @@ def mixed(model: Ck, ids: list[int], place: int) -> Tensor:
     """One token's unit vector: the convolution over it and those behind it, as many as there are."""
     weight, found = model.convolution.weight, model.convolution.bias.clone()
     for behind, word in enumerate(ids[place : place + weight.shape[2]]):
-        found += weight[:, :, behind] @ model.vectors.weight[word]
+        found += weight[:, :, behind] @ model.table.weight[word]
     found = found.relu()
     return found / max(float(found.norm()), 1e-12)
 
@@ -108,12 +108,12 @@ def test_word_vectors_are_the_backbones_and_frozen_unless_declared(tiny_backbone
     words = new_ranker({"name": "cross_encoder"}, str(tiny_backbone)).get_parameter("encoder.embeddings.word_embeddings.weight")
     for trainable in (False, True):
         model = new_ranker({"name": "ck", "trainable": trainable}, str(tiny_backbone))
-        assert torch.equal(model.get_parameter("vectors.weight"), words)
+        assert torch.equal(model.get_parameter("table.weight"), words)
         assert [weight.requires_grad for weight in model.pretrained()] == [trainable]
         model(*model.inputs([sequence([2], [3])], 0)).sum().backward()
         learned = {name for name, weight in model.named_parameters() if weight.grad is not None}
         assert learned == {"convolution.weight", "convolution.bias", "scale", "head.weight", "head.bias"} | (
-            {"vectors.weight"} if trainable else set()
+            {"table.weight"} if trainable else set()
         )
 
 
@@ -130,7 +130,7 @@ def test_it_is_read_back_as_it_was_saved(tmp_path: Path, tiny_backbone: Path) ->
 
 
 def test_what_it_cannot_do_is_said(tiny_backbone: Path) -> None:
-    with pytest.raises(ValueError, match="no states for a learned aggregator"):
+    with pytest.raises(ValueError, match="no use for a learned aggregator"):
         new_ranker({"name": "ck"}, str(tiny_backbone), aggregator={"name": "max"})
     with pytest.raises(ValueError, match="take a backbone whose tokenizer has BERT's"):
         ck().inputs([sequence([2], [3])], 0, document_type=0)
