@@ -104,7 +104,7 @@ def test_a_student_that_selects_is_a_graph_of_its_own(tmp_path: Path, save_run: 
     """IDCM: the student's few operators, the teacher, and the weights of its best scores."""
     torch.manual_seed(0)
     student = Ck(tiny().encoder.get_input_embeddings().weight.detach(), window=3, filters=8)
-    student.family = FAMILIES.create({"name": "ck"}).describe()
+    student.family = FAMILIES.create({"name": "ck", "filters": 8}).describe()
     torch.nn.init.normal_(student.head.weight)
     model = tiny(aggregator={"name": "top", "best": 2})
     run = save_run(tmp_path / "run", model, chooser=student, **SMALL | PARADE | {"selector": BINB})

@@ -33,7 +33,7 @@ def save_kind(kind: str, run: Path, tiny: Callable[..., CrossEncoder], save_run:
     torch.manual_seed(0)
     if kind == "idcm":
         student = Ck(tiny().encoder.get_input_embeddings().weight.detach(), window=3, filters=8)
-        student.family = FAMILIES.create({"name": "ck"}).describe()
+        student.family = FAMILIES.create({"name": "ck", "filters": 8}).describe()
         torch.nn.init.normal_(student.head.weight)
         teacher = tiny(aggregator={"name": "top", "best": 2})
         return save_run(run, teacher, chooser=student, **PARTS | {"selector": {"name": "learned"}})
