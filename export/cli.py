@@ -60,6 +60,6 @@ def summary(bundle: Bundle, provider: Provider) -> str:
     choice = GraphModel.open(bundle, provider).session.choice
     seconds = time.perf_counter() - started
     megabytes = sum(entry.bytes for entry in bundle.manifest.files.values()) / 1e6
-    head = f"{bundle.path}: {megabytes:.1f} MB, fused {bundle.manifest.graph.fused}, loads in {seconds:.1f} s ({choice.why})"
+    head = f"{bundle.path}: {megabytes:.1f} MB, fused {bundle.graph.fused}, loads in {seconds:.1f} s ({choice.why})"
     measured = bundle.manifest.quality["export"] | {name: variant.quality for name, variant in bundle.manifest.variants.items()}
     return f"{head}\n{json.dumps(measured, indent=2)}"

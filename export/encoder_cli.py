@@ -29,6 +29,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
         metavar="YAML",
         help="'vectors', or a hybrid with your weights; a hybrid when left out",
     )
+    parser.add_argument(
+        "--scale",
+        type=float,
+        metavar="X",
+        help="score by the vectors, too: a block's logit is X times its cosine (take the bi_encoder's own `scale`), and the copy "
+        "has no other ranker",
+    )
     return run(_encoder, parser, arguments)
 
 
@@ -38,7 +45,7 @@ def _encoder(options: argparse.Namespace) -> None:
     from keyblock.evidence import Fusion
 
     quiet_transformers()
-    bundle = write_encoder_bundle(load_bundle(options.bundle), options.model, options.out, options.selector)
+    bundle = write_encoder_bundle(load_bundle(options.bundle), options.model, options.out, options.selector, options.scale)
     size = sum(entry.bytes for entry in bundle.manifest.files.values())
     print(f"{bundle.path}: {bundle.manifest.name} with the encoder {options.model}, {size / 1e6:.0f} MB")
     if bundle.pipeline.config.fusion != Fusion():

@@ -115,7 +115,7 @@ def summary(bundle: Bundle) -> str:
     manifest = bundle.manifest
     proof: dict[str, Any] = manifest.quality["certificate"]["logits"]
     megabytes = sum(entry.bytes for entry in manifest.files.values()) / 1e6
-    fused = ", ".join(f"{name} {count}" for name, count in manifest.graph.fused.items()) or "not fused"
+    fused = ", ".join(f"{name} {count}" for name, count in bundle.graph.fused.items()) or "not fused"
     return (
         f"{bundle.path}: {megabytes:.1f} MB, {fused}\n"
         f"certificate: {proof['pairs']} pairs, largest difference of a logit {proof['max']:.2g}, mean {proof['mean']:.2g}\n"

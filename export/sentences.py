@@ -16,8 +16,11 @@ from export.classifier import optimized_graph
 from export.graph import trace, trace_example
 from export.masks import spelled_masks
 from export.precision import halve_weights
+from keyblock.aggregation import AGGREGATORS
 from keyblock.bundle import FORMAT_VERSION, TOKENIZER_FILE, Bundle, check_target, write_bundle
+from keyblock.description import PipelineConfig
 from keyblock.encoders import Texts
+from keyblock.evidence import Activation, Fusion
 from keyblock.sentence_vectors import FILE, SentenceGraph
 from training.declarations import read_family
 from training.evaluation.ranking import changed
@@ -26,6 +29,13 @@ from training.models.ranker_module import FAMILY_FILE
 from training.models.sentence_encoder import SentenceEncoder
 
 LARGEST_DIFFERENCE = 0.02  # of a vector of length 1 whose weights were halved: less than a step of the 8 bits that are kept
+WITHOUT_GRAPHS: dict[str, Any] = {
+    "graph": None,
+    "aggregator": None,
+    "selector_graph": None,
+    "variants": {},
+    "quality": {},
+}  # of a manifest
 HYBRID = {"name": "hybrid", "terms": 1.0, "vectors": 4.0, "exact": 5.0, "rare": 0.01, "exact_blocks": 1}
 
 
@@ -43,7 +53,9 @@ class Traced(nn.Module):
         return (states * real).sum(1) / real.sum(1)
 
 
-def write_encoder_bundle(bundle: Bundle, model: str, out: Path, selector: Mapping[str, Any] | str | None = None) -> Bundle:
+def write_encoder_bundle(
+    bundle: Bundle, model: str, out: Path, selector: Mapping[str, Any] | str | None = None, scale: float | None = None
+) -> Bundle:
     """A copy of the bundle whose selector compares vectors of a sentence encoder.
 
     Args:
@@ -51,6 +63,7 @@ def write_encoder_bundle(bundle: Bundle, model: str, out: Path, selector: Mappin
         model: a run of the family bi_encoder, a folder of sentence-transformers or transformers, or a hub name.
         out: a new or empty directory.
         selector: HYBRID when left out.
+        scale: of the cosines that are the scores of blocks, too: the copy has no other ranker; none: the bundle's own scores.
 
     Raises ExportError or ValueError for an encoder of another vocabulary, one that pools otherwise, or one that cannot be traced.
     """
@@ -62,15 +75,27 @@ def write_encoder_bundle(bundle: Bundle, model: str, out: Path, selector: Mappin
         path = Path(folder) / FILE
         export_sentences(encoder, bundle.tokenizer.vocabulary_size, path)
         parts = {"selector": selector or HYBRID, "encoder": {"name": "sentence", "file": str(path)}}
+        parts |= {} if scale is None else scored_by_vectors(bundle.pipeline.config, scale)
         pipeline = changed(bundle.pipeline, parts, bundle.path).config
         described = pipeline.model_copy(update={"encoder": {"name": "sentence", "file": FILE}})
-        provenance = bundle.manifest.provenance | {"encoder": model}
-        manifest = bundle.manifest.model_copy(
-            update={"format_version": FORMAT_VERSION, "pipeline": described, "provenance": provenance}
-        )
-        old = None if bundle.manifest.pipeline.encoder is None else bundle.manifest.pipeline.encoder["file"]
-        files = {name: bundle.path / name for name in bundle.manifest.files if name != old}
-        return write_bundle(out, manifest, files | {FILE: path})
+        about: dict[str, Any] = {"provenance": bundle.manifest.provenance | {"encoder": model}}
+        about |= {} if scale is None else WITHOUT_GRAPHS
+        manifest = bundle.manifest.model_copy(update={"format_version": FORMAT_VERSION, "pipeline": described, **about})
+        left_out = set(bundle.manifest.needed) - set(manifest.needed)
+        copied = {name: bundle.path / name for name in bundle.manifest.files if name not in left_out}
+        return write_bundle(out, manifest, copied | {FILE: path})
+
+
+def scored_by_vectors(config: PipelineConfig, scale: float) -> dict[str, Any]:
+    """What is other in a pipeline that scores by vectors: all that was learned with the ranker is dropped.
+
+    An aggregator that no vectors can do with gives way to the best block's score.
+    """
+    aggregator = AGGREGATORS.create(config.aggregator)
+    learned = {"fusion": Fusion().model_dump(), "activation": Activation(), "escalation": None, "min_score": None, "spans": None}
+    packing = {"title_tokens": 0, "grow": False}
+    kept = config.aggregator if not (aggregator.joint or aggregator.learned) else {"name": "max"}
+    return {"cosine_scale": scale, "packing": packing, "aggregator": kept, **learned, "first_stage": None}
 
 
 def _of_run(run: Path, folder: Path) -> str | None:

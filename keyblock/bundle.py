@@ -1,6 +1,7 @@
 """The bundle: one directory that holds all that serving a ranker needs, and refuses to load when anything in it is off.
 
-``bundle.json`` (the manifest), ``tokenizer.json``, ``model.onnx`` and ``frequencies.tsv``; a ranker that combines states has its
+``bundle.json`` (the manifest), ``tokenizer.json``, ``frequencies.tsv`` and ``model.onnx``, which one that scores by vectors alone
+does without; a ranker that combines states has its
 aggregator in ``aggregator.onnx``, one whose blocks another model chooses has that in ``selector.onnx``, one that compares vectors
 has in ``token_vectors.npz`` what makes them; a variant, the same graphs for another arithmetic, has files like ``model.int8.onnx``.
 The manifest names every other file with its size and SHA-256.
@@ -29,7 +30,7 @@ from keyblock.text.frequencies import DocumentFrequencies
 from keyblock.text.tokenizer import Tokenizer
 
 # 2: aggregator, selector_graph; 3: variants; 4: evidence; 5: encoder, escalation, activation, prompt, grow, nearness;
-# 6: marks, spans, min_score, mass; 7: adaptive; all are read
+# 6: marks, spans, min_score, mass; 7: adaptive, cosine_scale (and then no graph); all are read
 FORMAT_VERSION = 7
 MANIFEST_FILE, TOKENIZER_FILE, GRAPH_FILE, FREQUENCIES_FILE = "bundle.json", "tokenizer.json", "model.onnx", "frequencies.tsv"
 AGGREGATOR_FILE, SELECTOR_FILE = "aggregator.onnx", "selector.onnx"
@@ -108,7 +109,7 @@ class Manifest(BaseModel):
     format_version: int = FORMAT_VERSION
     name: str = Field(min_length=1, max_length=100, description="what the model is called in answers and metrics")
     pipeline: PipelineConfig
-    graph: GraphEntry
+    graph: GraphEntry | None = Field(None, description="the ranker; none where pipeline.cosine_scale scores by vectors alone")
     aggregator: AggregatorEntry | None = Field(None, description="combines states, where pipeline.aggregator does")
     selector_graph: GraphEntry | None = Field(
         None, description="another ranker, of single blocks, that chooses for a learned selector (BinB2); none: the ranker itself"
@@ -131,6 +132,10 @@ class Manifest(BaseModel):
     @model_validator(mode="after")
     def _graphs_of_the_pipeline(self) -> Self:
         aggregator = AGGREGATORS.create(self.pipeline.aggregator)
+        if self.graph is None and self.pipeline.cosine_scale is None:
+            raise ValueError("there is no entry 'graph', and no pipeline.cosine_scale to score without one")
+        if self.pipeline.cosine_scale is not None and (self.graph or self.variants):
+            raise ValueError("pipeline.cosine_scale scores by vectors alone, but there are entries 'graph' or 'variants'")
         if aggregator.learned and self.aggregator is None:
             raise ValueError(f"pipeline.aggregator {aggregator.name!r} combines states, but there is no entry 'aggregator'")
         if self.aggregator is not None and not aggregator.learned:
@@ -175,8 +180,13 @@ class Bundle:
 
     @property
     def graph_path(self) -> Path:
-        """The ranker's ONNX file, for a session."""
-        return self.path / self.manifest.graph.file
+        """The ranker's ONNX file, for a session. Raises BundleError for a bundle that scores by vectors alone."""
+        return self.path / self.graph.file
+
+    @property
+    def graph(self) -> GraphEntry:
+        """The ranker's graph. Raises BundleError for a bundle that scores by vectors alone."""
+        return self._graph_of(self.manifest)
 
     @property
     def aggregator_path(self) -> Path | None:
@@ -188,9 +198,16 @@ class Bundle:
 
         Args:
             precision: what they are to be computed in; where no variant is made for it, the bundle's own graphs are meant.
+
+        Raises BundleError for a bundle that scores by vectors alone.
         """
         kind = self.manifest.graphs_for(precision)
-        return self.path / kind.graph.file, self.path / kind.selector_graph.file if kind.selector_graph else None
+        return self.path / self._graph_of(kind).file, self.path / kind.selector_graph.file if kind.selector_graph else None
+
+    def _graph_of(self, kind: Manifest | Variant) -> GraphEntry:
+        if kind.graph is None:
+            raise BundleError(f"{self.path}: has no graph, since it scores by vectors alone; take a bundle of keyblock-export")
+        return kind.graph
 
     def check_files(self) -> None:
         """Raise BundleError unless every file still is what the manifest says: what was read since was of this bundle."""
@@ -249,7 +266,8 @@ def _check_version(file: Path, version: object) -> None:
 
 
 def _check_lengths(file: Path, manifest: Manifest) -> None:
-    longest, positions = manifest.pipeline.packing.budget_range[1], min(entry.max_length for entry in manifest.encoders)
+    longest = manifest.pipeline.packing.budget_range[1]
+    positions = min((entry.max_length for entry in manifest.encoders), default=longest)
     if longest > positions:
         raise BundleError(f"{file}: budget_range ends at {longest} tokens, but the graph takes {positions} at most; {_AGAIN}")
 
@@ -272,7 +290,7 @@ def _build(path: Path, manifest: Manifest) -> Bundle:
         tokenizer = Tokenizer(path / TOKENIZER_FILE, manifest.pipeline.prompt)
     except ValueError as error:
         raise BundleError(f"{path / TOKENIZER_FILE}: cannot be read ({_line(error)}); {_AGAIN}") from None
-    known = min(entry.vocabulary_size for entry in manifest.encoders)
+    known = min((entry.vocabulary_size for entry in manifest.encoders), default=tokenizer.vocabulary_size)
     if tokenizer.vocabulary_size > known:
         raise BundleError(
             f"{path / TOKENIZER_FILE}: has {tokenizer.vocabulary_size} tokens, but the graph knows {known}: "

@@ -74,6 +74,12 @@ class PipelineConfig(BaseModel):
     segmenter: dict[str, Any] = {"name": "cogltx"}
     selector: dict[str, Any] = {"name": "bm25"}
     encoder: dict[str, Any] | None = Field(None, description="makes the vectors that a selector compares; none: there are none")
+    cosine_scale: float | None = Field(
+        None,
+        gt=0,
+        description="a block's logit is the cosine of its vector and the query's, times this: the ranker is a bi-encoder whose "
+        "vectors are stored, and no graph reads tokens to score; none: a graph does",
+    )
     packing: PackingConfig = PackingConfig()
     aggregator: dict[str, Any] = {"name": "joint"}
     evidence: dict[str, Any] = Field(
@@ -166,6 +172,25 @@ class PipelineConfig(BaseModel):
             )
         if self.encoder and SELECTORS.create(self.selector).compares_tokens and not ENCODERS.create(self.encoder).of_tokens:
             raise ValueError(f"selector {self.selector['name']!r} compares tokens, and encoder {self.encoder['name']!r} has none")
+        return self
+
+    @model_validator(mode="after")
+    def _scored_by_vectors(self) -> Self:
+        if self.cosine_scale is None:
+            return self
+        aggregator = AGGREGATORS.create(self.aggregator)
+        unfit = {
+            "name the encoder that makes the vectors": self.encoder is None,
+            f"aggregator {aggregator.name!r} needs a graph: take one of max, mean, sum, term_weighted": aggregator.joint
+            or aggregator.learned,
+            f"selector {self.selector['name']!r} asks a model": self.asks_model,
+            "leave out escalation, which asks a model": self.escalation is not None,
+            "packing.grow must be false: a vector is of one block": self.packing.grow,
+            "packing.title_tokens must be 0: a block's vector has no title": self.packing.title_tokens > 0,
+        }
+        for why, found in unfit.items():
+            if found:
+                raise ValueError(f"cosine_scale {self.cosine_scale:g} scores blocks by their vectors alone: {why}")
         return self
 
     @field_validator("aggregator")

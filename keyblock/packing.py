@@ -25,6 +25,7 @@ class Packed:
         taken: shape (n_taken,), block numbers, best first; the last may stand in `ids` in part.
         cut: whether it does.
         weight: above 0, what it counts for among its document's; for an aggregator that weighs sequences.
+        logit: what stored vectors say of it, which then has no token ids: nothing reads it; None where a model does.
     """
 
     ids: NDArray[np.int32]
@@ -32,6 +33,7 @@ class Packed:
     taken: NDArray[np.intp]
     cut: bool = False
     weight: float = 1.0
+    logit: float | None = None
 
 
 def weights_of(packed: Sequence[Packed]) -> NDArray[np.float32]:

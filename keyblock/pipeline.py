@@ -23,6 +23,7 @@ from keyblock.selectors import SELECTORS, SelectedBy, idf_weights, nearest_token
 from keyblock.sentence_selectors import query_term_counts
 from keyblock.text.frequencies import DocumentFrequencies
 from keyblock.text.tokenizer import Tokenizer
+from keyblock.vector_scores import scored_blocks
 
 LEAST_WEIGHT = 1e-6  # of a sequence without a word of the query: it counts where none has any, and then all count alike
 Asked = tuple[Shortlist, NDArray[np.floating]]
@@ -160,6 +161,8 @@ class Pipeline(TextPreparer):
         if self.config.packing.grow:
             return self._grown(query, document, order, scores, budget, most)
         taken = order[: most or None]
+        if self.config.cosine_scale is not None:
+            return Chosen(scored_blocks(query, document, np.sort(taken), self.config.cosine_scale), taken, alone(taken))
         return Chosen(self.block_sequences(query, document, np.sort(taken), budget), taken, alone(taken))
 
     def _weighted(self, query: PreparedQuery, document: PreparedDocument, chosen: Chosen) -> Chosen:

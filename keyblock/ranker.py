@@ -117,11 +117,11 @@ class Ranker:
         Raises BundleError, ProviderError or SessionError, each one line, and ImportError where ONNX Runtime is not installed.
         """
         try:
-            from keyblock.runtime.model import GraphModel
+            from keyblock.runtime.model import open_model
         except ImportError as error:
             raise ImportError(f"install what runs a bundle: pip install 'keyblock[cpu]', or gpu ({error})") from None
         loaded = bundle if isinstance(bundle, Bundle) else load_bundle(bundle)
-        return cls(loaded, GraphModel.open(loaded, provider, threads, precision))
+        return cls(loaded, open_model(loaded, provider, threads, precision))
 
     def __enter__(self) -> Self:
         return self

@@ -214,6 +214,12 @@ class Recipe(BaseModel):
         return self
 
     @model_validator(mode="after")
+    def _reads_tokens(self) -> Self:
+        if self.pipeline.cosine_scale is not None or self.training_pipeline.cosine_scale is not None:
+            raise ValueError("pipeline.cosine_scale is a bundle's: train a bi_encoder, then keyblock-encoder RUN --scale")
+        return self
+
+    @model_validator(mode="after")
     def _vectors_where_they_are_compared(self) -> Self:
         encoder = self.training_pipeline.encoder
         if encoder not in (None, self.pipeline.encoder):

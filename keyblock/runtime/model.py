@@ -12,7 +12,9 @@ from keyblock.runtime.aggregator import AggregatorSession
 from keyblock.runtime.batching import TOKEN_CAP, Marks, mark_all, score_all
 from keyblock.runtime.providers import Choice, Precision, Provider, resolve
 from keyblock.runtime.session import Session, SessionError
+from keyblock.scoring import Model
 from keyblock.text.tokenizer import Tokenizer
+from keyblock.vector_scores import VectorModel
 
 
 class GraphModel:
@@ -103,3 +105,13 @@ class GraphModel:
     def _run(self, session: Session, sequences: Sequence[Packed]) -> NDArray[np.float32]:
         document_type = self.tokenizer.template.document_type
         return score_all(session, sequences, self.tokenizer.pad_id, document_type, self.token_cap)
+
+
+def open_model(
+    bundle: Bundle,
+    asked: Provider | str = Provider.AUTO,
+    threads: int | None = None,
+    precision: Precision | str = Precision.AUTO,
+) -> Model:
+    """What scores for a bundle: its graphs, see `GraphModel.open`, or what its vectors say, for which nothing is opened."""
+    return GraphModel.open(bundle, asked, threads, precision) if bundle.manifest.graph else VectorModel()

@@ -23,14 +23,14 @@ class Opened(NamedTuple):
 
     Attributes:
         bundle: checked and built.
-        graphs: open.
-        choice: where and in which arithmetic they compute, and why.
+        graphs: open; None for a bundle that scores by vectors alone.
+        choice: where and in which arithmetic they compute, and why; None where there are none.
         seconds: that it took to open them.
     """
 
     bundle: Bundle
-    graphs: Graphs
-    choice: Choice
+    graphs: Graphs | None
+    choice: Choice | None
     seconds: float = 0.0
 
 
@@ -90,7 +90,9 @@ def _read_all(paths: Sequence[Path]) -> list[Bundle]:
 
 
 def open_bundle(bundle: Bundle, settings: Settings) -> Opened:
-    """Open its graphs. Raises ProviderError and SessionError."""
+    """Open its graphs, where it has some. Raises ProviderError and SessionError."""
+    if bundle.manifest.graph is None:
+        return Opened(bundle, None, None)
     started = time.perf_counter()
     model = GraphModel.open(bundle, settings.provider, settings.n_threads, settings.precision)
     graphs = Graphs(model.session, model.selector, None if model.aggregator is None else model.combine)

@@ -43,7 +43,7 @@ def ranked(call: Call, outcome: Outcome, config: PipelineConfig, metrics: Metric
         candidates,
         scored.logits,
         config.fusion,
-        plan.budget,
+        plan.budget if config.cosine_scale is None else 0,
         raw=call.raw_scores,
         passages=passages,
         activation=config.activation,

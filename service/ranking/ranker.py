@@ -16,7 +16,7 @@ from service.ranking.cache import DocumentCache
 from service.ranking.loading import Opened, open_bundle, served_bundles, upstream_bundle
 from service.ranking.model import Model, Shared
 from service.ranking.models import Models
-from service.ranking.scorers import EngineScorer, UpstreamScorer
+from service.ranking.scorers import EngineScorer, UpstreamScorer, VectorScorer
 from service.ranking.slicing import SLICES_IN_HAND, Threads
 from service.settings import Settings
 from service.store.base import DocumentStore
@@ -83,8 +83,12 @@ class Ranker:
 
     def model(self, opened: Opened) -> Model:
         """A model that is warmed up from now on, and not served yet. Raises BundleError and EngineDeadError."""
-        bundle, choice = opened.bundle, opened.choice
-        model = Model(bundle, lambda _: EngineScorer(self.engine, bundle, opened.graphs, choice), self._shared, opened.seconds)
+        bundle, graphs, choice = opened.bundle, opened.graphs, opened.choice
+        if graphs is None or choice is None:
+            model = Model(bundle, lambda _: VectorScorer(bundle), self._shared)
+            log.info("%s from %s: scores by the vectors of blocks, and runs no graph to score", model.name, bundle.path)
+            return model
+        model = Model(bundle, lambda _: EngineScorer(self.engine, bundle, graphs, choice), self._shared, opened.seconds)
         log.info("%s from %s, on %s: %s", model.name, bundle.path, choice.provider, choice.why)
         return model
 

@@ -1,4 +1,4 @@
-"""What scores a model's candidates: the engine with a bundle's graphs, or a reranker that runs elsewhere."""
+"""What scores a model's candidates: the engine with a bundle's graphs, a bundle's vectors, or a reranker that runs elsewhere."""
 
 import time
 from collections.abc import Sequence
@@ -12,6 +12,8 @@ from keyblock.bundle import Bundle, Manifest
 from keyblock.order import Candidate
 from keyblock.packing import Packed
 from keyblock.runtime.providers import Choice
+from keyblock.scoring import score_sequences
+from keyblock.vector_scores import VectorModel
 from service.call import Call
 from service.engine.aggregation import Aggregation
 from service.engine.engine import Engine
@@ -82,7 +84,7 @@ class EngineScorer:
 
     def __init__(self, engine: Engine, bundle: Bundle, graphs: Graphs, choice: Choice) -> None:
         self.instance = engine.add(bundle.manifest.name, graphs, bundle.pipeline)
-        self.marks = bundle.manifest.graph.marks
+        self.marks = bundle.graph.marks
         self._engine, self._manifest, self._choice = engine, bundle.manifest, choice
 
     @property
@@ -134,6 +136,49 @@ class EngineScorer:
 
     async def close(self) -> None:
         """See Scorer: the engine is closed by whom it belongs to."""
+
+
+class VectorScorer:
+    """What the vectors of a bundle's blocks said when the blocks were chosen; no graph and no other thread has to do with it.
+
+    It takes no turn and keeps no deadline of its own: what was prepared in time is scored.
+
+    Args:
+        bundle: whose pipeline has a `cosine_scale`.
+    """
+
+    stage, reads_texts, marks, fell_back = "model", False, False, False
+
+    def __init__(self, bundle: Bundle) -> None:
+        self.pace = Pace()  # of no token: stays 0
+        self.warmed: Future[None] = Future()
+        self.warmed.set_result(None)
+        self._pipeline, self._model = bundle.pipeline, VectorModel()
+
+    def backlog(self, share: float) -> float:
+        """See Scorer: nothing waits."""
+        return 0.0
+
+    async def score(self, call: Call, candidates: Sequence[Candidate], turn: Turn = ANY_TURN) -> Scored:
+        """See Scorer."""
+        started = time.perf_counter()
+        (logits, passages), _ = score_sequences(self._pipeline, [one.sequences for one in candidates], self._model)
+        return Scored(logits, 0.0, time.perf_counter() - started, passages)
+
+    async def choose(self, packed: Sequence[Packed], turn: Turn = ANY_TURN) -> Scored:
+        """See Scorer. Raises ValueError: no such pipeline asks."""
+        return Scored(self._model.choose(packed), 0.0, 0.0)
+
+    def labels(self) -> dict[str, str]:
+        """See Scorer."""
+        return {"precision": "int8", "provider": "vectors"}
+
+    def describe(self, settings: Settings) -> dict[str, Any]:
+        """See Scorer."""
+        return {"vectors": {"cosine_scale": self._pipeline.config.cosine_scale}}
+
+    async def close(self) -> None:
+        """See Scorer: nothing is held."""
 
 
 class UpstreamScorer:
@@ -234,7 +279,7 @@ def _passages(call: Call, candidates: Sequence[Candidate], most: int) -> list[st
 def _graphs(manifest: Manifest, precision: str) -> dict[str, dict[str, Any]]:
     """What each graph that is run is, and how its weights are stored; the ranker selects where a learned selector has none."""
     served = manifest.graphs_for(precision)
-    graphs: dict[str, dict[str, Any]] = {"ranker": {"precision": served.graph.precision}}
+    graphs: dict[str, dict[str, Any]] = {} if served.graph is None else {"ranker": {"precision": served.graph.precision}}
     if (selector := served.selector_graph) is not None:
         graphs["selector"] = {"precision": selector.precision}
     if (aggregator := manifest.aggregator) is not None:

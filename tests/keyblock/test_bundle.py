@@ -402,3 +402,19 @@ def test_a_file_that_is_not_there_or_leaves_the_bundle_is_not_written(tmp_path: 
 def test_a_file_entry_needs_a_whole_hash() -> None:
     with pytest.raises(ValueError, match="sha256"):
         FileEntry(sha256="0" * 63, bytes=1)
+
+
+def test_a_bundle_that_scores_by_vectors_has_no_graph(tmp_path: Path, files: dict[str, Path]) -> None:
+    """And one that does not has one: each is refused in a line."""
+    parts: dict[str, Any] = {"aggregator": {"name": "max"}, "packing": {"title_tokens": 0}, "cosine_scale": 20}
+    by_vectors = PipelineConfig.model_validate(VECTORS.model_dump() | parts)
+    kept = {name: path for name, path in with_table(files).items() if name != "model.onnx"}
+    loaded = load_bundle(write_bundle(tmp_path / "bundle", manifest(pipeline=by_vectors, graph=None), kept).path)
+    assert loaded.manifest.encoders == []
+    for asked in (lambda: loaded.graph_path, lambda: loaded.encoder_paths("fp32")):
+        with pytest.raises(BundleError, match="has no graph, since it scores by vectors alone"):
+            asked()
+    with pytest.raises(ValueError, match="no entry 'graph', and no pipeline.cosine_scale"):
+        manifest(pipeline=VECTORS, graph=None)
+    with pytest.raises(ValueError, match="scores by vectors alone, but there are entries 'graph'"):
+        manifest(pipeline=by_vectors)

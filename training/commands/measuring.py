@@ -11,7 +11,7 @@ import httpx
 from ir_measures import Measure
 
 from keyblock.bundle import load_bundle
-from keyblock.runtime.model import GraphModel
+from keyblock.runtime.model import open_model
 from keyblock.runtime.session import ScoreError, SessionError
 from training.collections.collection import Collection
 from training.collections.first_stage import first_stage_run
@@ -113,7 +113,7 @@ def _rankers(options: argparse.Namespace, collection: Collection) -> Iterator[Ra
             yield replace(ranker, fused=not options.unfused)
     elif options.bundle:
         bundle = load_bundle(options.bundle)
-        ranker = bundle_ranker(bundle, GraphModel.open(bundle, options.provider), collection, options.budget, options.pipeline)
+        ranker = bundle_ranker(bundle, open_model(bundle, options.provider), collection, options.budget, options.pipeline)
         yield replace(ranker, fused=not options.unfused)
     else:
         deadline = {} if options.deadline_ms is None else {"deadline_ms": options.deadline_ms}

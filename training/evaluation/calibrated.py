@@ -23,7 +23,8 @@ from keyblock.description import PipelineConfig
 from keyblock.evidence import FEATURES, Fusion
 from keyblock.fingerprint import preparation_fingerprint
 from keyblock.pipeline import Pipeline
-from keyblock.runtime.model import GraphModel
+from keyblock.runtime.model import open_model
+from keyblock.scoring import Model
 from training.collections.collection import Collection
 from training.collections.json_files import write_json
 from training.evaluation.ranking import CHOOSER, LocalRanker, bundle_ranker, changed, load_run_pipeline, run_ranker
@@ -132,9 +133,9 @@ class CalibratedBundle(Calibrated):
         return load_bundle(self.path)
 
     @cached_property
-    def model(self) -> GraphModel:
+    def model(self) -> Model:
         """Its graphs, opened once for all collections."""
-        return GraphModel.open(self.bundle)
+        return open_model(self.bundle)
 
     @property
     def pipeline(self) -> Pipeline:
@@ -149,7 +150,7 @@ class CalibratedBundle(Calibrated):
 
     def own_ranker(self, collection: Collection, longest: int) -> LocalRanker:
         """See Calibrated."""
-        positions = min(entry.max_length for entry in self.bundle.manifest.encoders)
+        positions = min((entry.max_length for entry in self.bundle.manifest.encoders), default=longest)
         if longest > positions:
             raise ValueError(f"{self.path}: a budget of {longest} tokens exceeds the {positions} that its model reads")
         return bundle_ranker(self.bundle, self.model, collection, longest)

@@ -21,6 +21,7 @@ from keyblock.selection import Selection
 from keyblock.selectors import SELECTORS
 from keyblock.text.frequencies import DocumentFrequencies
 from keyblock.text.tokenizer import Tokenizer
+from keyblock.vector_scores import VectorModel
 from training.collections.collection import Collection
 from training.collections.runs import ranked
 from training.evaluation.scoring import TorchModel, empty_last
@@ -198,6 +199,7 @@ def bundle_ranker(
     Raises ValueError for changes that are no pipeline.
     """
     pipeline = changed(bundle.pipeline, changes, bundle.path) if changes else bundle.pipeline
+    model = model if pipeline.config.cosine_scale is None else VectorModel()
     name = bundle.manifest.name + (", changed" if changes else "")
     return LocalRanker(name, Preparation(collection, pipeline), model, budget)
 
