@@ -27,7 +27,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         "--selector",
         type=yaml.safe_load,
         metavar="YAML",
-        help="'vectors', or a hybrid with your weights; a hybrid when left out",
+        help="'vectors', or a hybrid with your weights; when left out a hybrid, and vectors with --scale",
     )
     parser.add_argument(
         "--scale",

@@ -62,7 +62,7 @@ def write_encoder_bundle(
         bundle: whose tokenizer the encoder must share.
         model: a run of the family bi_encoder, a folder of sentence-transformers or transformers, or a hub name.
         out: a new or empty directory.
-        selector: HYBRID when left out.
+        selector: when left out HYBRID, and `vectors` where they score, too.
         scale: of the cosines that are the scores of blocks, too: the copy has no other ranker; none: the bundle's own scores.
 
     Raises ExportError or ValueError for an encoder of another vocabulary, one that pools otherwise, or one that cannot be traced.
@@ -74,7 +74,10 @@ def write_encoder_bundle(
             raise ExportError(f"{model}: reads other tokens than {bundle.path}: an encoder must have the ranker's vocabulary")
         path = Path(folder) / FILE
         export_sentences(encoder, bundle.tokenizer.vocabulary_size, path)
-        parts = {"selector": selector or HYBRID, "encoder": {"name": "sentence", "file": str(path)}}
+        parts = {
+            "selector": selector or (HYBRID if scale is None else "vectors"),
+            "encoder": {"name": "sentence", "file": str(path)},
+        }
         parts |= {} if scale is None else scored_by_vectors(bundle.pipeline.config, scale)
         pipeline = changed(bundle.pipeline, parts, bundle.path).config
         described = pipeline.model_copy(update={"encoder": {"name": "sentence", "file": FILE}})

@@ -108,7 +108,7 @@ def test_a_bundle_without_a_graph_ranks(backbone: Path, by_vectors: Pipeline, tm
     assert isinstance(open_model(bundle), VectorModel)
     with Ranker.open(bundle) as ranker:
         ranking = ranker.rank("Whom do I tell when I am ill?", TEXTS, raw_scores=True)
-    assert [result.index for result in ranking][0] == 1
+    assert ranking[0].index == 1
     assert ranking[0].blocks[0].text.strip() == ANSWER.strip()
     assert ranking[0].relevance_score == pytest.approx(20 * (2 / 6**0.5), abs=40 / QUANTUM)
     assert {result.scored_by for result in ranking} == {ScoredBy.MODEL.value}
