@@ -27,6 +27,7 @@ from tqdm import tqdm
 from benchmarks.performance.report import PageError, put
 from keyblock.aggregation import AGGREGATORS, aggregate
 from keyblock.description import PipelineConfig
+from keyblock.first_stage import MapFuse
 from keyblock.pipeline import LEAST_WEIGHT, Pipeline
 from keyblock.prepared import PreparedDocument, PreparedQuery
 from keyblock.selectors import SELECTORS, rank_blocks
@@ -199,22 +200,16 @@ def rerank(scorer: Scorer, preparation: Preparation, given: Mapping[str, Sequenc
     return runs
 
 
-def mapfuse(rankings: Sequence[tuple[float, Sequence[str]]]) -> dict[str, float]:
-    """Documents by ``sum over systems of MAP / rank`` (equation 8), best first; of equals the first ranking's first.
-
-    Args:
-        rankings: the MAP of a system on held-out queries, and its ranking; all of the same documents.
-    """
-    scores = dict.fromkeys(rankings[0][1], 0.0)
-    for quality, ranking in rankings:
-        for rank, doc_id in enumerate(ranking, 1):
-            scores[doc_id] += quality / rank
-    return dict(sorted(scores.items(), key=lambda item: -item[1]))
-
-
 def fused(run: Run, first: Run, dev_maps: tuple[float, float]) -> Run:
-    """Each query's MAPFuse of the run and the first stage, whose MAPs on dev are given in this order."""
-    return {q: mapfuse([(dev_maps[1], list(first[q])), (dev_maps[0], list(run[q]))]) for q in run}
+    """Each query's MAPFuse of the run and the first stage, whose MAPs on dev are given in this order; equals as the first stage."""
+    fusion = MapFuse(model_map=dev_maps[0], first_stage_map=dev_maps[1])
+    return {query: _fused(fusion, scores, list(first[query])) for query, scores in run.items()}
+
+
+def _fused(fusion: MapFuse, scores: Mapping[str, float], first: Sequence[str]) -> dict[str, float]:
+    """A query's documents, best first; `first` is the first stage's order of the same ones."""
+    found = fusion.fuse(np.asarray([scores[doc_id] for doc_id in first]), -np.arange(len(first)))
+    return {first[place]: float(found[place]) for place in np.argsort(-found, kind="stable")}
 
 
 def mean_ap(run: Run, collection: Collection) -> float:

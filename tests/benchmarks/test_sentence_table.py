@@ -81,11 +81,13 @@ def test_every_cell_is_what_a_pipeline_says(
 
 
 def test_mapfuse_by_hand() -> None:
-    """MAP .6 and .3: a = .6 + .3 / 3, b = .6 / 2 + .3, c = .6 / 3 + .3 / 2."""
-    found = table.mapfuse([(0.6, ["a", "b", "c"]), (0.3, ["b", "c", "a"])])
+    """MAP .6 of the first stage and .3 of the run: a = .6 + .3 / 3, b = .6 / 2 + .3, c = .6 / 3 + .3 / 2."""
+    run, first = {"q": {"b": -1.0, "c": -2.0, "a": -3.0}}, {"q": {"a": 9.0, "b": 8.0, "c": 7.0}}
+    found = table.fused(run, first, (0.3, 0.6))["q"]
     assert found == pytest.approx({"a": 0.7, "b": 0.6, "c": 0.35})
     assert list(found) == ["a", "b", "c"]
-    assert list(table.mapfuse([(0.5, ["a", "b"]), (0.5, ["b", "a"])])) == ["a", "b"]
+    equal = table.fused({"q": {"b": -1.0, "a": -2.0}}, {"q": {"a": 2.0, "b": 1.0}}, (0.5, 0.5))
+    assert list(equal["q"]) == ["a", "b"]
 
 
 def test_candidates_below_the_depth_stay_below(model: BiEncoder, pipeline: Pipeline, toy: Collection, tmp_path: Path) -> None:

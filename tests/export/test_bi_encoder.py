@@ -13,6 +13,7 @@ from export import ExportError
 from export.bi_encoder import export_bi_encoder
 from export.exporter import SAMPLE, export_run
 from export.options import Options, WeightPrecision
+from export.sentences import write_encoder_bundle
 from keyblock.ranker import Ranker
 from keyblock.runtime.batching import score_all
 from keyblock.runtime.model import GraphModel
@@ -82,3 +83,24 @@ def test_an_encoder_of_one_type_of_segment_is_refused(tmp_path: Path) -> None:
     assert isinstance(model, BiEncoder)
     with pytest.raises(ExportError, match="a bi_encoder on roberta has one type of segment"):
         export_bi_encoder(model, tmp_path / "model.onnx")
+
+
+def test_vectors_that_are_stored_score_as_the_graph_does(
+    bi_encoder: BiEncoder, save_run: Callable[..., Path], tmp_path: Path
+) -> None:
+    """The same sentences, the same weighted mean: cosines differ by what halved weights and 8 bits of a vector cost."""
+    run, sample = save_run(tmp_path / "run", bi_encoder, **SENTENCES), Collection(SAMPLE)
+    options = Options(precision=WeightPrecision.FP32, provider=Provider.CPU, queries=3, depth=3)
+    read = export_run(run, tmp_path / "read", options)
+    stored = write_encoder_bundle(read, str(run), tmp_path / "stored", SENTENCES["selector"], bi_encoder.scale)
+    assert sorted(stored.manifest.files) == ["frequencies.tsv", "sentence_encoder.onnx", "tokenizer.json"]
+    texts = [document.text for document in sample.documents.values()]
+    with Ranker.open(read, provider="cpu") as reading, Ranker.open(stored) as comparing:
+        for query in list(sample.queries.values())[:4]:
+            expected, found = (ranker.rank(query, texts, raw_scores=True) for ranker in (reading, comparing))
+            scores = {result.index: result.relevance_score / bi_encoder.scale for result in expected}
+            assert {one.index: one.relevance_score / bi_encoder.scale for one in found} == pytest.approx(scores, abs=1e-2)
+            assert np.ptp(list(scores.values())) > 0.05
+            assert found.total_tokens == 0 < expected.total_tokens
+            blocks = [{(b.start, b.end) for b in one.blocks} for one in sorted(found, key=lambda one: one.index)]
+            assert blocks == [{(b.start, b.end) for b in one.blocks} for one in sorted(expected, key=lambda one: one.index)]

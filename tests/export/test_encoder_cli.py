@@ -6,6 +6,7 @@ import pytest
 
 from export.encoder_cli import main
 from keyblock.bundle import load_bundle
+from keyblock.ranker import Ranker
 
 EMBEDDED = Path(__file__).resolve().parent.parent.parent / "models" / "default"
 
@@ -24,3 +25,14 @@ def test_a_selector_that_compares_tokens_is_refused(backbone: Path, tmp_path: Pa
     assert main(asked) == 2
     assert "compares tokens, and encoder 'sentence' has none" in capsys.readouterr().err.splitlines()[-1]
     assert not (tmp_path / "out").exists()
+
+
+def test_a_bundle_that_scores_by_its_vectors(backbone: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """No ranker is left, nor what was learned with it; the sentence that answers in other words is first."""
+    assert main([str(backbone), "--bundle", str(EMBEDDED), "--out", str(tmp_path / "out"), "--scale", "20"]) == 0
+    assert "keyblock-calibrate" not in capsys.readouterr().err
+    bundle = load_bundle(tmp_path / "out")
+    assert (bundle.manifest.graph, bundle.manifest.variants, bundle.manifest.quality) == (None, {}, {})
+    texts = ["The museum opens at nine on every day of the week.", "In case of sickness, notify your supervisor at once."]
+    with Ranker.open(bundle) as ranker:
+        assert [result.index for result in ranker.rank("What do I do when I am ill?", texts)] == [1, 0]
