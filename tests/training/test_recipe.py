@@ -273,6 +273,10 @@ STATIC = "pipeline.encoder={name: static, file: table.npz}"
             "selector 'hybrid' compares vectors: name an encoder that makes them (one of: sentence",
         ),
         ([STATIC, "training.encoder={name: static, file: other.npz}"], "training.encoder makes other vectors than are served"),
+        (
+            [STATIC, "pipeline.aggregator={name: max}", "pipeline.packing={title_tokens: 0}", "pipeline.cosine_scale=20"],
+            "cosine_scale is a bundle's",
+        ),
         (["negatives.hard_by.name=vectors"], "negatives.hard_by 'vectors' compares vectors: name pipeline.encoder, too"),
         ([STATIC, "training.encoder=null", "negatives.hard_by.name=hybrid"], "negatives.hard_by 'hybrid' compares vectors"),
     ],
