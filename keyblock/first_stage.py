@@ -142,6 +142,8 @@ class FirstStage:
         known = None if scores is None else _read_scores(scores, n_documents)
         if fusion is None:
             return cls(known)
+        if not isinstance(fusion, str | Mapping):
+            raise FirstStageError("fusion", f"must be a name or a mapping, {{name, ...}}, not {type(fusion).__name__}")
         try:
             reads = FIRST_STAGE_FUSIONS.create(fusion).first_stage
         except ValueError as error:

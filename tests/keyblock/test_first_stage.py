@@ -142,6 +142,8 @@ def test_the_order_is_read_where_it_is_asked_for_though_scores_are_there() -> No
         ("123", None, "first_stage_scores: must be a list of numbers, one for each document"),
         (None, "linear", "fusion: needs first_stage_scores, which are not there"),
         ([1, 2, 3], "sum", "fusion: unknown fusion with the first stage 'sum'; known: linear, mapfuse, reciprocal_rank"),
+        ([1, 2, 3], 5, "fusion: must be a name or a mapping, {name, ...}, not int"),
+        ([1, 2, 3], ["linear"], "fusion: must be a name or a mapping, {name, ...}, not list"),
         ([1, 2, 3], {"name": "linear", "weight": 2}, "fusion: linear: weight: Input should be less than or equal to 1"),
         ([1, 2, 3], {"name": "linear", "weight": "0.5"}, "fusion: linear: weight: Input should be a valid number"),
         ([1, 2, 3], {"name": "mapfuse", "k": 3}, "its parameters are: first_stage, first_stage_map, model_map"),
