@@ -35,6 +35,8 @@ class Calls:
         if unknown := given.keys() - RerankOptions.__annotations__.keys():
             raise TypeError(f"rerank() has no option {min(unknown)!r}; there are {', '.join(RerankOptions.__annotations__)}")
         options = {"return_blocks": True, **{name: value for name, value in given.items() if name not in OWN}}
+        if (scores := given.get("first_stage_scores")) is not None:
+            options["first_stage_scores"] = [_number(f"first_stage_scores[{at}]", score) for at, score in enumerate(scores)]
         deadline, timeout = (_number(name, given.get(name)) for name in ("deadline_ms", "timeout"))
         seconds = None if deadline is None else deadline / 1000
         budget = Budget.of(self._options.timeout if timeout is None else timeout, seconds, self._options.margin)

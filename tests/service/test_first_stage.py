@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from starlette.testclient import TestClient
 
@@ -17,6 +18,7 @@ QUERY = "Which river flows through Vienna?"
 THAMES, DANUBE = "The Thames flows through London.", "The Danube flows through Vienna, Bratislava and Budapest."
 DOCUMENTS = [DANUBE, THAMES, DANUBE]  # the model says the same of the first and the last
 SECOND_COPY = [7.5, 12.0, 9.0]  # the first stage prefers the last to the first, and the wrong one to both
+FIRST_ALONE = {"name": "linear", "weight": 1}
 MAPS = {"name": "mapfuse", "first_stage_map": 0.3, "model_map": 0.6}
 
 
@@ -163,3 +165,13 @@ def test_the_client_and_the_process_rank_as_the_service_does(fusing: TestClient,
     assert [result.index for result in ranked] == [result.index for result in answered] == order(post(fusing, **fields))
     assert [result.fused_score for result in ranked] == [result.fused_score for result in answered]
     assert answered[0].fused_score is not None
+
+
+def test_the_client_sends_scores_of_any_librarys_numbers(client: TestClient) -> None:
+    def fused(scores: Any) -> list[int]:
+        caller = Client(str(client.base_url), http=client)
+        return [result.index for result in caller.rerank(QUERY, DOCUMENTS, first_stage_scores=scores, fusion=FIRST_ALONE)]
+
+    assert fused(np.asarray(SECOND_COPY)) == fused([np.float32(score) for score in SECOND_COPY]) == fused(SECOND_COPY) == [1, 2, 0]
+    with pytest.raises(TypeError, match=r"first_stage_scores\[1\] must be a number, not str"):
+        fused([1, "2", 3])
