@@ -106,12 +106,15 @@ def make_splits(passages: Passages, splits: Mapping[str, int | None], count: Cou
         splits: how many queries are wanted, by split; None for as many as possible.
         count: of tokens; the start is kept for this tokenizer.
 
-    Raises CollectionError for a split without a query, or with too few passages to fill a document, and for two splits of one run.
+    Raises CollectionError for a split without a query, or with too few passages to fill a document, for two splits of one run, and
+    where every split has the number 0.
     """
     if len({name.partition(".")[0] for name in splits}) < len(splits):
         raise CollectionError(f"two of the splits {', '.join(splits)} would be one: what follows a dot is left out")
     queries = {name: passages.collection.split(name) for name in splits}
     wanted = {name: len(queries[name]) if number is None else number for name, number in splits.items()}
+    if not any(wanted.values()):
+        raise CollectionError("every split has the number 0, so that nothing would be written: ask one for queries (NAME=NUMBER)")
     owners = deal_sources(passages, queries, wanted, settings.seed)
     pools: dict[str, list[str]] = {name: [] for name in splits}
     for passage in passages.ids:

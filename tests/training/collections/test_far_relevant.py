@@ -154,6 +154,7 @@ def test_tokens_that_joints_cost_are_made_up_for(passages: Passages) -> None:
         ),
         ({"dev": None}, {"start": 20, "longest": 90, "shortest_passage": 13}, r"ask for fewer queries \(dev=NUMBER\)"),
         ({"dev": None}, {"start": 20, "longest": 22}, "no query of split dev can be used: .*'its passage is too long': 10"),
+        ({"dev": 0}, {}, "every split has the number 0"),
         ({"dev": 1, "dev.small": 1}, {}, "two of the splits dev, dev.small would be one"),
         ({"test": None}, {}, "has no splits/test.txt"),
     ],
