@@ -45,6 +45,8 @@ def parse_measures(names: Iterable[str]) -> list[Measure]:
 def _parse(name: str) -> Measure:
     try:
         measure = ir_measures.parse_measure(name)
+        if measure.params.get("cutoff", 1) < 1:  # trec_eval ends the process
+            raise ValueError("its cutoff must be at least 1")
         list(
             ir_measures.iter_calc([measure], {"q1": {"d1": 1}}, {"q1": {"d1": 1.0}})
         )  # a missing tool is found now, not at the end

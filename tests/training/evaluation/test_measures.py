@@ -56,7 +56,7 @@ def test_any_measure_of_ir_measures() -> None:
     }
 
 
-@pytest.mark.parametrize("name", ["best", "RR@", "RR@-1", "INST", "alpha_nDCG@10", ""])
+@pytest.mark.parametrize("name", ["best", "RR@", "RR@-1", "nDCG@0", "nDCG@-1", "INST", "alpha_nDCG@10", ""])
 def test_measures_that_cannot_be_computed(name: str) -> None:
     with pytest.raises(ValueError, match=f"measure '{name}' cannot be computed"):
         parse_measures(["RR@10", name])
