@@ -23,7 +23,10 @@ class EncoderShape(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
     layers: int | None = Field(None, ge=1, description="the first so many layers are kept; none: all")
     positions: int | None = Field(
-        None, ge=1, description="tokens of a sequence that its table of absolute positions is extended to; none: as it is"
+        None,
+        ge=1,
+        le=1 << 20,
+        description="tokens of a sequence that its table of absolute positions grows to; none: as it is",
     )
     extension: Literal["tiled", "interpolated"] = Field(
         "tiled", description="the table again and again (Longformer, section 5), or stretched linearly over the new positions"

@@ -86,7 +86,7 @@ class Distillation(BaseModel):
         "passages", description="what is compared: the sequences of one document, each by its own score, or a query's documents"
     )
     best: int = Field(
-        4, ge=1, description="of the loss lambda: how many of the teacher's best gain anything, best most; the paper's 4"
+        4, ge=1, le=64, description="of the loss lambda: how many of the teacher's best gain anything, best most; the paper's 4"
     )
 
     @field_validator("loss")
@@ -232,6 +232,8 @@ class Recipe(BaseModel):
     def _probe_by_the_loss(self) -> Self:
         if self.probe and self.distillation:
             raise ValueError("probe learns by the recipe's loss, which distillation replaces: leave one of them out")
+        if self.probe and not self.steps:
+            raise ValueError("steps 0 trains nothing: leave probe out, or give it steps to be a head start of")
         return self
 
     @model_validator(mode="after")

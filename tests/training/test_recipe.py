@@ -261,6 +261,9 @@ STATIC = "pipeline.encoder={name: static, file: table.npz}"
         (["best={}", LEARNED, ONE, "selector_run=runs/other"], "no init, no selector_run"),
         (["best={rounds: 3}", LEARNED, ONE], "best.rounds: Extra inputs are not permitted"),
         (["distillation={loss: margin}"], "distillation.teacher: Field required"),
+        (["probe={}", "steps=0", "init=runs/other"], "steps 0 trains nothing: leave probe out"),
+        (["reshape.positions=1000000000000"], "reshape.positions: Input should be less than or equal to 1048576"),
+        ([f"distillation={{{TEACHER}, best: 128}}"], "distillation.best: Input should be less than or equal to 64"),  # 2^128: inf
         ([f"distillation={{{TEACHER}, loss: hinge}}"], "unknown loss 'hinge'; known: lambda, margin, softmax"),
         ([f"distillation={{{TEACHER}}}"], "distillation among passages compares a document's sequences, and 'joint' makes one"),
         ([f"distillation={{{TEACHER}, among: documents}}", "pointwise=0.1"], "distillation learns from its teacher alone"),
