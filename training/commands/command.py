@@ -4,7 +4,9 @@ import argparse
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+import yaml
 
 from keyblock import __version__
 from keyblock.runtime.providers import ProviderError
@@ -50,6 +52,14 @@ def count(text: str) -> int:
     if not text.isdecimal() or int(text) < 1:
         raise argparse.ArgumentTypeError(f"{text!r} is not a whole number from 1")
     return int(text)
+
+
+def as_yaml(text: str) -> Any:
+    """An argument in YAML."""
+    try:
+        return yaml.safe_load(text)
+    except yaml.YAMLError as error:
+        raise argparse.ArgumentTypeError(f"{text!r} cannot be read as YAML ({' '.join(str(error).split())})") from None
 
 
 def add_backbone(parser: argparse.ArgumentParser) -> None:

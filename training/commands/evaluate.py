@@ -5,10 +5,8 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-import yaml
-
 from keyblock.runtime.providers import Provider
-from training.commands.command import count, make_parser, quiet_transformers, run
+from training.commands.command import as_yaml, count, make_parser, quiet_transformers, run
 from training.evaluation.significance import CORRECTIONS
 
 
@@ -33,7 +31,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     parser.add_argument(
         "--fuse",
-        type=yaml.safe_load,
+        type=as_yaml,
         nargs="+",
         default=[],
         metavar="YAML",
@@ -67,13 +65,13 @@ def _add_system(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--budget", type=count, help="tokens a document (--run and --bundle); the pipeline's own when left out")
     parser.add_argument(
         "--selector",
-        type=yaml.safe_load,
+        type=as_yaml,
         metavar="YAML",
         help="feed a --run's model the blocks of this selector, unfused: first, last, '{name: learned, keep: 8}' ...",
     )
     parser.add_argument(
         "--pipeline",
-        type=yaml.safe_load,
+        type=as_yaml,
         metavar="YAML",
         help="change parts of a --bundle's pipeline: '{segmenter: whole_sentences, packing: {long_query: {tokens: 48}}}'",
     )

@@ -24,6 +24,7 @@ class Fused(NamedTuple):
     label: str
     fusion: FirstStageFusion
     evaluation: Evaluation
+    learned: bool
 
 
 def check_fusions(options: argparse.Namespace) -> None:
@@ -32,6 +33,9 @@ def check_fusions(options: argparse.Namespace) -> None:
         if not isinstance(given, str | dict):
             raise ValueError(f"--fuse takes names, or '{{name: linear, weight: 0.3}}', and not {given!r}")
         FIRST_STAGE_FUSIONS.create(given)
+    labels = [_label(given) for given in options.fuse]
+    if twice := [label for label in labels if labels.count(label) > 1]:
+        raise ValueError(f"--fuse has two that are called {twice[0]}: name each once, and tell them apart by their parameters")
     taught = [given for given in options.fuse if _is_learned(given)]
     if taught and options.ranked:
         raise ValueError(f"--fuse {taught[0]} learns on {HELD_OUT}, which a --ranked run is not of: give it with parameters")
@@ -65,10 +69,10 @@ def fuse(
     found = []
     for given in options.fuse:
         fusion = learn(given, held_out) if isinstance(given, str) else FIRST_STAGE_FUSIONS.create(given)
-        label = given if isinstance(given, str) else "-".join(map(str, given.values()))
+        label = _label(given)
         run, queries = fuse_runs(fusion, candidates, evaluation.run), list(next(iter(evaluation.values.values())))
         measured = evaluate_run(f"{evaluation.name} + {label}", run, collection, queries, measures)
-        found.append(Fused(label, fusion, measured))
+        found.append(Fused(label, fusion, measured, _is_learned(given)))
     return found
 
 
@@ -76,10 +80,14 @@ def figures_of(fused: Sequence[Fused], split: str) -> dict[str, Any]:
     """The fusions as JSON: their parameters, and where those were learned; nothing where there is no fusion."""
     if not fused:
         return {}
-    learned = [one.label for one in fused if one.label in LEARNERS]
+    learned = [one.label for one in fused if one.learned]
     where = f"{HELD_OUT}, the queries measured here" if split == HELD_OUT else HELD_OUT
     known = {"fusions": {one.label: one.fusion.describe() for one in fused}}
     return known | ({"fusions_learned_on": f"{where}: {', '.join(learned)}"} if learned else {})
+
+
+def _label(given: str | dict[str, Any]) -> str:
+    return given if isinstance(given, str) else "-".join(map(str, given.values()))
 
 
 def _is_learned(given: object) -> bool:

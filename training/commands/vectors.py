@@ -7,9 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import yaml
-
-from training.commands.command import count, make_parser, quiet_transformers, run
+from training.commands.command import as_yaml, count, make_parser, quiet_transformers, run
 
 if TYPE_CHECKING:
     from training.learning.vectors import VectorsRecipe
@@ -33,14 +31,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--out", type=Path, required=True, help="the run directory")
     parser.add_argument(
         "--weights",
-        type=yaml.safe_load,
+        type=as_yaml,
         metavar="YAML",
         help="of the hybrid, in place of learned ones, 0 where left out: '{terms: 1, vectors: 2, soft: 1}'",
     )
     parser.add_argument("--into", type=Path, help="also write the bundle with the hybrid selector and these vectors, here")
     parser.add_argument(
         "--pipeline",
-        type=yaml.safe_load,
+        type=as_yaml,
         metavar="YAML",
         help="change parts of that bundle's pipeline: '{segmenter: whole_sentences, selector: {name: hybrid, vectors: 2}}'",
     )

@@ -41,9 +41,28 @@ def test_on_dev_it_is_said_that_the_measured_queries_teach(common: list[str], ca
     assert "fusions learned on: dev, the queries measured here: mapfuse" in capsys.readouterr().out
 
 
+def test_a_fusion_with_the_parameters_as_they_are_has_learned_nothing(
+    common: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert evaluate_main([*common, "--split", "train", "--json", "--fuse", "{name: linear}"]) == 0
+    printed = json.loads(capsys.readouterr().out)
+    assert printed["fusions"]["linear"]["weight"] == 0.5
+    assert "fusions_learned_on" not in printed
+
+
+def test_what_is_no_yaml_is_one_clear_error(common: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        evaluate_main([*common, "--fuse", "{name: linear"])
+    said = capsys.readouterr().err.splitlines()[-1]
+    assert ended.value.code == 2
+    assert "argument --fuse: '{name: linear' cannot be read as YAML" in said
+
+
 def test_fusions_that_cannot_be_measured(refused: Callable[..., str], common: list[str], toy_run: Path, toy_path: Path) -> None:
     assert "unknown fusion with the first stage 'sum'; known: linear" in refused(evaluate_main, *common, "--fuse", "sum")
     assert "--fuse takes names, or " in refused(evaluate_main, *common, "--fuse", "3")
+    for twice in (["linear", "{name: linear}"], ["{name: linear, weight: 0.3}"] * 2):  # the second would take the first's row
+        assert "--fuse has two that are called linear" in refused(evaluate_main, *common, "--fuse", *twice)
     runs = ("--run", toy_run, "--run", toy_run, "--collection", toy_path)
     assert "--fuse is of one run" in refused(evaluate_main, *runs, "--fuse", "linear")
     ranked = ("--ranked", toy_path / "run.dev.bm25.trec", "--collection", toy_path)
