@@ -21,7 +21,7 @@ from pathlib import Path
 import transformers
 
 from benchmarks.field import tables, work
-from benchmarks.field.plan import ROOT, SETTINGS, STAGES, START, SYSTEMS, System, run_of, stage, system
+from benchmarks.field.plan import ROOT, SETTINGS, STAGES, START, SYSTEMS, Stage, System, run_of, stage, system
 from benchmarks.performance.report import PageError, put
 from benchmarks.systems import milliseconds
 from training.collections.collection import Collection
@@ -64,17 +64,24 @@ def complete(one: System, seed: int, options: argparse.Namespace) -> str | None:
 def pieces(one: System, seed: int, options: argparse.Namespace) -> Iterator[list[str]]:
     """The arguments of each piece of work that is left for a system, in order."""
     for level in STAGES:
+        if level.systems is not None and one.recipe not in level.systems:
+            continue
         due = [
             setting
             for setting in SETTINGS
             if setting.stage == level.name and not record_path(work.records_of(options, seed), setting.label, one.recipe).exists()
         ]
-        later = [setting for setting in SETTINGS if stage(setting.stage).after == level.name]
+        later = [setting for setting in SETTINGS if _comes_after(level, stage(setting.stage), one)]
         needed = due or any(not record_path(work.records_of(options, seed), s.label, one.recipe).exists() for s in later)
         if needed and not (run_of(options.runs, level.name, one.recipe, seed) / work.FINISHED).exists():
             yield ["--train", one.recipe, "--stage", level.name]
         for setting in due:
             yield ["--measure", one.recipe, "--setting", setting.label]
+
+
+def _comes_after(level: Stage, other: Stage, one: System) -> bool:
+    """Whether a system's training in the other stage starts from the one in this."""
+    return other.after == level.name and (other.systems is None or one.recipe in other.systems)
 
 
 def process(arguments: Sequence[str], options: argparse.Namespace) -> str | None:

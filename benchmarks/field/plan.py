@@ -62,14 +62,24 @@ class Stage:
         name: of its folder among the runs.
         collection: that it learns from.
         after: the stage whose model it starts from; none: the start that all share.
+        steps: of the training; none: as the recipe says.
+        systems: that are trained so; none: all.
     """
 
     name: str
     collection: str
     after: str | None = None
+    steps: int | None = None
+    systems: tuple[str, ...] | None = None
 
 
-STAGES = (Stage("articles", "squad-articles"), Stage("far", "squad-far", after="articles"))
+# of which the paper says that fine-tuning decides, and those that they are compared with
+LONGER = ("firstp", "maxp", "parade-attention", "parade-transformer", "cedr-knrm", "longp")
+STAGES = (
+    Stage("articles", "squad-articles"),
+    Stage("far", "squad-far", after="articles"),
+    Stage("far-longer", "squad-far", after="articles", steps=300, systems=LONGER),
+)
 
 
 @dataclass(frozen=True)
@@ -86,6 +96,7 @@ SETTINGS = (
     Setting("squad-far, zero-shot", "squad-far", "articles"),
     Setting("squad-far, fine-tuned", "squad-far", "far"),
     Setting("qmsum, zero-shot", "qmsum", "articles"),
+    Setting("squad-far, fine-tuned for 300 steps", "squad-far", "far-longer"),
 )
 
 

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-from benchmarks.field.plan import CHANCE, FIRST_STAGE, REFERENCES, SETTINGS, SYSTEMS
+from benchmarks.field.plan import CHANCE, FIRST_STAGE, REFERENCES, SETTINGS, STAGES, SYSTEMS, stage
 from training.evaluation.records import Record, read_records
 from training.evaluation.seeds import mean_over_seeds
 from training.evaluation.significance import corrected_tests, p_text
@@ -52,7 +52,8 @@ def field_table(records: Sequence[Record], latencies: dict[str, float]) -> str:
     The p-values against one reference in one setting are a family, corrected after Holm; `f` marks a difference from FirstP, `m`
     one from MaxP, at p <= .05.
     """
-    settings = [setting.label for setting in SETTINGS if any(record.collection == setting.label for record in records)]
+    of_all = [setting.label for setting in SETTINGS if stage(setting.stage).systems is None]
+    settings = [label for label in of_all if any(record.collection == label for record in records)]
     head = ["system", *settings, "ms a document", "minutes of training", "seeds"]
     rows = []
     for name, title in TITLES.items():
@@ -108,12 +109,15 @@ def findings_table(records: Sequence[Record]) -> str:
 
 
 def gain_table(records: Sequence[Record]) -> str:
-    """What fine-tuning on squad-far adds to each system that was measured without and with it."""
+    """What fine-tuning on squad-far adds to each system that was measured without and with it, and what longer tuning adds."""
     by = {(record.collection, record.system): record.means[MEASURES[0]] for record in records}
-    rows = [["system", "zero-shot", "fine-tuned", "difference"]]
+    before, after, longer = (setting.label for setting in SETTINGS if setting.collection == "squad-far")
+    steps = next(one.steps for one in STAGES if one.steps is not None)
+    rows = [["system", "zero-shot", "fine-tuned", "difference", f"fine-tuned for {steps} steps", "difference from zero-shot"]]
     for one in SYSTEMS:
-        keys = [(f"squad-far, {how}", one.recipe) for how in ("zero-shot", "fine-tuned")]
-        if all(key in by for key in keys):
-            before, after = (by[key] for key in keys)
-            rows.append([one.title, f"{before:.3f}", f"{after:.3f}", f"{after - before:+.3f}"])
+        if (before, one.recipe) in by and (after, one.recipe) in by:
+            found = [by[label, one.recipe] for label in (before, after)]
+            much = by.get((longer, one.recipe))
+            more = ["", ""] if much is None else [f"{much:.3f}", f"{much - found[0]:+.3f}"]
+            rows.append([one.title, *(f"{value:.3f}" for value in found), f"{found[1] - found[0]:+.3f}", *more])
     return markdown(rows)

@@ -39,7 +39,8 @@ def train_system(system: System, stage: Stage, seed: int, options: argparse.Name
     """Train a system in a stage, and before it the model that selects for it, if it has one."""
     run = run_of(options.runs, stage.name, system.recipe, seed)
     start = None if system.words and stage.after is None else _start(system.recipe, stage, seed, options)
-    settings = [f"seed={seed}", *([f"init={start}"] if start else [])]
+    longer = [] if stage.steps is None else [f"steps={stage.steps}"]
+    settings = [f"seed={seed}", *longer, *([f"init={start}"] if start else [])]
     if system.helper:
         helper = run_of(options.runs, stage.name, system.helper, seed)
         teacher = f"distillation.teacher={options.runs / START}"

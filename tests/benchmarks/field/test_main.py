@@ -10,18 +10,13 @@ from training.evaluation.records import Record, write_record
 
 
 def test_a_training_is_done_where_a_measurement_is_missing(tmp_path: Path) -> None:
-    """All four settings are due; then the two of squad-articles' training are measured, and only the fine-tuned one is left."""
+    """All settings are due; then those of squad-articles' training are measured, and only the fine-tuned one is left."""
     options = Namespace(runs=tmp_path / "runs", records=tmp_path / "records")
     maxp = system("maxp")
     labels = [setting.label for setting in SETTINGS]
-    assert [step[1::2] for step in pieces(maxp, 0, options)] == [
-        ["maxp", "articles"],
-        ["maxp", labels[0]],
-        ["maxp", labels[1]],
-        ["maxp", labels[3]],
-        ["maxp", "far"],
-        ["maxp", labels[2]],
-    ]
+    for_all = [["articles"], [labels[0]], [labels[1]], [labels[3]], ["far"], [labels[2]]]
+    assert [step[3::2] for step in pieces(maxp, 0, options)] == [*for_all, ["far-longer"], [labels[4]]]
+    assert [step[3::2] for step in pieces(system("sump"), 0, options)] == for_all
     for label in labels:
         if label != "squad-far, fine-tuned":
             write_record(Record(system="maxp", collection=label, split="test", queries=[], values={}), records_of(options, 0))

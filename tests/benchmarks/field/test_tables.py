@@ -59,7 +59,9 @@ def test_seeds_are_averaged_by_query(tmp_path: Path) -> None:
 def test_what_fine_tuning_adds() -> None:
     before = record("longp", LOW, "squad-far, zero-shot")
     after = record("longp", HIGH, "squad-far, fine-tuned")
-    assert "| LongP | 0.167 | 0.933 | +0.767 |" in gain_table([before, after])
+    assert "| LongP | 0.167 | 0.933 | +0.767 |  |  |" in gain_table([before, after])
+    longer = before.model_copy(update={"collection": "squad-far, fine-tuned for 300 steps"})
+    assert "| LongP | 0.167 | 0.933 | +0.767 | 0.167 | +0.000 |" in gain_table([before, after, longer])
 
 
 def test_a_finding_needs_both_its_systems() -> None:
