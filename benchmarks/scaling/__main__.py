@@ -26,7 +26,7 @@ START = 12.0  # the image's 7 s on one busy thread (docs/deploy-checked.md), and
 NEW_NODE = 120.0  # where a node must come first
 LONG = 1.0  # seconds
 PIECE = 600  # of which the picture shows the p99
-SHOWN = ("fixed, for the lunch peak", "keda", "hpa-cpu", "hpa-cpu and hpa-queue, the larger")
+SHOWN = ("fixed, for the lunch peak", "keda", "hpa-cpu", "hpa-both")
 
 
 @dataclass(frozen=True)
@@ -44,13 +44,11 @@ def cases(peak: float) -> Iterator[Case]:
     one, mean = SHARE * capacity(measured()), float(rate(np.arange(DAY) + 0.5, peak).mean())
     yield Case("fixed, for the day's mean", ceil(mean / one))
     yield Case("fixed, for the lunch peak", ceil(peak / one))
-    yield Case("fixed, the autoscalers' most", read("hpa-cpu").most)
+    yield Case("fixed, the autoscalers' most", read("hpa-cpu")[0].most)
     for start, note in ((START, ""), (NEW_NODE, f", pods ready after {NEW_NODE:g} s")):
         for name in COMPONENTS:
             settings = read(name)
-            yield Case(name + note, settings.least, (settings,), start)
-        both = read("hpa-cpu"), read("hpa-queue")
-        yield Case("hpa-cpu and hpa-queue, the larger" + note, both[0].least, both, start)
+            yield Case(name + note, settings[0].least, settings, start)
 
 
 def share_waiting(result: Result) -> float:

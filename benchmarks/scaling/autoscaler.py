@@ -15,7 +15,7 @@ from typing import Any
 import yaml
 
 K8S = Path(__file__).resolve().parent.parent.parent / "k8s"
-COMPONENTS = ("hpa-cpu", "hpa-queue", "keda")
+COMPONENTS = ("hpa-cpu", "hpa-queue", "keda", "hpa-both", "keda-both")
 TOLERANCE = 0.1  # the controller's --horizontal-pod-autoscaler-tolerance; no manifest of ours changes it
 CPU_WINDOW = 30.0  # seconds of CPU use that metrics-server averages over, about two scrapes of the kubelet
 
@@ -151,8 +151,8 @@ class Autoscaler:
         return current - sum(change for at, change in self._changes if at > now - policy.period)
 
 
-def read(component: str) -> Settings:
-    """The settings of one of COMPONENTS."""
+def read(component: str) -> tuple[Settings, ...]:
+    """The settings of one of COMPONENTS, one for each metric."""
     folder = K8S / "components" / component
     (name,) = load(folder / "kustomization.yaml")["resources"]
     manifest = load(folder / name)
@@ -164,25 +164,34 @@ def load(path: Path) -> Any:
     return yaml.safe_load(path.read_text(encoding="utf-8"))
 
 
-def of_autoscaler(spec: Mapping[str, Any]) -> Settings:
+def of_autoscaler(spec: Mapping[str, Any]) -> tuple[Settings, ...]:
     """A HorizontalPodAutoscaler's."""
-    (metric,) = spec["metrics"]
-    directions = behavior(spec["behavior"])
-    bounds = spec["minReplicas"], spec["maxReplicas"]
+    rest = spec["minReplicas"], spec["maxReplicas"], *behavior(spec["behavior"])
+    return tuple(Settings(*_of_metric(metric), *rest) for metric in spec["metrics"])
+
+
+def _of_metric(metric: Mapping[str, Any]) -> tuple[Metric, float, bool, float]:
+    """What is looked at, its target, whether that divides a sum, and the seconds that it is a mean of."""
     if metric["type"] == "Resource":
-        target = metric["resource"]["target"]["averageUtilization"] / 100
-        return Settings(Metric.CPU, target, False, CPU_WINDOW, *bounds, *directions)
+        return Metric.CPU, metric["resource"]["target"]["averageUtilization"] / 100, False, CPU_WINDOW
     adapter = load(K8S / "components" / "hpa-queue" / "adapter-values.yaml")
     over = range_seconds(adapter["rules"]["custom"][0]["metricsQuery"])
-    return Settings(Metric.WAIT, quantity(metric["pods"]["target"]["averageValue"]), False, over, *bounds, *directions)
+    return Metric.WAIT, quantity(metric["pods"]["target"]["averageValue"]), False, over
 
 
-def of_scaled_object(spec: Mapping[str, Any]) -> Settings:
-    """A ScaledObject's, of which KEDA makes an autoscaler by an External metric."""
-    (trigger,) = spec["triggers"]
+def of_scaled_object(spec: Mapping[str, Any]) -> tuple[Settings, ...]:
+    """A ScaledObject's, of which KEDA makes an autoscaler: an External metric of a query, a Resource metric of the CPU."""
     directions = behavior(spec["advanced"]["horizontalPodAutoscalerConfig"]["behavior"])
-    over, target = range_seconds(trigger["metadata"]["query"]), float(trigger["metadata"]["threshold"])
-    return Settings(Metric.WAIT, target, True, over, spec["minReplicaCount"], spec["maxReplicaCount"], *directions)
+    rest = spec["minReplicaCount"], spec["maxReplicaCount"], *directions
+    return tuple(Settings(*_of_trigger(trigger), *rest) for trigger in spec["triggers"])
+
+
+def _of_trigger(trigger: Mapping[str, Any]) -> tuple[Metric, float, bool, float]:
+    """As of a metric."""
+    of = trigger["metadata"]
+    if trigger["type"] == "cpu":
+        return Metric.CPU, int(of["value"]) / 100, False, CPU_WINDOW
+    return Metric.WAIT, float(of["threshold"]), True, range_seconds(of["query"])
 
 
 def behavior(spec: Mapping[str, Any]) -> tuple[Rules, Rules]:

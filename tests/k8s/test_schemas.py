@@ -57,6 +57,8 @@ def test_a_namespace_alone(schemas: Path) -> None:
         ("cpu", "NetworkPolicy", ("spec", "ingress", 0, "port"), 8000),
         ("cpu-hpa-cpu", "HorizontalPodAutoscaler", ("spec", "minReplica"), 2),
         ("cpu-keda", "ScaledObject", ("spec", "triggers", 0, "metadata", "treshold"), "1"),
+        ("cpu-keda-both", "ScaledObject", ("spec", "triggers", 1, "metadata", "values"), "70"),
+        ("cpu-keda-both", "ScaledObject", ("spec", "fallback"), {"failureThreshold": 3, "replicas": 4}),
         ("monitoring", "PodMonitor", ("spec", "podMetricsEndpoints", 0, "interval"), "15 s"),
         ("monitoring", "PrometheusRule", ("spec", "groups", 0, "rules", 0, "exprr"), "1"),
         ("jobs/several-gpus", "TrainJob", ("spec", "trainer", "numNode"), 4),

@@ -8,7 +8,7 @@ from urllib.parse import urlsplit
 import pytest
 
 from service.settings import Settings
-from tests.k8s.manifests import K8S, Manifest, one
+from tests.k8s.manifests import AUTOSCALING, K8S, Manifest, one
 
 PREFIX = "KEYBLOCK_"
 UNITS = {"Ki": 2**10, "Mi": 2**20, "Gi": 2**30}
@@ -117,7 +117,9 @@ def test_the_autoscalers_ask_for_a_metric_that_is_there(built: dict[str, list[Ma
 
     gauges = {metric.name for metric in TABLE.values() if metric.kind == "gauge"}
     hpa = one(built["cpu-hpa-queue"], "HorizontalPodAutoscaler")["spec"]["metrics"][0]["pods"]["metric"]["name"]
+    assert one(built["cpu-hpa-both"], "HorizontalPodAutoscaler")["spec"]["metrics"][1]["pods"]["metric"]["name"] == hpa
     query = one(built["cpu-keda"], "ScaledObject")["spec"]["triggers"][0]["metadata"]["query"]
+    assert one(built["cpu-keda-both"], "ScaledObject")["spec"]["triggers"][0]["metadata"]["query"] == query
     rule = (K8S / "components" / "hpa-queue" / "adapter-values.yaml").read_text(encoding="utf-8")
     assert hpa in gauges
     assert f"({hpa}{{" in query
@@ -135,7 +137,7 @@ def test_traces_are_let_out_to_where_they_are_sent(built: dict[str, list[Manifes
 
 
 def test_an_autoscaler_owns_the_number_of_replicas(built: dict[str, list[Manifest]]) -> None:
-    for name in ("hpa-cpu", "hpa-queue", "keda"):
+    for name in AUTOSCALING:
         assert "replicas" not in one(built[f"cpu-{name}"], "Deployment")["spec"]
     assert one(built["cpu"], "Deployment")["spec"]["replicas"] >= 2
 
