@@ -14,7 +14,7 @@ from torch import Tensor
 from tqdm import trange
 
 from training.examples.sampling import StepBatch
-from training.learning.loop import make_optimizer
+from training.learning.loop import TrainingError, make_optimizer
 from training.learning.objectives import Frozen, RankingObjective
 from training.models.ranker_module import RankerModule
 from training.recipe import Recipe
@@ -28,12 +28,16 @@ def probe(model: RankerModule, objective: RankingObjective, draw: Callable[[int]
         objective: the recipe's.
         draw: the batch of a step. Those behind the recipe's last step are taken: end to end it learns from other draws.
         recipe: its `probe` says how long; none: nothing is done.
+
+    Raises TrainingError for a model that has nothing to learn behind its states.
     """
     if recipe.probe is None:
         return []
     first = recipe.steps
     bar = trange(first, first + recipe.probe.steps, desc=f"{recipe.name}: states", unit="step", file=sys.stderr)
     frozen = [one for step in bar for one in objective.frozen(model, draw(step).groups)]
+    if not objective.loss_of_frozen(model, frozen[:1]).requires_grad:
+        raise TrainingError(f"probe: model {recipe.model['name']} has nothing that learns behind its states; leave probe out")
     optimizer = make_optimizer(model, recipe.optimizer)  # the encoder gets no gradient, so its groups stand still
     rng = np.random.default_rng((recipe.seed, recipe.steps))
     model.train()

@@ -11,6 +11,7 @@ from keyblock.pipeline import Pipeline
 from training.collections.collection import Collection
 from training.evaluation.ranking import load_run_pipeline
 from training.learning.data import Data
+from training.learning.loop import TrainingError
 from training.learning.objectives import RankingObjective
 from training.learning.probing import probe
 from training.learning.train import make_model
@@ -49,6 +50,12 @@ def test_the_head_learns_and_the_encoder_does_not(build: Callable[..., Built]) -
     assert changed == {"head"}
     assert len(losses) == 20
     assert losses[-1] < 0.9 * losses[0]
+
+
+def test_a_model_that_learns_before_its_states_alone_is_refused(build: Callable[..., Built]) -> None:
+    recipe, objective, data = build(probe={"steps": 1, "epochs": 1}, model={"name": "neural_model1", "query_tokens": 8, "width": 4})
+    with pytest.raises(TrainingError, match="neural_model1 has nothing that learns behind its states; leave probe out"):
+        probe(make_model(recipe, torch.device("cpu"))[0], objective, data.draw, recipe)
 
 
 def test_the_draws_are_not_those_of_the_run(build: Callable[..., Built]) -> None:
