@@ -135,6 +135,9 @@ class Settings(Limits, BaseSettings):
     batch_ms: int = Field(50, ge=1, description="milliseconds a batch may take, measured at the start: a newcomer waits for it")
     hung_seconds: int = Field(60, ge=1, description="seconds after which a batch counts as hung: health turns red")
     cache_bytes: int = Field(256 * MIB, ge=0, description="bytes of prepared documents that are kept; 0 keeps none")
+    score_cache_bytes: int = Field(
+        64 * MIB, ge=0, description="bytes of scores that are kept, so that the same sequence is not scored again; 0 keeps none"
+    )
     store: str = Field(
         "",
         repr=False,  # a URL may hold a password

@@ -52,6 +52,11 @@ class Aggregation:
         self._whole = len(self._parts) == 1
 
     @property
+    def learned(self) -> bool:
+        """Whether it is made of the sequences' states, on the model's thread."""
+        return self._aggregator.learned
+
+    @property
     def done(self) -> bool:
         """Whether every document has its logit."""
         return not self._parts

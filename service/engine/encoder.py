@@ -1,5 +1,6 @@
 """A graph that reads token ids, at work: it runs batches, and knows from its warm-up how many rows they may have."""
 
+import itertools
 import time
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
@@ -14,6 +15,8 @@ from keyblock.text.tokenizer import Tokenizer
 from service.engine.schedule import Lane
 from service.engine.warmup import first_runs
 from service.pace import Pace
+
+_NUMBERS = itertools.count()
 
 
 class Caps(NamedTuple):
@@ -52,12 +55,16 @@ class Encoder(Lane):
         model: the model's name, for metrics.
         tokenizer: says what fills a row.
         pace: of all the model's graphs, a token.
+
+    Attributes:
+        identity: 8 bytes that no other one of this process has.
     """
 
     def __init__(self, graph: batching.Scorer, model: str, tokenizer: Tokenizer, pace: Pace) -> None:
         super().__init__(pace)
         self.graph = graph
         self.model = model
+        self.identity = next(_NUMBERS).to_bytes(8, "little")
         self._pad_id = tokenizer.pad_id
         self._document_type = tokenizer.template.document_type
 

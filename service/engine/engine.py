@@ -20,6 +20,7 @@ from service.engine.instance import Graphs, Instance
 from service.engine.jobs import Job, Scored
 from service.engine.runner import Runner
 from service.engine.schedule import Schedule
+from service.engine.score_cache import ScoreCache
 from service.engine.warming import WarmUps
 from service.telemetry.metrics import Metrics
 
@@ -34,9 +35,14 @@ class Engine:
     Args:
         caps: of a batch.
         metrics: counts batches, tokens and padding.
+        score_cache_bytes: of what graphs have said that is kept.
+
+    Attributes:
+        scores: what is kept of it.
     """
 
-    def __init__(self, caps: Caps, metrics: Metrics) -> None:
+    def __init__(self, caps: Caps, metrics: Metrics, score_cache_bytes: int = 0) -> None:
+        self.scores = ScoreCache(score_cache_bytes, metrics)
         self._caps = caps
         self._metrics = metrics
         self._schedule: Schedule[Job] = Schedule()  # the model's thread alone changes it
@@ -54,7 +60,7 @@ class Engine:
         If one fails to that was there before the start, the thread ends; of a later one only `Instance.warmed` fails. Nothing is
         kept of a model but its jobs.
         """
-        instance = Instance(name, graphs, pipeline, self._caps, self.submit)
+        instance = Instance(name, graphs, pipeline, self._caps, self.submit, self.scores)
         with self._changed:
             if self._closing:
                 raise _not_running()

@@ -18,9 +18,11 @@ from service.engine import aggregation
 from service.engine.aggregation import Aggregation
 from service.engine.encoder import Caps, Encoder
 from service.engine.jobs import Job, Scored
+from service.engine.score_cache import ScoreCache
 from service.pace import Pace
 
 SLACK = 1.5  # of a time that was measured on a less busy machine
+MANY = 1024  # sequences that are looked up off the event loop: a millisecond
 
 
 class Graphs(NamedTuple):
@@ -63,6 +65,7 @@ class Instance:
         pipeline: the bundle's: says how long a sequence may be, what fills a row, and what becomes of a document's sequences.
         caps: of a batch.
         submit: hands a job to the model's thread; raises EngineDeadError.
+        scores: what the graphs have said before.
 
     Attributes:
         pace: of the model, a token.
@@ -71,7 +74,13 @@ class Instance:
     """
 
     def __init__(
-        self, name: str, graphs: Graphs, pipeline: Pipeline, caps: Caps, submit: Callable[[Job], "Future[Scored]"]
+        self,
+        name: str,
+        graphs: Graphs,
+        pipeline: Pipeline,
+        caps: Caps,
+        submit: Callable[[Job], "Future[Scored]"],
+        scores: ScoreCache,
     ) -> None:
         self.name = name
         self.pace, self.combine_pace = Pace(), Pace()
@@ -84,6 +93,7 @@ class Instance:
         self._pipeline = pipeline
         self._caps = caps
         self._submit = submit
+        self._scores = scores
 
     async def score(self, documents: Sequence[Sequence[Packed]], turn: Turn = ANY_TURN, *, marks: bool = False) -> Scored:
         """Score documents, each given by its sequences: see Scored. Cancelling the await drops those that wait.
@@ -100,7 +110,7 @@ class Instance:
         waiting = Aggregation(*how, self.combine_pace, weights_of(packed))
         urgency = None if turn.until is None or turn.order is None else _sequences_of(turn.order, counts)
         job = Job(packed, self.ranker, waiting, urgency, turn.priority, turn.until, marks)
-        scored = await self._done(job, turn.until)
+        scored = await self._scored(job, turn.until)
         return scored._replace(passages=None) if self._pipeline.aggregator.joint else scored
 
     async def choose(self, packed: Sequence[Packed], turn: Turn = ANY_TURN) -> Scored:
@@ -108,22 +118,34 @@ class Instance:
         if not packed:
             return Scored(np.zeros(0, np.float32), 0.0, 0.0)
         urgency = None if turn.until is None else range(len(packed))
-        return await self._done(Job(packed, self.selector, None, urgency, turn.priority, turn.until), turn.until)
+        return await self._scored(Job(packed, self.selector, None, urgency, turn.priority, turn.until), turn.until)
+
+    async def _scored(self, job: Job, until: float | None) -> Scored:
+        """The job's outcome, without the thread where all of it is known; what is new is kept."""
+        many = len(job.packed) > MANY
+        missed = await asyncio.to_thread(self._scores.recall, job) if many else self._scores.recall(job)
+        if job.complete and not job.learned:
+            job.step()
+            return job.future.result()
+        try:
+            return await self._done(job, until)
+        finally:
+            self._scores.keep(job, missed)
 
     async def _done(self, job: Job, until: float | None) -> Scored:
         """The job's outcome, or what is known of it when time is up: then it is dropped."""
         future = asyncio.wrap_future(self._submit(job))
-        learned = self._pipeline.aggregator.learned and job.n_documents
+        combined = job.n_documents if job.learned else 0
         try:
             if until is None:
                 return await future
-            in_time = await _done_by(future, until - SLACK * self.combine_pace.estimate(learned))
+            in_time = await _done_by(future, until - SLACK * self.combine_pace.estimate(combined))
             in_time = in_time or (job.complete and await _done_by(future, until))  # all is scored, and being combined
             if in_time and not future.cancelled():
                 return future.result()
         finally:
             future.cancel()
-        if not learned:
+        if not job.learned:
             return job.known()
         return job.nothing() if job.complete else await asyncio.to_thread(job.known)
 

@@ -2,7 +2,7 @@
 
 import math
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from typing import NamedTuple
 
@@ -15,6 +15,8 @@ from service.engine.encoder import Encoder
 from service.engine.schedule import Task
 
 UNMARKED = np.zeros(0, np.float32)
+Said = tuple[NDArray[np.float32], NDArray[np.float32] | None]
+"""What a graph says of one sequence, see `Job.score`. No class of its own: of plain tuples the garbage collector loses sight."""
 
 
 class Scored(NamedTuple):
@@ -93,6 +95,11 @@ class Job(Task):
         return 0 if self._aggregation is None else len(self._aggregation.logits)
 
     @property
+    def learned(self) -> bool:
+        """Whether its documents' logits are made of the sequences' states, on the model's thread."""
+        return self._aggregation is not None and self._aggregation.learned
+
+    @property
     def marks(self) -> list[NDArray[np.float32]] | None:
         """See Scored."""
         return list(self._marks) if self._marks is not None and self._marked else None
@@ -120,6 +127,26 @@ class Job(Task):
         self._scored[number] = True
         self._ended = time.perf_counter()
 
+    def served_by(self, said: Said) -> bool:
+        """Whether this is all that the job wants to know of a sequence."""
+        output, marks = said
+        return (bool(output.ndim) or not self.learned) and (marks is not None or self._marks is None)
+
+    def recall(self, known: Mapping[int, Said]) -> None:
+        """Enter what is known of some sequences, by number, which are not scored then; before the job is handed in."""
+        if known:
+            for number, said in known.items():
+                self.score(number, *said)
+            self.spare(known.keys())
+
+    def said_of(self, numbers: Iterable[int]) -> Iterator[tuple[int, Said]]:
+        """What the graph has said by now of those of these sequences that are scored; from any thread."""
+        scored = self._scored.copy()  # first, see `known`
+        for number in numbers:
+            if scored[number]:
+                marks = self._marks[number] if self._marks is not None and self._marked else None
+                yield number, (self._outputs[number].copy(), marks)
+
     def step(self) -> None:
         """Go on with a complete job: aggregate the next documents; the last of them resolve the future. Raises what they raise."""
         logits, passages = self._outputs, None
@@ -129,7 +156,8 @@ class Job(Task):
                 return
             logits, passages = self._aggregation.logits, self._aggregation.passages
         if self.future.set_running_or_notify_cancel():
-            seconds = self._started - self._handed_in, self._ended - self._started
+            started = self._started or self._ended  # nothing was run of what was known
+            seconds = started - self._handed_in, self._ended - started
             self.future.set_result(Scored(logits, *seconds, passages, marks=self.marks))
 
     def known(self) -> Scored:

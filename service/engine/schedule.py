@@ -11,7 +11,7 @@ many small ones come. Then the round is sorted by graph and length and cut into 
 import heapq
 import math
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Generic, NamedTuple, TypeVar
 
 from keyblock.runtime import batching
@@ -97,10 +97,15 @@ class Task:
         """Whether every sequence is scored."""
         return not self._unscored
 
+    def spare(self, known: Collection[int]) -> None:
+        """These sequences need no run; before the task is accepted."""
+        self._waiting = [number for number in self._last_first() if number not in known]
+        self.tokens_waiting -= sum(self.lengths[number] for number in known)
+        self._unscored -= len(known)
+
     def take(self) -> int:
         """The number of the next sequence; there must be one."""
-        if self._waiting is None:
-            self._waiting = sorted(range(len(self.lengths)), key=self.lengths.__getitem__)
+        self._waiting = self._last_first()
         number = self._waiting.pop()
         self.tokens_waiting -= self.lengths[number]
         return number
@@ -108,6 +113,10 @@ class Task:
     def count_scored(self) -> None:
         """One more sequence is scored."""
         self._unscored -= 1
+
+    def _last_first(self) -> list[int]:
+        """The numbers of the sequences that wait."""
+        return sorted(range(len(self.lengths)), key=self.lengths.__getitem__) if self._waiting is None else self._waiting
 
 
 T = TypeVar("T", bound=Task)

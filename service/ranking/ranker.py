@@ -57,7 +57,8 @@ class Ranker:
     ) -> None:
         self.settings = settings
         self.metrics = Metrics()
-        self.engine = Engine(Caps(settings.token_cap, settings.batch_ms / 1000, settings.hung_seconds), self.metrics)
+        caps = Caps(settings.token_cap, settings.batch_ms / 1000, settings.hung_seconds)
+        self.engine = Engine(caps, self.metrics, settings.score_cache_bytes)
         self.gpus = Gpus(self.metrics)
         self.admission = Admission(settings, self._shortest_backlog, self.metrics, self._fastest)
         self._edge = ThreadPoolExecutor(EDGE_THREADS, "edge")
@@ -100,7 +101,10 @@ class Ranker:
 
     def serve(self, models: Models) -> None:
         """Put these models in the place of those that are served; what is in flight ends with the one that it began with."""
-        for model in set(self.models) - set(models):
+        gone = set(self.models) - set(models)
+        if gone:
+            self.engine.scores.clear()  # of all models: reloads are rare
+        for model in gone:
             self.metrics.forget("build", **build_labels(model))
             if models.get(model.name) is None:
                 model.metrics.forget_model()

@@ -172,6 +172,13 @@ TABLE = {
         "counter", "keyblock_cache_lookups_total", f"Documents looked up in the cache: {_list(LOOKUPS)}", {"outcome": LOOKUPS}
     ),
     "cache_bytes": Metric("gauge", "keyblock_cache_bytes", "Bytes of prepared documents in the cache"),
+    "score_lookups": Metric(
+        "counter",
+        "keyblock_score_cache_lookups_total",
+        f"Sequences looked up in the cache of scores, to select and to score: {_list(LOOKUPS)}",
+        {"outcome": LOOKUPS, MODEL: ()},
+    ),
+    "score_cache_bytes": Metric("gauge", "keyblock_score_cache_bytes", "Bytes of the cache of scores"),
     "store_requests": Metric(
         "counter",
         "keyblock_store_requests_total",

@@ -1,0 +1,72 @@
+"""Values by keys of bytes, bounded by what they cost: the least recently used are forgotten first."""
+
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Mapping
+from typing import Generic, TypeVar
+
+LARGEST_SHARE = 8  # a value that costs more than an eighth of the room would push out too much
+V = TypeVar("V")
+
+
+class Lru(Generic[V]):
+    """Safe to use from several threads.
+
+    Args:
+        capacity: bytes; 0 keeps nothing.
+        cost: the bytes that a value takes with its key and its place.
+
+    Attributes:
+        nbytes: what is kept costs.
+    """
+
+    def __init__(self, capacity: int, cost: Callable[[V], int]) -> None:
+        self.capacity = capacity
+        self.nbytes = 0
+        self._cost = cost
+        self._values: OrderedDict[bytes, V] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def __len__(self) -> int:
+        return len(self._values)
+
+    def get(self, key: bytes) -> V | None:
+        """The value, which counts as used, or None."""
+        return self.get_all([key])[0]
+
+    def get_all(self, keys: Iterable[bytes]) -> list[V | None]:
+        """The same of several, in their order."""
+        with self._lock:
+            return [self._used(key) for key in keys]
+
+    def put(self, key: bytes, value: V) -> None:
+        """Keep the value, if it is not too large, and forget others where room is needed."""
+        self.put_all({key: value})
+
+    def put_all(self, values: Mapping[bytes, V]) -> None:
+        """The same of several, in their order."""
+        costs = {key: self._cost(value) for key, value in values.items()}
+        with self._lock:
+            for key, cost in costs.items():
+                if cost * LARGEST_SHARE <= self.capacity:
+                    self._keep(key, values[key], cost)
+
+    def clear(self) -> None:
+        """Forget everything."""
+        with self._lock:
+            forgotten, self._values, self.nbytes = self._values, OrderedDict(), 0
+        del forgotten  # what takes its time, outside the lock
+
+    def _used(self, key: bytes) -> V | None:
+        value = self._values.get(key)
+        if value is not None:
+            self._values.move_to_end(key)
+        return value
+
+    def _keep(self, key: bytes, value: V, cost: int) -> None:
+        replaced = self._values.pop(key, None)
+        self.nbytes += cost - (self._cost(replaced) if replaced is not None else 0)
+        self._values[key] = value
+        while self.nbytes > self.capacity:
+            _, forgotten = self._values.popitem(last=False)
+            self.nbytes -= self._cost(forgotten)
