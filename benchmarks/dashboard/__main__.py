@@ -28,7 +28,12 @@ from keyblock.runtime.cpus import default_threads
 ROOT = Path(__file__).resolve().parents[2]
 SCRAPE_SECONDS = 2
 PHASES = (Phase(0.2, 2, 0.5), Phase(0.3, 3, 0.05), Phase(0.3, 24), Phase(0.2, 2, 0.5))  # of the whole time
-LIMITS = {"max_wait_ms": 1500, "max_requests_in_flight": 8, "cache_bytes": 8 << 20}  # a crowd of 24 is refused in part
+LIMITS = {
+    "max_wait_ms": 1500,
+    "max_requests_in_flight": 8,
+    "cache_bytes": 8 << 20,
+    "score_cache_bytes": 1 << 20,
+}  # a crowd of 24 is refused in part
 
 
 def main(options: argparse.Namespace) -> int:

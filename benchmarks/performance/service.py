@@ -52,7 +52,7 @@ class Service:
         command: what starts it, where that is not keyblock-serve.
         port: to listen on; by default a free one.
         patience: seconds that it has until it is ready.
-        settings: more of its settings, by their names in service/settings.py.
+        settings: more of its settings, by their names in service/settings.py; the cache of scores is off unless they say else.
 
     Attributes:
         process: of the service.
@@ -72,7 +72,8 @@ class Service:
         **settings: object,
     ) -> None:
         self.port = port or free_port()
-        wanted = {"port": self.port, "threads": threads, "log_level": "warning", **settings}
+        # measurements ask the same again, and mean the model
+        wanted = {"port": self.port, "threads": threads, "log_level": "warning", "score_cache_bytes": 0, **settings}
         given = {f"KEYBLOCK_{name.upper()}": str(value) for name, value in wanted.items()}
         kept = {name: value for name, value in os.environ.items() if not name.startswith("KEYBLOCK_")}
         self.url = f"http://127.0.0.1:{self.port}"

@@ -312,6 +312,13 @@ DOCUMENTS = Row(
             ],
         ),
         Panel(
+            "Found, not scored",
+            "Share of sequences (a document's chosen blocks with the query) whose scores were in the cache: they took no turn.",
+            Kind.LINES,
+            Unit.SHARE,
+            [Query(share(rate("score_lookups", outcome="=hit"), rate("score_lookups")), "scores")],
+        ),
+        Panel(
             "Store of documents",
             "Requests to /documents by outcome, and what the store could not do. Requests with texts do not need it.",
             Kind.LINES,
@@ -342,12 +349,13 @@ DOCUMENTS = Row(
         Panel(
             "Cache and store, size",
             "Bytes of prepared documents: in the cache of each replica, whose limit is `cache_bytes`, and in the store "
-            "(`store_bytes`). "
+            "(`store_bytes`); of scores in the cache of each replica (`score_cache_bytes`). "
             "Replicas without a store, or whose store does not answer, are left out.",
             Kind.LINES,
             Unit.BYTES,
             [
                 Query(over("max", shown("cache_bytes"), ["pod"]), "cache of {{pod}}"),
+                Query(over("max", shown("score_cache_bytes"), ["pod"]), "scores of {{pod}}"),
                 Query(over("max", f"{shown('store_bytes')} and on (namespace, pod) {shown('store_up')} == 1"), "store"),
             ],
         ),

@@ -96,7 +96,8 @@ def test_what_is_in_flight_and_cached_fits_the_memory(built: dict[str, list[Mani
         with monkeypatch.context() as patch:
             read = settings_of(built[name], patch)
         container = one(built[name], "Deployment")["spec"]["template"]["spec"]["containers"][0]
-        assert 4 * read.max_bytes_in_flight + read.cache_bytes <= amount(container["resources"]["limits"]["memory"])
+        kept = read.cache_bytes + read.score_cache_bytes
+        assert 4 * read.max_bytes_in_flight + kept <= amount(container["resources"]["limits"]["memory"])
 
 
 def test_the_proxy_lets_through_what_the_service_takes(built: dict[str, list[Manifest]]) -> None:

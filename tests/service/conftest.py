@@ -39,6 +39,7 @@ def settings(bundle_path: Path) -> Settings:
         precision=Precision.FP32,
         threads=2,
         token_cap=1024,
+        score_cache_bytes=0,  # tests that ask the same again mean the model
         max_documents=64,
         max_document_chars=3_000_000,
         max_body_bytes=8_000_000,
@@ -54,8 +55,8 @@ def client(settings: Settings) -> Iterator[TestClient]:
 
 @pytest.fixture(scope="module")
 def embedded(settings: Settings) -> Iterator[TestClient]:
-    """The embedded bundle, served."""
-    with warm(settings.model_copy(update={"bundle": (ROOT / "models" / "default",)})) as client:
+    """The embedded bundle, served with the cache of scores."""
+    with warm(settings.model_copy(update={"bundle": (ROOT / "models" / "default",), "score_cache_bytes": 1 << 20})) as client:
         yield client
 
 

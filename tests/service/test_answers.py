@@ -37,6 +37,16 @@ def test_the_best_span_is_the_sentence_that_answers(client: TestClient) -> None:
     assert span["score"] > 0.5
 
 
+def test_the_same_again_has_the_same_spans_without_the_model(client: TestClient) -> None:
+    def fed() -> str:
+        return next(line for line in client.get("/metrics").text.splitlines() if line.startswith("keyblock_tokens_total"))
+
+    request = {"relevant_spans": {"mode": "enabled"}, "prune": True, "max_tokens_per_doc": 150}
+    first, before = ask(client, **request), fed()
+    assert ask(client, **request)["results"] == first["results"]
+    assert fed() == before
+
+
 def test_documents_that_only_talk_of_tenants_are_left_out(client: TestClient) -> None:
     answer = ask(client, min_score="auto")
     assert [result["id"] for result in answer["results"]] == ["lease"]

@@ -16,7 +16,9 @@ GENEROUS_MS = 1500
 def test_health_is_answered_while_large_documents_are_prepared(bundle_path: Path) -> None:
     port = free_port()
     command = [sys.executable, "-m", "service.cli", "--port", str(port), "--provider", "cpu", "--bundle", str(bundle_path)]
-    server = subprocess.Popen(command, env=os.environ | {"KEYBLOCK_CACHE_BYTES": "0"}, stderr=subprocess.DEVNULL)
+    server = subprocess.Popen(
+        command, env=os.environ | {"KEYBLOCK_CACHE_BYTES": "0", "KEYBLOCK_SCORE_CACHE_BYTES": "0"}, stderr=subprocess.DEVNULL
+    )
     try:
         wait_ready(port)
         upload = Upload(port, make_body(60, 20_000))

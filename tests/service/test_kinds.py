@@ -56,8 +56,8 @@ DOCUMENTS = [document(seed) for seed in range(24)]
 def served(
     request: pytest.FixtureRequest, settings: Settings, bundle_of: Callable[[str], Path]
 ) -> Iterator[tuple[TestClient, Ranker]]:
-    """A service of the kind, with the cache, as it is started."""
-    app = create_app(settings.model_copy(update={"bundle": (bundle_of(request.param),)}))
+    """A service of the kind, with the caches, as it is started."""
+    app = create_app(settings.model_copy(update={"bundle": (bundle_of(request.param),), "score_cache_bytes": 1 << 22}))
     with TestClient(app) as client:
         wait_for(lambda: bool(app.state.ranker.engine.ready))
         yield client, app.state.ranker
@@ -141,6 +141,21 @@ def test_the_answer_is_that_of_the_plain_composition(served: tuple[TestClient, R
             blocks = [block["score"] for block in results[number]["blocks"]]
             assert blocks == pytest.approx(np.maximum(reference.block_scores(number), LOWEST), abs=CLOSE)
             assert blocks == sorted(blocks, reverse=True)
+
+
+def test_the_same_again_is_answered_without_the_model(served: tuple[TestClient, Ranker]) -> None:
+    """To the bit, tokens told included, whatever is asked of the model and made of what it says."""
+    client, ranker = served
+
+    def said() -> tuple[Any, Any, float]:
+        request = {"query": QUERY, "documents": DOCUMENTS, "return_blocks": True, "raw_scores": True, "max_tokens_per_doc": 72}
+        answer = client.post("/rerank", json=request).json()
+        labels = {"model": ranker.models.default.name}
+        return answer["results"], answer["usage"], ranker.metrics.registry.get_sample_value(TABLE["tokens"].name, labels) or 0.0
+
+    first = said()
+    assert first[1]["total_tokens"] > 0
+    assert said() == first
 
 
 def test_kinds_differ_in_what_they_say(served: tuple[TestClient, Ranker]) -> None:

@@ -39,7 +39,8 @@ COMPARED = re.compile(r" (>|==) ")
 def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
     need("prometheus", "prometheus")
     folder = tmp_path_factory.mktemp("service")
-    with Service(1, folder / "log", bundle=BUNDLE, store=folder / "store", max_requests_in_flight=6) as service:
+    settings = {"store": folder / "store", "max_requests_in_flight": 6, "score_cache_bytes": 1 << 20}
+    with Service(1, folder / "log", bundle=BUNDLE, **settings) as service:
         yield service
 
 
@@ -53,6 +54,7 @@ SHOWN = {  # what the load must show, at least once: an expression, and the leas
     "degraded": ("keyblock_degraded_requests_total", 1),
     "padding": ("keyblock_padding_tokens_total", 1),
     "cache": ('keyblock_cache_lookups_total{outcome="hit"}', 1),
+    "scores": ('keyblock_score_cache_lookups_total{outcome="miss"}', 1),
     "store": ('keyblock_store_lookups_total{outcome="hit"}', 1),
     "unknown ids": ('keyblock_store_lookups_total{outcome="miss"}', 1),
     "without text": ("keyblock_unscored_documents_total", 1),

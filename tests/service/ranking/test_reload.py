@@ -112,6 +112,26 @@ def test_a_bundle_in_the_place_of_another(service: Service, place: Place) -> Non
     assert (service.count("ok"), service.count("unchanged"), service.count("failed")) == (1, 0, 0)
 
 
+def test_scores_of_a_bundle_are_forgotten_with_it(place: Place, settings: Settings) -> None:
+    """And not those of a reload that changes nothing."""
+    app = create_app(settings.model_copy(update={"bundle": (place.folder,), "score_cache_bytes": 1 << 20}))
+
+    def kept() -> float:
+        return app.state.ranker.metrics.registry.get_sample_value("keyblock_score_cache_bytes") or 0.0
+
+    with TestClient(app) as client:
+        wait_for(lambda: client.get("/health/ready").status_code == 200)
+        service = Service(client, app.state.ranker)
+        service.rank()
+        before = kept()
+        assert before > 0
+        service.reload()
+        assert kept() == before
+        place.put("first", packing={"budget": 96, "budget_range": BUDGETS["first"]})
+        service.reload()
+        assert kept() == 0
+
+
 def test_what_has_not_changed_is_not_loaded_again(service: Service) -> None:
     models = list(service.ranker.models)
     assert service.reload()["loaded"] == []
