@@ -121,7 +121,7 @@ class Ranking:
         blocks: for each document its selected blocks, best first: by the model where it scored each for itself, else by the
             selector.
         budget: tokens a sequence could have.
-        n_tokens: fed to the model, to select and to score, padding not counted.
+        n_tokens: that the model reads, or has read before, to select and to score, padding not counted.
         selected_by: what chose the blocks of each document; None where all are read, or there is none.
         degraded: whether time was too short for the usual ranking.
         escalated: what asking the model about doubtful documents came to; None where the bundle does not escalate.

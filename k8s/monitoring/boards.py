@@ -303,20 +303,14 @@ DOCUMENTS = Row(
             "Found, not prepared",
             "Share of documents found prepared: in the cache, of those sent with their text; in the store, of those sent as an "
             "id. Stale "
-            "ones are prepared again.",
+            "ones are prepared again. And of sequences (a document's chosen blocks with the query) whose scores were in the cache.",
             Kind.LINES,
             Unit.SHARE,
             [
                 Query(share(rate("cache_lookups", outcome="=hit"), rate("cache_lookups")), "cache"),
                 Query(share(rate("store_lookups", outcome="=hit"), rate("store_lookups")), "store"),
+                Query(share(rate("score_lookups", outcome="=hit"), rate("score_lookups")), "scores"),
             ],
-        ),
-        Panel(
-            "Found, not scored",
-            "Share of sequences (a document's chosen blocks with the query) whose scores were in the cache: they took no turn.",
-            Kind.LINES,
-            Unit.SHARE,
-            [Query(share(rate("score_lookups", outcome="=hit"), rate("score_lookups")), "scores")],
         ),
         Panel(
             "Store of documents",
