@@ -306,7 +306,7 @@ class Result(TypedDict):
 
 
 class Usage(TypedDict):
-    """Tokens that the model reads, padding not counted, or has read before; where it selects the blocks too, those of both rounds."""
+    """Tokens that the model reads for the answer, padding not counted; where it selects the blocks too, those of both rounds."""
 
     prompt_tokens: int
     total_tokens: int
