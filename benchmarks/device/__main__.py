@@ -1,0 +1,234 @@
+"""What share of a fast device's rate the host reaches, over HTTP, by preparation threads, and where its time goes.
+
+    python -m benchmarks.device [--threads 1 2 4] [--seconds 20] [--documents 100] [--words 2000] [--rate 25000] [--launch 0.0001]
+                                [--token-cap 16384] [--py-spy PROGRAM] [--json FILE]
+
+Starts the service with a session that sleeps as long as a GPU would compute: 25,000 sequences of 128 tokens a second, padding
+included, and 0.1 ms a batch. Clients in processes of their own ask for new documents (every cache is off), and for the same ones by
+id. Prints documents a second, the device's share, and milliseconds of processor time a document by kind of work. With py-spy (a
+program that is installed elsewhere) it also tells for what share of the time some thread held the interpreter lock.
+"""
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import httpx
+
+from benchmarks.device.ledger import KINDS, PATH, REST
+from benchmarks.device.serving import LAUNCH, RATE
+from benchmarks.performance.service import Service
+from benchmarks.performance.texts import invented
+from keyblock.bundle import TOKENIZER_FILE
+from service.settings import DEFAULT_BUNDLE
+
+BODIES = 12  # requests of different documents, asked for again and again
+CLIENTS = 2  # processes
+WARM_SECONDS = 3
+PATIENCE = 600  # seconds, of a machine that has other work
+SAMPLES = 200  # a second, of py-spy
+NATIVE = "native threads"
+CORES = (1, 2, 4, 8, 16)
+
+
+@dataclass
+class Measured:
+    """One way of asking at one number of threads.
+
+    Attributes:
+        rate: documents a second.
+        share: of the device's rate.
+        busy: share of the time in which the device computed.
+        cpu: milliseconds of processor time a document, by kind of thread.
+        steps: the same of the steps in these threads.
+        waits: wall time of each step for its processor time: waiting for the lock or a core.
+        locked: share of the time in which a thread held the interpreter lock; None where nobody looked.
+        clients: milliseconds of the clients' processor time a document.
+    """
+
+    way: str
+    threads: int
+    rate: float
+    share: float
+    busy: float
+    cpu: dict[str, float]
+    steps: dict[str, float]
+    waits: dict[str, float]
+    clients: float
+    locked: float | None = None
+    hot: list[str] = field(default_factory=list)
+
+    @property
+    def total(self) -> float:
+        """Milliseconds of the service's processor time a document."""
+        return sum(self.cpu.values())
+
+    @property
+    def under_lock(self) -> float | None:
+        """Milliseconds a document in which some thread held the interpreter lock."""
+        return None if self.locked is None else 1000 * self.locked / self.rate
+
+    def reachable(self, cores: int) -> float:
+        """Documents a second that the figures allow so many cores: their time, and one interpreter lock."""
+        return min(1000 * cores / self.total, 1000 / (self.under_lock or 1e-9))
+
+
+def main(options: argparse.Namespace) -> None:
+    """Measure every number of threads and print."""
+    found = []
+    with tempfile.TemporaryDirectory() as folder:
+        bodies = write_bodies(Path(folder), options.documents, options.words)
+        for threads in options.threads:
+            with started(Path(folder), threads, options) as service:
+                store(service, bodies["new"])
+                for way, paths in bodies.items():
+                    found.append(measure(service, way, paths, threads, options))
+                    tell(found[-1])
+    if options.json:
+        options.json.write_text(json.dumps([asdict(one) for one in found], indent=1) + "\n", encoding="utf-8")
+
+
+def write_bodies(folder: Path, documents: int, words: int) -> dict[str, list[Path]]:
+    """Requests with texts, and the same by id; each in a file."""
+    source = invented(DEFAULT_BUNDLE / TOKENIZER_FILE)
+    paths: dict[str, list[Path]] = {"new": [], "by id": []}
+    for number in range(BODIES):
+        asked = source.request(documents, words)
+        named = [{"id": f"{number}-{place}", "text": text} for place, text in enumerate(asked.documents)]
+        by_id = [{"id": one["id"]} for one in named]
+        for way, listed in (("new", named), ("by id", by_id)):
+            paths[way].append(folder / f"{way}-{number}.json")
+            paths[way][-1].write_text(json.dumps({"query": asked.query, "documents": listed}), encoding="utf-8")
+    return paths
+
+
+@contextmanager
+def started(folder: Path, threads: int, options: argparse.Namespace) -> Iterator[Service]:
+    """The service in front of the device, with so many threads."""
+    os.environ.update({RATE: str(options.rate), LAUNCH: str(options.launch)})
+    command = (sys.executable, "-m", "benchmarks.device.serving")
+    log, place = folder / f"log-{threads}", folder / f"store-{threads}"
+    settings = {"token_cap": options.token_cap, "max_wait_ms": 10**6, "cache_bytes": 0, "store": place}
+    with Service(threads, log, command, patience=PATIENCE, bundle=DEFAULT_BUNDLE, **settings) as service:
+        yield service
+
+
+def store(service: Service, bodies: list[Path]) -> None:
+    """Keep all documents by their ids."""
+    for body in bodies:
+        lines = "\n".join(json.dumps(one) for one in json.loads(body.read_bytes())["documents"])
+        headers = {"Content-Type": "application/x-ndjson"}
+        httpx.put(f"{service.url}/documents", content=lines, headers=headers, timeout=600).raise_for_status()
+
+
+def measure(service: Service, way: str, paths: list[Path], threads: int, options: argparse.Namespace) -> Measured:
+    """Ask for a while. Raises RuntimeError where an answer failed."""
+    connections = max(2, threads + 1)  # of each process: enough that every thread has work, and the device's queue too
+    run_clients(service.port, connections, WARM_SECONDS, paths)
+    before = ledger(service)
+    with ThreadPoolExecutor(1) as pool:
+        spied = pool.submit(spy, options.py_spy, service.process.pid, options.seconds) if options.py_spy else None
+        told = run_clients(service.port, connections, options.seconds, paths)
+    after = ledger(service)
+    answered = sum(one["answers"] for one in told)
+    if not answered or any(one["failures"] for one in told):
+        raise RuntimeError(f"{way}, {threads} threads: {told}")
+    rate = answered * options.documents / options.seconds
+    wall = after["at"] - before["at"]
+    done = rate * wall  # what is asked for at the end is answered after it
+    locked, hot = spied.result() if spied else (None, [])
+    cpu = milliseconds(before["threads"], after["threads"], done)
+    cpu[NATIVE] = max(1000 * (after["cpu"] - before["cpu"]) / done - sum(cpu.values()), 0.0)
+    steps = {kind: milliseconds(_of(before, kind), _of(after, kind), done) for kind in ("cpu", "wall")}
+    waits = {step: steps["wall"][step] / spent for step, spent in steps["cpu"].items() if spent > 1e-4}
+    clients = 1000 * sum(one["cpu"] for one in told) / (answered * options.documents)
+    busy = (after["device"]["busy"] - before["device"]["busy"]) / wall
+    return Measured(way, threads, rate, rate / options.rate, busy, cpu, steps["cpu"], waits, clients, locked, hot)
+
+
+def run_clients(port: int, connections: int, seconds: float, paths: list[Path]) -> list[dict[str, Any]]:
+    """What the processes say that ask."""
+    command = [sys.executable, "-m", "benchmarks.device.client", str(port), str(connections), str(seconds)]
+    shares = [paths[number::CLIENTS] for number in range(CLIENTS)]
+    running = [subprocess.Popen([*command, *map(str, share)], stdout=subprocess.PIPE) for share in shares]
+    return [json.loads(process.communicate()[0]) for process in running]
+
+
+def ledger(service: Service) -> dict[str, Any]:
+    """See Ledger."""
+    told: dict[str, Any] = httpx.get(service.url + PATH, timeout=600).json()
+    return told
+
+
+def milliseconds(before: dict[str, float], after: dict[str, float], documents: float) -> dict[str, float]:
+    """A document, by key."""
+    return {key: 1000 * (seconds - before.get(key, 0.0)) / documents for key, seconds in after.items()}
+
+
+def _of(told: dict[str, Any], kind: str) -> dict[str, float]:
+    return {step: sums[kind] for step, sums in told["steps"].items()}
+
+
+def spy(program: str, process: int, seconds: float) -> tuple[float, list[str]]:
+    """For what share of the time a thread of the process held the interpreter lock, and the functions that held it most."""
+    time.sleep(1.0)  # until the clients ask
+    with tempfile.TemporaryDirectory() as folder:
+        out = Path(folder) / "raw"
+        lasting = max(int(seconds) - 3, 2)
+        command = [program, "record", "--gil", "--nonblocking", "-r", str(SAMPLES), "-d", str(lasting), "-f", "raw", "-o", str(out)]
+        subprocess.run([*command, "-p", str(process)], check=True, capture_output=True)
+        return held(out.read_text(encoding="utf-8"), lasting * SAMPLES)
+
+
+def held(stacks: str, samples: int, most: int = 12) -> tuple[float, list[str]]:
+    """The share of the samples that py-spy's raw stacks (`outer;inner count`) make, and the innermost functions by their share."""
+    counts: dict[str, int] = {}
+    for line in stacks.splitlines():
+        stack, _, count = line.rpartition(" ")
+        inner = stack.rpartition(";")[2]
+        counts[inner] = counts.get(inner, 0) + int(count)
+    hot = sorted(counts, key=counts.__getitem__, reverse=True)[:most]
+    return sum(counts.values()) / samples, [f"{counts[name] / samples:.1%} {name}" for name in hot]
+
+
+def tell(one: Measured) -> None:
+    """Print it."""
+    print(f"{one.way}, {one.threads} threads: {one.rate:.0f} documents a second, {one.share:.1%} of the device's rate; ", end="")
+    print(f"the device is busy for {one.busy:.1%} of the time; clients take {one.clients:.2f} ms a document")
+    kinds = [*KINDS.values(), REST, NATIVE]
+    print("  CPU ms a document:", ", ".join(f"{kind} {one.cpu[kind]:.3f}" for kind in kinds if one.cpu.get(kind)), end="; ")
+    print(f"together {one.total:.3f}")
+    print("  of that:", ", ".join(f"{step} {spent:.3f} (wall x{one.waits.get(step, 1):.1f})" for step, spent in one.steps.items()))
+    if one.under_lock is not None:
+        print(f"  interpreter lock held {one.locked:.0%} of the time, {one.under_lock:.3f} ms a document; most by:")
+        print("\n".join(f"    {line}" for line in one.hot))
+        print("  so cores allow:", ", ".join(f"{cores}: {one.reachable(cores):.0f}" for cores in CORES))
+
+
+def parser() -> argparse.ArgumentParser:
+    """Of the command line."""
+    made = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    made.add_argument("--threads", type=int, nargs="+", default=[1, 2, 4])
+    made.add_argument("--seconds", type=float, default=20)
+    made.add_argument("--documents", type=int, default=100, help="of a request")
+    made.add_argument("--words", type=int, default=2000)
+    made.add_argument("--rate", type=float, default=25_000, help="of the device, in sequences of 128 tokens a second")
+    made.add_argument("--launch", type=float, default=0.0001, help="seconds that every batch takes beside")
+    made.add_argument("--token-cap", type=int, default=16_384)
+    made.add_argument("--py-spy", default="", metavar="PROGRAM")
+    made.add_argument("--json", type=Path, metavar="FILE")
+    return made
+
+
+if __name__ == "__main__":
+    main(parser().parse_args())

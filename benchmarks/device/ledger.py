@@ -1,0 +1,83 @@
+"""Processor time of the service by the kind of work, told at a path of its own."""
+
+import functools
+import resource
+import threading
+import time
+from collections import defaultdict
+from collections.abc import Callable
+from typing import Any
+
+from starlette.requests import Request
+from starlette.responses import JSONResponse
+
+from benchmarks.device.session import SimulatedDevice
+from keyblock.pipeline import Pipeline
+from service.store.values import Values
+
+PATH = "/ledger"
+KINDS = {  # of threads, by how their names begin
+    "MainThread": "event loop",
+    "edge": "JSON",
+    "prepare": "preparing threads",
+    "store": "store",
+    "model": "model's thread",
+}
+REST = "other threads"
+STEPS: dict[str, tuple[Any, str]] = {
+    "preparation": (Pipeline, "prepare_documents"),
+    "selection and packing": (Pipeline, "select"),
+    "decoding": (Values, "decoded"),
+}
+
+
+class Ledger:
+    """Sums from the start of the process.
+
+    Args:
+        device: whose time is told beside.
+    """
+
+    def __init__(self, device: SimulatedDevice) -> None:
+        self._device = device
+        self._steps: defaultdict[str, list[float]] = defaultdict(lambda: [0.0, 0.0])
+        self._lock = threading.Lock()
+
+    def watch(self) -> None:
+        """Measure the steps from now on."""
+        for step, (owner, name) in STEPS.items():
+            setattr(owner, name, self._measured(step, getattr(owner, name)))
+
+    async def tell(self, _request: Request) -> JSONResponse:
+        """Seconds of processor time by threads and by steps, of all the process, and of the device."""
+        with self._lock:
+            steps = {step: {"cpu": cpu, "wall": wall} for step, (cpu, wall) in self._steps.items()}
+        used = resource.getrusage(resource.RUSAGE_SELF)
+        device = {"busy": self._device.busy, "waited": self._device.waited, "batches": self._device.batches}
+        cpu = used.ru_utime + used.ru_stime
+        return JSONResponse({"at": time.perf_counter(), "cpu": cpu, "threads": by_kind(), "steps": steps, "device": device})
+
+    def _measured(self, step: str, work: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(work)
+        def measured(*arguments: Any, **named: Any) -> Any:
+            cpu, wall = time.thread_time(), time.perf_counter()
+            try:
+                return work(*arguments, **named)
+            finally:
+                cpu, wall = time.thread_time() - cpu, time.perf_counter() - wall
+                with self._lock:
+                    sums = self._steps[step]
+                    sums[0] += cpu
+                    sums[1] += wall
+
+        return measured
+
+
+def by_kind() -> dict[str, float]:
+    """Seconds of processor time of the process's Python threads that still run."""
+    found: defaultdict[str, float] = defaultdict(float)
+    for thread in threading.enumerate():
+        kind = next((kind for start, kind in KINDS.items() if thread.name.startswith(start)), REST)
+        if thread.ident is not None:
+            found[kind] += time.clock_gettime(time.pthread_getcpuclockid(thread.ident))
+    return dict(found)

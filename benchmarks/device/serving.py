@@ -1,0 +1,43 @@
+"""keyblock-serve in front of a simulated device.
+
+python -m benchmarks.device.serving     configured like keyblock-serve; RATE and LAUNCH, of the device, in the environment
+"""
+
+import os
+import sys
+
+from starlette.routing import Route
+
+from benchmarks.device.ledger import PATH, Ledger
+from benchmarks.device.session import SimulatedDevice
+from keyblock.bundle import load_bundle
+from keyblock.runtime.providers import Precision, Provider, resolve
+from service.app import create_app
+from service.engine.instance import Graphs
+from service.http.listeners import serve
+from service.ranking.loading import Opened
+from service.ranking.ranker import Ranker
+from service.settings import Settings
+from service.start import configure, ports
+from service.store.opening import open_store
+
+RATE, LAUNCH = "DEVICE_RATE", "DEVICE_LAUNCH"
+
+
+def main() -> int:
+    """Serve until SIGTERM."""
+    settings = Settings()
+    configure(settings)
+    clients, _ = ports(settings)
+    device = SimulatedDevice(float(os.environ[RATE]), float(os.environ[LAUNCH]))
+    ledger = Ledger(device)
+    ledger.watch()
+    choice = resolve(Provider.CPU, precision=Precision.FP32)  # what it says of itself; nothing is computed
+    ranker = Ranker(settings, [Opened(load_bundle(settings.bundle[0]), Graphs(device), choice)], open_store(settings))
+    app = create_app(settings, ranker)
+    app.router.routes.insert(0, Route(PATH, ledger.tell))
+    return 0 if serve(settings, ranker.metrics, (app, clients)) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,42 @@
+"""A device that takes the time a GPU would: what it computes means nothing."""
+
+import time
+
+import numpy as np
+from numpy.typing import NDArray
+
+LENGTH = 128  # tokens of the sequences that a device's rate is told for
+Ints = NDArray[np.int64]
+
+
+class SimulatedDevice:
+    """In the place of a `keyblock.runtime.session.Session`: it sleeps, and holds neither a core nor the interpreter lock meanwhile.
+
+    Args:
+        rate: sequences of 128 tokens a second, in batches without end; padding takes as long as tokens.
+        launch: seconds that every batch takes beside.
+
+    Attributes:
+        busy: seconds that it has computed.
+        waited: seconds that who asked it has waited; more than `busy`, since threads wake up late.
+        batches: that it has run.
+    """
+
+    def __init__(self, rate: float, launch: float) -> None:
+        self._rate, self._launch = rate, launch
+        self.busy = self.waited = 0.0
+        self.batches = 0
+
+    def seconds(self, rows: int, length: int) -> float:
+        """That a batch takes."""
+        return self._launch + rows * length / (LENGTH * self._rate)
+
+    def score(self, ids: Ints, types: Ints, mask: Ints) -> NDArray[np.float32]:
+        """Logits of shape (batch,) for three arrays of shape (batch, length): small numbers that differ."""
+        started, seconds = time.perf_counter(), self.seconds(*ids.shape)
+        logits = (ids[:, 1:].sum(axis=1) % 1000).astype(np.float32) / 100 - 5
+        time.sleep(max(started + seconds - time.perf_counter(), 0.0))
+        self.busy += seconds
+        self.waited += time.perf_counter() - started
+        self.batches += 1
+        return logits

@@ -1,0 +1,93 @@
+import json
+import threading
+from pathlib import Path
+
+import numpy as np
+import pytest
+from starlette.routing import Route
+from starlette.testclient import TestClient
+
+from benchmarks.device.__main__ import Measured, held, milliseconds, write_bodies
+from benchmarks.device.ledger import PATH, STEPS, Ledger
+from benchmarks.device.session import SimulatedDevice
+from service.app import create_app
+from service.engine.instance import Graphs
+from service.settings import Settings
+from tests.service.faults import wait_for
+from tests.service.rankers import serving
+
+
+def test_a_batch_takes_the_devices_time() -> None:
+    """32 rows of 128 tokens at 25,000 a second are 1.28 ms, and the launch 0.1; rows of 64 tokens are half of it."""
+    device = SimulatedDevice(25_000, 1e-4)
+    assert device.seconds(32, 128) == pytest.approx(1.38e-3)
+    assert device.seconds(32, 64) == pytest.approx(0.74e-3)
+
+
+def test_it_tells_rows_apart_and_keeps_count() -> None:
+    device = SimulatedDevice(1e6, 0.0)
+    ids = np.arange(12, dtype=np.int64).reshape(3, 4)
+    logits = device.score(ids, np.zeros_like(ids), np.ones_like(ids))
+    assert (logits.shape, logits.dtype, len(set(logits.tolist()))) == ((3,), np.float32, 3)
+    device.score(ids, np.zeros_like(ids), np.ones_like(ids))
+    assert device.batches == 2
+    assert device.busy == pytest.approx(2 * device.seconds(3, 4))
+    assert device.waited >= device.busy
+
+
+def test_others_work_while_it_computes() -> None:
+    device, ids = SimulatedDevice(1e9, 0.2), np.ones((1, 4), np.int64)
+    thread = threading.Thread(target=device.score, args=(ids, ids, ids))
+    thread.start()
+    turns = 0
+    while thread.is_alive():
+        turns += 1
+    assert turns > 1
+
+
+def test_the_service_answers_in_front_of_it_and_its_ledger_tells(bundle_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    settings = Settings(bundle=(bundle_path,), threads=2, token_cap=1024)
+    for owner, name in STEPS.values():
+        monkeypatch.setattr(owner, name, getattr(owner, name))  # put back afterwards
+    device = SimulatedDevice(1e6, 0.0)
+    ledger = Ledger(device)
+    ledger.watch()
+    app = create_app(settings, serving(settings, Graphs(device)))
+    app.router.routes.insert(0, Route(PATH, ledger.tell))
+    with TestClient(app) as client:
+        wait_for(lambda: client.get("/health/ready").status_code == 200)
+        before = client.get(PATH).json()
+        answer = client.post("/rerank", json={"query": "river", "documents": ["the river rose", "a stone"] * 4}).json()
+        after = client.get(PATH).json()
+    assert len(answer["results"]) == 8
+    assert after["device"]["batches"] > before["device"]["batches"]
+    assert after["steps"]["preparation"]["cpu"] > before["steps"].get("preparation", {"cpu": 0.0})["cpu"]
+    assert after["steps"]["selection and packing"]["wall"] > 0
+    assert {"preparing threads", "JSON", "model's thread"} <= after["threads"].keys()
+
+
+def test_requests_by_id_are_those_with_texts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("benchmarks.device.__main__.BODIES", 2)
+    paths = write_bodies(tmp_path, 3, 50)
+    new, by_id = ([json.loads(path.read_text()) for path in paths[way]] for way in ("new", "by id"))
+    assert [[one["id"] for one in body["documents"]] for body in new] == [["0-0", "0-1", "0-2"], ["1-0", "1-1", "1-2"]]
+    assert [body["documents"] for body in by_id] == [[{"id": one["id"]} for one in body["documents"]] for body in new]
+    assert len({one["text"] for body in new for one in body["documents"]}) == 6
+
+
+def test_what_held_the_lock() -> None:
+    """Of ten samples, seven saw it held: four in `b`, whoever called it."""
+    share, hot = held("main (x.py);a (x.py);b (x.py) 3\nmain (x.py);b (x.py) 1\nmain (x.py);c (x.py) 3\n", 10)
+    assert share == pytest.approx(0.7)
+    assert hot == ["40.0% b (x.py)", "30.0% c (x.py)"]
+
+
+def test_what_cores_allow() -> None:
+    """2 ms a document, 1 of them under the lock, held for half of the time at 500 a second: one core 500, from two on 1,000."""
+    one = Measured("new", 2, 500.0, 0.02, 0.02, {"event loop": 0.5, "preparing threads": 1.5}, {}, {}, 0.1, locked=0.5)
+    assert (one.total, one.under_lock) == (2.0, 1.0)
+    assert [one.reachable(cores) for cores in (1, 2, 8)] == [500, 1000, 1000]
+
+
+def test_time_a_document() -> None:
+    assert milliseconds({"a": 1.0}, {"a": 1.5, "b": 0.1}, 100) == pytest.approx({"a": 5.0, "b": 1.0})
