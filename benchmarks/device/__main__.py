@@ -6,7 +6,7 @@
 Starts the service with a session that sleeps as long as a GPU would compute: 25,000 sequences of 128 tokens a second, padding
 included, and 0.1 ms a batch. Clients in processes of their own ask for new documents (every cache is off), and for the same ones by
 id. Prints documents a second, the device's share, and milliseconds of processor time a document by kind of work. With py-spy (a
-program that is installed elsewhere) it also tells for what share of the time some thread held the interpreter lock.
+program that is installed elsewhere) it also tells for what share of their work the threads hold the interpreter lock.
 """
 
 import argparse
@@ -25,18 +25,20 @@ from typing import Any
 
 import httpx
 
+from benchmarks.device.engine import engine_alone
 from benchmarks.device.ledger import KINDS, PATH, REST
 from benchmarks.device.serving import LAUNCH, RATE
+from benchmarks.device.session import SimulatedDevice
 from benchmarks.performance.service import Service
 from benchmarks.performance.texts import invented
-from keyblock.bundle import TOKENIZER_FILE
+from keyblock.bundle import TOKENIZER_FILE, load_bundle
 from service.settings import DEFAULT_BUNDLE
 
 BODIES = 12  # requests of different documents, asked for again and again
 CLIENTS = 2  # processes
 WARM_SECONDS = 3
 PATIENCE = 600  # seconds, of a machine that has other work
-SAMPLES = 200  # a second, of py-spy
+SAMPLES = 50  # a second, of py-spy
 NATIVE = "native threads"
 CORES = (1, 2, 4, 8, 16)
 
@@ -52,8 +54,9 @@ class Measured:
         cpu: milliseconds of processor time a document, by kind of thread.
         steps: the same of the steps in these threads.
         waits: wall time of each step for its processor time: waiting for the lock or a core.
-        locked: share of the time in which a thread held the interpreter lock; None where nobody looked.
         clients: milliseconds of the clients' processor time a document.
+        locked: share of the threads' work in which they hold the interpreter lock; None where nobody looked.
+        hot: the functions that hold it most, each with its share of the time in which it is held.
     """
 
     way: str
@@ -75,8 +78,8 @@ class Measured:
 
     @property
     def under_lock(self) -> float | None:
-        """Milliseconds a document in which some thread held the interpreter lock."""
-        return None if self.locked is None else 1000 * self.locked / self.rate
+        """Milliseconds a document in which a thread works and holds the interpreter lock."""
+        return None if self.locked is None else self.total * self.locked
 
     def reachable(self, cores: int) -> float:
         """Documents a second that the figures allow so many cores: their time, and one interpreter lock."""
@@ -85,6 +88,13 @@ class Measured:
 
 def main(options: argparse.Namespace) -> None:
     """Measure every number of threads and print."""
+    device = SimulatedDevice(options.rate, options.launch)
+    alone = engine_alone(load_bundle(DEFAULT_BUNDLE), device, options.token_cap)
+    print(
+        f"the model's thread alone: {alone.rate:.0f} sequences a second, the device is busy for {alone.busy:.0%} of the time;",
+        end=" ",
+    )
+    print(f"the thread takes {alone.host:.1f} us of CPU a sequence")
     found = []
     with tempfile.TemporaryDirectory() as folder:
         bodies = write_bodies(Path(folder), options.documents, options.words)
@@ -95,7 +105,9 @@ def main(options: argparse.Namespace) -> None:
                     found.append(measure(service, way, paths, threads, options))
                     tell(found[-1])
     if options.json:
-        options.json.write_text(json.dumps([asdict(one) for one in found], indent=1) + "\n", encoding="utf-8")
+        options.json.write_text(
+            json.dumps({"engine": alone._asdict(), "served": [asdict(one) for one in found]}, indent=1) + "\n", encoding="utf-8"
+        )
 
 
 def write_bodies(folder: Path, documents: int, words: int) -> dict[str, list[Path]]:
@@ -180,25 +192,35 @@ def _of(told: dict[str, Any], kind: str) -> dict[str, float]:
 
 
 def spy(program: str, process: int, seconds: float) -> tuple[float, list[str]]:
-    """For what share of the time a thread of the process held the interpreter lock, and the functions that held it most."""
+    """For what share of their work the process's threads hold the interpreter lock, and the functions that hold it most."""
     time.sleep(1.0)  # until the clients ask
     with tempfile.TemporaryDirectory() as folder:
-        out = Path(folder) / "raw"
-        lasting = max(int(seconds) - 3, 2)
-        command = [program, "record", "--gil", "--nonblocking", "-r", str(SAMPLES), "-d", str(lasting), "-f", "raw", "-o", str(out)]
-        subprocess.run([*command, "-p", str(process)], check=True, capture_output=True)
-        return held(out.read_text(encoding="utf-8"), lasting * SAMPLES)
+        stacks = []
+        for which in (["--gil"], []):  # first what holds the lock, then all that works
+            out = Path(folder) / f"raw{len(stacks)}"
+            how = ["--nonblocking", "-r", str(SAMPLES), "-d", str(max(int(seconds / 2) - 2, 2)), "-f", "raw", "-o", str(out)]
+            subprocess.run([program, "record", *which, *how, "-p", str(process)], check=True, capture_output=True)
+            stacks.append(out.read_text(encoding="utf-8"))
+    return held(*stacks)
 
 
-def held(stacks: str, samples: int, most: int = 12) -> tuple[float, list[str]]:
-    """The share of the samples that py-spy's raw stacks (`outer;inner count`) make, and the innermost functions by their share."""
+def held(holding: str, working: str, most: int = 12) -> tuple[float, list[str]]:
+    """How many of py-spy's samples (lines of `outer;inner count`) hold the lock, of those that work, and the functions that do."""
+    holds = innermost(holding)
+    total = max(sum(holds.values()), 1)
+    hot = sorted(holds, key=holds.__getitem__, reverse=True)[:most]
+    share = sum(holds.values()) / max(sum(innermost(working).values()), 1)
+    return min(share, 1.0), [f"{holds[name] / total:.1%} {name}" for name in hot]
+
+
+def innermost(stacks: str) -> dict[str, int]:
+    """Samples by the function that was running."""
     counts: dict[str, int] = {}
     for line in stacks.splitlines():
         stack, _, count = line.rpartition(" ")
         inner = stack.rpartition(";")[2]
         counts[inner] = counts.get(inner, 0) + int(count)
-    hot = sorted(counts, key=counts.__getitem__, reverse=True)[:most]
-    return sum(counts.values()) / samples, [f"{counts[name] / samples:.1%} {name}" for name in hot]
+    return counts
 
 
 def tell(one: Measured) -> None:
@@ -210,7 +232,7 @@ def tell(one: Measured) -> None:
     print(f"together {one.total:.3f}")
     print("  of that:", ", ".join(f"{step} {spent:.3f} (wall x{one.waits.get(step, 1):.1f})" for step, spent in one.steps.items()))
     if one.under_lock is not None:
-        print(f"  interpreter lock held {one.locked:.0%} of the time, {one.under_lock:.3f} ms a document; most by:")
+        print(f"  the interpreter lock is held for {one.locked:.0%} of it, {one.under_lock:.3f} ms a document; most by:")
         print("\n".join(f"    {line}" for line in one.hot))
         print("  so cores allow:", ", ".join(f"{cores}: {one.reachable(cores):.0f}" for cores in CORES))
 

@@ -8,11 +8,13 @@ from starlette.routing import Route
 from starlette.testclient import TestClient
 
 from benchmarks.device.__main__ import Measured, held, milliseconds, write_bodies
+from benchmarks.device.engine import engine_alone
 from benchmarks.device.ledger import PATH, STEPS, Ledger
-from benchmarks.device.session import SimulatedDevice
+from benchmarks.device.session import LENGTH, SimulatedDevice
+from keyblock.bundle import load_bundle
 from service.app import create_app
 from service.engine.instance import Graphs
-from service.settings import Settings
+from service.settings import DEFAULT_BUNDLE, Settings
 from tests.service.faults import wait_for
 from tests.service.rankers import serving
 
@@ -45,8 +47,8 @@ def test_others_work_while_it_computes() -> None:
     assert turns > 1
 
 
-def test_the_service_answers_in_front_of_it_and_its_ledger_tells(bundle_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    settings = Settings(bundle=(bundle_path,), threads=2, token_cap=1024)
+def test_the_service_answers_in_front_of_it_and_its_ledger_tells(monkeypatch: pytest.MonkeyPatch) -> None:
+    settings = Settings(bundle=(DEFAULT_BUNDLE,), threads=2, token_cap=1024)
     for owner, name in STEPS.values():
         monkeypatch.setattr(owner, name, getattr(owner, name))  # put back afterwards
     device = SimulatedDevice(1e6, 0.0)
@@ -66,6 +68,14 @@ def test_the_service_answers_in_front_of_it_and_its_ledger_tells(bundle_path: Pa
     assert {"preparing threads", "JSON", "model's thread"} <= after["threads"].keys()
 
 
+def test_the_engine_alone_feeds_every_sequence_once() -> None:
+    device = SimulatedDevice(1e7, 0.0)
+    fed = engine_alone(load_bundle(DEFAULT_BUNDLE), device, 1024, sequences=40, of_a_job=10)
+    assert device.batches > 40 * LENGTH / 1024
+    assert 0 < fed.busy <= 1
+    assert fed.host > 0
+
+
 def test_requests_by_id_are_those_with_texts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("benchmarks.device.__main__.BODIES", 2)
     paths = write_bodies(tmp_path, 3, 50)
@@ -76,14 +86,13 @@ def test_requests_by_id_are_those_with_texts(tmp_path: Path, monkeypatch: pytest
 
 
 def test_what_held_the_lock() -> None:
-    """Of ten samples, seven saw it held: four in `b`, whoever called it."""
-    share, hot = held("main (x.py);a (x.py);b (x.py) 3\nmain (x.py);b (x.py) 1\nmain (x.py);c (x.py) 3\n", 10)
-    assert share == pytest.approx(0.7)
-    assert hot == ["40.0% b (x.py)", "30.0% c (x.py)"]
+    """Of ten samples at work, five saw it held: four in `b`, whoever called it."""
+    holding = "main (x.py);a (x.py);b (x.py) 3\nmain (x.py);b (x.py) 1\nmain (x.py);c (x.py) 1\n"
+    assert held(holding, holding + "main (x.py);read (x.py) 5\n") == (0.5, ["80.0% b (x.py)", "20.0% c (x.py)"])
 
 
 def test_what_cores_allow() -> None:
-    """2 ms a document, 1 of them under the lock, held for half of the time at 500 a second: one core 500, from two on 1,000."""
+    """2 ms a document, 1 of them under the lock: one core 500 a second, from two on 1,000."""
     one = Measured("new", 2, 500.0, 0.02, 0.02, {"event loop": 0.5, "preparing threads": 1.5}, {}, {}, 0.1, locked=0.5)
     assert (one.total, one.under_lock) == (2.0, 1.0)
     assert [one.reachable(cores) for cores in (1, 2, 8)] == [500, 1000, 1000]

@@ -1,0 +1,61 @@
+"""The model's thread alone in front of the simulated device: what it can feed when everything before it is free."""
+
+import threading
+import time
+from collections.abc import Callable
+from typing import NamedTuple
+
+import numpy as np
+
+from benchmarks.device.session import LENGTH, SimulatedDevice
+from keyblock.bundle import Bundle
+from keyblock.packing import Packed
+from service.engine.encoder import Caps
+from service.engine.engine import Engine
+from service.engine.instance import Graphs
+from service.engine.jobs import Job
+from service.settings import Settings
+from service.telemetry.metrics import Metrics
+
+QUERY_TOKENS = 12
+
+
+class Fed(NamedTuple):
+    """What came of it.
+
+    Attributes:
+        rate: sequences a second.
+        busy: share of the time in which the device computed.
+        host: microseconds of the thread's processor time a sequence.
+    """
+
+    rate: float
+    busy: float
+    host: float
+
+
+def engine_alone(bundle: Bundle, device: SimulatedDevice, token_cap: int, sequences: int = 20_000, of_a_job: int = 100) -> Fed:
+    """Hand in sequences of 128 tokens in jobs as requests make them, all at once, and wait for the last."""
+    defaults = Settings.model_fields
+    engine = Engine(Caps(token_cap, defaults["batch_ms"].default / 1000), Metrics())
+    instance = engine.add("simulated", Graphs(device), bundle.pipeline)
+    engine.start()
+    instance.warmed.result()
+    clock = _clock_of("model")
+    rows = np.random.default_rng(0).integers(1000, 20_000, (of_a_job, LENGTH), dtype=np.int32)
+    packed = [Packed(row, QUERY_TOKENS, np.zeros(1, np.intp)) for row in rows]
+    jobs = [Job(packed, instance.ranker) for _ in range(sequences // of_a_job)]
+    busy, began, cpu = device.busy, time.perf_counter(), clock()
+    for future in [engine.submit(job) for job in jobs]:
+        future.result()
+    wall, cpu, busy = time.perf_counter() - began, clock() - cpu, device.busy - busy
+    engine.close()
+    done = len(jobs) * of_a_job
+    return Fed(done / wall, busy / wall, 1e6 * cpu / done)
+
+
+def _clock_of(name: str) -> Callable[[], float]:
+    """The processor time of the newest thread of this name."""
+    idents = [thread.ident for thread in threading.enumerate() if thread.name == name]
+    clock = time.pthread_getcpuclockid(idents[-1] or 0)
+    return lambda: time.clock_gettime(clock)
