@@ -195,13 +195,13 @@ def spy(program: str, process: int, seconds: float) -> tuple[float, list[str]]:
     """For what share of their work the process's threads hold the interpreter lock, and the functions that hold it most."""
     time.sleep(1.0)  # until the clients ask
     with tempfile.TemporaryDirectory() as folder:
-        stacks = []
+        stacks: list[str] = []
         for which in (["--gil"], []):  # first what holds the lock, then all that works
             out = Path(folder) / f"raw{len(stacks)}"
             how = ["--nonblocking", "-r", str(SAMPLES), "-d", str(max(int(seconds / 2) - 2, 2)), "-f", "raw", "-o", str(out)]
             subprocess.run([program, "record", *which, *how, "-p", str(process)], check=True, capture_output=True)
             stacks.append(out.read_text(encoding="utf-8"))
-    return held(*stacks)
+    return held(stacks[0], stacks[1])
 
 
 def held(holding: str, working: str, most: int = 12) -> tuple[float, list[str]]:

@@ -34,7 +34,7 @@ class SimulatedDevice:
     def score(self, ids: Ints, types: Ints, mask: Ints) -> NDArray[np.float32]:
         """Logits of shape (batch,) for three arrays of shape (batch, length): small numbers that differ."""
         started, seconds = time.perf_counter(), self.seconds(*ids.shape)
-        logits = (ids[:, 1:].sum(axis=1) % 1000).astype(np.float32) / 100 - 5
+        logits: NDArray[np.float32] = (ids[:, 1:].sum(axis=1) % 1000).astype(np.float32) / 100 - 5
         time.sleep(max(started + seconds - time.perf_counter(), 0.0))
         self.busy += seconds
         self.waited += time.perf_counter() - started
