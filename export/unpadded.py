@@ -1,14 +1,16 @@
 """An encoder's graph in fp16 that computes no padding: for CUDA, whose kernels take the tokens of a batch as one long row.
 
 The padded (batch, length) input loses its padding behind the embeddings; attention knows where each sequence begins, all else works
-on (tokens, hidden). [CLS] is the first token of each sequence, so padding is never put back. Works like ONNX Runtime's
-``convert_to_packing_mode``, which does put it back before the head, and does not know of `narrow_last_layer`.
+on (tokens, hidden). [CLS] is the first token of each sequence, so padding is put back nowhere but in the marks of tokens, a number
+each. Works like ONNX Runtime's ``convert_to_packing_mode``, which puts it back before the head, and does not know of
+`narrow_last_layer`.
 """
 
 from onnx import ModelProto, NodeProto, TensorProto, helper
 from onnxruntime.transformers.float16 import DEFAULT_OP_BLOCK_LIST, convert_float_to_float16
 
 from export import ExportError
+from keyblock.runtime.session import MARKS
 
 TOKENS, OFFSETS, STARTS, LONGEST, FIRST = "tokens", "token_offsets", "sequence_starts", "longest_sequence", "cls_rows"
 
@@ -35,6 +37,8 @@ def remove_padding(model: ModelProto) -> None:
     states, n_tokens = embedding[0].output[:2]
     nodes: list[NodeProto] = []
     for node in graph.node:
+        if MARKS in node.output:
+            nodes.append(_padding_again(node))
         nodes.append(_packed(node, states))
         if node.op_type == embedding[0].op_type:
             nodes += _unpadding(states, n_tokens)
@@ -53,6 +57,13 @@ def _unpadding(states: str, n_tokens: str) -> list[NodeProto]:
         helper.make_node("Slice", [STARTS, "from_zero", "from_end"], ["starts"], "starts_of_sequences"),
         helper.make_node("Unsqueeze", ["starts", "one"], [FIRST], "rows_of_cls"),
     ]
+
+
+def _padding_again(squeeze: NodeProto) -> NodeProto:
+    """From marks as the head gives them, (tokens, 1), to (batch, length, 1), which the node that drops the last axis then reads."""
+    marks = squeeze.input[0]
+    squeeze.input[0] = f"{marks}_padded"
+    return helper.make_node("RestorePadding", [marks, OFFSETS], [squeeze.input[0]], "restore_padding", domain="com.microsoft")
 
 
 def _packed(node: NodeProto, states: str) -> NodeProto:

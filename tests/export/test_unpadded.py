@@ -1,5 +1,6 @@
 """CUDA's operators without padding, beside a slow and obvious numpy version of each: there is no GPU where the tests run."""
 
+from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -7,6 +8,7 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
+import torch
 from numpy.typing import NDArray
 from onnx import TensorProto
 from onnx.reference import ReferenceEvaluator
@@ -17,6 +19,7 @@ from export.graph import export_graph
 from export.unpadded import remove_padding, unpad
 from keyblock.runtime.session import INPUTS, Session
 from training.models.cross_encoder import CrossEncoder
+from training.models.marker import Marker
 
 Array = NDArray[Any]
 
@@ -41,9 +44,19 @@ class RemovePadding(OpRun):  # type: ignore[misc]
 
     def _run(self, states, lengths):  # type: ignore[no-untyped-def]
         tokens = np.concatenate([row[:length] for row, length in zip(states, lengths, strict=True)])
-        places = np.arange(states.shape[0] * states.shape[1]).reshape(states.shape[:2])
+        real = np.arange(states.shape[1]) < lengths[:, None]
+        places = np.concatenate([np.flatnonzero(real), np.flatnonzero(~real)]).reshape(real.shape)  # padding's behind the tokens'
         starts = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int32)
         return tokens, places.astype(np.int32), starts, np.asarray([lengths.max()], np.int32)
+
+
+class RestorePadding(OpRun):  # type: ignore[misc]
+    op_domain = "com.microsoft"
+
+    def _run(self, tokens, places):  # type: ignore[no-untyped-def]
+        rows = np.zeros((places.size, tokens.shape[1]), tokens.dtype)
+        rows[places.ravel()[: len(tokens)]] = tokens
+        return (rows.reshape(*places.shape, -1),)
 
 
 class PackedAttention(OpRun):  # type: ignore[misc]
@@ -77,7 +90,7 @@ class BiasGelu(OpRun):  # type: ignore[misc]
         return ((values * 0.5 * (1 + erf(values / np.sqrt(2)))).astype(states.dtype),)
 
 
-OPERATORS = [EmbedLayerNormalization, RemovePadding, PackedAttention, SkipLayerNormalization, BiasGelu]
+OPERATORS = [EmbedLayerNormalization, RemovePadding, RestorePadding, PackedAttention, SkipLayerNormalization, BiasGelu]
 
 
 @pytest.fixture
@@ -135,6 +148,26 @@ def test_states_are_unpadded_as_well(tiny: Any, tmp_path: Path, batch: dict[str,
     remove_padding(graph)
     expected = Session(tmp_path / "wide.onnx", "cpu", threads=1).score(*batch.values())
     np.testing.assert_allclose(run(graph, batch), expected, atol=1e-4)
+
+
+@pytest.mark.parametrize(("change", "tolerance"), [(remove_padding, 1e-4), (unpad, 0.1)], ids=["fp32", "fp16"])
+def test_marks_are_of_the_tokens_where_they_stood(
+    tiny: Any, tmp_path: Path, batch: dict[str, Array], change: Callable[[onnx.ModelProto], None], tolerance: float
+) -> None:
+    model = tiny()
+    model.encoder.set_attn_implementation("eager")
+    torch.manual_seed(0)
+    model.marker = Marker(model.hidden_size, 8)
+    export_graph(model, tmp_path / "marking.onnx")
+    graph = onnx.load(str(tmp_path / "marking.onnx"))
+    change(graph)
+    logits, marks = ReferenceEvaluator(graph, new_ops=OPERATORS).run(None, batch)
+    expected = Session(tmp_path / "marking.onnx", "cpu", threads=1).mark(*batch.values())
+    real = batch[INPUTS[2]].astype(bool)
+    assert marks.shape == real.shape
+    np.testing.assert_allclose(logits, expected.outputs, atol=tolerance)
+    np.testing.assert_allclose(marks[real], expected.marks[real], atol=tolerance)  # type: ignore[index]
+    assert not marks[~real].any()
 
 
 def test_a_graph_of_another_form_is_refused(exported: Path) -> None:
