@@ -6,6 +6,8 @@ each. Works like ONNX Runtime's ``convert_to_packing_mode``, which puts it back 
 `narrow_last_layer`.
 """
 
+from collections.abc import Sequence
+
 from onnx import ModelProto, NodeProto, TensorProto, helper
 from onnxruntime.transformers.float16 import DEFAULT_OP_BLOCK_LIST, convert_float_to_float16
 
@@ -19,9 +21,13 @@ def unpad(model: ModelProto) -> None:
     """Turn a fused fp32 graph, its last layer narrowed, into this kind, in place. Raises ExportError for one of another form."""
     remove_padding(model)
     # the head stays fp32: near a logit of 12, fp16 knows steps of 0.008 only, and equal scores would order by chance
-    kept = [*DEFAULT_OP_BLOCK_LIST, "Gemm"]
-    half = convert_float_to_float16(model, keep_io_types=True, disable_shape_infer=True, op_block_list=kept)
-    model.CopyFrom(half)
+    in_fp16(model, fp32=("Gemm",))
+
+
+def in_fp16(model: ModelProto, fp32: Sequence[str] = ()) -> None:
+    """Let a fp32 graph compute in fp16, in place: inputs and outputs stay what they are, and so do these operators."""
+    kept = [*DEFAULT_OP_BLOCK_LIST, *fp32]
+    model.CopyFrom(convert_float_to_float16(model, keep_io_types=True, disable_shape_infer=True, op_block_list=kept))
 
 
 def remove_padding(model: ModelProto) -> None:

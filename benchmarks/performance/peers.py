@@ -208,10 +208,12 @@ class Server:
 
     def __init__(self, python: Path, model: Path, threads: int, log: Path, port: int = 0) -> None:
         self._log, port = log, port or free_port()
-        command = [python.with_name("infinity_emb"), "v2", "--model-id", model, "--host", "127.0.0.1", "--port", port]
         with log.open("wb") as output:
             self.process = subprocess.Popen(
-                [str(part) for part in command], stdout=output, stderr=subprocess.STDOUT, env=threads_environment(threads)
+                [str(part) for part in self.command(python, model, port)],
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                env=threads_environment(threads),
             )
         self.url = f"http://127.0.0.1:{port}"
         self._client = httpx.Client(base_url=self.url, timeout=REQUEST_SECONDS)
@@ -220,6 +222,19 @@ class Server:
         except BaseException:
             self.stop()
             raise
+
+    def command(self, python: Path, model: Path, port: int) -> list[object]:
+        """What starts it."""
+        return [python.with_name("infinity_emb"), "v2", "--model-id", model, "--host", "127.0.0.1", "--port", port]
+
+    def body(self, request: Request) -> dict[str, Any]:
+        """What it is asked."""
+        return {"query": request.query, "documents": request.documents}
+
+    def scores(self, answer: Any) -> list[float]:
+        """What it says of the documents, in their order."""
+        results: list[Mapping[str, Any]] = sorted(answer["results"], key=lambda result: result["index"])
+        return [result["relevance_score"] for result in results]
 
     def _wait(self) -> None:
         until = time.perf_counter() + START_SECONDS
@@ -236,7 +251,7 @@ class Server:
 
     def rank(self, request: Request) -> Answer:
         """See Running."""
-        body = json.dumps({"query": request.query, "documents": request.documents}).encode()
+        body = json.dumps(self.body(request)).encode()
         headers = {"content-type": "application/json"}
         started = time.perf_counter()
         try:
@@ -246,8 +261,7 @@ class Server:
         seconds = time.perf_counter() - started
         if response.status_code != 200:
             raise PeerError(f"its server answered {response.status_code}: {response.text[:300]}")
-        results: list[Mapping[str, Any]] = sorted(response.json()["results"], key=lambda result: result["index"])
-        return Answer(seconds, [result["relevance_score"] for result in results])
+        return Answer(seconds, self.scores(response.json()))
 
     def tokenize(self, request: Request) -> float | None:
         """See Running."""

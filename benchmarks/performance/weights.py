@@ -35,10 +35,11 @@ def write_hugging_face(directory: Path, ranker: CrossEncoder, tokenizer: Path) -
         model.classifier.weight.copy_(ranker.head.weight / EPSILON)
         model.classifier.bias.copy_(ranker.head.bias)
     model.float().eval().save_pretrained(directory)
-    _write_tokenizer(directory, tokenizer, config.max_position_embeddings)
+    write_tokenizer(directory, tokenizer, config.max_position_embeddings)
 
 
-def _write_tokenizer(directory: Path, tokenizer: Path, max_length: int) -> None:
+def write_tokenizer(directory: Path, tokenizer: Path, max_length: int) -> None:
+    """Write a bundle's tokenizer as transformers reads it."""
     content = json.loads(tokenizer.read_text(encoding="utf-8")) | {"truncation": None, "padding": None}
     (directory / TOKENIZER_FILE).write_text(json.dumps(content), encoding="utf-8")
     config = SPECIAL | {"tokenizer_class": "BertTokenizer", "do_lower_case": True, "model_max_length": max_length}

@@ -1,0 +1,86 @@
+"""The service on the GPU, over HTTP: start, documents a second as texts and by id, memory, energy."""
+
+import json
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import httpx
+
+from benchmarks.gpu.bench import Bench
+from benchmarks.gpu.graphs import EMBEDDED, graph_file
+from benchmarks.gpu.record import Row
+from benchmarks.performance.clients import send_all
+from benchmarks.performance.rounds import spread
+from benchmarks.performance.service import REQUEST_SECONDS, Service, ServiceError, make_body
+from benchmarks.performance.texts import Request, invented
+from keyblock.bundle import TOKENIZER_FILE, Variant, load_bundle, write_bundle
+from keyblock.runtime.cpus import default_threads
+
+COMMAND = (sys.executable, "-m", "service.cli")  # the package need not be installed
+VARIANT_FILE = "variant.json"
+KILO = 1000
+
+
+def measure(bench: Bench) -> Iterator[Row]:
+    """Rows of the start, then of documents as texts and by id, for each number of clients."""
+    bundle, source = served_bundle(bench), invented(bench.bundle / TOKENIZER_FILE)
+    before, starts = bench.driver.used, []
+    for _ in range(bench.sizes.starts - 1):
+        with _service(bench, bundle) as service:
+            starts.append(service.start_seconds)
+    with _service(bench, bundle) as service:
+        starts.append(service.start_seconds)
+        provider = service.info["provider"]
+        yield {"table": "start", "seconds": spread(starts), "provider": provider["chosen"], "arithmetic": provider["arithmetic"]}
+        answer = [service.rank(source.request(bench.sizes.documents, bench.sizes.words)) for _ in range(2)][-1]
+        yield {"table": "stages", "seconds": answer.seconds, "stages": answer.stages}
+        stored = store(service, source.request(bench.sizes.documents, bench.sizes.words))
+        for clients in bench.sizes.clients:
+            requests = [source.request(bench.sizes.documents, bench.sizes.words) for _ in range(bench.sizes.requests)]
+            texts = [make_body(request) for request in requests]
+            by_id = [json.dumps({"query": request.query, "documents": stored}).encode() for request in requests]
+            for seen, bodies in (("new", texts), ("by id", by_id)):
+                row = {"table": "service", "seen": seen, "clients": clients}
+                yield row | asked(bench, service, bodies, clients)
+        used = bench.driver.used
+        grown = used - before if used is not None and before is not None else None
+        yield {"table": "memory", "resident": service.resident(), "device": grown}
+
+
+def served_bundle(bench: Bench) -> Path:
+    """The bundle with the fp16 variant that travelled without weights."""
+    opened = load_bundle(bench.bundle)
+    variant = Variant.model_validate_json((bench.prepared / VARIANT_FILE).read_text(encoding="utf-8"))
+    files = {name: opened.path / name for name in opened.manifest.files}
+    files[variant.graph.file] = graph_file(bench, EMBEDDED, "unpadded")
+    manifest = opened.manifest.model_copy(update={"variants": {variant.graph.precision: variant}})
+    return write_bundle(bench.home / "served", manifest, files, overwrite=True).path
+
+
+def _service(bench: Bench, bundle: Path) -> Service:
+    settings = {"bundle": bundle, "provider": bench.provider, "store": bench.home / "store"}
+    return Service(default_threads(), bench.home / "service.log", COMMAND, **settings)
+
+
+def store(service: Service, request: Request) -> list[dict[str, str]]:
+    """Store the documents; what asks for each of them. Raises ServiceError."""
+    ids = [f"document-{number}" for number in range(len(request.documents))]
+    lines = [json.dumps({"id": one, "text": text}) for one, text in zip(ids, request.documents, strict=True)]
+    answer = httpx.put(f"{service.url}/documents", content="\n".join(lines), timeout=REQUEST_SECONDS)
+    if answer.status_code != 200 or answer.json()["stored"] != len(ids):
+        raise ServiceError(f"keyblock-serve stored not all documents: {answer.text[:300]}")
+    return [{"id": one} for one in ids]
+
+
+def asked(bench: Bench, service: Service, bodies: Sequence[bytes], clients: int) -> Row:
+    """Documents a second, and joules where the driver tells them. Raises ServiceError when an answer is none."""
+    before, started = bench.driver.joules, time.perf_counter()
+    answered = send_all(service.url, bodies, clients)
+    seconds, after = time.perf_counter() - started, bench.driver.joules
+    if not all(answer.good for answer in answered):
+        raise ServiceError("a request had an error or a degraded answer")
+    documents = len(bodies) * bench.sizes.documents
+    joules = None if before is None or after is None else (after - before) / documents * KILO
+    return {"documents_a_second": documents / seconds, "documents": documents, "seconds": seconds, "joules": joules}

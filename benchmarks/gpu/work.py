@@ -1,0 +1,96 @@
+"""One part, in a process of its own: it measures, and leaves a record that grows row by row."""
+
+import time
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
+from pathlib import Path
+
+from benchmarks.gpu.bench import Bench
+from benchmarks.gpu.record import PartRecord, Row, Setup, State, new_record, write
+from keyblock.runtime.session import one_line
+
+Measure = Callable[[Bench], Iterator[Row]]
+COMPILED_CELLS = ((128, 32), (128, 128), (512, 32), (512, 128))  # each is compiled anew
+
+
+def measures(part: str) -> Measure:
+    """What measures a part; imported only then, so that a part needs no other's packages."""
+    if part == "device":
+        from benchmarks.gpu import device
+
+        return device.measure
+    if part == "parity":
+        from benchmarks.gpu import parity
+
+        return parity.measure
+    if part == "service":
+        from benchmarks.gpu import service
+
+        return service.measure
+    if part == "servers":
+        from benchmarks.gpu import servers
+
+        return servers.measure
+    return _speed(part)
+
+
+def _speed(part: str) -> Measure:
+    from benchmarks.gpu import engines, speed
+    from benchmarks.gpu.shapes import shape_of
+
+    if part == "compiled":
+        return lambda bench: (
+            row
+            for name in ("minilm-l6", "bert-base")
+            for row in speed.measure(bench, shape_of(name), engines.COMPILED_WAYS, COMPILED_CELLS)
+        )
+    if part == "tensorrt":
+        return lambda bench: (
+            row for name in ("minilm-l6", "bert-base") for row in speed.measure(bench, shape_of(name), engines.TENSORRT_WAYS)
+        )
+    return partial(speed.measure, shape=shape_of(part))
+
+
+def measure_part(
+    bench: Bench,
+    part: str,
+    setup: Setup,
+    records: Path,
+    seconds: float,
+    measure: Measure | None = None,
+    clock: Callable[[], float] = time.monotonic,
+) -> PartRecord:
+    """Measure a part, until it is done or time is up.
+
+    Args:
+        bench: where.
+        part: its name.
+        setup: for the record.
+        records: where that goes, after each row.
+        seconds: after which no further row is measured.
+        measure: gives the rows; by default what the part's name stands for.
+        clock: in seconds.
+    """
+    record = new_record(part, setup, State.CUT_OFF, "its process ended before it was done")
+    write(records, record)
+    started = clock()
+    try:
+        for row in (measure or measures(part))(bench):
+            record["rows"].append(row)
+            print(f"{part}: {shown(row)}", flush=True)
+            write(records, record | {"seconds": clock() - started})
+            if clock() - started > seconds:
+                record["why"] = f"it took more than {seconds:.0f} s"
+                break
+        else:
+            record["state"], record["why"] = State.MEASURED, ""
+    except Exception as error:  # whatever a library raises: other parts go on
+        record["state"], record["why"] = State.FAILED, f"{type(error).__name__}: {one_line(error)}"
+    record["seconds"] = clock() - started
+    write(records, record)
+    return record
+
+
+def shown(row: Mapping[str, object]) -> str:
+    """A row for the log."""
+    return ", ".join(f"{key} {value:.4g}" if isinstance(value, float) else f"{key} {value}" for key, value in row.items())
