@@ -5,7 +5,7 @@
     python -m benchmarks.gpu --publish                                            puts the tables into docs/gpu.md
     python -m benchmarks.gpu --provider cpu --sizes small                         tries the script itself; not to be published
 
-Each part is a process, and leaves a record in RECORDS; one that fails, hangs or finds its packages missing does not stop the others.
+Each part is a process, and leaves a record in RECORDS; one that fails, hangs or lacks its packages does not stop the others.
 Started again, it measures what is not measured yet, and what had failed comes last.
 """
 

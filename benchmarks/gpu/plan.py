@@ -25,8 +25,7 @@ class Part:
     needs: tuple[str, ...]
 
 
-GRAPHS = ("numpy", "onnx", "onnxruntime", "pydantic", "tokenizers", "torch", "yaml")
-TORCH = ("numpy", "onnx", "onnxruntime", "pydantic", "torch", "transformers", "yaml")
+GRAPHS = ("numpy", "onnx", "onnxruntime", "pydantic", "tokenizers", "torch", "transformers", "yaml")
 SERVICE = (
     *("Stemmer", "dotenv", "fastapi", "fastapi_offline", "httpx", "lmdb", "numpy", "onnx", "onnxruntime", "orjson"),
     *("prometheus_client", "pydantic", "pydantic_settings", "pythonjsonlogger", "stopwordsiso", "tokenizers", "uvicorn"),
@@ -36,12 +35,12 @@ PARTS = (
     Part("device", "The GPU and its roofline", 1, ("numpy", "onnx", "onnxruntime", "torch")),
     Part("parity", "The same ranking in other arithmetic", 2, GRAPHS),
     Part("service", "The service over HTTP", 3, SERVICE),
-    Part("minilm-l6", "MiniLM-L6 by budget and batch", 3, (*GRAPHS, "transformers")),
-    Part("bert-base", "BERT-base by budget and batch", 3, (*GRAPHS, "transformers")),
-    Part("xlm-r-base", "XLM-R-base by budget and batch", 4, (*GRAPHS, "transformers")),
-    Part("servers", "Other servers, where they are installed", 3, (*TORCH, "httpx")),
-    Part("compiled", "torch.compile", 3, TORCH),
-    Part("tensorrt", "TensorRT", 3, (*TORCH, "tensorrt")),
+    Part("minilm-l6", "MiniLM-L6 by budget and batch", 3, GRAPHS),
+    Part("bert-base", "BERT-base by budget and batch", 3, GRAPHS),
+    Part("xlm-r-base", "XLM-R-base by budget and batch", 4, GRAPHS),
+    Part("servers", "Other servers, where they are installed", 3, (*GRAPHS, "httpx")),
+    Part("compiled", "torch.compile", 3, GRAPHS),
+    Part("tensorrt", "TensorRT", 3, (*GRAPHS, "tensorrt")),
 )
 
 

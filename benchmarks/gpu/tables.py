@@ -72,12 +72,11 @@ def section(record: PartRecord, rates: Mapping[str, float]) -> str:
 def device_text(rows: Sequence[Row], _: Mapping[str, float]) -> str:
     """What it is."""
     row = rows[0]
-    versions = ", ".join(f"{name} {version}" for name, version in row["versions"].items())
     memory = f"{row['memory'] / MEBI:,.0f} MiB" if row["memory"] else "unknown memory"
-    lines = [f"{row['name']}, {memory}, driver {row['driver']}, CUDA {row['cuda']}; host: {row['host']}, Python {row['python']}."]
-    return "\n\n".join(
-        [*lines, f"{versions}. Providers: {', '.join(row['providers'])}. Clocks before, MHz: {clocks(row['clocks'])}."]
-    )
+    versions = ", ".join(f"{name} {version}" for name, version in row["versions"].items())
+    what = f"{row['name']}, {memory}, driver {row['driver']}, CUDA {row['cuda']}; host: {row['host']}, Python {row['python']}."
+    runs = f"{versions}. Providers: {', '.join(row['providers'])}. Clocks before, MHz: {clocks(row['clocks'])}."
+    return f"{what}\n\n{runs}"
 
 
 def clocks(found: Mapping[str, int]) -> str:
@@ -135,12 +134,9 @@ def _grid(rows: Sequence[Row], cell: Callable[[Row], str]) -> str:
     """A line a way and budget, a column a batch."""
     batches = sorted({row["batch"] for row in rows})
     lines = dict.fromkeys((row["way"], row["precision"], row["budget"]) for row in rows)
-    found = {(row["way"], row["precision"], row["budget"], row["batch"]): cell(row) for row in rows}
+    found = {((row["way"], row["precision"], row["budget"]), row["batch"]): cell(row) for row in rows}
     shown = [["", "arithmetic", "tokens", *(f"batch {batch}" for batch in batches)]]
-    shown += [
-        [way, precision, str(budget), *(found.get((way, precision, budget, b), "") for b in batches)]
-        for way, precision, budget in lines
-    ]
+    shown += [[*map(str, line), *(found.get((line, batch), "") for batch in batches)] for line in lines]
     return markdown(shown)
 
 
