@@ -112,8 +112,9 @@ def choice_of(bench: Bench, way: Way) -> Choice:
     shared = {"user_compute_stream": str(torch.cuda.current_stream().cuda_stream)} if way.bound else {}
     cuda = CUDA_OPTIONS | shared | ({"enable_cuda_graph": "1"} if way.captured else {})
     own: dict[str, dict[str, Any]] = {"CUDAExecutionProvider": cuda, "TensorrtExecutionProvider": TENSORRT_OPTIONS | shared}
-    names = [*(name for name, _ in choice.ort_providers), "CUDAExecutionProvider"]
-    return replace(choice, ort_providers=[(one, own.get(one, {})) for one in dict.fromkeys(names)])
+    first, *others = (name for name, _ in choice.ort_providers)
+    names = dict.fromkeys([first, "CUDAExecutionProvider", *others])  # what TensorRT does not know stays on the GPU
+    return replace(choice, ort_providers=[(name, own.get(name, {})) for name in names])
 
 
 class HostWork:

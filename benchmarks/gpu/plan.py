@@ -25,11 +25,11 @@ class Part:
     needs: tuple[str, ...]
 
 
-GRAPHS = ("numpy", "onnx", "onnxruntime", "pydantic", "tokenizers", "torch", "transformers", "yaml")
+CORE = ("Stemmer", "numpy", "onnx", "onnxruntime", "pydantic", "stopwordsiso", "tokenizers", "torch", "yaml")
+GRAPHS = (*CORE, "transformers")
 SERVICE = (
-    *("Stemmer", "dotenv", "fastapi", "fastapi_offline", "httpx", "lmdb", "numpy", "onnx", "onnxruntime", "orjson"),
-    *("prometheus_client", "pydantic", "pydantic_settings", "pythonjsonlogger", "stopwordsiso", "tokenizers", "uvicorn"),
-    *("yaml", "zstandard"),
+    *(*CORE, "dotenv", "fastapi", "fastapi_offline", "httpx", "lmdb", "orjson", "prometheus_client", "pydantic_settings"),
+    *("pythonjsonlogger", "uvicorn", "zstandard"),
 )
 PARTS = (
     Part("device", "The GPU and its roofline", 1, ("numpy", "onnx", "onnxruntime", "torch")),

@@ -24,7 +24,7 @@ from training.models.marker import Marker
 
 TINY = Shape("tiny", "Tiny", 2, 32, 2, 64, 2000)
 TINY_ROBERTA = Shape("tiny-roberta", "Tiny RoBERTa", 2, 32, 2, 64, 3000, roberta=True)
-SIZES = Sizes("tiny", (16, 32), (1, 3), 0.002, (32, 64), 1 << 16, 12, 4, 60, 2, (1, 2), 1)
+SIZES = Sizes("tiny", (16, 32), (1, 3), 0.002, (32, 64), 1 << 16, 12, 3, 60, 2, (1, 2), 1)
 SETUP: Setup = {"device": "a CPU", "provider": "cpu", "sizes": "tiny"}
 BUDGET = {"packing": {"budget": 64, "budget_range": (64, 64)}}
 

@@ -42,7 +42,7 @@ def run(options: Namespace, monkeypatch: pytest.MonkeyPatch, child: str, minutes
 
     with monkeypatch.context() as patched:
         patched.setattr(script.subprocess, "Popen", popen)
-        measure_all([Part(PART.name, "", minutes, ())], minutes, Processes(options, SETUP))
+        measure_all([Part(PART.name, "", minutes, ())], 2 * minutes, Processes(options, SETUP))
     found = read(options.records, PART.name)
     assert found is not None
     return found

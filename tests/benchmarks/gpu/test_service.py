@@ -19,18 +19,18 @@ def test_start_documents_and_memory(bench: Bench) -> None:
     assert (rows[0]["provider"], rows[0]["arithmetic"], rows[0]["seconds"]["turns"]) == ("cpu", "fp32", 1)
     assert rows[1]["stages"]["model"] > 0
     asked = [(row["seen"], row["clients"], row["documents"], row["joules"]) for row in rows[2:-1]]
-    assert asked == [("new", 1, 8, None), ("by id", 1, 8, None), ("new", 2, 8, None), ("by id", 2, 8, None)]
+    assert asked == [("new", 1, 6, None), ("by id", 1, 6, None), ("new", 2, 6, None), ("by id", 2, 6, None)]
     assert min(row["documents_a_second"] for row in rows[2:-1]) > 0
     assert (rows[-1]["resident"] > 1 << 20, rows[-1]["device"]) == (True, None)
 
 
 def test_energy_is_shared_among_the_documents(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    """40 joules for two requests of four documents: 5,000 for 1,000."""
-    told = iter([100.0, 140.0])
+    """30 joules for two requests of three documents: 5,000 for 1,000."""
+    told = iter([100.0, 130.0])
     monkeypatch.setattr(type(bench.driver), "joules", property(lambda _: next(told)))
     monkeypatch.setattr(service, "send_all", lambda *_: [])
     row = service.asked(bench, type("Served", (), {"url": ""})(), [b"", b""], 1)
-    assert (row["joules"], row["documents"]) == (5000, 8)
+    assert (row["joules"], row["documents"]) == (5000, 6)
 
 
 def test_the_variant_is_whole(bench: Bench) -> None:
