@@ -6,6 +6,8 @@ import pytest
 import torch
 from transformers import BertConfig, BertModel
 
+import benchmarks.gpu.bench
+from benchmarks.gpu import engines, service
 from benchmarks.gpu.bench import Bench, Sizes
 from benchmarks.gpu.driver import Driver
 from benchmarks.gpu.prepare import prepare
@@ -60,8 +62,10 @@ def prepared(tmp_path_factory: pytest.TempPathFactory, bundle: Path) -> Path:
 
 
 @pytest.fixture
-def bench(bundle: Path, prepared: Path, tmp_path: Path) -> Bench:
-    """On the CPU, with no driver to ask."""
+def bench(bundle: Path, prepared: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Bench:
+    """On one thread of the CPU, with no driver to ask."""
+    for module in (benchmarks.gpu.bench, engines, service):
+        monkeypatch.setattr(module, "default_threads", lambda: 1)
     return Bench(Provider.CPU, SIZES, prepared, tmp_path / "home", bundle, Driver(Nothing()))
 
 
