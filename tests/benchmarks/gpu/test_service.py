@@ -82,8 +82,10 @@ def test_a_server_that_ends_is_named_with_what_it_said(bench: Bench, tmp_path: P
 
 def test_each_is_asked_in_its_own_dialect(tmp_path: Path) -> None:
     request = Request("q", ["a", "b"], 0)
-    commands = {kind: kind.command(None, Path("/x/program"), tmp_path, 80) for kind in (Infinity, Vllm, Tei)}  # type: ignore[arg-type]
-    assert [str(command[0]) for command in commands.values()] == ["/x/infinity_emb", "/x/vllm", "/x/text-embeddings-router"]
-    assert all(80 in command and tmp_path in command for command in commands.values())
-    assert json.dumps(Tei.body(None, request)) == '{"query": "q", "texts": ["a", "b"]}'  # type: ignore[arg-type]
-    assert Tei.scores(None, [{"index": 1, "score": 0.5}, {"index": 0, "score": 0.25}]) == [0.25, 0.5]  # type: ignore[arg-type]
+    infinity, vllm, tei = (object.__new__(kind) for kind in (Infinity, Vllm, Tei))  # not started
+    commands = [server.command(Path("/x/program"), tmp_path, 80) for server in (infinity, vllm, tei)]
+    assert [str(command[0]) for command in commands] == ["/x/infinity_emb", "/x/vllm", "/x/text-embeddings-router"]
+    assert all(80 in command and tmp_path in command for command in commands)
+    assert json.dumps(tei.body(request)) == '{"query": "q", "texts": ["a", "b"]}'
+    assert vllm.body(request) == {"model": "minilm-l6", "truncate_prompt_tokens": 512, "query": "q", "documents": ["a", "b"]}
+    assert tei.scores([{"index": 1, "score": 0.5}, {"index": 0, "score": 0.25}]) == [0.25, 0.5]
