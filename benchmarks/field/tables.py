@@ -6,7 +6,7 @@ from pathlib import Path
 from benchmarks.field.plan import CHANCE, FIRST_STAGE, REFERENCES, SETTINGS, STAGES, SYSTEMS, stage
 from training.evaluation.records import Record, read_records
 from training.evaluation.seeds import mean_over_seeds
-from training.evaluation.significance import corrected_tests, p_text
+from training.evaluation.significance import correct, corrected_tests, p_text, paired_t_test
 from training.evaluation.tables import compare_pairs, comparisons_table, markdown
 
 MEASURES = ("RR@10", "nDCG@10")
@@ -109,15 +109,23 @@ def findings_table(records: Sequence[Record]) -> str:
 
 
 def gain_table(records: Sequence[Record]) -> str:
-    """What fine-tuning on squad-far adds to each system that was measured without and with it, and what longer tuning adds."""
-    by = {(record.collection, record.system): record.means[MEASURES[0]] for record in records}
+    """What fine-tuning on squad-far adds to each system that was measured without and with it, and what longer tuning adds.
+
+    The p-values of the gains are a family, and those of their differences from MaxP's gain another, both corrected after Holm.
+    """
+    by = {(record.collection, record.system): record for record in records}
     before, after, longer = (setting.label for setting in SETTINGS if setting.collection == "squad-far")
     steps = next(one.steps for one in STAGES if one.steps is not None)
-    rows = [["system", "zero-shot", "fine-tuned", "difference", f"fine-tuned for {steps} steps", "difference from zero-shot"]]
-    for one in SYSTEMS:
-        if (before, one.recipe) in by and (after, one.recipe) in by:
-            found = [by[label, one.recipe] for label in (before, after)]
-            much = by.get((longer, one.recipe))
-            more = ["", ""] if much is None else [f"{much:.3f}", f"{much - found[0]:+.3f}"]
-            rows.append([one.title, *(f"{value:.3f}" for value in found), f"{found[1] - found[0]:+.3f}", *more])
+    names = [one.recipe for one in SYSTEMS if (before, one.recipe) in by and (after, one.recipe) in by]
+    values = {name: [by[label, name].by_query[MEASURES[0]] for label in (before, after)] for name in names}
+    gains = {name: {query: end[query] - start[query] for query in start} for name, (start, end) in values.items()}
+    p = dict(zip(names, correct([paired_t_test(end, start) for start, end in values.values()]), strict=True))
+    beyond = corrected_tests({name: gain for name, gain in gains.items() if name != "maxp"}, gains.get("maxp", {}))
+    rows = [["system", "zero-shot", "fine-tuned", "gain", "p", "p, MaxP's gain", f"fine-tuned for {steps} steps", "gain"]]
+    for name in names:
+        start, end = (by[label, name].means[MEASURES[0]] for label in (before, after))
+        much = by[longer, name].means[MEASURES[0]] if (longer, name) in by else None
+        more = ["", ""] if much is None else [f"{much:.3f}", f"{much - start:+.3f}"]
+        than_maxp = p_text(beyond[name]) if name in beyond and "maxp" in names else ""
+        rows.append([TITLES[name], f"{start:.3f}", f"{end:.3f}", f"{end - start:+.3f}", p_text(p[name]), than_maxp, *more])
     return markdown(rows)

@@ -59,9 +59,20 @@ def test_seeds_are_averaged_by_query(tmp_path: Path) -> None:
 def test_what_fine_tuning_adds() -> None:
     before = record("longp", LOW, "squad-far, zero-shot")
     after = record("longp", HIGH, "squad-far, fine-tuned")
-    assert "| LongP | 0.167 | 0.933 | +0.767 |  |  |" in gain_table([before, after])
+    (row,) = [line for line in gain_table([before, after]).splitlines() if "LongP" in line]
+    assert row.startswith("| LongP | 0.167 | 0.933 | +0.767 | ")
+    assert row.endswith(" |  |  |  |"), "neither MaxP nor a longer tuning was measured"
     longer = before.model_copy(update={"collection": "squad-far, fine-tuned for 300 steps"})
-    assert "| LongP | 0.167 | 0.933 | +0.767 | 0.167 | +0.000 |" in gain_table([before, after, longer])
+    assert gain_table([before, after, longer]).rstrip(" |").endswith("0.167 | +0.000")
+
+
+def test_a_gain_is_compared_with_that_of_maxp() -> None:
+    settings = ("squad-far, zero-shot", "squad-far, fine-tuned")
+    records = [record("maxp", LOW, name) for name in settings]
+    records += [record("longp", values, name) for values, name in zip((LOW, HIGH), settings, strict=True)]
+    rows = {line.split(" | ")[0].strip("| "): line.split(" | ") for line in gain_table(records).splitlines()}
+    assert rows["MaxP"][4:6] == ["1", ""], "its gain is nothing, and is not compared with itself"
+    assert float(rows["LongP"][5]) < 0.05
 
 
 def test_a_finding_needs_both_its_systems() -> None:
