@@ -17,7 +17,7 @@ from keyblock.text.alphabets import Alphabets
 from keyblock.text.analyzer import Analyzer, AnalyzerConfig, unique_in_order
 from keyblock.text.frequencies import DocumentFrequencies
 from keyblock.text.reader import Pause, Reader
-from keyblock.text.reading import Reading, Terms, terms_between
+from keyblock.text.reading import CutText, Reading, Terms, terms_between
 from keyblock.text.tokenizer import Tokenizer
 
 TITLE_TOKEN_CHARS = 64  # characters of a title that are tokenized for each token it may have: the rest of a huge one costs nothing
@@ -52,7 +52,7 @@ class TextPreparer:
         self.reader = Reader(tokenizer, self.analyzer)
         self._alphabets = None if config.trained_on is None else Alphabets(tokenizer, config.trained_on)
         self._universal = None if config.analyzer.name == "universal" else Analyzer(AnalyzerConfig(name="universal"))
-        self._costs = self.segmenter.cut_costs(tokenizer)
+        self._costs, self._rule = self.segmenter.cut_costs(tokenizer), self.segmenter.rule(tokenizer)
 
     def prepare_query(self, text: str, instruction: str | None = None) -> PreparedQuery:
         """Token ids up to the cap, and the distinct terms up to QUERY_TERMS (terms beyond the token cap still select blocks).
@@ -119,7 +119,14 @@ class TextPreparer:
         titles = titles or [""] * len(texts)
         lead = self.tokenizer.prompt.lead if self.tokenizer.prompt else ""
         led = [f"{lead}{text}" if text else text for text in texts] if lead else texts
-        documents = [self._document(*parts, len(lead), pause) for parts in zip(self.reader.read(led, pause), titles, strict=True)]
+        cut = self.reader.cut(led, None if lead else self._rule, pause)
+        readings = iter(self.reader.read([text for text, found in zip(led, cut, strict=True) if found is None], pause))
+        documents = []
+        for text, found, title in zip(led, cut, titles, strict=True):
+            ids, bounds, starts, ends, terms = self._cut(next(readings), len(lead), pause) if found is None else found
+            if found is not None:
+                terms = self._universal_terms(text, ids, starts, ends, pause) or terms
+            documents.append(PreparedDocument(ids, bounds, starts, ends, terms.keys, terms.bounds, self._title(title)))
         return documents if self.encoder is None else with_vectors(documents, self.encoder, pause)
 
     def check(self, document: PreparedDocument) -> None:
@@ -136,22 +143,25 @@ class TextPreparer:
         """Whether one of them is clearly in a script that the model has not learned; False where nothing says what it has."""
         return self._in_another_script(query.token_ids) or self._in_another_script(document.token_ids)
 
-    def _document(self, reading: Reading, title: str, lead: int, pause: Pause) -> PreparedDocument:
+    def _cut(self, reading: Reading, lead: int, pause: Pause) -> CutText:
+        """The blocks of a text, of which `lead` characters are the prompt's."""
         bounds = self.segmenter.ranges(self._costs(reading))
         starts, ends = reading.offsets(bounds)
         # a character of several tokens (Hangul) may be cut in two: it is the first block's, unless the second has no other
         cut_in_two = (bounds[:-1, 1] <= bounds[1:, 0]) & (ends[:-1] < ends[1:])
         starts[1:] = np.where(cut_in_two, np.maximum(starts[1:], ends[:-1]), starts[1:])
-        terms = self._terms(reading, starts, ends, pause)
+        terms = self._universal_terms(reading.text, reading.ids, starts, ends, pause) or reading.terms(starts, ends)
         if lead:
             starts, ends = np.maximum(starts - lead, 0), np.maximum(ends - lead, 0)
-        return PreparedDocument(reading.ids, bounds, starts, ends, terms.keys, terms.bounds, self._title(title))
+        return CutText(reading.ids, bounds, starts, ends, terms)
 
-    def _terms(self, reading: Reading, starts: NDArray[np.int32], ends: NDArray[np.int32], pause: Pause) -> Terms:
-        """Those of blocks between such places: universal ones in a script that the model, and so the analyzer, has not learned."""
-        if self._universal is not None and self._in_another_script(reading.ids):
-            return terms_between(reading.text, starts, ends, self._universal, pause)
-        return reading.terms(starts, ends)
+    def _universal_terms(
+        self, text: str, ids: NDArray[np.int32], starts: NDArray[np.int32], ends: NDArray[np.int32], pause: Pause
+    ) -> Terms | None:
+        """Those of blocks between such places, in a script that the model, and so the analyzer, has not learned; else None."""
+        if self._universal is None or not self._in_another_script(ids):
+            return None
+        return terms_between(text, starts, ends, self._universal, pause)
 
     def _title(self, title: str) -> NDArray[np.int32]:
         cap = self.config.packing.title_tokens

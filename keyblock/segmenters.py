@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from pydantic import Field, model_validator
 
 from keyblock.registry import Component, Registry
-from keyblock.text.reading import Reading
+from keyblock.text.reading import Reading, WholeSentences
 from keyblock.text.sentences import sentence_ends
 from keyblock.text.structure import Cut, clauses, cuts
 from keyblock.text.tokenizer import Tokenizer
@@ -35,6 +35,13 @@ def cut_costs(tokenizer: Tokenizer) -> NDArray[np.int64]:
     for surface, cost in CUT_COSTS.items():
         costs[tokenizer.token_ids(surface)] = cost
     return costs
+
+
+def clause_tokens(tokenizer: Tokenizer) -> NDArray[np.bool_]:
+    """Whether each token ends a clause where a space follows it, shape (vocabulary,)."""
+    clauses = np.zeros(tokenizer.vocabulary_size, np.bool_)
+    clauses[[token for mark in CLAUSE_MARKS for token in tokenizer.token_ids(mark)]] = True
+    return clauses
 
 
 def cut_candidates(costs: NDArray[np.int64], longest: int) -> tuple[list[int], list[int]]:
@@ -103,7 +110,7 @@ def sentence_costs(reading: Reading, clauses: NDArray[np.bool_]) -> NDArray[np.i
 
     Args:
         reading: of the text.
-        clauses: whether each token ends a clause where a space follows it, shape (vocabulary,).
+        clauses: see `clause_tokens`.
     """
     heads, tails = reading.places()
     costs = np.zeros(len(reading.ids), np.int64)
@@ -140,6 +147,10 @@ class Segmenter(Component):
         """What `ranges` is given of a text: here what `cut_costs` says of its tokens."""
         costs = cut_costs(tokenizer)
         return lambda reading: costs[reading.ids]
+
+    def rule(self, tokenizer: Tokenizer) -> WholeSentences | None:
+        """What a compiled reader needs to cut as this does; None where there is none that can."""
+        return None
 
     def ranges(self, costs: NDArray[np.int64]) -> NDArray[np.int32]:
         """Token ranges of the blocks, shape (n_blocks, 2), from the cut cost after each token, shape (n_tokens,).
@@ -180,9 +191,12 @@ class WholeSentenceSegmenter(Segmenter):
 
     def cut_costs(self, tokenizer: Tokenizer) -> CutCosts:
         """See `sentence_costs`."""
-        clauses = np.zeros(tokenizer.vocabulary_size, np.bool_)
-        clauses[[token for mark in CLAUSE_MARKS for token in tokenizer.token_ids(mark)]] = True
+        clauses = clause_tokens(tokenizer)
         return lambda reading: sentence_costs(reading, clauses)
+
+    def rule(self, tokenizer: Tokenizer) -> WholeSentences | None:
+        """See Segmenter; not for those that are made from this one."""
+        return WholeSentences(clause_tokens(tokenizer), self.block_tokens) if type(self) is WholeSentenceSegmenter else None
 
     def ranges(self, costs: NDArray[np.int64]) -> NDArray[np.int32]:
         """As `split`, which is offered clauses in long sentences alone, shape (n_blocks, 2)."""

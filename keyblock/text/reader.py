@@ -5,12 +5,14 @@ from functools import cache, partial
 
 import numpy as np
 
+from keyblock.text import native
 from keyblock.text.analyzer import Analyzer
 from keyblock.text.characters import character_kinds, ends_word
+from keyblock.text.native import NativeReader
 from keyblock.text.page_reader import PageReader
 from keyblock.text.parts import PART, LastCut, Part, behind_words, parts
 from keyblock.text.read_words import ReadWords, encoded, joined
-from keyblock.text.reading import EncodedText, Reading
+from keyblock.text.reading import CutText, EncodedText, Reading, WholeSentences
 from keyblock.text.tokenizer import Tokenizer
 from keyblock.text.unit_reader import UnitReader
 from keyblock.text.units import borders_of
@@ -29,11 +31,18 @@ SAMPLE = "\n".join(
 
 
 class Reader:
-    """Reads texts: any Unicode. Safe to use from several threads."""
+    """Reads texts: any Unicode. Safe to use from several threads.
 
-    def __init__(self, tokenizer: Tokenizer, analyzer: Analyzer) -> None:
+    Args:
+        tokenizer: the model's.
+        analyzer: finds terms.
+        compiled: whether to read by `keyblock.text.native` where that is installed; it gives the same.
+    """
+
+    def __init__(self, tokenizer: Tokenizer, analyzer: Analyzer, *, compiled: bool = True) -> None:
         self._tokenizer, self._analyzer = tokenizer, analyzer
         self._words, self._last_cut = _fast_way(tokenizer, analyzer)
+        self._compiled = _compiled_way(tokenizer, analyzer) if compiled else None
 
     def read(self, texts: Sequence[str], pause: Pause = int) -> list[Reading]:
         """A reading of each text.
@@ -45,10 +54,25 @@ class Reader:
         pause(sum(len(texts[i]) for i in short))
         return [known[i] if i in known else joined(text, list(self._long(text, pause))) for i, text in enumerate(texts)]
 
+    def cut(self, texts: Sequence[str], rule: WholeSentences | None, pause: Pause = int) -> list[CutText | None]:
+        """Texts in blocks, read and cut at once; None for one that has to be read, and then cut.
+
+        Args:
+            texts: any Unicode.
+            rule: how they are cut; none: in a way that no compiled reader knows.
+            pause: see `read`.
+        """
+        if self._compiled is None or rule is None:
+            return [None] * len(texts)
+        short = [i for i, text in enumerate(texts) if len(text) <= PART]
+        known = dict(zip(short, self._compiled.cut([texts[i] for i in short], rule), strict=True))
+        pause(sum(len(texts[i]) for i in short))
+        return [known.get(i) for i in range(len(texts))]
+
     def _short(self, texts: Sequence[str]) -> list[Reading]:
         known: dict[int, Reading] = {}
         if self._words is not None:
-            known = {i: reading for i, reading in enumerate(self._words.read(texts)) if reading is not None}
+            known = {i: reading for i, reading in enumerate((self._compiled or self._words).read(texts)) if reading is not None}
         rest = [i for i in range(len(texts)) if i not in known]
         known |= zip(rest, self._encoded([texts[i] for i in rest]), strict=True)
         return [known[i] for i in range(len(texts))]
@@ -68,7 +92,7 @@ class Reader:
     def _part(self, text: str, part: Part) -> ReadWords:
         piece = text[part.start : part.end]
         whole = self._words if part.whole else None
-        reading = None if whole is None else whole.read([piece])[0]
+        reading = None if whole is None else (self._compiled or whole).read([piece])[0]
         if reading is not None:
             return reading
         encodings = self._tokenizer.encode([piece])
@@ -90,7 +114,16 @@ def _fast_way(tokenizer: Tokenizer, analyzer: Analyzer) -> tuple[PageReader | No
     return (reader if _agrees(reader, tokenizer) else None), borders.last_cut
 
 
-def _agrees(reader: PageReader, tokenizer: Tokenizer) -> bool:
+def _compiled_way(tokenizer: Tokenizer, analyzer: Analyzer) -> NativeReader | None:
+    """The compiled reader, where there is one for this tokenizer and this analyzer."""
+    kinds = character_kinds(tokenizer.backend) if native.reads_for(analyzer) else None
+    if kinds is None:
+        return None
+    reader = NativeReader(tokenizer, analyzer, kinds)
+    return reader if _agrees(reader, tokenizer) else None
+
+
+def _agrees(reader: PageReader | NativeReader, tokenizer: Tokenizer) -> bool:
     """Whether a text in many scripts is read as the tokenizer reads it: a last look at one that nobody here has met."""
     (found,), (expected,) = reader.read([SAMPLE]), tokenizer.encode([SAMPLE])
     places = np.asarray(expected.offsets, dtype=np.int32).reshape(-1, 2).T

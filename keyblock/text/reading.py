@@ -31,6 +31,28 @@ class Terms(NamedTuple):
     bounds: Ints
 
 
+class WholeSentences(NamedTuple):
+    """What the segmenter `whole_sentences` goes by, for a reader that cuts at once.
+
+    Attributes:
+        clauses: whether each token ends a clause where a space follows it, shape (vocabulary,).
+        block_tokens: tokens a block has at most.
+    """
+
+    clauses: NDArray[np.bool_]
+    block_tokens: int
+
+
+class CutText(NamedTuple):
+    """A text in blocks: PreparedDocument says what `ids` (its token_ids), `bounds`, `starts` and `ends` are."""
+
+    ids: Ints
+    bounds: Ints
+    starts: Ints
+    ends: Ints
+    terms: Terms
+
+
 class Reading(Protocol):
     """A document's text as tokens and terms."""
 

@@ -18,7 +18,10 @@ from keyblock.text.characters import CODES
 FULL_STOPS = "。！？｡।॥؟۔።։"  # that need no space behind them
 CLOSING = "\"'”’“»)\\]}*_」』）】》〉"
 OPENING = "\"'“‘„«([{¿¡*_—–-"
+MARKS = ".!?…"
 BREAKS = "\n\r\f\v\x85\u2028\u2029"
+BULLETS = "-*•‣◦▪·–—#"
+IN_NAMES = " .'’-"  # beside word characters
 TITLES = frozenset(
     "dr mr mrs ms prof st mt ft gen col maj capt lt sgt cpl rev hon gov sen rep pres mme mlle vs cf viz e.g i.e".split()
 )
@@ -36,22 +39,23 @@ WRAPPED = range(40, 101)  # characters of a line that a width may have broken
 PIECE = 1 << 16  # characters that are looked up at a time
 REACH = 5  # characters before a mark that are looked up: a longer word is no abbreviation
 _SPACE, _UPPER, _LOWER, _DIGIT, _PERIOD, _ASK, _MARK = range(1, 8)  # kinds of characters; 0 is any other
-_KINDS = np.zeros(CODES, np.uint8)
+KINDS = np.zeros(CODES, np.uint8)
+"""The kind of each code point."""
 for _kind, _characters in (
     *((_SPACE, " "), (_UPPER, ascii_uppercase), (_LOWER, ascii_lowercase), (_DIGIT, digits)),
     *((_PERIOD, "."), (_ASK, "?!"), (_MARK, "…" + FULL_STOPS + BREAKS)),
 ):
-    _KINDS[list(map(ord, _characters))] = _kind
+    KINDS[list(map(ord, _characters))] = _kind
 Places = NDArray[np.intp]
 _END = re.compile(
-    rf"(?<![.!?…])(?P<mark>[.!?…]++)[{CLOSING}]*+(?=\Z|\s++[{re.escape(OPENING)}]*+(?P<next>.?))"
+    rf"(?<![{MARKS}])(?P<mark>[{MARKS}]++)[{CLOSING}]*+(?=\Z|\s++[{re.escape(OPENING)}]*+(?P<next>.?))"
     rf"|[{FULL_STOPS}]++[{CLOSING}]*+|(?P<line>[{BREAKS}]\s*+)",
     re.DOTALL,
 )
 _INITIALS = re.compile(r"[^\W\d_](?:\.[^\W\d_])*")
 _NUMBERING = re.compile(r"\d{1,3}(?:\.\d{1,3})*")
 _WORD = re.compile(r"\w+")
-_ITEM = re.compile(r"[-*•‣◦▪·–—#]|\(?\w{1,3}[.)]\s|[\w .'’-]{1,40}:\s")  # a list's item, or a speaker's turn
+_ITEM = re.compile(rf"[{BULLETS}]|\(?\w{{1,3}}[.)]\s|[\w{IN_NAMES}]{{1,40}}:\s")  # a list's item, or a speaker's turn
 
 
 def sentence_ends(text: str) -> NDArray[np.int32]:
@@ -93,7 +97,7 @@ def _looked_up(text: str, capitals: bool) -> tuple[Places, list[int]]:
     padded = " " * REACH + text + " " * REACH
     for first in range(0, len(text), PIECE):
         piece = padded[first : first + PIECE + 2 * REACH].encode("utf-32-le", "surrogatepass")
-        ended, doubted = _by_neighbours(_KINDS[np.frombuffer(piece, np.uint32)], capitals)
+        ended, doubted = _by_neighbours(KINDS[np.frombuffer(piece, np.uint32)], capitals)
         ends.append(ended + first)
         others += (doubted + first).tolist()
     return np.concatenate(ends), others

@@ -1,0 +1,140 @@
+#include "blocks.hpp"
+
+#include <algorithm>
+
+namespace keyblock {
+namespace {
+
+constexpr int BLOCK_COST = 4, FORCED_COST = 8;
+constexpr uint8_t SENTENCE_COST = 1, CLAUSE_COST = 2;
+
+struct Place {
+    int32_t at;
+    int price;
+};
+
+void force(std::vector<Place>& places, int32_t until, int32_t longest) {
+    while (until - places.back().at > longest) places.push_back({places.back().at + longest, FORCED_COST});
+}
+
+// Where the text may be cut, in tokens from its start, and what a cut there costs.
+std::vector<Place> cut_candidates(const std::vector<uint8_t>& costs, int32_t longest) {
+    const auto n = static_cast<int32_t>(costs.size());
+    std::vector<Place> places{{0, 0}};
+    for (int32_t i = 0; i < n; ++i) {
+        if (costs[i] == 0) continue;
+        force(places, i + 1, longest);
+        places.push_back({i + 1, costs[i]});
+    }
+    force(places, n, longest);
+    if (places.back().at < n) places.push_back({n, 0});
+    return places;
+}
+
+}  // namespace
+
+void split(const std::vector<uint8_t>& costs, size_t longest, Ints& found) {
+    const auto most = static_cast<int32_t>(longest);
+    const std::vector<Place> places = cut_candidates(costs, most);
+    std::vector<int> best(places.size());
+    std::vector<size_t> before(places.size()), window(places.size());
+    size_t first = 0, last = 1;  // of the places within reach that no nearer place undercuts: the cheapest first
+    for (size_t i = 1; i < places.size(); ++i) {
+        while (places[window[first]].at < places[i].at - most) ++first;
+        before[i] = window[first];
+        best[i] = best[window[first]] + places[i].price + BLOCK_COST;
+        while (last > first && best[window[last - 1]] >= best[i]) --last;
+        window[last++] = i;
+    }
+    const size_t start = found.size();
+    for (size_t i = places.size() - 1; i > 0; i = before[i]) found.push_back(places[i].at);
+    found.push_back(0);
+    std::reverse(found.begin() + static_cast<std::ptrdiff_t>(start), found.end());
+}
+
+template <class Unit>
+Ints WholeSentences::bounds(View<Unit> text, const Reading& reading) const {
+    const size_t n = reading.ids.size();
+    std::vector<uint8_t> costs(n, 0);
+    for (size_t i = 0; i + 1 < n; ++i)
+        if (clauses_[static_cast<size_t>(reading.ids[i])] != 0 && reading.tails[i] < reading.heads[i + 1]) costs[i] = CLAUSE_COST;
+    Ints ends, bounds;
+    sentences_.ends(text, ends);
+    size_t start = 0, token = 0;  // of the sentence; behind it
+    const auto close = [&](size_t end) {  // clauses are offered in sentences alone that are longer than a block
+        if (end - start <= longest_) std::fill(costs.begin() + static_cast<std::ptrdiff_t>(start), costs.begin() + static_cast<std::ptrdiff_t>(end), 0);
+        start = end;
+    };
+    for (int32_t end : ends) {
+        while (token < n && reading.heads[token] < end) ++token;
+        if (token == start) continue;
+        close(token);
+        costs[token - 1] = SENTENCE_COST;
+    }
+    close(n);
+    split(costs, longest_, bounds);
+    return bounds;
+}
+
+namespace {
+
+class TermFinder {
+  public:
+    TermFinder(const WordReader& reader, const Runs& runs) : reader_(reader), runs_(runs), long_(runs.keys.size() + 1, 0) {
+        for (size_t i = 0; i < runs.keys.size(); ++i)
+            long_[i + 1] = long_[i] + (runs.tails[i] - runs.heads[i] > static_cast<int32_t>(LONGEST));
+    }
+
+    // Appends the keys between two places; false where only Python can tell them.
+    template <class Unit>
+    bool between(View<Unit> text, int32_t start, int32_t end, std::vector<int64_t>& found) const {
+        const auto& [heads, tails, keys] = runs_;
+        const auto first = static_cast<size_t>(std::upper_bound(tails.begin(), tails.end(), start) - tails.begin());
+        const auto last = static_cast<size_t>(std::lower_bound(heads.begin(), heads.end(), end) - heads.begin());
+        if (first >= last) return true;
+        if (heads[first] < start || tails[last - 1] > end || long_[first] < long_[last]) {
+            for (int32_t at = start; at < end; ++at)
+                if (reader_.characters.kind(text.data[at]) == ODD) return false;
+            reader_.keys_between(text, static_cast<size_t>(start), static_cast<size_t>(end), found);
+            return true;
+        }
+        for (size_t i = first; i < last; ++i)
+            if (keys[i] != 0) found.push_back(keys[i]);
+        return true;
+    }
+
+  private:
+    const WordReader& reader_;
+    const Runs& runs_;
+    std::vector<int32_t> long_;  // how many stand before each run
+};
+
+}  // namespace
+
+template <class Unit>
+Blocks blocks_between(View<Unit> text, const Reading& reading, const WordReader& reader, const Ints& bounds) {
+    Blocks blocks;
+    const TermFinder terms(reader, reading.runs);
+    blocks.key_bounds.push_back(0);
+    for (size_t i = 0; i + 1 < bounds.size(); ++i) {
+        const int32_t first = bounds[i], last = bounds[i + 1];
+        int32_t start = reading.heads[static_cast<size_t>(first)];
+        const int32_t end = reading.tails[static_cast<size_t>(last) - 1];
+        // a character of several tokens may be cut in two: it is the first block's, unless the second has no other
+        if (i > 0 && blocks.ends.back() < end) start = std::max(start, blocks.ends.back());
+        blocks.bounds.push_back(first), blocks.bounds.push_back(last);
+        blocks.starts.push_back(start), blocks.ends.push_back(end);
+        if (!terms.between(text, start, end, blocks.keys)) blocks.asked.push_back(static_cast<int32_t>(i));
+        blocks.key_bounds.push_back(static_cast<int32_t>(blocks.keys.size()));
+    }
+    return blocks;
+}
+
+template Ints WholeSentences::bounds(View<uint8_t>, const Reading&) const;
+template Ints WholeSentences::bounds(View<uint16_t>, const Reading&) const;
+template Ints WholeSentences::bounds(View<uint32_t>, const Reading&) const;
+template Blocks blocks_between(View<uint8_t>, const Reading&, const WordReader&, const Ints&);
+template Blocks blocks_between(View<uint16_t>, const Reading&, const WordReader&, const Ints&);
+template Blocks blocks_between(View<uint32_t>, const Reading&, const WordReader&, const Ints&);
+
+}  // namespace keyblock

@@ -1,0 +1,40 @@
+// Blocks of a text that is read. One class a segmenter: `whole_sentences` here; others have their place beside it.
+#pragma once
+#include <vector>
+
+#include "reader.hpp"
+#include "sentences.hpp"
+
+namespace keyblock {
+
+struct Blocks {
+    Ints bounds;        // of blocks, in tokens: two for each block
+    Ints starts, ends;  // in the text
+    std::vector<int64_t> keys;
+    Ints key_bounds;
+    Ints asked;  // blocks whose terms Python has to find: they cut an odd stretch, or hold a long one; their keys are left out
+};
+
+// keyblock.segmenters.split: the cheapest split into blocks of at most `longest` tokens; appends the bounds to `found`.
+void split(const std::vector<uint8_t>& costs, size_t longest, Ints& found);
+
+class WholeSentences {
+  public:
+    WholeSentences(const Sentences& sentences, std::vector<uint8_t> clauses, size_t longest)
+        : sentences_(sentences), clauses_(std::move(clauses)), longest_(longest) {}
+
+    // The bounds of the blocks, one more than blocks.
+    template <class Unit>
+    Ints bounds(View<Unit> text, const Reading& reading) const;
+
+  private:
+    const Sentences& sentences_;
+    std::vector<uint8_t> clauses_;  // whether each token ends a clause where a space follows it
+    size_t longest_;
+};
+
+// The blocks between such bounds, with their places and terms.
+template <class Unit>
+Blocks blocks_between(View<Unit> text, const Reading& reading, const WordReader& reader, const Ints& bounds);
+
+}  // namespace keyblock

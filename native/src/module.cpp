@@ -1,0 +1,212 @@
+// What Python sees. All work is done without the interpreter's lock; objects do not change once they are made.
+#include <nanobind/nanobind.h>
+#include <nanobind/ndarray.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/unordered_set.h>
+#include <nanobind/stl/vector.h>
+
+#include <memory>
+#include <utility>
+
+#include "blocks.hpp"
+#include "porter.hpp"
+#include "sentences.hpp"
+
+namespace nb = nanobind;
+using namespace nb::literals;
+
+namespace keyblock {
+namespace {
+
+template <class T>
+using Given = nb::ndarray<const T, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
+
+Text text_of(nb::handle text) {
+    if (!PyUnicode_Check(text.ptr())) throw nb::type_error("a text is no str");
+    return {PyUnicode_DATA(text.ptr()), static_cast<size_t>(PyUnicode_GET_LENGTH(text.ptr())), static_cast<int>(PyUnicode_KIND(text.ptr()))};
+}
+
+std::vector<Code> codes_of(nb::handle text) {
+    return text_of(text).visit([](auto view) { return std::vector<Code>(view.data, view.data + view.size); });
+}
+
+// An array of the right size, made without the interpreter's lock, that becomes numpy's with it.
+template <class T>
+struct Array {
+    std::unique_ptr<T[]> data;
+    size_t size;
+
+    explicit Array(const std::vector<T>& values) : data(new T[values.size()]), size(values.size()) {
+        std::copy(values.begin(), values.end(), data.get());
+    }
+    nb::object numpy(size_t columns = 0) {
+        T* values = data.release();
+        nb::capsule owner(values, [](void* some) noexcept { delete[] static_cast<T*>(some); });
+        const size_t shape[2] = {columns == 0 ? size : size / columns, columns};
+        return nb::cast(nb::ndarray<nb::numpy, T>(values, columns == 0 ? 1 : 2, shape, owner));
+    }
+};
+
+struct ReadText {
+    Array<int32_t> missing, ids, heads, tails, run_heads, run_tails;
+    Array<int64_t> keys;
+
+    explicit ReadText(const Reading& found)
+        : missing(found.missing), ids(found.ids), heads(found.heads), tails(found.tails),
+          run_heads(found.runs.heads), run_tails(found.runs.tails), keys(found.runs.keys) {}
+    nb::object python() {
+        if (missing.size > 0) return missing.numpy(2);
+        return nb::make_tuple(ids.numpy(), heads.numpy(), tails.numpy(), run_heads.numpy(), run_tails.numpy(), keys.numpy());
+    }
+};
+
+struct CutText {
+    Array<int32_t> missing, ids, bounds, starts, ends, key_bounds, asked;
+    Array<int64_t> keys;
+
+    CutText(const Reading& found, const Blocks& blocks)
+        : missing(found.missing), ids(found.ids), bounds(blocks.bounds), starts(blocks.starts), ends(blocks.ends),
+          key_bounds(blocks.key_bounds), asked(blocks.asked), keys(blocks.keys) {}
+    nb::object python() {
+        if (missing.size > 0) return missing.numpy(2);
+        return nb::make_tuple(
+            ids.numpy(), bounds.numpy(2), starts.numpy(), ends.numpy(), keys.numpy(), key_bounds.numpy(), asked.numpy());
+    }
+};
+
+// A list of what `work` makes of each text.
+template <class Result, class Work>
+nb::list each(const nb::list& texts, Work&& work) {
+    std::vector<Text> views;
+    for (nb::handle text : texts) views.push_back(text_of(text));
+    const nb::list kept(nb::steal<nb::list>(PyList_GetSlice(texts.ptr(), 0, PyList_GET_SIZE(texts.ptr()))));  // whatever becomes of the list
+    std::vector<Result> results;
+    results.reserve(views.size());
+    {
+        nb::gil_scoped_release unlocked;
+        static thread_local Reading scratch;
+        for (const Text& view : views) {
+            scratch.clear();
+            results.push_back(view.visit([&](auto text) { return work(text, scratch); }));
+        }
+    }
+    nb::list found;
+    for (Result& result : results) found.append(result.python());
+    return found;
+}
+
+nb::list read_texts(const WordReader& reader, const nb::list& texts, const Odds& odds) {
+    return each<ReadText>(texts, [&](auto text, Reading& scratch) {
+        reader.read(text, odds, scratch);
+        return ReadText(scratch);
+    });
+}
+
+nb::list cut_texts(const WordReader& reader, const nb::list& texts, const WholeSentences& segmenter, const Odds& odds) {
+    return each<CutText>(texts, [&](auto text, Reading& scratch) {
+        reader.read(text, odds, scratch);
+        if (!scratch.missing.empty()) return CutText(scratch, {});
+        return CutText(scratch, blocks_between(text, scratch, reader, segmenter.bounds(text, scratch)));
+    });
+}
+
+nb::object sentence_ends(const Sentences& sentences, nb::handle text) {
+    const Text view = text_of(text);
+    Ints found;
+    {
+        nb::gil_scoped_release unlocked;
+        view.visit([&](auto some) { sentences.ends(some, found); });
+    }
+    return Array(found).numpy();
+}
+
+Odds odds_of(const nb::list& words, Given<int32_t> counts, Given<int32_t> ids, Given<int32_t> heads, Given<int32_t> tails,
+             Given<int32_t> key_counts, Given<int64_t> keys) {
+    Odds found;
+    size_t piece = 0, key = 0, i = 0;
+    if (counts.size() != words.size() || key_counts.size() != words.size()) throw nb::value_error("counts are not one a word");
+    for (nb::handle word : words) {
+        const std::vector<Code> codes = codes_of(word);
+        Odd odd;
+        for (int32_t n = counts(i); n > 0; --n, ++piece) {
+            if (piece >= ids.size() || ids.size() != heads.size() || ids.size() != tails.size()) throw nb::value_error("too few tokens");
+            odd.pieces.push_back({ids(piece), heads(piece), tails(piece)});
+        }
+        for (int32_t n = key_counts(i); n > 0; --n, ++key) {
+            if (key >= keys.size()) throw nb::value_error("too few keys");
+            odd.keys.push_back(keys(key));
+        }
+        found.emplace(std::u32string(codes.begin(), codes.end()), std::move(odd));
+        ++i;
+    }
+    return found;
+}
+
+void make_word_reader(WordReader* self, const Characters& characters, const nb::dict& vocabulary, nb::str prefix, int32_t unknown,
+                      size_t most, const Strings& stop_words, bool stem) {
+    WordPiece::Vocabulary described{{}, codes_of(prefix), unknown, most};
+    for (auto [token, id] : vocabulary) described.tokens.emplace_back(codes_of(token), nb::cast<int32_t>(id));
+    auto model = std::make_unique<WordPiece>(characters, described);
+    new (self) WordReader(characters, std::move(model), std::make_unique<English>(characters, stop_words, stem));
+}
+
+std::string stemmed(const std::string& word) {
+    std::vector<Code> codes(word.begin(), word.end());
+    codes.push_back(0);
+    const size_t size = porter(codes.data(), word.size());
+    return {codes.begin(), codes.begin() + static_cast<std::ptrdiff_t>(size)};
+}
+
+void describe_flags(nb::module_& module) {
+    const std::pair<const char*, uint32_t> flags[] = {
+        {"WORD", WORD}, {"WHITE", WHITE}, {"LOWER", LOWER}, {"CAPITAL", CAPITAL}, {"DIGIT", DIGIT}, {"DECIMAL", DECIMAL}, {"MARK", MARK},
+        {"FULL_STOP", FULL_STOP}, {"CLOSING", CLOSING}, {"OPENING", OPENING}, {"LINE_BREAK", LINE_BREAK}, {"BULLET", BULLET}, {"NAME", NAME},
+    };
+    nb::dict found;
+    for (auto [name, flag] : flags) found[name] = flag;
+    module.attr("FLAGS") = found;
+    module.attr("SIGN_SHIFT") = SIGN_SHIFT;
+    module.attr("NONE") = NONE;
+}
+
+}  // namespace
+}  // namespace keyblock
+
+NB_MODULE(_core, module) {
+    using namespace keyblock;
+    module.attr("INTERFACE") = 1;  // another number where keyblock could not use this one
+    describe_flags(module);
+
+    nb::class_<Characters>(module, "Characters")
+        .def("__init__", [](Characters* self, Given<Code> normal, Given<Code> folded, Given<Code> lower, Given<uint32_t> flags) {
+            for (size_t size : {normal.size(), folded.size(), lower.size(), flags.size()})
+                if (size != CODES) throw nb::value_error("a table has not a row for each code point");
+            new (self) Characters(normal.data(), folded.data(), lower.data(), flags.data());
+        }, "normal"_a, "folded"_a, "lower"_a, "flags"_a);
+    nb::class_<Odds>(module, "Odds")
+        .def("__init__", [](Odds* self) { new (self) Odds(); })
+        .def("__init__", [](Odds* self, const nb::list& words, Given<int32_t> counts, Given<int32_t> ids, Given<int32_t> heads,
+                            Given<int32_t> tails, Given<int32_t> key_counts, Given<int64_t> keys) {
+            new (self) Odds(odds_of(words, counts, ids, heads, tails, key_counts, keys));
+        }, "words"_a, "counts"_a, "ids"_a, "heads"_a, "tails"_a, "key_counts"_a, "keys"_a);
+    nb::class_<Sentences>(module, "Sentences")
+        .def("__init__", [](Sentences* self, const Characters& characters, Strings titles, Strings names_go_on, Strings before_numbers,
+                            Strings beginners) {
+            new (self) Sentences(characters, {std::move(titles), std::move(names_go_on), std::move(before_numbers), std::move(beginners)});
+        }, "characters"_a, "titles"_a, "names_go_on"_a, "before_numbers"_a, "beginners"_a, nb::keep_alive<1, 2>())
+        .def("ends", &sentence_ends, "text"_a);
+    nb::class_<WholeSentences>(module, "WholeSentences")
+        .def("__init__", [](WholeSentences* self, const Sentences& sentences, Given<uint8_t> clauses, size_t longest) {
+            new (self) WholeSentences(sentences, {clauses.data(), clauses.data() + clauses.size()}, longest);
+        }, "sentences"_a, "clauses"_a, "longest"_a, nb::keep_alive<1, 2>());
+    nb::class_<WordReader>(module, "WordReader")
+        .def("__init__", &make_word_reader, "characters"_a, "vocabulary"_a, "prefix"_a, "unknown"_a, "most"_a, "stop_words"_a, "stem"_a,
+             nb::keep_alive<1, 2>())
+        .def("read", &read_texts, "texts"_a, "odds"_a)
+        .def("cut", &cut_texts, "texts"_a, "segmenter"_a, "odds"_a);
+    module.def("porter", &stemmed, "word"_a, "The stem of a lower-case ASCII word, as Snowball's porter has it.");
+    module.def("term_key", [](nb::str term) {
+        const std::vector<Code> codes = codes_of(term);
+        return term_key(codes.data(), codes.size());
+    }, "term"_a);
+}

@@ -1,0 +1,2 @@
+// nanobind itself, compiled into the extension.
+#include <nb_combined.cpp>

@@ -1,0 +1,68 @@
+// What the tokenizer's model makes of a word. One class a model: WordPiece here; BPE and Unigram have their place beside it.
+#pragma once
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "characters.hpp"
+
+namespace keyblock {
+
+constexpr size_t LONGEST = 64;  // characters of a word that is remembered: keyblock.text.hashing.LONGEST
+
+struct Piece {
+    int32_t id;
+    int32_t head, tail;  // characters of the word
+};
+
+class Model {
+  public:
+    virtual ~Model() = default;
+    // Appends the tokens of a word, given as it stands in the text: none of its characters is ODD.
+    virtual void cut(const Code* word, size_t size, std::vector<Piece>& found) const = 0;
+};
+
+// Strings by their characters, in one hash table with open addressing. A string may be followed from any of several roots.
+class Trie {
+  public:
+    explicit Trie(size_t roots) : values_(roots, -1), slots_(1024) {}
+
+    void add(size_t root, const std::vector<Code>& string, int32_t value);
+    // The longest string from a root that a word starts with: its length and its value; 0 and -1 for none.
+    std::pair<size_t, int32_t> longest(size_t root, const Code* word, size_t size) const;
+
+  private:
+    struct Slot {
+        uint64_t key = 0;  // node and character; 0 where it is free
+        uint32_t node = 0;
+    };
+    static uint64_t key_of(uint64_t node, Code c) { return ((node << 21) | c) + 1; }
+    size_t slot_of(uint64_t key) const;
+    void grow();
+
+    std::vector<int32_t> values_;
+    std::vector<Slot> slots_;
+    size_t used_ = 0;
+};
+
+// Greedy, the longest first (Devlin et al., 2019), as `tokenizers` does it.
+class WordPiece : public Model {
+  public:
+    struct Vocabulary {
+        std::vector<std::pair<std::vector<Code>, int32_t>> tokens;
+        std::vector<Code> prefix;  // of tokens that continue a word
+        int32_t unknown;
+        size_t most;  // characters of a word; a longer one is unknown
+    };
+
+    WordPiece(const Characters& characters, const Vocabulary& vocabulary);
+    void cut(const Code* word, size_t size, std::vector<Piece>& found) const override;
+
+  private:
+    const Characters& characters_;
+    Trie trie_{2};  // tokens that begin a word, and that continue one
+    int32_t unknown_;
+    size_t most_;
+};
+
+}  // namespace keyblock

@@ -1,0 +1,83 @@
+// Reading a text word by word: its tokens, and the runs that its terms are made of (keyblock.text.words says what these are).
+#pragma once
+#include <memory>
+#include <mutex>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "known.hpp"
+#include "pieces.hpp"
+#include "terms.hpp"
+
+namespace keyblock {
+
+using Ints = std::vector<int32_t>;
+
+struct Runs {
+    Ints heads, tails;
+    std::vector<int64_t> keys;  // 0 for a run without a term, and for one that is longer than LONGEST
+
+    void add(size_t head, size_t tail, int64_t key) {
+        heads.push_back(static_cast<int32_t>(head));
+        tails.push_back(static_cast<int32_t>(tail));
+        keys.push_back(key);
+    }
+    void cut(size_t size) { heads.resize(size), tails.resize(size), keys.resize(size); }
+};
+
+struct Reading {
+    Ints ids, heads, tails;
+    Runs runs;
+    Ints missing;  // heads and tails of odd stretches that nobody has said anything of: the reading then is not complete
+
+    void clear();
+};
+
+// What the tokenizer and the analyzer make of an odd stretch: Python asks them.
+struct Odd {
+    std::vector<Piece> pieces;
+    std::vector<int64_t> keys;  // at least one; 0 where there is no term
+};
+using Odds = std::unordered_map<std::u32string, Odd>;
+
+class WordReader {
+  public:
+    WordReader(const Characters& characters, std::unique_ptr<Model> model, std::unique_ptr<Analyzer> analyzer)
+        : characters(characters), model_(std::move(model)), analyzer_(std::move(analyzer)) {}
+
+    // Reads a text into `found`, which is empty. `given` knows odd stretches; the short ones are remembered.
+    template <class Unit>
+    void read(View<Unit> text, const Odds& given, Reading& found) const;
+
+    // Appends the keys of what runs become that are cut at these places, where nothing between is ODD.
+    template <class Unit>
+    void keys_between(View<Unit> text, size_t start, size_t end, std::vector<int64_t>& found) const;
+
+    const Characters& characters;
+
+  private:
+    struct Found {
+        const Piece* pieces;
+        size_t n_pieces;
+        const int64_t* keys;
+        size_t n_keys;
+    };
+    struct Work;  // what one call holds
+
+    template <class Unit>
+    void plain(View<Unit> text, size_t start, size_t end, Work& work, Reading& found) const;
+    template <class Unit>
+    void runs(View<Unit> text, size_t start, size_t end, Work& work, Runs& found) const;
+    template <class Unit>
+    void odd(View<Unit> text, size_t start, size_t end, Work& work, Reading& found) const;
+    Found look_up(size_t size, bool has_term, Work& work) const;
+    std::shared_ptr<Known> known() const;
+
+    std::unique_ptr<Model> model_;
+    std::unique_ptr<Analyzer> analyzer_;
+    mutable std::shared_ptr<Known> known_ = std::make_shared<Known>();
+    mutable std::mutex renewing_;
+};
+
+}  // namespace keyblock

@@ -1,0 +1,34 @@
+// The key of the term that the analyzer makes of a word. One class an analyzer: English here; others have their place beside it.
+#pragma once
+#include <memory>
+#include <string>
+#include <unordered_set>
+#include <vector>
+
+#include "characters.hpp"
+
+namespace keyblock {
+
+class Analyzer {
+  public:
+    virtual ~Analyzer() = default;
+    // Of a run of word characters as it stands in the text, none of them ODD; 0 where it has no term.
+    virtual int64_t key(const Code* run, size_t size) const = 0;
+};
+
+class English : public Analyzer {
+  public:
+    English(const Characters& characters, std::unordered_set<std::string> stop, bool stem)
+        : characters_(characters), stop_(std::move(stop)), stem_(stem) {}
+    int64_t key(const Code* run, size_t size) const override;
+
+  private:
+    const Characters& characters_;
+    std::unordered_set<std::string> stop_;
+    bool stem_;
+};
+
+// keyblock.text.analyzer.term_key: of a term that is not empty.
+int64_t term_key(const Code* term, size_t size);
+
+}  // namespace keyblock
