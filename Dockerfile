@@ -3,7 +3,7 @@
 #   docker build --target cpu --tag keyblock:0.1.0-cpu .
 #
 # The base is pinned by the digest of its index of all platforms; PYTHON_IMAGE names another one. Packages are installed at the versions of
-# requirements/constraints.txt, from wheels only: no stage has or needs a compiler. The build tools stay behind in the stages before.
+# requirements/constraints.txt, from wheels only, but for what `compiled` compiles. The build tools stay behind in the stages before.
 ARG PYTHON_IMAGE=python:3.13.16-slim-trixie@sha256:bf44cdfcb76cd3b41e879bc058fc37ec5872002ccfde7fcb765e218cde0cd79c
 
 FROM ${PYTHON_IMAGE} AS build
@@ -16,20 +16,29 @@ COPY pyproject.toml README.md LICENSE NOTICE ./
 COPY keyblock/__init__.py keyblock/
 RUN /build/bin/pip wheel --no-build-isolation --no-deps --wheel-dir /wheels .
 
+# What reads documents without the interpreter's lock (docs/native.md).
+FROM build AS compiled
+# hadolint ignore=DL3008
+RUN apt-get update && apt-get install --yes --no-install-recommends g++ && rm -rf /var/lib/apt/lists/* && /build/bin/pip install nanobind
+COPY native native
+RUN /build/bin/pip wheel --no-build-isolation --no-deps --wheel-dir /compiled ./native
+
 FROM build AS build-cpu
 RUN /build/bin/pip --python /opt/keyblock/bin/python install --only-binary :all: "$(ls /wheels/*.whl)[cpu,otel,serve]"
+COPY --from=compiled /compiled /compiled
 COPY keyblock keyblock
 COPY service service
 RUN /build/bin/pip wheel --no-build-isolation --no-deps --wheel-dir /wheels . \
-    && /build/bin/pip --python /opt/keyblock/bin/python install --no-deps --force-reinstall /wheels/*.whl \
+    && /build/bin/pip --python /opt/keyblock/bin/python install --no-deps --force-reinstall /wheels/*.whl /compiled/*.whl \
     && find /opt/keyblock/bin -name 'keyblock-*' ! -name keyblock-serve ! -name keyblock-key -delete
 
 FROM build AS build-gpu
 RUN /build/bin/pip --python /opt/keyblock/bin/python install --only-binary :all: "$(ls /wheels/*.whl)[gpu,otel,serve]"
+COPY --from=compiled /compiled /compiled
 COPY keyblock keyblock
 COPY service service
 RUN /build/bin/pip wheel --no-build-isolation --no-deps --wheel-dir /wheels . \
-    && /build/bin/pip --python /opt/keyblock/bin/python install --no-deps --force-reinstall /wheels/*.whl \
+    && /build/bin/pip --python /opt/keyblock/bin/python install --no-deps --force-reinstall /wheels/*.whl /compiled/*.whl \
     && find /opt/keyblock/bin -name 'keyblock-*' ! -name keyblock-serve ! -name keyblock-key -delete
 
 FROM build AS build-train

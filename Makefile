@@ -22,6 +22,7 @@ PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11; do \
 	$$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && { echo $$p; break; }; done)
 INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint requirements/constraints.txt
 PINS := pyproject.toml requirements/constraints.txt
+NATIVE := native/pyproject.toml native/setup.py $(wildcard native/src/* native/keyblock_native/*.py)
 
 help:
 	@sed -n 's/^# //p' Makefile | head -7
@@ -36,14 +37,25 @@ $(VENV)/serving: $(PINS) | $(VENV)/made
 	@$(INSTALL) --editable '.[cpu,serve,cli,files]'
 	@touch $@
 
+# what reads documents without the interpreter's lock (docs/native.md): where it cannot be built, all works without it
+$(VENV)/native: $(NATIVE) requirements/constraints.txt | $(VENV)/made
+	@if command -v c++ >/dev/null; then \
+		echo "Compiling what reads documents (native/; half a minute) ..."; \
+		$(INSTALL) setuptools nanobind && $(INSTALL) --no-build-isolation --no-deps --force-reinstall ./native \
+		|| echo "native/ could not be built: documents are prepared in Python, which takes longer" >&2; \
+	else \
+		echo "No C++ compiler is here: documents are prepared in Python, which takes longer (docs/native.md)" >&2; \
+	fi
+	@touch $@
+
 $(VENV)/testing: $(PINS) | $(VENV)/made
 	@echo "Installing what training and the tests need into $(VENV) (PyTorch among it; minutes) ..."
 	@$(INSTALL) --editable '.[cpu,serve,cli,files,otel,train,test]'
 	@touch $@ $(VENV)/serving
 
-env: $(VENV)/testing
+env: $(VENV)/testing $(VENV)/native
 
-serve: $(VENV)/serving
+serve: $(VENV)/serving $(VENV)/native
 	@exec $(BIN)/keyblock-serve
 
 check: $(VENV)/testing
@@ -53,11 +65,11 @@ check: $(VENV)/testing
 	$(BIN)/lint-imports --no-cache
 
 # the static checks beside the tests; each of the tests' processes computes in one thread
-test: $(VENV)/testing
+test: env
 	@$(MAKE) --no-print-directory --jobs=2 check pytest
 
 # one process more than cores, up to 8: many tests wait for a server or a deadline
-pytest: $(VENV)/testing
+pytest: env
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest --dist=worksteal \
 		--numprocesses=$$($(BIN)/python -c 'import os; print(min(8, (os.cpu_count() or 1) + 1))')
 
@@ -95,11 +107,11 @@ audit:
 
 # KeyBlock beside its peers; BENCH="--quick", "--only start", "--publish" ... instead of all of it (benchmarks/performance)
 BENCH ?= --measure --publish
-bench: $(VENV)/testing
+bench: env
 	@$(BIN)/python -m benchmarks.performance $(BENCH)
 
 # what a single measure each prints; systems.py is left out: it needs collections and hours
-bench-parts: $(VENV)/testing
+bench-parts: env
 	@export PATH="$(CURDIR)/$(BIN):$$PATH"; for name in preparation stored event_loop training_step; do echo "== benchmarks/$$name.py"; python -m benchmarks.$$name; done
 
 clean:

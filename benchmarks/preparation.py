@@ -2,26 +2,28 @@
 
     python benchmarks/preparation.py [--data DATA/squad-articles] [--documents 100] [--words 2000] [--turns 5]
 
-In turns, on one thread: the pipeline as it is, the same with other segmenters, the same where the tokenizer reads each text whole,
-that tokenizer alone, and the selection of the prepared documents' blocks for a query. Medians of CPU time, and ratios. The first
-turn of a new process is shown apart: it meets every word for the first time. Without --data the documents are of random words, of
+In turns, on one thread: the pipeline as it is (compiled, where keyblock_native is installed), its reading alone, the same in Python,
+the same with other segmenters, the same where the tokenizer reads each text whole, that tokenizer alone, and the selection of the
+prepared documents' blocks for a query. Medians of CPU time, and ratios. A new pipeline's first turn is shown apart: it meets every
+word for the first time. Last, how much sooner two threads are done than one. Without --data the documents are of random words, of
 which a few are frequent and most are rare, as in a language.
 """
 
 import argparse
-import copy
 import os
 import statistics
 import time
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
 
+from keyblock import native
 from keyblock.bundle import load_bundle
 from keyblock.pipeline import Pipeline
 from keyblock.segmenters import SEGMENTERS
-from keyblock.text.reader import Pause
+from keyblock.text.reader import Pause, Reader
 from keyblock.text.reading import EncodedText, Reading
 from training.collections.collection import Collection
 
@@ -30,13 +32,17 @@ VOCABULARY = 20_000
 
 
 class WholeTexts:
-    """A reader that leaves every text to the tokenizer."""
+    """A reader that leaves every text to the tokenizer, and cuts none."""
 
     def __init__(self, pipeline: Pipeline) -> None:
         self._tokenizer, self._analyzer = pipeline.tokenizer, pipeline.analyzer
 
+    def cut(self, texts: Sequence[str], rule: object, pause: Pause = int) -> list[None]:
+        """See keyblock.text.reader.Reader."""
+        return [None] * len(texts)
+
     def read(self, texts: Sequence[str], pause: Pause = int) -> list[Reading]:
-        """See keyblock.reader.Reader."""
+        """See keyblock.text.reader.Reader."""
         encodings = self._tokenizer.encode(texts)
         return [EncodedText(text, encoding, self._analyzer) for text, encoding in zip(texts, encodings, strict=True)]
 
@@ -65,20 +71,46 @@ def cpu_seconds(work: Callable[[], object]) -> float:
     return time.process_time() - started
 
 
+def new(pipeline: Pipeline, segmenter: str | None = None, *, compiled: bool = True, vectors: bool = True) -> Pipeline:
+    """The pipeline as one that has met no word yet."""
+    config = pipeline.config.model_copy(update={"segmenter": SEGMENTERS.create(segmenter).describe()} if segmenter else {})
+    made = Pipeline(config, pipeline.tokenizer, pipeline.frequencies, pipeline.encoder)
+    if not compiled:
+        made.reader = Reader(made.tokenizer, made.analyzer, compiled=False)
+    if not vectors:
+        made.encoder = None
+    return made
+
+
+def sooner(pipeline: Pipeline, texts: Sequence[str]) -> float:
+    """Wall time of one thread over that of two, each of which prepares all documents one by one."""
+
+    def work(_number: int = 0) -> None:
+        for text in texts:
+            pipeline.prepare_document(text)
+
+    def wall(threads: int) -> float:
+        started = time.perf_counter()
+        with ThreadPoolExecutor(threads) as pool:
+            list(pool.map(work, range(2)))
+        return time.perf_counter() - started
+
+    return wall(1) / wall(2)
+
+
 def main(options: argparse.Namespace) -> None:
     """Measure and print."""
     texts = (
         collected(options.data, options.documents, options.words) if options.data else invented(options.documents, options.words)
     )
     pipeline = load_bundle(BUNDLE).pipeline
-    by_texts, others = copy.copy(pipeline), {}
+    ways = {"word by word": new(pipeline, compiled=False), "word by word, no vectors": new(pipeline, compiled=False, vectors=False)}
+    if native.core is not None:
+        ways |= {"compiled": new(pipeline), "compiled, no vectors": new(pipeline, vectors=False)}
+    first = {way: cpu_seconds(lambda by=by: by.prepare_documents(texts)) for way, by in ways.items()}
+    by_texts = new(pipeline, compiled=False)
     by_texts.reader = WholeTexts(pipeline)  # type: ignore[assignment]
-    for name in options.segmenters:
-        config = pipeline.config.model_copy(update={"segmenter": SEGMENTERS.create(name).describe()})
-        others[name] = Pipeline(config, pipeline.tokenizer, pipeline.frequencies, pipeline.encoder)
-        others[name].reader = pipeline.reader  # which has met the words
-    ways = {"word by word": pipeline, "text by text": by_texts, **others}
-    first = cpu_seconds(lambda: pipeline.prepare_documents(texts))
+    ways |= {"text by text": by_texts} | {name: new(pipeline, name) for name in options.segmenters}
     query, prepared = pipeline.prepare_query(" ".join(texts[0].split()[-8:])), pipeline.prepare_documents(texts)
     turns = [
         {way: cpu_seconds(lambda by=by: by.prepare_documents(texts)) for way, by in ways.items()}
@@ -87,10 +119,12 @@ def main(options: argparse.Namespace) -> None:
         for _ in range(options.turns)
     ]
     medians = {way: statistics.median(turn[way] for turn in turns) for way in turns[0]}
-    print(f"{len(texts)} documents, {sum(len(text.split()) for text in texts):,} words; CPU milliseconds")
-    print(f"{'word by word, a new process':28} {first * 1000:8.0f}")
-    for way, seconds in medians.items():
-        print(f"{way:28} {seconds * 1000:8.0f}  {seconds / medians['word by word']:5.2f} x")
+    rows = {f"{way}, a new one": seconds for way, seconds in first.items()} | medians
+    print(f"{len(texts)} documents, {sum(len(text.split()) for text in texts):,} words; CPU milliseconds a document")
+    for way, seconds in rows.items():
+        print(f"{way:36} {seconds * 1000 / len(texts):8.3f}  {seconds / medians['word by word']:5.2f} x")
+    for way in list(first):
+        print(f"{way:36} two threads: {sooner(ways[way], texts):.2f} times as fast as one")
 
 
 if __name__ == "__main__":
@@ -99,6 +133,6 @@ if __name__ == "__main__":
     parser.add_argument("--data", type=Path, help="a collection's directory")
     parser.add_argument("--documents", type=int, default=100)
     parser.add_argument("--words", type=int, default=2000)
-    parser.add_argument("--segmenters", nargs="*", default=["whole_sentences"], help="other segmenters, compared as well")
+    parser.add_argument("--segmenters", nargs="*", default=[], help="other segmenters, compared as well")
     parser.add_argument("--turns", type=int, default=5)
     main(parser.parse_args())

@@ -19,6 +19,7 @@ from numpy.lib.npyio import NpzFile
 from numpy.typing import NDArray
 from pydantic import Field
 
+from keyblock import native
 from keyblock.prepared import QUANTUM, PreparedDocument
 from keyblock.registry import Component, Registry
 from keyblock.text.tokenizer import Tokenizer
@@ -65,6 +66,10 @@ class Encoder(ABC):
             several: texts.
             pause: is called with 0 between steps of bounded length; may raise, so that the work ends.
         """
+
+    def quantized(self, several: Sequence[Texts], pause: Callable[[int], object] = int) -> list[NDArray[np.int8]]:
+        """What `encode` gives, as documents keep it; see `quantized`."""
+        return [quantized(vectors) for vectors in self.encode(several, pause)]
 
     def similar(self, token_ids: NDArray[np.int32]) -> NDArray[np.float32]:
         """How near a query's tokens are to every token: cosines, 0 at least, times the token's share of the query's weight.
@@ -121,8 +126,8 @@ def with_vectors(
     documents: Sequence[PreparedDocument], encoder: Encoder, pause: Callable[[int], object] = int
 ) -> list[PreparedDocument]:
     """The documents with the vectors of their blocks; see `Encoder.encode` for `pause`."""
-    vectors = encoder.encode([Texts(document.token_ids, document.bounds) for document in documents], pause)
-    return [replace(document, vectors=quantized(own)) for document, own in zip(documents, vectors, strict=True)]
+    vectors = encoder.quantized([Texts(document.token_ids, document.bounds) for document in documents], pause)
+    return [replace(document, vectors=own) for document, own in zip(documents, vectors, strict=True)]
 
 
 def vector_of(token_ids: NDArray[np.int32], encoder: Encoder) -> NDArray[np.float32]:
@@ -204,6 +209,21 @@ class TokenTable(Encoder):
             found.append(unit(self._sums(texts)))
             pause(0)
         return found
+
+    def quantized(self, several: Sequence[Texts], pause: Callable[[int], object] = int) -> list[NDArray[np.int8]]:
+        """See Encoder; compiled, a number may differ by 1 where it lies between two whole ones."""
+        if self._compiled is None:
+            return super().quantized(several, pause)
+        found = []
+        for texts in several:
+            found.append(self._compiled.encode(texts.token_ids, texts.bounds))
+            pause(0)
+        return found
+
+    @functools.cached_property
+    def _compiled(self) -> Any:
+        """The table as `keyblock_native` takes it; None without that."""
+        return native.core and native.core.Encoder(self.table, self.scales)
 
     def similar(self, token_ids: NDArray[np.int32]) -> NDArray[np.float32]:
         """See Encoder."""

@@ -7,6 +7,7 @@ import socket
 import sys
 from types import FrameType
 
+from keyblock import native
 from keyblock.bundle import BundleError
 from keyblock.runtime.providers import ProviderError
 from keyblock.runtime.session import SessionError
@@ -54,6 +55,8 @@ def configure(settings: Settings) -> None:
     configure_logs(settings.log_level, settings.log_format)
     for name, nearest in unknown_variables(os.environ).items():
         log.warning("%s is no setting, and is ignored%s", name, f": did you mean {nearest}?" if nearest else "")
+    if why := native.absent():
+        log.info(why)
     signal.signal(signal.SIGTERM, _stop)
     if not outlived():  # else it is ignored while loading, and later asks for a reload: see Reloader.listen
         terminal = Terminal()

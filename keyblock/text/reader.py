@@ -5,10 +5,9 @@ from functools import cache, partial
 
 import numpy as np
 
-from keyblock.text import native
 from keyblock.text.analyzer import Analyzer
 from keyblock.text.characters import character_kinds, ends_word
-from keyblock.text.native import NativeReader
+from keyblock.text.compiled import CompiledReader, compiled_reader
 from keyblock.text.page_reader import PageReader
 from keyblock.text.parts import PART, LastCut, Part, behind_words, parts
 from keyblock.text.read_words import ReadWords, encoded, joined
@@ -36,7 +35,7 @@ class Reader:
     Args:
         tokenizer: the model's.
         analyzer: finds terms.
-        compiled: whether to read by `keyblock.text.native` where that is installed; it gives the same.
+        compiled: whether to read by `keyblock_native` where that is installed; it gives the same.
     """
 
     def __init__(self, tokenizer: Tokenizer, analyzer: Analyzer, *, compiled: bool = True) -> None:
@@ -114,16 +113,13 @@ def _fast_way(tokenizer: Tokenizer, analyzer: Analyzer) -> tuple[PageReader | No
     return (reader if _agrees(reader, tokenizer) else None), borders.last_cut
 
 
-def _compiled_way(tokenizer: Tokenizer, analyzer: Analyzer) -> NativeReader | None:
+def _compiled_way(tokenizer: Tokenizer, analyzer: Analyzer) -> CompiledReader | None:
     """The compiled reader, where there is one for this tokenizer and this analyzer."""
-    kinds = character_kinds(tokenizer.backend) if native.reads_for(analyzer) else None
-    if kinds is None:
-        return None
-    reader = NativeReader(tokenizer, analyzer, kinds)
-    return reader if _agrees(reader, tokenizer) else None
+    reader = compiled_reader(tokenizer, analyzer)
+    return reader if reader is not None and _agrees(reader, tokenizer) else None
 
 
-def _agrees(reader: PageReader | NativeReader, tokenizer: Tokenizer) -> bool:
+def _agrees(reader: PageReader | CompiledReader, tokenizer: Tokenizer) -> bool:
     """Whether a text in many scripts is read as the tokenizer reads it: a last look at one that nobody here has met."""
     (found,), (expected,) = reader.read([SAMPLE]), tokenizer.encode([SAMPLE])
     places = np.asarray(expected.offsets, dtype=np.int32).reshape(-1, 2).T

@@ -54,19 +54,20 @@ void split(const std::vector<uint8_t>& costs, size_t longest, Ints& found) {
 
 template <class Unit>
 Ints WholeSentences::bounds(View<Unit> text, const Reading& reading) const {
-    const size_t n = reading.ids.size();
+    const std::vector<Piece>& tokens = reading.tokens;
+    const size_t n = tokens.size();
     std::vector<uint8_t> costs(n, 0);
     for (size_t i = 0; i + 1 < n; ++i)
-        if (clauses_[static_cast<size_t>(reading.ids[i])] != 0 && reading.tails[i] < reading.heads[i + 1]) costs[i] = CLAUSE_COST;
+        if (clauses_[static_cast<size_t>(tokens[i].id)] != 0 && tokens[i].tail < tokens[i + 1].head) costs[i] = CLAUSE_COST;
     Ints ends, bounds;
-    sentences_.ends(text, ends);
+    sentences_.ends(text, reading.marks, ends);
     size_t start = 0, token = 0;  // of the sentence; behind it
     const auto close = [&](size_t end) {  // clauses are offered in sentences alone that are longer than a block
         if (end - start <= longest_) std::fill(costs.begin() + static_cast<std::ptrdiff_t>(start), costs.begin() + static_cast<std::ptrdiff_t>(end), 0);
         start = end;
     };
     for (int32_t end : ends) {
-        while (token < n && reading.heads[token] < end) ++token;
+        while (token < n && tokens[token].head < end) ++token;
         if (token == start) continue;
         close(token);
         costs[token - 1] = SENTENCE_COST;
@@ -78,35 +79,34 @@ Ints WholeSentences::bounds(View<Unit> text, const Reading& reading) const {
 
 namespace {
 
+// Finds the keys of blocks, which come in the order of the text.
 class TermFinder {
   public:
-    TermFinder(const WordReader& reader, const Runs& runs) : reader_(reader), runs_(runs), long_(runs.keys.size() + 1, 0) {
-        for (size_t i = 0; i < runs.keys.size(); ++i)
-            long_[i + 1] = long_[i] + (runs.tails[i] - runs.heads[i] > static_cast<int32_t>(LONGEST));
-    }
+    TermFinder(const WordReader& reader, const std::vector<Run>& runs) : reader_(reader), runs_(runs) {}
 
     // Appends the keys between two places; false where only Python can tell them.
     template <class Unit>
-    bool between(View<Unit> text, int32_t start, int32_t end, std::vector<int64_t>& found) const {
-        const auto& [heads, tails, keys] = runs_;
-        const auto first = static_cast<size_t>(std::upper_bound(tails.begin(), tails.end(), start) - tails.begin());
-        const auto last = static_cast<size_t>(std::lower_bound(heads.begin(), heads.end(), end) - heads.begin());
-        if (first >= last) return true;
-        if (heads[first] < start || tails[last - 1] > end || long_[first] < long_[last]) {
-            for (int32_t at = start; at < end; ++at)
-                if (reader_.characters.kind(text.data[at]) == ODD) return false;
-            reader_.keys_between(text, static_cast<size_t>(start), static_cast<size_t>(end), found);
-            return true;
+    bool between(View<Unit> text, int32_t start, int32_t end, std::vector<int64_t>& found) {
+        while (first_ < runs_.size() && runs_[first_].tail <= start) ++first_;
+        const size_t n_found = found.size();
+        bool cut = first_ < runs_.size() && runs_[first_].head < end && runs_[first_].head < start;
+        for (size_t i = first_; i < runs_.size() && runs_[i].head < end; ++i) {
+            const auto& [head, tail, key] = runs_[i];
+            cut |= tail > end || tail - head > static_cast<int32_t>(LONGEST);
+            if (key != 0) found.push_back(key);
         }
-        for (size_t i = first; i < last; ++i)
-            if (keys[i] != 0) found.push_back(keys[i]);
+        if (!cut) return true;
+        found.resize(n_found);
+        for (int32_t at = start; at < end; ++at)
+            if (reader_.characters.kind(text.data[at]) == ODD) return false;
+        reader_.keys_between(text, static_cast<size_t>(start), static_cast<size_t>(end), found);
         return true;
     }
 
   private:
     const WordReader& reader_;
-    const Runs& runs_;
-    std::vector<int32_t> long_;  // how many stand before each run
+    const std::vector<Run>& runs_;
+    size_t first_ = 0;  // that ends behind the block's start
 };
 
 }  // namespace
@@ -114,12 +114,12 @@ class TermFinder {
 template <class Unit>
 Blocks blocks_between(View<Unit> text, const Reading& reading, const WordReader& reader, const Ints& bounds) {
     Blocks blocks;
-    const TermFinder terms(reader, reading.runs);
+    TermFinder terms(reader, reading.runs);
     blocks.key_bounds.push_back(0);
     for (size_t i = 0; i + 1 < bounds.size(); ++i) {
         const int32_t first = bounds[i], last = bounds[i + 1];
-        int32_t start = reading.heads[static_cast<size_t>(first)];
-        const int32_t end = reading.tails[static_cast<size_t>(last) - 1];
+        int32_t start = reading.tokens[static_cast<size_t>(first)].head;
+        const int32_t end = reading.tokens[static_cast<size_t>(last) - 1].tail;
         // a character of several tokens may be cut in two: it is the first block's, unless the second has no other
         if (i > 0 && blocks.ends.back() < end) start = std::max(start, blocks.ends.back());
         blocks.bounds.push_back(first), blocks.bounds.push_back(last);

@@ -28,58 +28,72 @@ enum Flag : uint32_t {
     LINE_BREAK = 1 << 12,
     BULLET = 1 << 13,   // begins an item of a list
     NAME = 1 << 14,     // may stand in the name of a speaker
+    ENDS = 1 << 15,     // may end a sentence: its sign says so
 };
-constexpr uint32_t SIGN_SHIFT = 16;  // above it: what it is to keyblock.text.sentences, see sentences.hpp
-
-struct Character {
-    Code normal;  // what the tokenizer's normalizer makes of it, for a BREAK or a LETTER
-    Code folded;  // a character that tokenizer and analyzer read alike: words are remembered so
-    Code lower;   // as the analyzer has it; NONE where that is several characters
-    uint32_t flags;
-};
+constexpr uint32_t SIGN_SHIFT = 16;  // above it: what it is to keyblock.text.sentences
+enum Sign : uint32_t { OTHER, BLANK, UPPER_CASE, LOWER_CASE, NUMERAL, PERIOD, ASK, STOP };
 constexpr Code NONE = 0xFFFFFFFF;
 
 // A table in pages, of which equal ones are kept once: 100 KB instead of 17 MB.
 class Characters {
   public:
+    // normal: what the tokenizer's normalizer makes of it, for a BREAK or a LETTER
+    // folded: a character that tokenizer and analyzer read alike: words are remembered so
+    // lower:  as the analyzer has it; NONE where that is several characters
     Characters(const Code* normal, const Code* folded, const Code* lower, const uint32_t* flags) : numbers_(CODES / PAGE) {
         std::unordered_map<std::string, uint16_t> known;
-        std::vector<Character> page(PAGE);
+        std::vector<Rare> rare(PAGE);
+        std::vector<Common> common(PAGE);
         for (Code first = 0; first < CODES; first += PAGE) {
-            // offsets from the code point itself, so that pages without cases are equal
-            for (Code i = 0, c = first; i < PAGE; ++i, ++c)
-                page[i] = {normal[c] - c, folded[c] - c, lower[c] == NONE ? NONE : lower[c] - c, flags[c]};
-            std::string bytes(reinterpret_cast<const char*>(page.data()), PAGE * sizeof(Character));
+            // steps from the code point itself, so that pages without cases are equal
+            for (Code i = 0, c = first; i < PAGE; ++i, ++c) {
+                rare[i] = {normal[c] - c, lower[c] == NONE ? NONE : lower[c] - c};
+                common[i] = {flags[c] | (flags[c] >> SIGN_SHIFT >= PERIOD ? ENDS : 0u), folded[c] - c};
+            }
+            std::string bytes(reinterpret_cast<const char*>(rare.data()), PAGE * sizeof(Rare));
+            bytes.append(reinterpret_cast<const char*>(common.data()), PAGE * sizeof(Common));
             auto [place, added] = known.emplace(std::move(bytes), static_cast<uint16_t>(known.size()));
-            if (added) pages_.insert(pages_.end(), page.begin(), page.end());
+            if (added) {
+                rare_.insert(rare_.end(), rare.begin(), rare.end());
+                common_.insert(common_.end(), common.begin(), common.end());
+            }
             numbers_[first / PAGE] = place->second;
         }
     }
 
+    struct Common {
+        uint32_t flags;
+        Code fold;  // to be added to the code point
+    };
     template <class Unit>
-    uint32_t flags(Unit c) const { return at(c).flags; }
+    Common common(Unit c) const { return common_[place(c)]; }
     template <class Unit>
-    Kind kind(Unit c) const { return static_cast<Kind>(at(c).flags & KIND); }
+    uint32_t flags(Unit c) const { return common_[place(c)].flags; }
     template <class Unit>
-    bool is(Unit c, uint32_t some) const { return (at(c).flags & some) != 0; }
-    Code normal(Code c) const { return c + at(c).normal; }
-    Code folded(Code c) const { return c + at(c).folded; }
+    Kind kind(Unit c) const { return static_cast<Kind>(flags(c) & KIND); }
+    template <class Unit>
+    bool is(Unit c, uint32_t some) const { return (flags(c) & some) != 0; }
+    Code normal(Code c) const { return c + rare_[place(c)].normal; }
     Code lower(Code c) const {
-        Code step = at(c).lower;
+        const Code step = rare_[place(c)].lower;
         return step == NONE ? NONE : c + step;
     }
 
   private:
     static constexpr Code PAGE = 256;
+    struct Rare {
+        Code normal, lower;
+    };
 
     template <class Unit>
-    const Character& at(Unit c) const {
-        if constexpr (sizeof(Unit) == 1) return pages_[c];  // the first page is the first that was met
-        return pages_[numbers_[c / PAGE] * PAGE + c % PAGE];
+    size_t place(Unit c) const {
+        if (sizeof(Unit) == 1 || c < PAGE) return c;  // the first page is the first that was met
+        return numbers_[c / PAGE] * PAGE + c % PAGE;
     }
 
     std::vector<uint16_t> numbers_;
-    std::vector<Character> pages_;
+    std::vector<Common> common_;
+    std::vector<Rare> rare_;
 };
 
 }  // namespace keyblock

@@ -5,12 +5,14 @@
 #include <nanobind/stl/unordered_set.h>
 #include <nanobind/stl/vector.h>
 
+#include <algorithm>
 #include <memory>
 #include <utility>
 
 #include "blocks.hpp"
 #include "porter.hpp"
 #include "sentences.hpp"
+#include "vectors.hpp"
 
 namespace nb = nanobind;
 using namespace nb::literals;
@@ -36,8 +38,11 @@ struct Array {
     std::unique_ptr<T[]> data;
     size_t size;
 
-    explicit Array(const std::vector<T>& values) : data(new T[values.size()]), size(values.size()) {
-        std::copy(values.begin(), values.end(), data.get());
+    explicit Array(const std::vector<T>& values) : Array(values, [](T value) { return value; }) {}
+    // What `column` makes of each row.
+    template <class Row, class Column>
+    Array(const std::vector<Row>& rows, Column&& column) : data(new T[rows.size()]), size(rows.size()) {
+        std::transform(rows.begin(), rows.end(), data.get(), column);
     }
     nb::object numpy(size_t columns = 0) {
         T* values = data.release();
@@ -47,13 +52,16 @@ struct Array {
     }
 };
 
+constexpr auto ID = [](const Piece& token) { return token.id; };
+
 struct ReadText {
     Array<int32_t> missing, ids, heads, tails, run_heads, run_tails;
     Array<int64_t> keys;
 
     explicit ReadText(const Reading& found)
-        : missing(found.missing), ids(found.ids), heads(found.heads), tails(found.tails),
-          run_heads(found.runs.heads), run_tails(found.runs.tails), keys(found.runs.keys) {}
+        : missing(found.missing), ids(found.tokens, ID), heads(found.tokens, [](const Piece& token) { return token.head; }),
+          tails(found.tokens, [](const Piece& token) { return token.tail; }), run_heads(found.runs, [](const Run& run) { return run.head; }),
+          run_tails(found.runs, [](const Run& run) { return run.tail; }), keys(found.runs, [](const Run& run) { return run.key; }) {}
     nb::object python() {
         if (missing.size > 0) return missing.numpy(2);
         return nb::make_tuple(ids.numpy(), heads.numpy(), tails.numpy(), run_heads.numpy(), run_tails.numpy(), keys.numpy());
@@ -65,7 +73,7 @@ struct CutText {
     Array<int64_t> keys;
 
     CutText(const Reading& found, const Blocks& blocks)
-        : missing(found.missing), ids(found.ids), bounds(blocks.bounds), starts(blocks.starts), ends(blocks.ends),
+        : missing(found.missing), ids(found.tokens, ID), bounds(blocks.bounds), starts(blocks.starts), ends(blocks.ends),
           key_bounds(blocks.key_bounds), asked(blocks.asked), keys(blocks.keys) {}
     nb::object python() {
         if (missing.size > 0) return missing.numpy(2);
@@ -115,7 +123,12 @@ nb::object sentence_ends(const Sentences& sentences, nb::handle text) {
     Ints found;
     {
         nb::gil_scoped_release unlocked;
-        view.visit([&](auto some) { sentences.ends(some, found); });
+        view.visit([&](auto some) {
+            Ints marks;
+            for (size_t i = 0; i < some.size; ++i)
+                if (sentences.characters.is(some.data[i], ENDS)) marks.push_back(static_cast<int32_t>(i));
+            sentences.ends(some, marks, found);
+        });
     }
     return Array(found).numpy();
 }
@@ -148,7 +161,42 @@ void make_word_reader(WordReader* self, const Characters& characters, const nb::
     for (auto [token, id] : vocabulary) described.tokens.emplace_back(codes_of(token), nb::cast<int32_t>(id));
     auto model = std::make_unique<WordPiece>(characters, described);
     new (self) WordReader(characters, std::move(model), std::make_unique<English>(characters, stop_words, stem));
+    nb::gil_scoped_release unlocked;
+    self->meet(described.tokens);
 }
+
+// A TokenTable and the arrays that it is of.
+class Encoder {
+  public:
+    using Table = nb::ndarray<const int8_t, nb::ndim<2>, nb::c_contig, nb::device::cpu>;
+
+    Encoder(Table table, Given<float> scales)
+        : kept_(std::move(table)), scales_(std::move(scales)), table_{kept_.data(), scales_.data(), kept_.shape(0), kept_.shape(1)} {
+        if (scales_.size() != table_.vocabulary) throw nb::value_error("there is not one scale for each row");
+    }
+    nb::object encode(Given<int32_t> ids, nb::ndarray<const int32_t, nb::shape<-1, 2>, nb::c_contig, nb::device::cpu> bounds) const {
+        const auto n_ids = static_cast<int32_t>(ids.size());
+        const size_t n = bounds.shape(0), size = table_.dimensions;
+        const int32_t *token = ids.data(), *bound = bounds.data();
+        std::vector<int8_t> found(n * size);
+        bool known = true;
+        {
+            nb::gil_scoped_release unlocked;
+            for (int32_t i = 0; i < n_ids; ++i) known &= token[i] >= 0 && static_cast<size_t>(token[i]) < table_.vocabulary;
+            for (size_t i = 0; i < 2 * n; i += 2) known &= 0 <= bound[i] && bound[i] <= bound[i + 1] && bound[i + 1] <= n_ids;
+            std::vector<float> sum(size);
+            for (size_t i = 0; known && i < n; ++i)
+                table_.encode(token + bound[2 * i], static_cast<size_t>(bound[2 * i + 1] - bound[2 * i]), sum.data(), found.data() + i * size);
+        }
+        if (!known) throw nb::value_error("a token or a bound is out of range");
+        return Array(found).numpy(size);
+    }
+
+  private:
+    Table kept_;
+    Given<float> scales_;
+    TokenTable table_;
+};
 
 std::string stemmed(const std::string& word) {
     std::vector<Code> codes(word.begin(), word.end());
@@ -174,6 +222,7 @@ void describe_flags(nb::module_& module) {
 
 NB_MODULE(_core, module) {
     using namespace keyblock;
+    nb::set_leak_warnings(false);  // readers that live as long as the process are no leaks
     module.attr("INTERFACE") = 1;  // another number where keyblock could not use this one
     describe_flags(module);
 
@@ -204,6 +253,9 @@ NB_MODULE(_core, module) {
              nb::keep_alive<1, 2>())
         .def("read", &read_texts, "texts"_a, "odds"_a)
         .def("cut", &cut_texts, "texts"_a, "segmenter"_a, "odds"_a);
+    nb::class_<Encoder>(module, "Encoder")
+        .def(nb::init<Encoder::Table, Given<float>>(), "table"_a, "scales"_a)
+        .def("encode", &Encoder::encode, "ids"_a, "bounds"_a);
     module.def("porter", &stemmed, "word"_a, "The stem of a lower-case ASCII word, as Snowball's porter has it.");
     module.def("term_key", [](nb::str term) {
         const std::vector<Code> codes = codes_of(term);

@@ -4,140 +4,169 @@
 
 namespace keyblock {
 
-struct WordReader::Work {
-    const Odds& given;
-    std::shared_ptr<Known> known;
-    Code word[LONGEST] = {};
-    std::vector<Code> long_word;
-    std::vector<Piece> pieces;
-    std::vector<int64_t> keys;
-};
-
-void Reading::clear() {
-    for (Ints* some : {&ids, &heads, &tails, &missing}) some->clear();
-    runs.cut(0);
-}
-
 std::shared_ptr<Known> WordReader::known() const {
     std::lock_guard lock(renewing_);
     if (known_->full()) known_ = std::make_shared<Known>();  // whoever reads in the old one keeps it so long
     return known_;
 }
 
-// Of the first `size` characters of work.word: without ODD ones, as folded.
-WordReader::Found WordReader::look_up(size_t size, bool has_term, Work& work) const {
-    const uint64_t hash = hash_of(work.word, size);
-    const Entry* entry = work.known->find(work.word, size, hash);
-    if (entry == nullptr) {
-        work.pieces.clear();
-        model_->cut(work.word, size, work.pieces);
-        work.keys.assign(1, has_term ? analyzer_->key(work.word, size) : 0);
-        entry = work.known->add({work.word, size, work.pieces, work.keys}, hash);
-    }
-    if (entry == nullptr) return {work.pieces.data(), work.pieces.size(), work.keys.data(), work.keys.size()};
-    return {entry->pieces(), entry->n_pieces, entry->keys(), entry->n_keys};
-}
-
-namespace {
-
-void add_pieces(const Piece* pieces, size_t n, size_t start, Reading& found) {
-    const auto from = static_cast<int32_t>(start);
-    for (size_t i = 0; i < n; ++i) {
-        found.ids.push_back(pieces[i].id);
-        found.heads.push_back(from + pieces[i].head);
-        found.tails.push_back(from + pieces[i].tail);
-    }
-}
-
-}  // namespace
-
 template <class Unit>
-void WordReader::plain(View<Unit> text, size_t start, size_t end, Work& work, Reading& found) const {
-    const size_t n_runs = found.runs.keys.size();
-    bool other_runs = false;  // whether a run is no word
-    for (size_t head = start, tail; head < end; head = tail) {
-        uint32_t all = characters.flags(text.data[head]), any = all, next = 0;
-        tail = head + 1;
-        if ((all & KIND) == LETTER)
-            for (; tail < end && ((next = characters.flags(text.data[tail])) & KIND) == LETTER; ++tail) all &= next, any |= next;
-        const auto joins = [&](size_t at) { return characters.is(text.data[at], WORD); };
-        const bool is_run = (all & WORD) != 0 && !(head > start && joins(head - 1)) && !(tail < end && joins(tail));
-        other_runs |= (any & WORD) != 0 && !is_run;
-        const size_t size = tail - head;
-        if (size > LONGEST) {
-            work.long_word.assign(text.data + head, text.data + tail);
-            work.pieces.clear();
-            model_->cut(work.long_word.data(), size, work.pieces);
-            add_pieces(work.pieces.data(), work.pieces.size(), head, found);
-            if (is_run) found.runs.add(head, tail, 0);
-            continue;
-        }
-        for (size_t i = 0; i < size; ++i) work.word[i] = characters.folded(text.data[head + i]);
-        const Found word = look_up(size, (all & WORD) != 0, work);
-        add_pieces(word.pieces, word.n_pieces, head, found);
-        if (is_run) found.runs.add(head, tail, word.keys[0]);
-    }
-    if (other_runs) {
-        found.runs.cut(n_runs);
-        runs(text, start, end, work, found.runs);
-    }
-}
+struct WordReader::Call {
+    const WordReader& by;
+    const View<Unit> text;
+    const Odds& given;
+    Reading& found;
+    std::shared_ptr<Known> known = by.known();
+    Spelling word{};
+    std::vector<Code> codes{};  // of a word that is too long to be remembered
+    std::vector<Piece> pieces{};
+    std::vector<int64_t> keys{};
 
-template <class Unit>
-void WordReader::runs(View<Unit> text, size_t start, size_t end, Work& work, Runs& found) const {
-    for (size_t head = start, tail; head < end; head = tail) {
-        tail = head + 1;
-        if (!characters.is(text.data[head], WORD)) continue;
-        while (tail < end && characters.is(text.data[tail], WORD)) ++tail;
-        const size_t size = tail - head;
-        if (size > LONGEST) {
-            found.add(head, tail, 0);
-            continue;
-        }
-        for (size_t i = 0; i < size; ++i) work.word[i] = characters.folded(text.data[head + i]);
-        found.add(head, tail, look_up(size, true, work).keys[0]);
-    }
-}
-
-template <class Unit>
-void WordReader::odd(View<Unit> text, size_t start, size_t end, Work& work, Reading& found) const {
-    const size_t size = end - start;
-    const auto add_runs = [&](const int64_t* keys, size_t n) {
-        for (size_t i = 0; i < n; ++i) found.runs.add(start, end, keys[i]);
+    struct Found {
+        const Piece* pieces;
+        size_t n_pieces;
+        int64_t key;
     };
-    uint64_t hash = 0;
-    if (size <= LONGEST) {
-        std::copy(text.data + start, text.data + end, work.word);
-        hash = hash_of(work.word, size);
-        if (const Entry* entry = work.known->find(work.word, size, hash)) {
-            add_pieces(entry->pieces(), entry->n_pieces, start, found);
-            add_runs(entry->keys(), entry->n_keys);
-            return;
+
+    Characters::Common at(size_t place) const {
+        if (place < text.size) return by.characters.common(text.data[place]);
+        return {SPACE, 0};
+    }
+
+    void run() {
+        for (size_t at = 0; at < text.size;) {
+            const uint32_t flags = by.characters.flags(text.data[at]);
+            if ((flags & KIND) != SPACE) {
+                at = stretch(at);
+                continue;
+            }
+            if (flags & ENDS) found.marks.push_back(static_cast<int32_t>(at));
+            ++at;
         }
     }
-    const auto place = work.given.find(std::u32string(text.data + start, text.data + end));
-    if (place == work.given.end()) {
-        found.missing.push_back(static_cast<int32_t>(start));
-        found.missing.push_back(static_cast<int32_t>(end));
-        return;
+
+    // What stands from `start` up to the next space; returns where that is.
+    size_t stretch(size_t start) {
+        const size_t n_tokens = found.tokens.size(), n_runs = found.runs.size(), n_marks = found.marks.size();
+        bool joined = false, other_runs = false;  // whether the character before joins a run; whether a run is no word
+        size_t head = start;
+        for (Characters::Common next = at(head); (next.flags & KIND) != SPACE;) {
+            if ((next.flags & KIND) == ODD) {
+                found.tokens.resize(n_tokens), found.runs.resize(n_runs), found.marks.resize(n_marks);
+                return odd(start);
+            }
+            const bool letters = (next.flags & KIND) == LETTER;
+            uint32_t all = next.flags, any = 0, last;
+            Code* const room = word.room();
+            Code bits = 0;
+            size_t size = 0;  // of the word
+            do {
+                if (size < LONGEST) bits |= room[size] = text.data[head + size] + next.fold;
+                last = next.flags;
+                all &= last, any |= last;
+                next = at(head + ++size);
+            } while (letters && (next.flags & KIND) == LETTER);
+            const size_t tail = head + size;
+            if (any & ENDS) mark(head, tail);
+            const bool is_run = (all & WORD) && !joined && !((next.flags & KIND) != SPACE && (next.flags & WORD));
+            other_runs |= (any & WORD) && !is_run;
+            joined = last & WORD;
+            add(look_up(head, tail, bits, (all & WORD) != 0), head, tail, is_run);
+            head = tail;
+        }
+        if (other_runs) {
+            found.runs.resize(n_runs);
+            runs(start, head);
+        }
+        return head;
     }
-    const Odd& read = place->second;
-    if (size <= LONGEST) work.known->add({work.word, size, read.pieces, read.keys}, hash);
-    add_pieces(read.pieces.data(), read.pieces.size(), start, found);
-    add_runs(read.keys.data(), read.keys.size());
-}
+
+    void mark(size_t head, size_t tail) {
+        for (size_t i = head; i < tail; ++i)
+            if (by.characters.is(text.data[i], ENDS)) found.marks.push_back(static_cast<int32_t>(i));
+    }
+
+    void add(const Found& read, size_t start, size_t end, bool is_run) {
+        const auto from = static_cast<int32_t>(start);
+        for (const Piece* piece = read.pieces; piece < read.pieces + read.n_pieces; ++piece)
+            found.tokens.push_back({piece->id, from + piece->head, from + piece->tail});
+        if (is_run) found.runs.push_back({from, static_cast<int32_t>(end), read.key});
+    }
+
+    // Of what stands in the room of `word`, unless that is only the beginning of a long one.
+    Found look_up(size_t head, size_t tail, Code bits, bool has_term) {
+        if (tail - head > LONGEST) {
+            codes.assign(text.data + head, text.data + tail);
+            pieces.clear();
+            by.model_->cut(codes.data(), codes.size(), pieces);
+            return {pieces.data(), pieces.size(), 0};
+        }
+        word.close(tail - head, bits);
+        const Entry* entry = known->find(word);
+        if (entry == nullptr) {
+            pieces.clear();
+            by.model_->cut(word.codes(), word.size(), pieces);
+            keys.assign(1, has_term ? by.analyzer_->key(word.codes(), word.size()) : 0);
+            entry = known->add(word, pieces, keys);
+            if (entry == nullptr) return {pieces.data(), pieces.size(), keys[0]};
+        }
+        return {entry->pieces(), entry->n_pieces, entry->keys()[0]};
+    }
+
+    // The runs of a stretch, whatever its words are.
+    void runs(size_t start, size_t end) {
+        for (size_t head = start, tail; head < end; head = tail) {
+            Code bits = 0;
+            for (tail = head; tail < end && at(tail).flags & WORD; ++tail)
+                if (tail - head < LONGEST) bits |= word.room()[tail - head] = text.data[tail] + at(tail).fold;
+            if (tail == head) ++tail;
+            else add({nullptr, 0, tail - head > LONGEST ? 0 : look_up(head, tail, bits, true).key}, head, tail, true);
+        }
+    }
+
+    size_t odd(size_t start) {
+        size_t end = start;
+        while ((at(end).flags & KIND) != SPACE) ++end;
+        mark(start, end);
+        const size_t size = end - start;
+        if (size <= LONGEST) {
+            Code bits = 0;  // not folded: an odd character may change its neighbours
+            for (size_t i = 0; i < size; ++i) bits |= word.room()[i] = text.data[start + i];
+            word.close(size, bits);
+            if (const Entry* entry = known->find(word)) {
+                add_odd(entry->pieces(), entry->n_pieces, entry->keys(), entry->n_keys, start, end);
+                return end;
+            }
+        }
+        const auto place = given.find(std::u32string(text.data + start, text.data + end));
+        if (place == given.end()) {
+            found.missing.push_back(static_cast<int32_t>(start));
+            found.missing.push_back(static_cast<int32_t>(end));
+            return end;
+        }
+        const Odd& read = place->second;
+        if (size <= LONGEST) known->add(word, read.pieces, read.keys);
+        add_odd(read.pieces.data(), read.pieces.size(), read.keys.data(), read.keys.size(), start, end);
+        return end;
+    }
+
+    void add_odd(const Piece* cut, size_t n_pieces, const int64_t* own, size_t n_keys, size_t start, size_t end) {
+        add({cut, n_pieces, 0}, start, end, false);
+        for (size_t i = 0; i < n_keys; ++i) add({nullptr, 0, own[i]}, start, end, true);
+    }
+};
 
 template <class Unit>
 void WordReader::read(View<Unit> text, const Odds& given, Reading& found) const {
-    Work work{given, known()};
-    for (size_t start = 0, end; start < text.size; start = end) {
-        end = start + 1;
-        Kind kind = characters.kind(text.data[start]);
-        if (kind == SPACE) continue;
-        bool has_odd = kind == ODD;
-        for (; end < text.size && (kind = characters.kind(text.data[end])) != SPACE; ++end) has_odd |= kind == ODD;
-        if (has_odd) odd(text, start, end, work, found);
-        else plain(text, start, end, work, found);
+    Call<Unit>{*this, text, given, found}.run();
+}
+
+void WordReader::meet(const std::vector<std::pair<std::vector<Code>, int32_t>>& words) const {
+    const Odds none;
+    Reading found;
+    for (size_t i = 0; i < words.size() && i < Known::MOST / 4; ++i) {
+        found.clear();
+        read(View<Code>{words[i].first.data(), words[i].first.size()}, none, found);
     }
 }
 

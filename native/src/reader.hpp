@@ -14,24 +14,18 @@ namespace keyblock {
 
 using Ints = std::vector<int32_t>;
 
-struct Runs {
-    Ints heads, tails;
-    std::vector<int64_t> keys;  // 0 for a run without a term, and for one that is longer than LONGEST
-
-    void add(size_t head, size_t tail, int64_t key) {
-        heads.push_back(static_cast<int32_t>(head));
-        tails.push_back(static_cast<int32_t>(tail));
-        keys.push_back(key);
-    }
-    void cut(size_t size) { heads.resize(size), tails.resize(size), keys.resize(size); }
+struct Run {
+    int32_t head, tail;
+    int64_t key;  // 0 for a run without a term, and for one that is longer than LONGEST
 };
 
 struct Reading {
-    Ints ids, heads, tails;
-    Runs runs;
+    std::vector<Piece> tokens;  // with their places in the text
+    std::vector<Run> runs;
+    Ints marks;    // where characters stand that may end a sentence
     Ints missing;  // heads and tails of odd stretches that nobody has said anything of: the reading then is not complete
 
-    void clear();
+    void clear() { tokens.clear(), runs.clear(), marks.clear(), missing.clear(); }
 };
 
 // What the tokenizer and the analyzer make of an odd stretch: Python asks them.
@@ -46,6 +40,9 @@ class WordReader {
     WordReader(const Characters& characters, std::unique_ptr<Model> model, std::unique_ptr<Analyzer> analyzer)
         : characters(characters), model_(std::move(model)), analyzer_(std::move(analyzer)) {}
 
+    // Reads the first of these words, so that a new process knows the usual ones.
+    void meet(const std::vector<std::pair<std::vector<Code>, int32_t>>& words) const;
+
     // Reads a text into `found`, which is empty. `given` knows odd stretches; the short ones are remembered.
     template <class Unit>
     void read(View<Unit> text, const Odds& given, Reading& found) const;
@@ -57,21 +54,9 @@ class WordReader {
     const Characters& characters;
 
   private:
-    struct Found {
-        const Piece* pieces;
-        size_t n_pieces;
-        const int64_t* keys;
-        size_t n_keys;
-    };
-    struct Work;  // what one call holds
+    template <class Unit>
+    struct Call;  // the reading of one text
 
-    template <class Unit>
-    void plain(View<Unit> text, size_t start, size_t end, Work& work, Reading& found) const;
-    template <class Unit>
-    void runs(View<Unit> text, size_t start, size_t end, Work& work, Runs& found) const;
-    template <class Unit>
-    void odd(View<Unit> text, size_t start, size_t end, Work& work, Reading& found) const;
-    Found look_up(size_t size, bool has_term, Work& work) const;
     std::shared_ptr<Known> known() const;
 
     std::unique_ptr<Model> model_;

@@ -5,8 +5,7 @@
 namespace keyblock {
 namespace {
 
-enum Sign : uint32_t { OTHER, BLANK, UPPER_CASE, LOWER_CASE, NUMERAL, PERIOD, ASK, STOP };  // the kinds of keyblock.text.sentences
-constexpr size_t LONGEST_SHORT = 6;                                                       // LONGEST there
+constexpr size_t LONGEST_SHORT = 6;  // LONGEST of keyblock.text.sentences
 constexpr size_t WRAPPED_FROM = 40, WRAPPED_TO = 100, NAME_LENGTH = 40;
 
 template <class Unit>
@@ -15,11 +14,10 @@ class Finder {
     Finder(const Sentences& by, View<Unit> text, std::vector<int32_t>& found)
         : by_(by), text_(text), found_(found), capitals_(!is_lower()) {}
 
-    void run() {
-        for (size_t at = 0; at < text_.size; ++at) {
-            const Sign mark = sign(at);
-            if (mark < PERIOD) continue;
-            switch (by_neighbours(at, mark)) {
+    void run(const std::vector<int32_t>& marks) {
+        for (const int32_t mark : marks) {
+            const auto at = static_cast<size_t>(mark);
+            switch (by_neighbours(at, sign(at))) {
                 case ENDED: end(at + 1); break;
                 case DOUBTED:
                     if (at >= past_) look(at);
@@ -181,12 +179,12 @@ class Finder {
 }  // namespace
 
 template <class Unit>
-void Sentences::ends(View<Unit> text, std::vector<int32_t>& found) const {
-    Finder<Unit>(*this, text, found).run();
+void Sentences::ends(View<Unit> text, const std::vector<int32_t>& marks, std::vector<int32_t>& found) const {
+    Finder<Unit>(*this, text, found).run(marks);
 }
 
-template void Sentences::ends(View<uint8_t>, std::vector<int32_t>&) const;
-template void Sentences::ends(View<uint16_t>, std::vector<int32_t>&) const;
-template void Sentences::ends(View<uint32_t>, std::vector<int32_t>&) const;
+template void Sentences::ends(View<uint8_t>, const std::vector<int32_t>&, std::vector<int32_t>&) const;
+template void Sentences::ends(View<uint16_t>, const std::vector<int32_t>&, std::vector<int32_t>&) const;
+template void Sentences::ends(View<uint32_t>, const std::vector<int32_t>&, std::vector<int32_t>&) const;
 
 }  // namespace keyblock

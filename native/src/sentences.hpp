@@ -18,9 +18,9 @@ class Sentences {
   public:
     Sentences(const Characters& characters, SentenceRules rules) : characters(characters), rules(std::move(rules)) {}
 
-    // Appends where sentences end, ascending; the text's end is left out. `found` is empty.
+    // Appends where sentences end, ascending; the text's end is left out. `found` is empty; `marks` is where ENDS characters stand.
     template <class Unit>
-    void ends(View<Unit> text, std::vector<int32_t>& found) const;
+    void ends(View<Unit> text, const std::vector<int32_t>& marks, std::vector<int32_t>& found) const;
 
     const Characters& characters;
     const SentenceRules rules;

@@ -25,8 +25,10 @@ from keyblock.encoders import (
     with_vectors,
 )
 from keyblock.pipeline import Pipeline
+from keyblock.prepared import QUANTUM
 from keyblock.text.frequencies import DocumentFrequencies
 from keyblock.text.tokenizer import Tokenizer
+from tests.compiled import need_compiled
 from tests.vectors import concept_table
 
 # of tokens 0 to 3: (1, 0), (0, 2), (3, 4) and nothing
@@ -251,3 +253,21 @@ def test_the_weightiest_tokens_of_a_long_query() -> None:
     assert found.max(axis=1).sum() == pytest.approx(1, abs=1e-4)
     weights = np.linalg.norm(table.table.astype(np.float32), axis=1) * table.scales
     assert found.argmax(axis=1).tolist() == sorted(np.argsort(-weights)[:SIMILAR_TOKENS].tolist()), "each is nearest to itself"
+
+
+@given(st.lists(st.integers(0, 39), max_size=80), st.lists(st.tuples(st.integers(0, 80), st.integers(0, 80)), max_size=6))
+def test_compiled_vectors(ids: list[int], ranges: list[tuple[int, int]]) -> None:
+    """As the plain ones, but for numbers halfway between two whole ones."""
+    need_compiled()
+    table, places = random_table(40, 33), [tuple(min(place, len(ids)) for place in sorted(pair)) for pair in ranges]
+    of = texts(ids, *((start, end) for start, end in places))
+    (found,), (expected,) = table.quantized([of]), table.encode([of])
+    assert found.dtype == np.int8
+    assert np.abs(found - expected * QUANTUM).max(initial=0) <= 0.5 + 1e-4
+
+
+def test_compiled_vectors_of_tokens_out_of_range() -> None:
+    table = need_compiled().Encoder(HAND.table, HAND.scales)
+    for of in (texts([4], (0, 1)), texts([-1], (0, 1)), texts([0], (0, 2)), texts([0], (1, 0))):
+        with pytest.raises(ValueError, match="out of range"):
+            table.encode(of.token_ids, of.bounds)

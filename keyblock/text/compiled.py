@@ -1,20 +1,20 @@
-"""The compiled reading of texts, `keyblock_native`, where it is installed: the same as the plain one, without the interpreter's lock.
+"""Reading texts by `keyblock_native`: the same as `keyblock.text.words`, without the interpreter's lock.
 
-It knows no Unicode. What is said of each code point is asked of Python and of the tokenizer here, once, and what stands with an odd
-character between two spaces (`keyblock.text.characters`) is read by the tokenizer and the analyzer themselves.
+The compiled part knows no Unicode. What is said of each code point is asked of Python and of the tokenizer here, once; and what
+stands with an odd character between two spaces (`keyblock.text.characters`) is read by the tokenizer and the analyzer themselves.
 """
 
 from collections.abc import Callable, Iterable, Sequence
 from functools import cache, partial
-from types import ModuleType
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from keyblock import native
 from keyblock.text import sentences
 from keyblock.text.analyzer import STOP_WORDS, Analyzer
-from keyblock.text.characters import CODES, Kind, word_characters
+from keyblock.text.characters import CODES, Kind, character_kinds, word_characters
 from keyblock.text.hashing import LONGEST
 from keyblock.text.lexicon import in_batches, keys_of, tokens_of
 from keyblock.text.page_reader import LONG_SHARE
@@ -24,34 +24,28 @@ from keyblock.text.rows import Ints
 from keyblock.text.scripts import ASSIGNED
 from keyblock.text.tokenizer import Tokenizer
 
-INTERFACE = 1  # of keyblock_native, as it is used here
 
-
-def _installed() -> ModuleType | None:
-    try:
-        import keyblock_native
-    except ImportError:
+def compiled_reader(tokenizer: Tokenizer, analyzer: Analyzer) -> "CompiledReader | None":
+    """The compiled reader; None where it is not installed, or knows nothing of such a tokenizer or analyzer."""
+    if native.core is None or analyzer.config.name != "english":
         return None
-    return keyblock_native if getattr(keyblock_native, "INTERFACE", None) == INTERFACE else None
+    kinds = character_kinds(tokenizer.backend)
+    return None if kinds is None else CompiledReader(tokenizer, analyzer, kinds)
 
 
-core: Any = _installed()
-"""The compiled module; None where it is not installed, or not this version's."""
-
-
-class NativeReader:
+class CompiledReader:
     """Reads texts as `keyblock.text.words.WordReader` does. Safe to use from several threads, which do not wait for each other.
 
     Args:
         tokenizer: reads word by word, and has these `kinds`.
-        analyzer: the English one; see `reads_for`.
+        analyzer: the English one.
         kinds: what each code point is to the tokenizer, shape (CODES,).
     """
 
     def __init__(self, tokenizer: Tokenizer, analyzer: Analyzer, kinds: NDArray[np.uint8]) -> None:
         self._tokenizer, self._analyzer = tokenizer, analyzer
         characters, model, config = _characters(tokenizer, kinds), tokenizer.backend.model, analyzer.config
-        self._reader = core.WordReader(
+        self._reader = native.core.WordReader(
             characters,
             vocabulary=tokenizer.backend.get_vocab(with_added_tokens=False),
             prefix=model.continuing_subword_prefix,
@@ -61,11 +55,12 @@ class NativeReader:
             stem=config.stem,
         )
         rules = (sentences.TITLES, sentences.NAMES_GO_ON, sentences.BEFORE_NUMBERS, sentences.BEGINNERS)
-        self._sentences = core.Sentences(characters, *map(set, rules))
+        self._sentences = native.core.Sentences(characters, *map(set, rules))
 
     def read(self, texts: Sequence[str]) -> list[ReadWords | None]:
         """See PageReader."""
-        return [found and _reading(text, self._analyzer, *found) for text, found in zip(texts, self._all(texts, self._reader.read), strict=True)]
+        found = self._all(texts, self._reader.read)
+        return [one and _reading(text, self._analyzer, *one) for text, one in zip(texts, found, strict=True)]
 
     def sentence_ends(self, text: str) -> Ints:
         """See `keyblock.text.sentences`."""
@@ -74,28 +69,26 @@ class NativeReader:
 
     def cut(self, texts: Sequence[str], rule: WholeSentences) -> list[CutText | None]:
         """Each text in blocks; None for one that is left to the tokenizer."""
-        segmenter = core.WholeSentences(self._sentences, rule.clauses.view(np.uint8), rule.block_tokens)
+        segmenter = native.core.WholeSentences(self._sentences, rule.clauses.view(np.uint8), rule.block_tokens)
         found = self._all(texts, lambda some, odds: self._reader.cut(some, segmenter, odds))
         return [one and self._cut_text(text, *one) for text, one in zip(texts, found, strict=True)]
 
     def _all(self, texts: Sequence[str], work: Callable[[list[str], Any], list[Any]]) -> list[tuple[Any, ...] | None]:
         """What the compiled `work` makes of texts, once it is told what it does not know; None for texts that are mostly that."""
-        found = work(list(texts), core.Odds())
-        missing = {i: _spelled(texts[i], some) for i, some in enumerate(found) if isinstance(some, np.ndarray)}
-        if not missing:
-            return found
-        left = [i for i, words in missing.items() if _mostly_long(texts[i], words)]
-        again = [i for i in missing if i not in left]
-        odds = self._odds({word for i in again for word in missing[i]})
-        known = dict(zip(again, work([texts[i] for i in again], odds), strict=True)) | dict.fromkeys(left)
-        return [known.get(i, one) for i, one in enumerate(found)]
+        found, asked = work(list(texts), native.core.Odds()), set[str]()
+        while missing := {i: _spelled(texts[i], some) for i, some in enumerate(found) if isinstance(some, np.ndarray)}:
+            again = [i for i, words in missing.items() if not _mostly_long(texts[i], words)]
+            asked.update(word for i in again for word in missing[i])
+            known = dict(zip(again, work([texts[i] for i in again], self._odds(asked)), strict=True))
+            found = [known.get(i) if i in missing else one for i, one in enumerate(found)]
+        return found
 
     def _odds(self, words: Iterable[str]) -> Any:
         """What the tokenizer and the analyzer make of such words."""
         if not (spelled := list(words)):
-            return core.Odds()
+            return native.core.Odds()
         tokens, keys = in_batches(partial(tokens_of, self._tokenizer), spelled), keys_of(self._analyzer, spelled)
-        return core.Odds(spelled, tokens.counts, *tokens.columns, keys.counts, *keys.columns)
+        return native.core.Odds(spelled, tokens.counts, *tokens.columns, keys.counts, *keys.columns)
 
     def _cut_text(
         self, text: str, ids: Ints, bounds: Ints, starts: Ints, ends: Ints, keys: NDArray[np.int64], key_bounds: Ints, asked: Ints
@@ -108,18 +101,6 @@ class NativeReader:
                 blocks[i] = terms_between(text, starts[i : i + 1], ends[i : i + 1], self._analyzer).keys
             terms = Terms(np.concatenate(blocks), np.cumsum([0, *map(len, blocks)], dtype=np.int32))
         return CutText(ids, bounds, starts, ends, terms)
-
-
-def reads_for(analyzer: Analyzer) -> bool:
-    """Whether there is a compiled reader, and it finds this analyzer's terms."""
-    return core is not None and analyzer.config.name == "english"
-
-
-def absent() -> str:
-    """Why texts are read by Python, in one line; empty where the compiled reader is there."""
-    if core is not None:
-        return ""
-    return "keyblock_native is not here, or not this version's: texts are read by Python, which takes several times as long (docs/native.md)"
 
 
 def _reading(text: str, analyzer: Analyzer, ids: Ints, heads: Ints, tails: Ints, *runs: Any) -> ReadWords:
@@ -149,20 +130,21 @@ def _characters(tokenizer: Tokenizer, kinds: NDArray[np.uint8]) -> Any:
     code = np.asarray(read, np.intp)
     small = lower[code].astype(np.intp)  # no character that is read has several
     alike = (kinds[small] == kinds[code]) & (normal[small] == normal[code]) & (lower[small] == small)
-    alike &= ((flags[small] ^ flags[code]) & core.FLAGS["WORD"]) == 0
+    alike &= ((flags[small] ^ flags[code]) & native.core.FLAGS["WORD"]) == 0
     folded[code[alike]] = small[alike]
-    return core.Characters(normal, folded, lower, flags | kinds)
+    return native.core.Characters(normal, folded, lower, flags | kinds)
 
 
 @cache
 def _letters() -> tuple[NDArray[np.uint32], NDArray[np.uint32]]:
     """The lower case of each code point, and its flags but for its Kind, shape (CODES,) each."""
+    core = native.core
     flag = core.FLAGS
-    lower, flags = np.arange(CODES, dtype=np.uint32), sentences.KINDS.astype(np.uint32) << core.SIGN_SHIFT
+    lower, flags = np.arange(CODES, dtype=np.uint32), sentences.KINDS.astype(np.uint32) << native.core.SIGN_SHIFT
     flags |= np.where(word_characters(), flag["WORD"] | flag["NAME"], 0).astype(np.uint32)
     every = "".join(map(chr, ASSIGNED))
     small = [character.lower() for character in every]
-    lower[: len(every)] = [ord(one) if len(one) == 1 else core.NONE for one in small]
+    lower[: len(every)] = [ord(one) if len(one) == 1 else native.core.NONE for one in small]
     for name, of in (
         *(("WHITE", str.isspace), ("LOWER", str.islower), ("DIGIT", str.isdigit), ("DECIMAL", str.isdecimal)),
         *(("CAPITAL", str.isupper), ("CAPITAL", str.istitle)),

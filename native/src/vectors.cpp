@@ -1,0 +1,45 @@
+#include "vectors.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+// One machine code for each kind of processor, chosen when the module is loaded.
+#if defined(__GNUC__) && !defined(__clang__) && defined(__x86_64__) && defined(__linux__)
+#define FOR_EACH_PROCESSOR __attribute__((target_clones("arch=skylake-avx512", "arch=haswell", "default")))
+#else
+#define FOR_EACH_PROCESSOR
+#endif
+
+namespace keyblock {
+namespace {
+
+constexpr float QUANTUM = 127;  // keyblock.prepared.QUANTUM
+constexpr size_t AHEAD = 8;     // rows that are asked of memory before they are needed
+
+FOR_EACH_PROCESSOR void add(const int8_t* row, float scale, float* sum, size_t n) {
+    for (size_t i = 0; i < n; ++i) sum[i] += scale * static_cast<float>(row[i]);
+}
+
+}  // namespace
+
+void TokenTable::encode(const int32_t* ids, size_t n, float* sum, int8_t* found) const {
+    std::fill(sum, sum + dimensions, 0.0f);
+    for (size_t i = 0; i < n; ++i) {
+#if defined(__GNUC__)
+        if (i + AHEAD < n) {
+            const int8_t* next = rows + static_cast<size_t>(ids[i + AHEAD]) * dimensions;
+            for (size_t at = 0; at < dimensions; at += 64) __builtin_prefetch(next + at);
+        }
+#endif
+        const auto id = static_cast<size_t>(ids[i]);
+        add(rows + id * dimensions, scales[id], sum, dimensions);
+    }
+    float squares = 0;
+    for (size_t i = 0; i < dimensions; ++i) squares += sum[i] * sum[i];
+    const float length = std::sqrt(squares);
+    const bool some = length > std::numeric_limits<float>::min();
+    for (size_t i = 0; i < dimensions; ++i) found[i] = some ? static_cast<int8_t>(std::nearbyint(sum[i] / length * QUANTUM)) : int8_t{0};
+}
+
+}  // namespace keyblock

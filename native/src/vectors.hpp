@@ -1,0 +1,17 @@
+// Vectors of blocks from a table of token vectors: keyblock.encoders.TokenTable.
+#pragma once
+#include <cstddef>
+#include <cstdint>
+
+namespace keyblock {
+
+struct TokenTable {
+    const int8_t* rows;  // of `dimensions` numbers
+    const float* scales;
+    size_t vocabulary, dimensions;
+
+    // The scaled sum of the rows of `ids`, at length 1 times 127, in whole numbers; 0 where it is 0. `sum` has room for `dimensions` numbers.
+    void encode(const int32_t* ids, size_t n, float* sum, int8_t* found) const;
+};
+
+}  // namespace keyblock

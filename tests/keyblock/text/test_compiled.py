@@ -1,0 +1,173 @@
+"""The compiled reader, against the plain one: the same tokens, places, terms and blocks, whatever the text."""
+
+import gzip
+import json
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from keyblock.description import PipelineConfig
+from keyblock.pipeline import Pipeline
+from keyblock.prepared import PreparedDocument
+from keyblock.segmenters import SEGMENTERS
+from keyblock.text import compiled
+from keyblock.text.analyzer import Analyzer, AnalyzerConfig
+from keyblock.text.characters import CODES
+from keyblock.text.compiled import CompiledReader, compiled_reader
+from keyblock.text.frequencies import DocumentFrequencies
+from keyblock.text.parts import PART
+from keyblock.text.reader import SAMPLE, Reader
+from keyblock.text.scripts import ASSIGNED
+from keyblock.text.sentences import sentence_ends
+from keyblock.text.tokenizer import Tokenizer
+from tests.compiled import need_compiled
+from tests.keyblock.text.test_words import LONG, TEXTS
+
+SPOKEN = """Dr. Mr. no. No. Fig. vs. e.g. U.S. J. Inc. The the river River 3 12.5. 4.1. "Why?" (so!) end... etc. Ko.
+a- b_ “Well.” ‘No’ 1. 2) (a) Ann: Bob O'Neil: — • - * # 東京。 है। ؟ … ?! .) . ! K. ß. İ. ı ½. ² ٣.""".split()
+SPACES = [" ", " ", " ", "  ", "\n", "\r\n", "\n\n", "\t", "\u2028", "\x0c", "\x85", "\u00a0", "", " \n "]
+WRAPPED = "a line of some fifty characters that is broken here"
+PROSE = st.lists(st.tuples(st.sampled_from([*SPOKEN, WRAPPED, "Then " + WRAPPED]), st.sampled_from(SPACES)))
+PROSES = PROSE.map(lambda words: "".join(word + space for word, space in words))
+MIXED = st.lists(st.one_of(TEXTS, PROSES), max_size=4)
+
+
+@pytest.fixture(scope="module")
+def reader(tokenizer: Tokenizer) -> CompiledReader:
+    need_compiled()
+    reader = compiled_reader(tokenizer, Analyzer(AnalyzerConfig()))
+    assert reader is not None
+    return reader
+
+
+class Pair:
+    """The same pipeline with the compiled reader and without."""
+
+    def __init__(self, config: PipelineConfig, tokenizer: Tokenizer) -> None:
+        need_compiled()
+        self.fast, self.plain = (Pipeline(config, tokenizer, DocumentFrequencies(1, {})) for _ in range(2))
+        self.plain.reader = Reader(tokenizer, self.plain.analyzer, compiled=False)
+
+    def check(self, texts: Sequence[str]) -> list[PreparedDocument]:
+        found = self.fast.prepare_documents(texts)
+        for fast, plain in zip(found, self.plain.prepare_documents(texts), strict=True):
+            for name in ("token_ids", "bounds", "starts", "ends", "terms", "term_bounds"):
+                np.testing.assert_array_equal(getattr(fast, name), getattr(plain, name), strict=True)
+        return found
+
+
+@pytest.fixture(scope="module")
+def pairs(tokenizer: Tokenizer) -> dict[int, Pair]:
+    """By the tokens of a block."""
+    configs = {n: PipelineConfig(segmenter={"name": "whole_sentences", "block_tokens": n}) for n in (1, 5, 63)}
+    return {n: Pair(config, tokenizer) for n, config in configs.items()}
+
+
+@given(MIXED, st.sampled_from([1, 5, 63]))
+@example(["", " ", "a"], 1)
+@example([SAMPLE, SAMPLE.upper()], 5)
+@example(["The\r\nriver\x00 \ud800a Σας ΣΑΣ'Α K\u212a \U0001f600"], 1)
+@example([" ".join(LONG), f"a {'x' * 101}. {'_' * 200} b"], 5)
+@example(["the" * 40_000], 63)
+def test_documents_of_any_unicode(pairs: dict[int, Pair], texts: list[str], block_tokens: int) -> None:
+    pairs[block_tokens].check(texts)
+
+
+@given(MIXED)
+def test_readings_of_any_unicode(pairs: dict[int, Pair], texts: list[str]) -> None:
+    pair = pairs[63]
+    for fast, plain in zip(pair.fast.reader.read(texts), pair.plain.reader.read(texts), strict=True):
+        for found, expected in zip((fast.ids, *fast.places()), (plain.ids, *plain.places()), strict=True):
+            np.testing.assert_array_equal(found, expected, strict=True)
+
+
+@given(st.one_of(PROSES, TEXTS))
+@example("\nOne\n")
+@example(f"{WRAPPED}\nThen {WRAPPED}\nit goes on. And\nends")
+def test_sentences_of_any_unicode(reader: CompiledReader, text: str) -> None:
+    np.testing.assert_array_equal(reader.sentence_ends(text), sentence_ends(text))
+
+
+def test_blocks_by_hand(reader: CompiledReader, tokenizer: Tokenizer) -> None:
+    """Two sentences of four tokens, in blocks of at most five: "the" is no term."""
+    rule = SEGMENTERS.create({"name": "whole_sentences", "block_tokens": 5}).rule(tokenizer)
+    assert rule is not None
+    (cut,) = reader.cut(["The rivers rose. Bridges fell down."], rule)
+    assert cut is not None
+    assert cut.bounds.tolist() == [[0, 4], [4, 8]]
+    assert (cut.starts.tolist(), cut.ends.tolist()) == ([0, 17], [16, 35])
+    keys = [Analyzer(AnalyzerConfig()).keys(text) for text in ("river rose", "bridge fell")]
+    assert cut.terms.bounds.tolist() == [0, 2, 4]
+    assert cut.terms.keys.tolist() == keys[0] + keys[1]
+
+
+@pytest.mark.parametrize("name", SEGMENTERS.names())
+def test_each_segmenter(tokenizer: Tokenizer, name: str) -> None:
+    text = "The river, slow and wide, ran on. " * 12 + "It fell; " * 40 + "\n\n# A heading\n- One item.\n- Another one\n\nThe end."
+    (document,) = Pair(PipelineConfig(segmenter={"name": name}), tokenizer).check([text])
+    assert document.n_blocks > 2
+
+
+@pytest.mark.parametrize("analyzer", [{"name": "universal"}, {"language": "de"}, {"stem": False, "stop_words": False}])
+def test_other_analyzers(tokenizer: Tokenizer, analyzer: dict[str, object]) -> None:
+    config = PipelineConfig(analyzer=analyzer)
+    assert (compiled_reader(tokenizer, Analyzer(config.analyzer)) is None) == (config.analyzer.name != "english")
+    Pair(config, tokenizer).check([SAMPLE, "Die Flüsse s running"])
+
+
+def test_a_long_text_is_read_in_parts(pairs: dict[int, Pair]) -> None:
+    text = "The river rose again. " * (PART // 20)
+    steps: list[int] = []
+    assert len(text) > PART
+    pairs[63].check([text, "A river."])
+    pairs[63].fast.prepare_documents([text], pause=steps.append)
+    assert max(steps) <= PART
+
+
+def test_more_words_than_are_remembered(reader: CompiledReader, tokenizer: Tokenizer) -> None:
+    """What was known is forgotten, also between a text's first look and the second, which knows its odd words."""
+    plain = Reader(tokenizer, Analyzer(AnalyzerConfig()), compiled=False)
+    for first in range(0, 160_000, 40_000):
+        text = " ".join(f"{number:x}g e\u0301{number}" for number in range(first, first + 400))
+        reader.read([" ".join(f"q{number:x}" for number in range(first, first + 40_000))])
+        (found,), (expected,) = reader.read([text]), plain.read([text])
+        assert found is not None
+        np.testing.assert_array_equal(found.ids, expected.ids)
+
+
+def test_threads(tokenizer: Tokenizer) -> None:
+    """Of a new reader, which meets each word for the first time."""
+    need_compiled()
+    texts = [" ".join(f"river{i * j % 977} e\u0301{j % 50}" for j in range(800)) for i in range(16)]
+    fresh, alone = (compiled_reader(tokenizer, Analyzer(AnalyzerConfig())) for _ in range(2))
+    assert fresh is not None
+    assert alone is not None
+    with ThreadPoolExecutor(4) as pool:
+        several = list(pool.map(lambda text: fresh.read([text])[0], texts))
+    for found, expected in zip(several, alone.read(texts), strict=True):
+        assert found is not None
+        assert expected is not None
+        np.testing.assert_array_equal(found.ids, expected.ids)
+        np.testing.assert_array_equal(found.runs.keys, expected.runs.keys)
+
+
+def test_nothing_is_said_of_characters_that_nobody_asked_about() -> None:
+    """Beyond ASSIGNED no character has a case, is a digit or a space."""
+    need_compiled()
+    lower, flags = compiled._letters()
+    others = [chr(code) for code in range(ASSIGNED.stop, CODES, 7)]
+    assert [c for c in others if c.lower() != c or c.isspace() or c.isdigit() or c.islower() or c.isupper()] == []
+    assert (lower[ASSIGNED.stop :] == np.arange(ASSIGNED.stop, CODES)).all()
+    assert len(flags) == CODES
+
+
+@pytest.mark.parametrize("name", ["squad-articles", "qmsum", "languages", "evidence"])
+def test_real_documents(pairs: dict[int, Pair], shared_data: Path, name: str) -> None:
+    for path in sorted((shared_data / name).glob("**/corpus*.jsonl.gz"))[:14]:
+        with gzip.open(path, "rt", encoding="utf-8") as corpus:
+            pairs[63].check([json.loads(line)["text"][:20_000] for line, _ in zip(corpus, range(100), strict=False)][::20])
