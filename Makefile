@@ -115,4 +115,4 @@ bench-parts: env
 	@export PATH="$(CURDIR)/$(BIN):$$PATH"; for name in preparation stored event_loop training_step; do echo "== benchmarks/$$name.py"; python -m benchmarks.$$name; done
 
 clean:
-	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache build dist *.egg-info
+	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache build dist *.egg-info native/build native/*.egg-info

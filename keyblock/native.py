@@ -1,5 +1,6 @@
 """The compiled part, `keyblock_native`, where it is installed: asked for here alone. Without it all works, and takes longer."""
 
+from importlib import import_module
 from types import ModuleType
 from typing import Any
 
@@ -8,10 +9,10 @@ INTERFACE = 1  # of keyblock_native, as it is used here
 
 def _installed() -> ModuleType | None:
     try:
-        import keyblock_native
+        found = import_module("keyblock_native")
     except ImportError:
         return None
-    return keyblock_native if getattr(keyblock_native, "INTERFACE", None) == INTERFACE else None
+    return found if getattr(found, "INTERFACE", None) == INTERFACE else None
 
 
 core: Any = _installed()

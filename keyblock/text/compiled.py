@@ -60,7 +60,7 @@ class CompiledReader:
     def read(self, texts: Sequence[str]) -> list[ReadWords | None]:
         """See PageReader."""
         found = self._all(texts, self._reader.read)
-        return [one and _reading(text, self._analyzer, *one) for text, one in zip(texts, found, strict=True)]
+        return [None if one is None else _reading(text, self._analyzer, *one) for text, one in zip(texts, found, strict=True)]
 
     def sentence_ends(self, text: str) -> Ints:
         """See `keyblock.text.sentences`."""
@@ -71,7 +71,7 @@ class CompiledReader:
         """Each text in blocks; None for one that is left to the tokenizer."""
         segmenter = native.core.WholeSentences(self._sentences, rule.clauses.view(np.uint8), rule.block_tokens)
         found = self._all(texts, lambda some, odds: self._reader.cut(some, segmenter, odds))
-        return [one and self._cut_text(text, *one) for text, one in zip(texts, found, strict=True)]
+        return [None if one is None else self._cut_text(text, *one) for text, one in zip(texts, found, strict=True)]
 
     def _all(self, texts: Sequence[str], work: Callable[[list[str], Any], list[Any]]) -> list[tuple[Any, ...] | None]:
         """What the compiled `work` makes of texts, once it is told what it does not know; None for texts that are mostly that."""

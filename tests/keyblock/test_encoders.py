@@ -259,7 +259,7 @@ def test_the_weightiest_tokens_of_a_long_query() -> None:
 def test_compiled_vectors(ids: list[int], ranges: list[tuple[int, int]]) -> None:
     """As the plain ones, but for numbers halfway between two whole ones."""
     need_compiled()
-    table, places = random_table(40, 33), [tuple(min(place, len(ids)) for place in sorted(pair)) for pair in ranges]
+    table, places = random_table(40, 33), sorted(tuple(min(place, len(ids)) for place in sorted(pair)) for pair in ranges)
     of = texts(ids, *((start, end) for start, end in places))
     (found,), (expected,) = table.quantized([of]), table.encode([of])
     assert found.dtype == np.int8
