@@ -2,8 +2,8 @@
 
     python benchmarks/preparation.py [--data DATA/squad-articles] [--documents 100] [--words 2000] [--turns 5]
 
-In turns, on one thread: the pipeline in Python and compiled (where keyblock_native is installed), with vectors and without, the same
-with other segmenters, the same where the tokenizer reads each text whole, that tokenizer alone, and the selection of the
+In turns, on one thread: the pipeline in Python and compiled (where keyblock_native is installed), with vectors and without, the
+same with other segmenters, the same where the tokenizer reads each text whole, that tokenizer alone, and the selection of the
 prepared documents' blocks for a query. Medians of CPU time, and ratios. A new pipeline's first turn is shown apart: it meets every
 word for the first time. Last, how much sooner two threads are done than one. Without --data the documents are of random words, of
 which a few are frequent and most are rare, as in a language.

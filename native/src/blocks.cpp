@@ -58,7 +58,7 @@ Ints WholeSentences::bounds(View<Unit> text, const Reading& reading) const {
     const size_t n = tokens.size();
     std::vector<uint8_t> costs(n, 0);
     for (size_t i = 0; i + 1 < n; ++i)
-        if (clauses_[static_cast<size_t>(tokens[i].id)] != 0 && tokens[i].tail < tokens[i + 1].head) costs[i] = CLAUSE_COST;
+        if (ends_clause(tokens[i].id) && tokens[i].tail < tokens[i + 1].head) costs[i] = CLAUSE_COST;
     Ints ends, bounds;
     sentences_.ends(text, reading.marks, ends);
     size_t start = 0, token = 0;  // of the sentence; behind it

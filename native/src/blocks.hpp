@@ -28,6 +28,8 @@ class WholeSentences {
     Ints bounds(View<Unit> text, const Reading& reading) const;
 
   private:
+    bool ends_clause(int32_t id) const { return static_cast<size_t>(id) < clauses_.size() && clauses_[static_cast<size_t>(id)] != 0; }
+
     const Sentences& sentences_;
     std::vector<uint8_t> clauses_;  // whether each token ends a clause where a space follows it
     size_t longest_;
