@@ -15,39 +15,34 @@ uint64_t drawn() {
 
 }  // namespace
 
-void Spelling::close(size_t size, Code bits) {
-    static const uint64_t start = drawn(), factor = drawn() | 1;
-    size_ = size, wide_ = bits >= 256;
-    codes_[size] = 0;
-    if (!wide_) {
-        std::memset(narrow_ + size, 0, 8);
-        for (size_t i = 0; i < size; ++i) narrow_[i] = static_cast<uint8_t>(codes_[i]);
-    }
-    uint64_t hash = start ^ shape();
-    const uint64_t* some = words();
-    for (size_t i = 0, n = n_words(); i < n; ++i) {
-        hash = (hash ^ some[i]) * factor;
-        hash ^= hash >> 32;
-    }
-    hash_ = hash * factor;
+const uint64_t HASH_START = drawn(), HASH_FACTOR = drawn() | 1;
+
+const Known::Slot* Known::add(const Spelling& word, const std::vector<Piece>& pieces, const std::vector<int64_t>& keys) {
+    std::lock_guard lock(adding_);
+    if (const Slot* first = find(word)) return first;
+    if (full()) return nullptr;
+    size_t at = first_slot(word);
+    while (slots_[at].shape.load(std::memory_order_relaxed) != 0) at = (at + 1) & (SLOTS - 1);
+    Slot& slot = slots_[at];
+    const auto size = static_cast<int32_t>(word.size());
+    const bool one = word.is_short() && keys.size() == 1 && pieces.size() == 1 && pieces[0].head == 0 && pieces[0].tail == size;
+    slot.id = pieces.empty() ? 0 : pieces[0].id;
+    slot.mark = word.mark();
+    slot.key = keys[0];
+    slot.entry = one ? nullptr : entry_of(word, pieces, keys);
+    slot.shape.store(word.shape(), std::memory_order_release);
+    size_.fetch_add(1, std::memory_order_relaxed);
+    return &slot;
 }
 
-const Entry* Known::add(const Spelling& word, const std::vector<Piece>& pieces, const std::vector<int64_t>& keys) {
-    constexpr size_t MOST_PARTS = 1 << 16;  // of a word: no character becomes so many
-    std::lock_guard lock(adding_);
-    if (const Entry* first = find(word)) return first;
-    if (full() || pieces.size() >= MOST_PARTS || keys.size() >= MOST_PARTS) return nullptr;
-    const size_t spelt = word.n_words() * sizeof(uint64_t), own = keys.size() * sizeof(int64_t), cut = pieces.size() * sizeof(Piece);
-    std::byte* at = room(sizeof(Entry) + spelt + own + cut);
-    auto* entry = new (at) Entry{word.hash(), word.shape(), static_cast<uint16_t>(pieces.size()), static_cast<uint16_t>(keys.size())};
-    at += sizeof(Entry);
-    std::memcpy(at, word.words(), spelt);
-    std::memcpy(at += spelt, keys.data(), own);
-    if (cut > 0) std::memcpy(at + own, pieces.data(), cut);
-    size_t slot = first_slot(word);
-    while (slots_[slot].load(std::memory_order_relaxed) != nullptr) slot = (slot + 1) & (SLOTS - 1);
-    slots_[slot].store(entry, std::memory_order_release);
-    size_.fetch_add(1, std::memory_order_relaxed);
+const Entry* Known::entry_of(const Spelling& word, const std::vector<Piece>& pieces, const std::vector<int64_t>& keys) {
+    const size_t spelt = 8 * word.n_words(), own = keys.size() * sizeof(int64_t), cut = pieces.size() * sizeof(Piece);
+    std::byte* at = room(sizeof(Entry) + own + spelt + cut);
+    const auto* entry = new (at) Entry{
+        static_cast<uint32_t>(word.n_words()), static_cast<uint32_t>(pieces.size()), static_cast<uint32_t>(keys.size()), 0};
+    std::memcpy(at += sizeof(Entry), keys.data(), own);
+    std::memcpy(at += own, word.bytes(), spelt);
+    if (cut > 0) std::memcpy(at + spelt, pieces.data(), cut);
     return entry;
 }
 

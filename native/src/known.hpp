@@ -10,22 +10,44 @@
 
 namespace keyblock {
 
+// Drawn in each process: nobody can prepare words that collide.
+extern const uint64_t HASH_START, HASH_FACTOR;
+
 // A word of at most LONGEST characters, packed: a byte each where all are Latin-1, else four, with zeros up to eight bytes.
 class Spelling {
   public:
-    // Where its characters are written before it is closed.
-    Code* room() { return codes_; }
-    // Packs and hashes them, by numbers drawn in each process: nobody can prepare words that collide. `bits`: all of them or-ed.
-    void close(size_t size, Code bits);
-    const Code* codes() const { return codes_; }
+    // Where its characters are written before it is closed, both ways.
+    Code* codes() { return codes_; }
+    uint8_t* narrow() { return narrow_; }
+    // Packs and hashes them. `bits`: all of them or-ed.
+    void close(size_t size, Code bits) {
+        size_ = size, wide_ = bits >= 256;
+        codes_[size] = 0;
+        std::memset(narrow_ + size, 0, 8);
+        uint64_t hash = HASH_START ^ shape();
+        for (size_t i = 0, n = n_words(); i < n; ++i) {
+            hash = (hash ^ word(i)) * HASH_FACTOR;
+            hash ^= hash >> 32;
+        }
+        hash_ = hash * HASH_FACTOR;
+    }
     size_t size() const { return size_; }
     uint64_t hash() const { return hash_; }
-    uint32_t shape() const { return static_cast<uint32_t>(size_ << 1 | wide_); }
-    const uint64_t* words() const { return reinterpret_cast<const uint64_t*>(wide_ ? reinterpret_cast<const uint8_t*>(codes_) : narrow_); }
+    uint32_t shape() const { return static_cast<uint32_t>(size_ << 1 | wide_); }  // never 0
+    bool is_short() const { return !wide_ && size_ <= 8; }
+    // What tells it from most others of its shape, and from all others where it is short.
+    uint64_t mark() const { return is_short() ? word(0) : hash_; }
+    const uint8_t* bytes() const { return wide_ ? reinterpret_cast<const uint8_t*>(codes_) : narrow_; }
     size_t n_words() const { return words_of(shape()); }
     static size_t words_of(uint32_t shape) { return ((shape >> 1) * ((shape & 1) != 0 ? sizeof(Code) : 1) + 7) / 8; }
 
   private:
+    uint64_t word(size_t i) const {
+        uint64_t found;
+        std::memcpy(&found, bytes() + 8 * i, 8);
+        return found;
+    }
+
     alignas(8) uint8_t narrow_[LONGEST + 8];
     alignas(8) Code codes_[LONGEST + 2];
     size_t size_ = 0;
@@ -33,46 +55,54 @@ class Spelling {
     uint64_t hash_ = 0;
 };
 
-// What became of a word: it is written once, and only read then.
+// What became of a word that is more than one token, or not short. It is written once, and only read then.
 struct Entry {
-    uint64_t hash;
-    uint32_t shape;  // of its Spelling
-    uint16_t n_pieces, n_keys;
-    // behind it stand its spelling, the keys and the pieces
-    const uint64_t* words() const { return reinterpret_cast<const uint64_t*>(this + 1); }
-    const int64_t* keys() const { return reinterpret_cast<const int64_t*>(words() + Spelling::words_of(shape)); }
-    const Piece* pieces() const { return reinterpret_cast<const Piece*>(keys() + n_keys); }
-    bool spells(const Spelling& word) const {
-        if (hash != word.hash() || shape != word.shape()) return false;
-        const uint64_t *own = words(), *other = word.words();
-        for (size_t i = 0, n = word.n_words(); i < n; ++i)
-            if (own[i] != other[i]) return false;
-        return true;
-    }
+    uint32_t n_words, n_pieces, n_keys, unused;
+    // behind it stand the keys, its spelling and the pieces
+    const int64_t* keys() const { return reinterpret_cast<const int64_t*>(this + 1); }
+    const uint8_t* spelling() const { return reinterpret_cast<const uint8_t*>(keys() + n_keys); }
+    const Piece* pieces() const { return reinterpret_cast<const Piece*>(spelling() + 8 * n_words); }
 };
 
 class Known {
   public:
-    // Words after which no more are kept; whoever fills it makes a new one. A word takes about 100 bytes.
+    // Words after which no more are kept; whoever fills it makes a new one. A word takes 64 bytes, and some 60 more where it has an entry.
     static constexpr size_t MOST = 1 << 17;
 
-    Known() : slots_(new std::atomic<const Entry*>[SLOTS]()) {}
-    const Entry* find(const Spelling& word) const {
+    // A word: most are short and one token, and need no second look into memory.
+    struct alignas(32) Slot {
+        std::atomic<uint32_t> shape{0};  // 0 where it is free; written last
+        int32_t id;                      // its one token, where there is no entry
+        uint64_t mark;
+        int64_t key;  // its first
+        const Entry* entry;
+
+        bool holds(const Spelling& word, uint32_t own) const {
+            return own == word.shape() && mark == word.mark() &&
+                   (word.is_short() || std::memcmp(entry->spelling(), word.bytes(), 8 * word.n_words()) == 0);
+        }
+    };
+
+    Known() : slots_(new Slot[SLOTS]) {}
+    // Its slot; null where it is not known.
+    const Slot* find(const Spelling& word) const {
         for (size_t at = first_slot(word);; at = (at + 1) & (SLOTS - 1)) {
-            const Entry* entry = slots_[at].load(std::memory_order_acquire);
-            if (entry == nullptr || entry->spells(word)) return entry;
+            const uint32_t shape = slots_[at].shape.load(std::memory_order_acquire);
+            if (shape == 0) return nullptr;
+            if (slots_[at].holds(word, shape)) return &slots_[at];
         }
     }
-    // The word's entry: this one, or that of a thread that was first; null where it is full.
-    const Entry* add(const Spelling& word, const std::vector<Piece>& pieces, const std::vector<int64_t>& keys);
+    // The word's slot, maybe of a thread that was first; null where it is full. There is one key at least.
+    const Slot* add(const Spelling& word, const std::vector<Piece>& pieces, const std::vector<int64_t>& keys);
     bool full() const { return size_.load(std::memory_order_relaxed) >= MOST; }
 
   private:
     static constexpr size_t SLOTS = MOST * 2, CHUNK = 1 << 16;
     static size_t first_slot(const Spelling& word) { return word.hash() >> 32 & (SLOTS - 1); }
+    const Entry* entry_of(const Spelling& word, const std::vector<Piece>& pieces, const std::vector<int64_t>& keys);
     std::byte* room(size_t bytes);
 
-    std::unique_ptr<std::atomic<const Entry*>[]> slots_;
+    std::unique_ptr<Slot[]> slots_;
     std::vector<std::unique_ptr<std::byte[]>> chunks_;
     std::byte* next_ = nullptr;  // free room in the newest chunk
     size_t left_ = 0;

@@ -2,7 +2,12 @@
 
 #include <algorithm>
 
+#include "known.hpp"
+
 namespace keyblock {
+
+WordReader::WordReader(const Characters& characters, std::unique_ptr<Model> model, std::unique_ptr<Analyzer> analyzer)
+    : characters(characters), model_(std::move(model)), analyzer_(std::move(analyzer)), known_(std::make_shared<Known>()) {}
 
 std::shared_ptr<Known> WordReader::known() const {
     std::lock_guard lock(renewing_);
@@ -18,7 +23,7 @@ struct WordReader::Call {
     Reading& found;
     std::shared_ptr<Known> known = by.known();
     Spelling word{};
-    std::vector<Code> codes{};  // of a word that is too long to be remembered
+    std::vector<Code> long_word{};  // one that is too long to be remembered
     std::vector<Piece> pieces{};
     std::vector<int64_t> keys{};
 
@@ -57,11 +62,17 @@ struct WordReader::Call {
             }
             const bool letters = (next.flags & KIND) == LETTER;
             uint32_t all = next.flags, any = 0, last;
-            Code* const room = word.room();
+            Code* const codes_room = word.codes();
+            uint8_t* const narrow_room = word.narrow();
             Code bits = 0;
             size_t size = 0;  // of the word
             do {
-                if (size < LONGEST) bits |= room[size] = text.data[head + size] + next.fold;
+                if (size < LONGEST) {
+                    const Code folded = text.data[head + size] + next.fold;
+                    bits |= folded;
+                    codes_room[size] = folded;
+                    narrow_room[size] = static_cast<uint8_t>(folded);
+                }
                 last = next.flags;
                 all &= last, any |= last;
                 next = at(head + ++size);
@@ -71,7 +82,7 @@ struct WordReader::Call {
             const bool is_run = (all & WORD) && !joined && !((next.flags & KIND) != SPACE && (next.flags & WORD));
             other_runs |= (any & WORD) && !is_run;
             joined = last & WORD;
-            add(look_up(head, tail, bits, (all & WORD) != 0), head, tail, is_run);
+            read(head, tail, bits, (all & WORD) != 0, is_run);
             head = tail;
         }
         if (other_runs) {
@@ -93,35 +104,53 @@ struct WordReader::Call {
         if (is_run) found.runs.push_back({from, static_cast<int32_t>(end), read.key});
     }
 
-    // Of what stands in the room of `word`, unless that is only the beginning of a long one.
-    Found look_up(size_t head, size_t tail, Code bits, bool has_term) {
+    // What stands in the room of `word`, unless that is only the beginning of a long one.
+    void read(size_t head, size_t tail, Code bits, bool has_term, bool is_run) {
         if (tail - head > LONGEST) {
-            codes.assign(text.data + head, text.data + tail);
+            long_word.assign(text.data + head, text.data + tail);
             pieces.clear();
-            by.model_->cut(codes.data(), codes.size(), pieces);
-            return {pieces.data(), pieces.size(), 0};
+            by.model_->cut(long_word.data(), long_word.size(), pieces);
+            return add({pieces.data(), pieces.size(), 0}, head, tail, is_run);
         }
-        word.close(tail - head, bits);
-        const Entry* entry = known->find(word);
-        if (entry == nullptr) {
-            pieces.clear();
-            by.model_->cut(word.codes(), word.size(), pieces);
-            keys.assign(1, has_term ? by.analyzer_->key(word.codes(), word.size()) : 0);
-            entry = known->add(word, pieces, keys);
-            if (entry == nullptr) return {pieces.data(), pieces.size(), keys[0]};
-        }
-        return {entry->pieces(), entry->n_pieces, entry->keys()[0]};
+        const Known::Slot* slot = look_up(tail - head, bits, has_term);
+        if (slot == nullptr) return add({pieces.data(), pieces.size(), keys[0]}, head, tail, is_run);
+        if (slot->entry != nullptr) return add({slot->entry->pieces(), slot->entry->n_pieces, slot->key}, head, tail, is_run);
+        const auto from = static_cast<int32_t>(head), to = static_cast<int32_t>(tail);
+        found.tokens.push_back({slot->id, from, to});
+        if (is_run) found.runs.push_back({from, to, slot->key});
     }
+
+    // The slot of what stands in the room of `word`; null where all are taken: see `pieces` and `keys`.
+    const Known::Slot* look_up(size_t size, Code bits, bool has_term) {
+        word.close(size, bits);
+        if (const Known::Slot* slot = known->find(word)) return slot;
+        pieces.clear();
+        by.model_->cut(word.codes(), size, pieces);
+        keys.assign(1, has_term ? by.analyzer_->key(word.codes(), size) : 0);
+        return known->add(word, pieces, keys);
+    }
+
+    // Writes one character of a word.
+    void spell(size_t at, Code c) { word.codes()[at] = c, word.narrow()[at] = static_cast<uint8_t>(c); }
 
     // The runs of a stretch, whatever its words are.
     void runs(size_t start, size_t end) {
         for (size_t head = start, tail; head < end; head = tail) {
             Code bits = 0;
-            for (tail = head; tail < end && at(tail).flags & WORD; ++tail)
-                if (tail - head < LONGEST) bits |= word.room()[tail - head] = text.data[tail] + at(tail).fold;
+            for (tail = head; tail < end && at(tail).flags & WORD; ++tail) {
+                if (tail - head >= LONGEST) continue;
+                const Code folded = text.data[tail] + at(tail).fold;
+                bits |= folded;
+                spell(tail - head, folded);
+            }
             if (tail == head) ++tail;
-            else add({nullptr, 0, tail - head > LONGEST ? 0 : look_up(head, tail, bits, true).key}, head, tail, true);
+            else add({nullptr, 0, tail - head > LONGEST ? 0 : key(tail - head, bits)}, head, tail, true);
         }
+    }
+
+    int64_t key(size_t size, Code bits) {
+        const Known::Slot* slot = look_up(size, bits, true);
+        return slot == nullptr ? keys[0] : slot->key;
     }
 
     size_t odd(size_t start) {
@@ -131,10 +160,15 @@ struct WordReader::Call {
         const size_t size = end - start;
         if (size <= LONGEST) {
             Code bits = 0;  // not folded: an odd character may change its neighbours
-            for (size_t i = 0; i < size; ++i) bits |= word.room()[i] = text.data[start + i];
+            for (size_t i = 0; i < size; ++i) {
+                bits |= text.data[start + i];
+                spell(i, text.data[start + i]);
+            }
             word.close(size, bits);
-            if (const Entry* entry = known->find(word)) {
-                add_odd(entry->pieces(), entry->n_pieces, entry->keys(), entry->n_keys, start, end);
+            if (const Known::Slot* slot = known->find(word)) {
+                const Piece whole{slot->id, 0, static_cast<int32_t>(size)};
+                if (const Entry* entry = slot->entry) add_odd(entry->pieces(), entry->n_pieces, entry->keys(), entry->n_keys, start, end);
+                else add_odd(&whole, 1, &slot->key, 1, start, end);
                 return end;
             }
         }

@@ -6,7 +6,6 @@
 #include <unordered_map>
 #include <vector>
 
-#include "known.hpp"
 #include "pieces.hpp"
 #include "terms.hpp"
 
@@ -35,10 +34,11 @@ struct Odd {
 };
 using Odds = std::unordered_map<std::u32string, Odd>;
 
+class Known;
+
 class WordReader {
   public:
-    WordReader(const Characters& characters, std::unique_ptr<Model> model, std::unique_ptr<Analyzer> analyzer)
-        : characters(characters), model_(std::move(model)), analyzer_(std::move(analyzer)) {}
+    WordReader(const Characters& characters, std::unique_ptr<Model> model, std::unique_ptr<Analyzer> analyzer);
 
     // Reads the first of these words, so that a new process knows the usual ones.
     void meet(const std::vector<std::pair<std::vector<Code>, int32_t>>& words) const;
@@ -61,7 +61,7 @@ class WordReader {
 
     std::unique_ptr<Model> model_;
     std::unique_ptr<Analyzer> analyzer_;
-    mutable std::shared_ptr<Known> known_ = std::make_shared<Known>();
+    mutable std::shared_ptr<Known> known_;
     mutable std::mutex renewing_;
 };
 

@@ -17,24 +17,27 @@ namespace {
 constexpr float QUANTUM = 127;  // keyblock.prepared.QUANTUM
 constexpr size_t AHEAD = 8;     // rows that are asked of memory before they are needed
 
-FOR_EACH_PROCESSOR void add(const int8_t* row, float scale, float* sum, size_t n) {
-    for (size_t i = 0; i < n; ++i) sum[i] += scale * static_cast<float>(row[i]);
+FOR_EACH_PROCESSOR void add_up(const TokenTable& table, const int32_t* ids, size_t n, float* sum) {
+    const size_t dimensions = table.dimensions;
+    for (size_t i = 0; i < n; ++i) {
+#if defined(__GNUC__)
+        if (i + AHEAD < n) {
+            const int8_t* next = table.rows + static_cast<size_t>(ids[i + AHEAD]) * dimensions;
+            for (size_t at = 0; at < dimensions; at += 64) __builtin_prefetch(next + at);
+        }
+#endif
+        const auto id = static_cast<size_t>(ids[i]);
+        const int8_t* row = table.rows + id * dimensions;
+        const float scale = table.scales[id];
+        for (size_t at = 0; at < dimensions; ++at) sum[at] += scale * static_cast<float>(row[at]);
+    }
 }
 
 }  // namespace
 
 void TokenTable::encode(const int32_t* ids, size_t n, float* sum, int8_t* found) const {
     std::fill(sum, sum + dimensions, 0.0f);
-    for (size_t i = 0; i < n; ++i) {
-#if defined(__GNUC__)
-        if (i + AHEAD < n) {
-            const int8_t* next = rows + static_cast<size_t>(ids[i + AHEAD]) * dimensions;
-            for (size_t at = 0; at < dimensions; at += 64) __builtin_prefetch(next + at);
-        }
-#endif
-        const auto id = static_cast<size_t>(ids[i]);
-        add(rows + id * dimensions, scales[id], sum, dimensions);
-    }
+    add_up(*this, ids, n, sum);
     float squares = 0;
     for (size_t i = 0; i < dimensions; ++i) squares += sum[i] * sum[i];
     const float length = std::sqrt(squares);
