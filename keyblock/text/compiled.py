@@ -127,11 +127,11 @@ def _characters(tokenizer: Tokenizer, kinds: NDArray[np.uint8]) -> Any:
             normal[code] = ord(spelling)
         else:
             kinds[code] = Kind.ODD
-    code = np.asarray(read, np.intp)
-    small = lower[code].astype(np.intp)  # no character that is read has several
-    alike = (kinds[small] == kinds[code]) & (normal[small] == normal[code]) & (lower[small] == small)
-    alike &= ((flags[small] ^ flags[code]) & native.core.FLAGS["WORD"]) == 0
-    folded[code[alike]] = small[alike]
+    codes = np.asarray(read, np.intp)
+    small = lower[codes].astype(np.intp)  # no character that is read has several
+    alike = (kinds[small] == kinds[codes]) & (normal[small] == normal[codes]) & (lower[small] == small)
+    alike &= ((flags[small] ^ flags[codes]) & native.core.FLAGS["WORD"]) == 0
+    folded[codes[alike]] = small[alike]
     return native.core.Characters(normal, folded, lower, flags | kinds)
 
 
