@@ -8,7 +8,6 @@ rounds, a run at a time.
 import logging
 import math
 import threading
-import time
 from collections.abc import Iterable
 from concurrent.futures import Future
 from contextlib import nullcontext
@@ -18,10 +17,9 @@ from service.engine.encoder import Caps
 from service.engine.errors import EngineDeadError
 from service.engine.instance import Graphs, Instance
 from service.engine.jobs import Job, Scored
-from service.engine.runner import Runner
-from service.engine.schedule import Schedule
+from service.engine.rounds import Rounds, backlog
 from service.engine.score_cache import ScoreCache
-from service.engine.warming import WarmUps
+from service.machine import ASYNCIO
 from service.telemetry.metrics import Metrics
 
 log = logging.getLogger(__name__)
@@ -45,10 +43,7 @@ class Engine:
         self.scores = ScoreCache(score_cache_bytes, metrics)
         self._caps = caps
         self._metrics = metrics
-        self._schedule: Schedule[Job] = Schedule()  # the model's thread alone changes it
-        self._runner = Runner(self._schedule, metrics)
-        self._new: list[Job] = []  # that the schedule has not accepted yet
-        self._warm_ups = WarmUps(metrics)
+        self._rounds = Rounds(metrics, ASYNCIO.now)
         self._changed = threading.Condition()
         self._closing = False
         self._warm = threading.Event()
@@ -64,13 +59,13 @@ class Engine:
         with self._changed:
             if self._closing:
                 raise _not_running()
-            self._warm_ups.add(instance, first=self._thread.ident is None)
+            self._rounds.add(instance, first=self._thread.ident is None)
             self._changed.notify()
         return instance
 
     def start(self) -> None:
         """Start the thread; it warms up first, and jobs handed in meanwhile wait. Without a model it is ready at once."""
-        if not self._warm_ups:
+        if not self._rounds.warm_ups:
             self._now_ready()
         self._thread.start()
 
@@ -90,8 +85,8 @@ class Engine:
     @property
     def hung(self) -> bool:
         """Whether a batch takes far longer than any batch does: a device that does not answer."""
-        since = self._runner.busy_since
-        return since is not None and time.perf_counter() - since > self._caps.hung_after
+        since = self._rounds.runner.busy_since
+        return since is not None and ASYNCIO.now() - since > self._caps.hung_after
 
     @property
     def ready(self) -> bool:
@@ -100,7 +95,7 @@ class Engine:
 
     def backlog(self, share: float = math.inf) -> float:
         """Seconds of work that wait for the models; of each job at most `share`: turns are taken."""
-        return sum(min(job.seconds_waiting, share) for job in self._jobs())
+        return backlog(self._jobs(), share)
 
     def measure(self, models: Iterable[str]) -> None:
         """Set the gauges of what waits for these models."""
@@ -116,13 +111,13 @@ class Engine:
         with self._changed:
             if self._closing or not self.alive:
                 raise _not_running()
-            self._new.append(job)
+            self._rounds.submit(job)
             self._changed.notify()
         return job.future
 
     def _jobs(self) -> list[Job]:
         with self._changed:
-            return [*self._schedule.tasks, *self._new]
+            return self._rounds.jobs
 
     def _run(self) -> None:
         try:
@@ -135,36 +130,33 @@ class Engine:
                 self._closing = True
             for job in self._jobs():
                 job.fail(EngineDeadError("the model's thread stopped before this request was scored"))
-            self._warm_ups.stop(_not_running())
+            self._rounds.warm_ups.stop(_not_running())
 
     def _go_on(self) -> bool:
         """A round of what waits, and a run of a warm-up; False when closing. It ends holding nothing of any job or model."""
         self._wait()
         if self._closing:
             return False
-        self._schedule.begin_round(time.perf_counter())
-        while (decision := self._schedule.next(time.perf_counter())) is not None:
-            self._runner.do(decision)
-        if self._warm_ups:
+        for batch in self._rounds.round():
+            self._rounds.runner.run(batch)
+        if self._rounds.warm_ups:
             self._warm_up()
         return True
 
     def _wait(self) -> None:
         """Wait until there is something to do, and take in the new jobs."""
         with self._changed:
-            while not (self._new or self._schedule.ready or self._warm_ups or self._closing):
-                self._schedule.forget()
+            while self._rounds.idle and not self._closing:
+                self._rounds.forget()
                 self._changed.wait()
-            for job in self._new:
-                self._schedule.accept(job)
-            self._new.clear()
+            self._rounds.take_in()
 
     def _warm_up(self) -> None:
         """One run of the first model that is not warm; ready when none is cold that was there before the start."""
         # the runs of those may take minutes, where a provider compiles
-        with nullcontext() if self._warm_ups.first else self._runner.busy():
-            self._warm_ups.run()
-        if not (self._warm_ups.first or self._warm.is_set()):
+        with nullcontext() if self._rounds.warm_ups.first else self._rounds.runner.busy():
+            self._rounds.warm_ups.run()
+        if not (self._rounds.warm_ups.first or self._warm.is_set()):
             self._now_ready()
 
     def _now_ready(self) -> None:

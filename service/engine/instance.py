@@ -1,7 +1,6 @@
 """A model on the model's thread: its graphs, how fast they are, and the way from a request's sequences to their logits."""
 
 import asyncio
-import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
 from itertools import chain
@@ -19,6 +18,7 @@ from service.engine.aggregation import Aggregation
 from service.engine.encoder import Caps, Encoder
 from service.engine.jobs import Job, Scored
 from service.engine.score_cache import ScoreCache
+from service.machine import ASYNCIO, Machine
 from service.pace import Pace
 
 SLACK = 1.5  # of a time that was measured on a less busy machine
@@ -43,7 +43,7 @@ class Turn(NamedTuple):
     """When a job's sequences are to be scored.
 
     Attributes:
-        until: as `time.perf_counter` counts: what is not scored by then is left out; none: all is scored.
+        until: as the machine's clock counts: what is not scored by then is left out; none: all is scored.
         order: document numbers, the first to be scored first where there is an `until`.
         priority: calls of a smaller one go first.
     """
@@ -66,6 +66,7 @@ class Instance:
         caps: of a batch.
         submit: hands a job to the model's thread; raises EngineDeadError.
         scores: what the graphs have said before.
+        machine: whose clock it uses, and where it waits.
 
     Attributes:
         pace: of the model, a token.
@@ -81,13 +82,16 @@ class Instance:
         caps: Caps,
         submit: Callable[[Job], "Future[Scored]"],
         scores: ScoreCache,
+        machine: Machine = ASYNCIO,
     ) -> None:
         self.name = name
         self.pace, self.combine_pace = Pace(), Pace()
         self.warmed: Future[None] = Future()
-        self.ranker = Encoder(graphs.ranker, name, pipeline.tokenizer, self.pace)
+        self._machine = machine
+        of_model = name, pipeline.tokenizer, self.pace, machine.now
+        self.ranker = Encoder(graphs.ranker, *of_model)
         own = graphs.selector is not None
-        self.selector = Encoder(graphs.selector, name, pipeline.tokenizer, self.pace) if graphs.selector else self.ranker
+        self.selector = Encoder(graphs.selector, *of_model) if graphs.selector else self.ranker
         self.encoders = [self.selector, self.ranker] if own else [self.ranker]  # the ranker last
         self._combine = graphs.combine
         self._pipeline = pipeline
@@ -107,9 +111,9 @@ class Instance:
             return Scored(np.full(len(documents), -np.inf, np.float32), 0.0, 0.0)
         counts = np.fromiter(map(len, documents), np.intp, len(documents))
         how = self._pipeline.aggregator, counts, self._combine, self._caps.tokens
-        waiting = Aggregation(*how, self.combine_pace, weights_of(packed))
+        waiting = Aggregation(*how, self.combine_pace, weights_of(packed), self._machine.now)
         urgency = None if turn.until is None or turn.order is None else _sequences_of(turn.order, counts)
-        job = Job(packed, self.ranker, waiting, urgency, turn.priority, turn.until, marks)
+        job = Job(packed, self.ranker, waiting, urgency, turn.priority, turn.until, marks, self._machine.now)
         scored = await self._scored(job, turn.until)
         return scored._replace(passages=None) if self._pipeline.aggregator.joint else scored
 
@@ -118,7 +122,8 @@ class Instance:
         if not packed:
             return Scored(np.zeros(0, np.float32), 0.0, 0.0)
         urgency = None if turn.until is None else range(len(packed))
-        return await self._scored(Job(packed, self.selector, None, urgency, turn.priority, turn.until), turn.until)
+        job = Job(packed, self.selector, None, urgency, turn.priority, turn.until, clock=self._machine.now)
+        return await self._scored(job, turn.until)
 
     async def _scored(self, job: Job, until: float | None) -> Scored:
         """The job's outcome, without the thread where all of it is known; what is new is kept."""
@@ -134,13 +139,15 @@ class Instance:
 
     async def _done(self, job: Job, until: float | None) -> Scored:
         """The job's outcome, or what is known of it when time is up: then it is dropped."""
-        future = asyncio.wrap_future(self._submit(job))
+        future = self._submit(job)
+        awaited = self._machine.awaited(future)
         combined = job.n_documents if job.learned else 0
         try:
             if until is None:
-                return await future
-            in_time = await _done_by(future, until - SLACK * self.combine_pace.estimate(combined))
-            in_time = in_time or (job.complete and await _done_by(future, until))  # all is scored, and being combined
+                await awaited.by(None)
+                return future.result()
+            in_time = await awaited.by(until - SLACK * self.combine_pace.estimate(combined))
+            in_time = in_time or (job.complete and await awaited.by(until))  # all is scored, and being combined
             if in_time and not future.cancelled():
                 return future.result()
         finally:
@@ -163,12 +170,6 @@ class Instance:
                 yield
         for encoder in self.encoders:
             encoder.warm = True
-
-
-async def _done_by(future: asyncio.Future[Scored], until: float) -> bool:
-    """Wait until then at most; whether it is done."""
-    await asyncio.wait([future], timeout=max(until - time.perf_counter(), 0.0))
-    return future.done()
 
 
 def _sequences_of(documents: Sequence[int], counts: NDArray[np.intp]) -> list[int]:

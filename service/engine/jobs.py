@@ -1,7 +1,6 @@
 """What a request hands in to the model's thread: sequences for a model's graph, and what becomes of their outputs."""
 
 import math
-import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from typing import NamedTuple
@@ -13,6 +12,7 @@ from keyblock.packing import Packed
 from service.engine.aggregation import Aggregation
 from service.engine.encoder import Encoder
 from service.engine.schedule import Task
+from service.machine import ASYNCIO, Clock
 
 UNMARKED = np.zeros(0, np.float32)
 Said = tuple[NDArray[np.float32], NDArray[np.float32] | None]
@@ -51,8 +51,9 @@ class Job(Task):
         aggregation: of the documents that they are, in order; none: each sequence's own logit is wanted.
         urgency: numbers of sequences, the first to be scored first; none: the longest first, which batches best.
         priority: jobs of a smaller one go first.
-        until: as `time.perf_counter` counts: nothing more is scored from then on.
+        until: nothing more is scored from then on.
         marks: whether the tokens' marks are wanted.
+        clock: as `until` counts.
     """
 
     def __init__(
@@ -64,6 +65,7 @@ class Job(Task):
         priority: int = 0,
         until: float | None = None,
         marks: bool = False,
+        clock: Clock = ASYNCIO.now,
     ) -> None:
         super().__init__(
             encoder, [len(sequence.ids) for sequence in packed], urgency, priority, math.inf if until is None else until
@@ -76,7 +78,8 @@ class Job(Task):
         self._scored = np.zeros(len(packed), np.bool_)
         self._marks: list[NDArray[np.float32]] | None = [UNMARKED] * len(packed) if marks else None
         self._marked = False
-        self._handed_in = time.perf_counter()
+        self._clock = clock
+        self._handed_in = clock()
         self._started = self._ended = 0.0
 
     @property
@@ -87,7 +90,7 @@ class Job(Task):
     @property
     def waited(self) -> float:
         """Seconds since it was handed in."""
-        return time.perf_counter() - self._handed_in
+        return self._clock() - self._handed_in
 
     @property
     def n_documents(self) -> int:
@@ -106,7 +109,7 @@ class Job(Task):
 
     def begin(self) -> None:
         """Its first batch starts."""
-        self._started = self._started or time.perf_counter()
+        self._started = self._started or self._clock()
 
     def score(self, number: int, output: NDArray[np.float32], marks: NDArray[np.float32] | None = None) -> None:
         """Enter what the graph says of a sequence.
@@ -125,7 +128,7 @@ class Job(Task):
             self._outputs = np.full((len(self.packed), *output.shape), np.nan, dtype=np.float32)
         self._outputs[number] = output
         self._scored[number] = True
-        self._ended = time.perf_counter()
+        self._ended = self._clock()
 
     def served_by(self, said: Said) -> bool:
         """Whether this is all that the job wants to know of a sequence."""
@@ -175,7 +178,7 @@ class Job(Task):
         return self._as_of_now(np.full(self.n_documents or len(self.packed), -np.inf, np.float32))
 
     def _as_of_now(self, logits: NDArray[np.float32], passages: NDArray[np.float32] | None = None) -> Scored:
-        now = time.perf_counter()
+        now = self._clock()
         started = self._started or now
         return Scored(logits, started - self._handed_in, now - started, passages, marks=self.marks)
 

@@ -170,12 +170,13 @@ class Schedule(Generic[T]):
 
     Attributes:
         tasks: accepted and not yet over, the oldest first. Another thread may copy it at any time.
+        turns: sequences taken so far.
     """
 
     def __init__(self) -> None:
         self.tasks: list[T] = []
         self._agenda: deque[Run[T] | Combine[T] | Expire[T]] = deque()
-        self._turns = 0  # sequences taken so far
+        self.turns = 0
 
     def accept(self, task: T) -> None:
         """A task came."""
@@ -255,8 +256,8 @@ class Schedule(Generic[T]):
                 oldest += 1
             if oldest == len(waiting):
                 break
-            self._turns += 1
-            number = oldest if self._turns % TURNS_TO_OLDEST == 0 else _least(least, waiting)
+            self.turns += 1
+            number = oldest if self.turns % TURNS_TO_OLDEST == 0 else _least(least, waiting)
             task = waiting[number]
             tickets.append(Ticket(task, task.take()))
             heapq.heappush(least, (task.priority, task.seconds_waiting, number))

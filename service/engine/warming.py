@@ -1,13 +1,13 @@
 """Models on their way to being warm: one run of one graph at a time, so that other work may come between."""
 
 import logging
-import time
 from collections import deque
 from collections.abc import Iterator
 from typing import NamedTuple
 
 from service.engine.errors import EngineError
 from service.engine.instance import Instance
+from service.machine import Clock
 from service.telemetry.metrics import Metrics
 
 log = logging.getLogger(__name__)
@@ -19,7 +19,7 @@ class WarmUp(NamedTuple):
 
     Attributes:
         runs: what is left to do; each step is one.
-        began: as `time.perf_counter` counts.
+        began: as the clock counts.
         first: whether it was there before the thread was started: without it nothing is ready.
     """
 
@@ -34,10 +34,11 @@ class WarmUps:
 
     Args:
         metrics: record how long each took.
+        clock: says how long that is.
     """
 
-    def __init__(self, metrics: Metrics) -> None:
-        self._metrics = metrics
+    def __init__(self, metrics: Metrics, clock: Clock) -> None:
+        self._metrics, self._clock = metrics, clock
         self._waiting: deque[WarmUp] = deque()
 
     def __len__(self) -> int:
@@ -50,7 +51,7 @@ class WarmUps:
 
     def add(self, instance: Instance, *, first: bool) -> None:
         """Warm this model up as well, after the others."""
-        self._waiting.append(WarmUp(instance, instance.first_runs(), time.perf_counter(), first))
+        self._waiting.append(WarmUp(instance, instance.first_runs(), self._clock(), first))
 
     def run(self) -> None:
         """One run of the oldest. Raises what a graph raises, of a model that was there before the start."""
@@ -65,7 +66,7 @@ class WarmUps:
             _fail(instance, EngineError(f"the model cannot be warmed up: {error}"))
         if over:
             self._waiting.popleft()
-            self._finish(instance, time.perf_counter() - began)
+            self._finish(instance, self._clock() - began)
 
     def _finish(self, instance: Instance, seconds: float) -> None:
         if instance.ranker.warm and instance.warmed.set_running_or_notify_cancel():

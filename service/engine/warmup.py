@@ -5,12 +5,12 @@ GPU even the largest batch is short.
 """
 
 import logging
-import time
 from collections.abc import Generator, Iterator, Mapping
 
 import numpy as np
 
 from keyblock.runtime.batching import BatchTooLargeError, Scorer, row_counts
+from service.machine import Clock
 
 log = logging.getLogger(__name__)
 TRIES = 2  # on a machine that does other work as well, one slow run says little
@@ -20,13 +20,14 @@ Run = tuple[int, int, float]
 """Rows, length, and the seconds that they take."""
 
 
-def first_runs(graph: Scorer, most: Mapping[int, int], seconds: float) -> Iterator[Run | None]:
+def first_runs(graph: Scorer, most: Mapping[int, int], seconds: float, clock: Clock) -> Iterator[Run | None]:
     """Run a graph in ever larger shapes: of each length one row, then more, as long as these are quick and memory does.
 
     Args:
         graph: what is run.
         most: rows that a batch may have at most, by length.
         seconds: that a batch of several rows may take.
+        clock: measures.
 
     Yields:
         After each run, so that other work may come between: a shape that may be used from now on, rows ascending, or None.
@@ -37,12 +38,12 @@ def first_runs(graph: Scorer, most: Mapping[int, int], seconds: float) -> Iterat
         taken, ran = 0.0, 1
         for rows in row_counts(most[length]):
             if taken * rows / ran > seconds:  # so it was in one run: measure again before that decides
-                again = yield from _timed(graph, ran, length, 0.0)
+                again = yield from _timed(graph, ran, length, 0.0, clock)
                 taken = min(taken, again)
                 if taken * rows / ran > seconds:
                     break
             try:
-                taken = yield from _timed(graph, rows, length, seconds)
+                taken = yield from _timed(graph, rows, length, seconds, clock)
             except BatchTooLargeError as error:
                 if rows == 1:
                     raise
@@ -53,7 +54,7 @@ def first_runs(graph: Scorer, most: Mapping[int, int], seconds: float) -> Iterat
                 yield rows, length, taken
 
 
-def _timed(graph: Scorer, rows: int, length: int, enough: float) -> Generator[None, None, float]:
+def _timed(graph: Scorer, rows: int, length: int, enough: float, clock: Clock) -> Generator[None, None, float]:
     """What a run takes once the first is done: the least of a few, where one is not quick enough. Yields between runs."""
     ones = np.ones((rows, length), dtype=np.int64)
     types = np.zeros_like(ones)
@@ -61,9 +62,9 @@ def _timed(graph: Scorer, rows: int, length: int, enough: float) -> Generator[No
     best = np.inf
     for _ in range(TRIES):
         yield
-        started = time.perf_counter()
+        started = clock()
         graph.score(ones, types, ones)
-        best = min(best, time.perf_counter() - started)
+        best = min(best, clock() - started)
         if best <= enough:
             break
     return float(best)

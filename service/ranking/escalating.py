@@ -1,6 +1,5 @@
 """Escalation by doubt in a request: the model is asked which blocks matter, where there are tokens and time for it."""
 
-import time
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -23,7 +22,7 @@ class Bound(NamedTuple):
 
     Attributes:
         tokens: at most.
-        until: as `time.perf_counter` counts; none: as long as it takes.
+        until: as the machine's clock counts; none: as long as it takes.
         budget: tokens of a sequence that the request asked for; none: the bundle's.
         lowered: whether the deadline is why there are not more tokens.
     """
@@ -51,7 +50,13 @@ class Chosen(NamedTuple):
 
 
 def bound(
-    tokens: Sequence[int | None], plan: Plan, usual_budget: int, then: float, pace: float, budget: int | None = None
+    tokens: Sequence[int | None],
+    plan: Plan,
+    usual_budget: int,
+    then: float,
+    pace: float,
+    now: float,
+    budget: int | None = None,
 ) -> Bound:
     """Fit escalation into a call's time: it is the first to go when that is short.
 
@@ -61,12 +66,12 @@ def bound(
         usual_budget: tokens a sequence has without a deadline: with fewer, there is no time for more questions.
         then: seconds until the model has scored the candidates, others' turns included.
         pace: seconds that the model takes for a token.
+        now: as the plan counts.
         budget: tokens of a sequence that the request asked for.
     """
     allowed = min(number for number in tokens if number is not None)
     if plan.scored_by is None:
         return Bound(allowed, budget=budget)
-    now = time.perf_counter()
     spare = max(plan.scored_by - now - SLACK * then, 0.0) * SPARE_SHARE if plan.budget >= usual_budget else 0.0
     in_time = int(spare / (SLACK * pace)) if pace else allowed
     return Bound(min(allowed, in_time), now + spare, budget, lowered=in_time < allowed)

@@ -100,7 +100,7 @@ class Model:
         if (chars := sum(work.chars)) > LARGE_CHARS:
             pace, threads = self.preparer.pace, self._shared.threads.number
             place.prepares(lambda: pace.estimate(chars) / threads, hurried=hurried)
-        plan = Plan(budget) if hurry is None else make_plan(budget, packing, stages.began, hurry, work)
+        plan = Plan(budget) if hurry is None else make_plan(budget, packing, stages.began, hurry, work, self._now())
         query = await self._query(call)
         if library is not None:
             stale = await look_up(
@@ -124,6 +124,9 @@ class Model:
         stages.add("queue", scored.queue_seconds)
         stages.add(self.scorer.stage, scored.model_seconds)
         return Outcome(plan, chosen, scored, query, work.tokens(plan.budget) / work.fed)
+
+    def _now(self) -> float:
+        return self._shared.threads.machine.now()
 
     def _hurry(self, call: Call) -> float | None:
         """Seconds that a call has; None for as long as it takes."""
@@ -166,7 +169,7 @@ class Model:
         shortlisted = await self.preparer.shortlists(query, call.documents, plan.budget, plan.prepared_by)
         stages.end("prepare")
         asked = [packed for one in shortlisted if one is not None for packed in one.shortlist.sequences]
-        until = plan.chosen_by(sum(len(packed.ids) for packed in asked), plan.budget * len(shortlisted))
+        until = plan.chosen_by(sum(len(packed.ids) for packed in asked), plan.budget * len(shortlisted), self._now())
         place.queued()
         chosen = await self.scorer.choose(asked, Turn(until, priority=call.priority))
         candidates = await self.preparer.selected(query, shortlisted, chosen.logits, plan.budget, plan.scored_by)
@@ -190,7 +193,8 @@ class Model:
         own = pace * sum(len(packed.ids) for one in candidates for packed in one.sequences)
         allowed = tokens, self._shared.settings.escalation_tokens, call.escalation_tokens
         usual = self.bundle.manifest.pipeline.packing.kept_inside(call.max_tokens)
-        most = bound(allowed, plan, usual, own + self.scorer.backlog(own), pace, None if call.max_tokens is None else plan.budget)
+        asked = None if call.max_tokens is None else plan.budget
+        most = bound(allowed, plan, usual, own + self.scorer.backlog(own), pace, self._now(), asked)
         chosen = await escalate(query, candidates, doubts, (self.preparer, self.scorer), plan, most, call.priority)
         if chosen.escalated and chosen.escalated.tokens:
             stages.end("select")

@@ -4,7 +4,6 @@ The plan only saves useless work. Each step ends at its time whatever the plan s
 documents that the model has not scored are ordered by their blocks, those that were not even read keep the order given.
 """
 
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -54,7 +53,7 @@ class Work:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """When what has to be done; times as `time.perf_counter` counts, None for no end.
+    """When what has to be done; times as the machine's clock counts, None for no end.
 
     Attributes:
         budget: tokens a sequence may have.
@@ -66,19 +65,18 @@ class Plan:
     prepared_by: float | None = None
     scored_by: float | None = None
 
-    def chosen_by(self, asked: float, then: float) -> float | None:
-        """When a learned selector has to be done, whose round has `asked` tokens and the next one `then`.
+    def chosen_by(self, asked: float, then: float, now: float) -> float | None:
+        """When a learned selector has to be done, which begins now; its round has `asked` tokens and the next one `then`.
 
         The next round keeps a share of the time, for what is chosen has to be packed as well.
         """
         if self.scored_by is None:
             return None
-        now = time.perf_counter()
         share = min(asked / max(asked + then, 1.0), MOST_CHOOSING_SHARE)
         return now + max(self.scored_by - now, 0.0) * share
 
 
-def make_plan(budget: int, packing: PackingConfig, began: float, seconds: float, work: Work) -> Plan:
+def make_plan(budget: int, packing: PackingConfig, began: float, seconds: float, work: Work, now: float) -> Plan:
     """Fit a call into its time.
 
     Args:
@@ -87,8 +85,8 @@ def make_plan(budget: int, packing: PackingConfig, began: float, seconds: float,
         began: when the call's last byte was there.
         seconds: the deadline, from then on.
         work: what is to be done.
+        now: as `began` counts.
     """
-    now = time.perf_counter()
     parsing = now - began
     end = began + seconds - min(RESPOND_SECONDS + parsing, seconds / 4)
     left = max(end - now, 0.0)

@@ -5,14 +5,12 @@ one waits behind them. One whose client has gone, or whose time is up, stops at 
 a slice may be one long text. The tokenizer gives the interpreter lock back while it works; the rest of a slice is short.
 """
 
-import asyncio
 import threading
-import time
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from typing import Any, TypeVar
 
+from service.machine import ASYNCIO, Clock, Machine
 from service.pace import Pace
 from service.slices import slices
 
@@ -39,17 +37,18 @@ class Watch:
         chars: of the slice.
         pace: receives the measurements.
         abandoned: is set when nobody waits for the work any more.
+        clock: measures.
     """
 
-    def __init__(self, chars: int, pace: Pace, abandoned: threading.Event) -> None:
+    def __init__(self, chars: int, pace: Pace, abandoned: threading.Event, clock: Clock = ASYNCIO.now) -> None:
         self._chars = chars
         self._long = chars > LARGE_CHARS
-        self._pace, self._abandoned = pace, abandoned
+        self._pace, self._abandoned, self._clock = pace, abandoned, clock
         self._since = 0.0
 
     def begin(self) -> None:
         """The work begins, having waited for a thread. Raises AbandonedError."""
-        self._since = time.perf_counter()
+        self._since = self._clock()
         self(0)
 
     def __call__(self, chars: int) -> None:
@@ -65,7 +64,7 @@ class Watch:
             self._measure(self._chars)
 
     def _measure(self, chars: int) -> None:
-        now = time.perf_counter()
+        now = self._clock()
         self._pace.measured(chars, now - self._since)
         self._chars, self._since = self._chars - chars, now
 
@@ -77,18 +76,24 @@ Work = Callable[[range, Watch], list[T]]
 class Threads:
     """That prepare: large requests, however many, keep no small one waiting.
 
+    Args:
+        number: see below.
+        machine: see below.
+
     Attributes:
         number: of those for each.
+        machine: that has them, and whose clock says when time is up.
     """
 
-    def __init__(self, number: int) -> None:
+    def __init__(self, number: int, machine: Machine = ASYNCIO) -> None:
         self.number = number
-        self._small = ThreadPoolExecutor(number, "prepare")
-        self._large = ThreadPoolExecutor(number, "prepare-large")
+        self.machine = machine
+        self._small = machine.pool(number, "prepare")
+        self._large = machine.pool(number, "prepare-large")
 
     async def run(self, work: Callable[..., T], *arguments: Any, large: bool = False) -> T:
         """Do the work in one of them."""
-        return await asyncio.get_running_loop().run_in_executor(self._large if large else self._small, work, *arguments)
+        return await self.machine.run(self._large if large else self._small, work, *arguments)
 
     def close(self) -> None:
         """Stop them after the work in hand."""
@@ -104,33 +109,33 @@ class Threads:
         """
         found: list[T | None] = [None] * len(chars_of)
         large = aside or sum(chars_of) > LARGE_CHARS
-        abandoned = threading.Event()
-        todo = slices(chars_of, SLICE_DOCUMENTS, SLICE_CHARS if until is None else _slice_chars(until, pace))
+        abandoned, clock = threading.Event(), self.machine.now
+        most = SLICE_CHARS if until is None else _slice_chars(until - clock(), pace)
+        todo = slices(chars_of, SLICE_DOCUMENTS, most)
 
         async def one_after_the_other() -> None:
             first = True  # tried whatever was reckoned: a pace that went wrong is measured again
             for numbers in todo:
                 chars = sum(chars_of[number] for number in numbers)
-                now = time.perf_counter()
+                now = clock()
                 if until is not None and (now >= until or (not first and now + pace.estimate(chars) > until)):
                     continue
                 first = False
-                made = await self.run(_watched, work, numbers, Watch(chars, pace, abandoned), large=large)
+                made = await self.run(_watched, work, numbers, Watch(chars, pace, abandoned, clock), large=large)
                 found[numbers.start : numbers.stop] = made
 
         try:
             with suppress(TimeoutError):
-                async with asyncio.timeout(None if until is None else until - time.perf_counter()), asyncio.TaskGroup() as group:
-                    for _ in range(SLICES_IN_HAND):
-                        group.create_task(one_after_the_other())
+                async with self.machine.timeout(until):
+                    await self.machine.together([one_after_the_other() for _ in range(SLICES_IN_HAND)])
         finally:
             abandoned.set()
         return found
 
 
-def _slice_chars(until: float, pace: Pace) -> int:
-    """Characters of a slice, so that a few fit in the time that is left."""
-    fit = (until - time.perf_counter()) / SLICES_IN_TIME / pace.seconds if pace.seconds else SLICE_CHARS
+def _slice_chars(left: float, pace: Pace) -> int:
+    """Characters of a slice, so that a few fit in the seconds that are left."""
+    fit = left / SLICES_IN_TIME / pace.seconds if pace.seconds else SLICE_CHARS
     return int(min(max(fit, LEAST_SLICE_CHARS), SLICE_CHARS))
 
 

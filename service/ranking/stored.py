@@ -26,7 +26,7 @@ async def look_up(
         place: counts what the documents take, before they are decoded.
         texts: whether texts and titles are wanted too.
         check: raises ValueError for a document that the pipeline cannot use.
-        until: when time is up, as `time.perf_counter` counts.
+        until: when time is up, as the machine's clock counts.
 
     Returns:
         The stale documents by id, for `renew`.

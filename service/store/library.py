@@ -5,9 +5,8 @@ A store that hangs holds up nobody who sends texts, since reading has threads of
 
 import asyncio
 import logging
-import time
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Executor, Future
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import partial
@@ -15,6 +14,7 @@ from typing import Any, TypeVar
 
 from keyblock.prepared import PreparedDocument
 from service.errors import RequestError
+from service.machine import ASYNCIO, Machine
 from service.slices import slices
 from service.store.base import DocumentStore, Item, Renewal, Size, StoreError, StoreFullError, StoreUnavailableError
 from service.store.codec import StoredDocument, encode
@@ -46,6 +46,7 @@ class Library:
         ttl_seconds: until a document expires that does not say when; 0 for never.
         metrics: counts lookups and errors.
         seal: of values; none: they are stored as they are.
+        machine: whose clock and threads it uses.
 
     Attributes:
         fingerprint: of the preparation that is kept, 16 bytes: the default model's. Another model's is made anew from the text.
@@ -53,16 +54,22 @@ class Library:
     """
 
     def __init__(
-        self, store: DocumentStore, fingerprint: bytes, ttl_seconds: int, metrics: Metrics, seal: Seal | None = None
+        self,
+        store: DocumentStore,
+        fingerprint: bytes,
+        ttl_seconds: int,
+        metrics: Metrics,
+        seal: Seal | None = None,
+        machine: Machine = ASYNCIO,
     ) -> None:
         self.fingerprint = fingerprint
         self.preparing = asyncio.Lock()
-        self._store = store
+        self._store, self._machine = store, machine
         self._ttl_seconds = ttl_seconds
         self._metrics = metrics
         self._values = Values(seal or Seal(), metrics)
-        self._readers = ThreadPoolExecutor(READERS, "store-read")
-        self._writer = ThreadPoolExecutor(1, "store-write")
+        self._readers = machine.pool(READERS, "store-read")
+        self._writer = machine.pool(1, "store-write")
         self._renewing: set[Future[None]] = set()
 
     @property
@@ -73,7 +80,7 @@ class Library:
     def expiry(self, seconds: float | None) -> int:
         """When a document expires that is stored now for so many seconds, as an item says it."""
         seconds = self._ttl_seconds if seconds is None else seconds
-        return int((time.time() + seconds) * 1000) if seconds else 0
+        return int((self._machine.wall() + seconds) * 1000) if seconds else 0
 
     async def look_up(
         self,
@@ -94,14 +101,14 @@ class Library:
             fingerprint: of the preparation that is wanted.
             texts: whether texts are wanted too.
             check: of a document that is not stale; one that fails it is not there: a graph would fail with the whole batch.
-            until: when time is up, as `time.perf_counter` counts.
+            until: when time is up, as the machine's clock counts.
             room: called with the bytes that memory is going to hold, before it does; it may raise.
 
         Raises RequestError 503 when the store does not answer, and what `room` raises.
         """
         found: dict[str, Found | None] = {}
         with suppress(TimeoutError):
-            async with asyncio.timeout(None if until is None else until - time.perf_counter()):
+            async with self._machine.timeout(until):
                 sizes = await self._in(self._readers, partial(self._store.sizes, namespace, ids))
                 for part in slices(sizes, AT_ONCE, AT_ONCE_BYTES):
                     batch = [ids[number] for number in part]
@@ -177,10 +184,10 @@ class Library:
         self._writer.shutdown(wait=True)
         self._store.close()
 
-    async def _in(self, pool: ThreadPoolExecutor, work: Callable[[], T]) -> T:
+    async def _in(self, pool: Executor, work: Callable[[], T]) -> T:
         """Work in a thread, errors of the store as answers to the client."""
         with self._answered():
-            return await asyncio.get_running_loop().run_in_executor(pool, work)
+            return await self._machine.run(pool, work)
 
     @contextmanager
     def _answered(self) -> Iterator[None]:

@@ -1,13 +1,13 @@
 """How long a request spends where."""
 
-import time
 from typing import NamedTuple
 
+from service.machine import ASYNCIO, Clock
 from service.telemetry.metrics import Metrics
 
 
 class Interval(NamedTuple):
-    """A stage, as `time.perf_counter` counts."""
+    """A stage, as the clock counts."""
 
     stage: str
     start: float
@@ -18,7 +18,7 @@ class Stages:
     """Times of one request, one stage after the other; each is observed in the metrics when it ends.
 
     Attributes:
-        began: when its last byte was there, as `time.perf_counter` counts.
+        began: when its last byte was there, as the clock counts.
         intervals: of the stages that have ended.
         trace_id: of the request's trace, where it has one.
         metrics: may become those of the model that is asked for, before the first stage ends.
@@ -26,17 +26,19 @@ class Stages:
     Args:
         metrics: where stages are observed.
         trace_id: of the request's trace, where it has one.
+        clock: measures.
     """
 
-    def __init__(self, metrics: Metrics, trace_id: str | None = None) -> None:
+    def __init__(self, metrics: Metrics, trace_id: str | None = None, clock: Clock = ASYNCIO.now) -> None:
         self.metrics = metrics
         self.trace_id = trace_id
-        self.began = self._last = time.perf_counter()
+        self._clock = clock
+        self.began = self._last = clock()
         self.intervals: list[Interval] = []
 
     def end(self, stage: str) -> None:
         """A stage ends now that began where the one before it ended."""
-        self.add(stage, time.perf_counter() - self._last)
+        self.add(stage, self._clock() - self._last)
 
     def add(self, stage: str, seconds: float) -> None:
         """A stage took so long from where the one before it ended; measured elsewhere."""
@@ -47,7 +49,7 @@ class Stages:
     @property
     def total(self) -> float:
         """Seconds since the request was there."""
-        return time.perf_counter() - self.began
+        return self._clock() - self.began
 
     def milliseconds(self) -> dict[str, float]:
         """By stage, and their `total`, rounded to microseconds."""

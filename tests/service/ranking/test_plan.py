@@ -1,25 +1,20 @@
-"""On a clock that stands still."""
+"""It is always 50 s."""
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from keyblock.description import PackingConfig
-from service.ranking import plan as plan_module
 from service.ranking.plan import MOST_CHOOSING_SHARE, RESPOND_SECONDS, SLACK, Plan, Work, make_plan
 
 PACKING = PackingConfig(budget=128, budget_range=(64, 256))
 LONG = [10_000] * 100  # characters: each fills its sequence
-
-
-@pytest.fixture(autouse=True)
-def clock(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(plan_module.time, "perf_counter", lambda: 50.0)
+NOW = 50.0
 
 
 def plan(seconds: float, chars: list[int] = LONG, prepare: float = 0.0, model: float = 1e-5, backlog: float = 0.0) -> Plan:
     """By default 128 tokens of 100 documents take 0.128 s, parsed in no time."""
-    return make_plan(128, PACKING, 50.0, seconds, Work(chars, 51, prepare, model, lambda share: min(backlog, share)))
+    return make_plan(128, PACKING, NOW, seconds, Work(chars, 51, prepare, model, lambda share: min(backlog, share)), NOW)
 
 
 def test_enough_time_changes_nothing() -> None:
@@ -54,11 +49,11 @@ def test_the_model_keeps_half_of_the_time_if_it_needs_it() -> None:
 
 
 def test_a_budget_below_the_range_is_not_raised() -> None:
-    assert make_plan(64, PACKING, 50.0, 0.001, Work(LONG, 51, 0, 1e-5, lambda _: 0)).budget == 64
+    assert make_plan(64, PACKING, 50.0, 0.001, Work(LONG, 51, 0, 1e-5, lambda _: 0), NOW).budget == 64
 
 
 def test_nothing_measured_yet_is_no_reason_to_hurry() -> None:
-    assert make_plan(200, PACKING, 50.0, 0.01, Work(LONG, 51, 0.0, 0.0, lambda _: 0)).budget == 200
+    assert make_plan(200, PACKING, 50.0, 0.01, Work(LONG, 51, 0.0, 0.0, lambda _: 0), NOW).budget == 200
 
 
 @given(
@@ -72,7 +67,8 @@ def test_nothing_measured_yet_is_no_reason_to_hurry() -> None:
 def test_whatever_comes_a_plan_is_in_range_and_ends_in_time(
     seconds: float, chars: list[int], prepare: float, model: float, backlog: float, parsing: float
 ) -> None:
-    made = make_plan(128, PACKING, 50.0 - parsing, seconds, Work(chars, 51, prepare, model, lambda share: min(backlog, share)))
+    work = Work(chars, 51, prepare, model, lambda share: min(backlog, share))
+    made = make_plan(128, PACKING, NOW - parsing, seconds, work, NOW)
     assert 64 <= made.budget <= 128
     assert made.prepared_by is not None
     assert made.scored_by is not None
@@ -80,14 +76,14 @@ def test_whatever_comes_a_plan_is_in_range_and_ends_in_time(
 
 
 def test_a_learned_selectors_round_gets_its_share() -> None:
-    assert Plan(128).chosen_by(10, 10) is None
-    assert Plan(128, 50.0, 54.0).chosen_by(1000, 1000) == pytest.approx(52.0)
-    assert Plan(128, 50.0, 54.0).chosen_by(30_000, 1000) == pytest.approx(50 + 4 * MOST_CHOOSING_SHARE)
-    assert Plan(128, 49.0, 49.0).chosen_by(3000, 1000) == pytest.approx(50.0), "time is up"
-    assert Plan(128, 50.0, 54.0).chosen_by(0, 0) == pytest.approx(50.0)
+    assert Plan(128).chosen_by(10, 10, NOW) is None
+    assert Plan(128, 50.0, 54.0).chosen_by(1000, 1000, NOW) == pytest.approx(52.0)
+    assert Plan(128, 50.0, 54.0).chosen_by(30_000, 1000, NOW) == pytest.approx(50 + 4 * MOST_CHOOSING_SHARE)
+    assert Plan(128, 49.0, 49.0).chosen_by(3000, 1000, NOW) == pytest.approx(50.0), "time is up"
+    assert Plan(128, 50.0, 54.0).chosen_by(0, 0, NOW) == pytest.approx(50.0)
 
 
 def test_what_calls_were_fed_before_counts() -> None:
     work = Work(LONG, 51, 0.0, 1e-5, lambda _: 0, fed=5.0)
     assert work.tokens(128) == 5 * 12_800
-    assert make_plan(128, PACKING, 50.0, 0.16, work).budget == 64
+    assert make_plan(128, PACKING, 50.0, 0.16, work, NOW).budget == 64

@@ -1,6 +1,7 @@
 import asyncio
 import threading
 import time
+from itertools import count
 
 import pytest
 
@@ -49,13 +50,13 @@ def test_work_that_waited_for_a_thread_in_vain_does_not_begin() -> None:
 
 
 def test_the_pace_of_a_long_slice_is_known_before_it_ends() -> None:
-    pace, short = Pace(), Pace()
-    watch, other = (Watch(chars, of, threading.Event()) for chars, of in ((2 * LARGE_CHARS, pace), (10_000, short)))
+    pace, short, clock = Pace(), Pace(), count(step=0.05)
+    works = (2 * LARGE_CHARS, pace), (10_000, short)
+    watch, other = (Watch(chars, of, threading.Event(), lambda: next(clock)) for chars, of in works)
     for one in (watch, other):
         one.begin()
-        time.sleep(0.05)
         one(10_000)
-    assert pace.seconds == pytest.approx(0.05 / 10_000, rel=0.5)
+    assert pace.seconds == pytest.approx(0.05 / 10_000)
     assert short.seconds == 0
     other.end()
     assert short.seconds > 0

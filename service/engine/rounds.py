@@ -1,0 +1,81 @@
+"""What the model's thread does next, without the thread: jobs and models come in, batches come out, one after the other.
+
+Neither waits nor sleeps here anything: whoever calls runs the batches, and is the thread, or a simulation.
+"""
+
+from collections.abc import Iterable, Iterator
+
+from service.engine.instance import Instance
+from service.engine.jobs import Job
+from service.engine.runner import Runner
+from service.engine.schedule import Run, Schedule
+from service.engine.warming import WarmUps
+from service.machine import Clock
+from service.telemetry.metrics import Metrics
+
+
+class Rounds:
+    """The work in hand. One caller at a time hands in or takes in; rounds are one caller's.
+
+    Args:
+        metrics: counts batches, tokens and padding.
+        clock: as deadlines count.
+
+    Attributes:
+        runner: does what a round yields, or is told what came of it.
+        warm_ups: of models that are not warm yet.
+    """
+
+    def __init__(self, metrics: Metrics, clock: Clock) -> None:
+        self._schedule: Schedule[Job] = Schedule()
+        self._new: list[Job] = []  # that the schedule has not accepted yet
+        self._clock = clock
+        self.runner = Runner(self._schedule, metrics, clock)
+        self.warm_ups = WarmUps(metrics, clock)
+
+    @property
+    def jobs(self) -> list[Job]:
+        """All that are handed in and not yet forgotten, the oldest first."""
+        return [*self._schedule.tasks, *self._new]
+
+    @property
+    def turns(self) -> int:
+        """Sequences taken into batches so far."""
+        return self._schedule.turns
+
+    @property
+    def idle(self) -> bool:
+        """Whether there is nothing to do until something comes."""
+        return not (self._new or self._schedule.ready or self.warm_ups)
+
+    def submit(self, job: Job) -> None:
+        """A job waits for the next round."""
+        self._new.append(job)
+
+    def add(self, instance: Instance, *, first: bool) -> None:
+        """A model is to be warmed up; first: before anything is ready."""
+        self.warm_ups.add(instance, first=first)
+
+    def forget(self) -> None:
+        """Keep nothing of the jobs that are over."""
+        self._schedule.forget()
+
+    def take_in(self) -> None:
+        """What was handed in belongs to the next round."""
+        for job in self._new:
+            self._schedule.accept(job)
+        self._new.clear()
+
+    def round(self) -> Iterator[Run[Job]]:
+        """A round of what waits: its batches, each to be run before the next is asked for; all else of it is done here."""
+        self._schedule.begin_round(self._clock())
+        while (decision := self._schedule.next(self._clock())) is not None:
+            if isinstance(decision, Run):
+                yield decision
+            else:
+                self.runner.do(decision)
+
+
+def backlog(jobs: Iterable[Job], share: float) -> float:
+    """Seconds of work that wait for the models; of each job at most `share`: turns are taken."""
+    return sum(min(job.seconds_waiting, share) for job in jobs)
