@@ -1,0 +1,138 @@
+"""The model's thread as events: the service's own rounds, on a device whose batches take a time, are slow, or fail."""
+
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future
+from random import Random
+
+import numpy as np
+from numpy.typing import NDArray
+
+from benchmarks.simulation.machine import SimulatedMachine
+from benchmarks.simulation.ranker import Ids, SimulatedPipeline, logit
+from keyblock.runtime.batching import BatchTooLargeError
+from service.engine.encoder import Caps, Fed
+from service.engine.instance import Graphs, Instance
+from service.engine.jobs import Job, Scored
+from service.engine.rounds import Rounds, backlog
+from service.engine.schedule import Run
+
+LAUNCH_SECONDS = 2e-4
+
+
+class Graph:
+    """A graph of a model: says what the model says, and how long that takes.
+
+    Args:
+        device: runs it.
+        salt: the model's number.
+    """
+
+    def __init__(self, device: "Device", salt: int) -> None:
+        self.device, self.salt = device, salt
+
+    def score(self, ids: NDArray[np.int64], _types: NDArray[np.int64], _mask: NDArray[np.int64]) -> NDArray[np.float32]:
+        """A run of the warm-up."""
+        self.device.machine.spend(self.device.seconds(ids.size))
+        if self.device.warm_ups_fail:
+            raise RuntimeError("this graph does not run here")
+        if ids.size > self.device.memory:
+            raise BatchTooLargeError("no memory")
+        return np.zeros(len(ids), np.float32)
+
+
+class Device:
+    """Stands where `service.engine.engine.Engine` stands.
+
+    Args:
+        machine: has the clock.
+        random: of the faults.
+        rounds: of the model's thread.
+        token_seconds: that a token takes.
+        caps: of a batch.
+
+    Attributes:
+        slower: by which factor batches take longer.
+        failing: how likely a batch fails.
+        memory: tokens that a batch may have.
+        warm_ups_fail: whether new models cannot be run.
+        poison: documents that no batch survives.
+        longest: seconds of the longest batch so far.
+        submitted: called with each job, before the rounds have it.
+        taken: called when a round has taken its sequences.
+        batches: run so far.
+    """
+
+    def __init__(self, machine: SimulatedMachine, random: Random, rounds: Rounds, token_seconds: float, caps: Caps) -> None:
+        self.machine, self.rounds = machine, rounds
+        self.slower, self.failing, self.memory, self.warm_ups_fail = 1.0, 0.0, 1 << 30, False
+        self.poison: set[int] = set()
+        self.longest, self.batches = 0.0, 0
+        self.submitted: Callable[[Job], None] = lambda _: None
+        self.taken: Callable[[], None] = lambda: None
+        self._random, self._token_seconds, self._caps = random, token_seconds, caps
+        self._batches: Iterator[Run[Job]] = iter(())
+        self._asleep = True
+
+    def seconds(self, tokens: int) -> float:
+        """That a batch takes now."""
+        return (LAUNCH_SECONDS + tokens * self._token_seconds) * self.slower * (0.8 + 0.4 * self._random.random())
+
+    def add(self, name: str, graphs: Graphs, pipeline: SimulatedPipeline) -> Instance:
+        """See Engine."""
+        instance = Instance(name, graphs, pipeline, self._caps, self.submit, self.machine)
+        self.rounds.add(instance, first=False)
+        self._wake()
+        return instance
+
+    def submit(self, job: Job) -> "Future[Scored]":
+        """See Engine."""
+        self.submitted(job)
+        self.rounds.submit(job)
+        self._wake()
+        return job.future
+
+    def backlog(self, share: float) -> float:
+        """See Engine."""
+        return backlog(self.rounds.jobs, share)
+
+    def _wake(self) -> None:
+        if self._asleep:
+            self._asleep = False
+            self.machine.soon(self._round)
+
+    def _round(self) -> None:
+        if self.rounds.idle:
+            self.rounds.forget()
+            self._asleep = True
+            return
+        self.rounds.take_in()
+        self._batches = self.rounds.round()
+        self._next_batch()
+        self.taken()
+
+    def _next_batch(self) -> None:
+        run = next(self._batches, None)
+        if run is not None:
+            self.rounds.runner.begin(run)
+            seconds = self.seconds(run.batch.rows * run.batch.length)
+            self.longest = max(self.longest, seconds)
+            self.machine.at(self.machine.time + seconds, self._ended, run, seconds)
+            return
+        seconds = self.machine.took(self.rounds.warm_ups.run)[1] if self.rounds.warm_ups else 0.0
+        self.machine.at(self.machine.time + seconds, self._round)
+
+    def _ended(self, run: Run[Job], seconds: float) -> None:
+        self.batches += 1
+        size, encoder = run.batch.rows * run.batch.length, run.tickets[0].task.encoder
+        ids: list[Ids] = [job.packed[number].ids for job, number in run.tickets]
+        if size > self.memory and run.batch.rows > 1:
+            self.rounds.runner.failed(run, BatchTooLargeError("no memory"))
+        elif (self.failing and self._random.random() < self.failing) or (
+            self.poison and any(one.key[1] in self.poison for one in ids)
+        ):
+            self.rounds.runner.failed(run, RuntimeError("the graph fails"))
+        else:
+            encoder.pace.measured(size, seconds)
+            outputs = np.array([logit(encoder.graph.salt, *one.key) for one in ids], np.float32)
+            self.rounds.runner.scored(run, Fed(outputs, None, size), seconds)
+        self._next_batch()

@@ -1,0 +1,95 @@
+"""What breaks, for how long, and what that does to the device, the store and the clock."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from random import Random
+
+from benchmarks.simulation.device import Device
+from benchmarks.simulation.machine import SimulatedMachine
+from benchmarks.simulation.store import USUAL_SECONDS, SimulatedStore
+
+DAY = 86_400
+DEVICE = ("device slow", "batches fail", "no memory", "poison")
+STORE = ("store away", "store slow", "store mute", "store full")
+AT_ONCE = ("clock jumps", "reload", "reload fails", "burst")
+LARGE = 1 << 30
+
+
+@dataclass(slots=True)
+class Fault:
+    """Something that breaks at a time and is mended at another.
+
+    Attributes:
+        amount: how bad it is, from 0 to 1.
+    """
+
+    kind: str
+    begins: float
+    ends: float
+    amount: float
+
+
+def drawn(random: Random, seconds: float) -> list[Fault]:
+    """The faults of an episode that takes about so long."""
+    made = []
+    for _ in range(random.choice((0, 2, 5, 9))):
+        begins = random.random() * seconds
+        ends = begins + random.random() * seconds / 5
+        made.append(Fault(random.choice(DEVICE + STORE + AT_ONCE), begins, ends, random.random()))
+    return made
+
+
+class Faults:
+    """Begin and end.
+
+    Args:
+        machine: whose clock jumps.
+        device, store: that break.
+        occasions: what to do for a kind that is of one moment, by its name; given how bad it is.
+
+    Attributes:
+        begun: those so far.
+    """
+
+    def __init__(
+        self, machine: SimulatedMachine, device: Device, store: SimulatedStore, occasions: dict[str, Callable[[float], None]]
+    ) -> None:
+        self.begun: list[Fault] = []
+        self._machine, self._device, self._store, self._occasions = machine, device, store, occasions
+        self._now: dict[str, float] = {}
+
+    @property
+    def poisons(self) -> bool:
+        """Whether documents come that no batch survives."""
+        return "poison" in self._now
+
+    def between(self, kinds: tuple[str, ...], since: float) -> bool:
+        """Whether one of these kinds was there at any time since then."""
+        return any(fault.kind in kinds and fault.ends >= since for fault in self.begun)
+
+    def schedule(self, fault: Fault) -> None:
+        """It is going to begin, and to end."""
+        self._machine.at(fault.begins, self._begins, fault)
+
+    def _begins(self, fault: Fault) -> None:
+        self.begun.append(fault)
+        if fault.kind == "clock jumps":
+            self._machine.wall_is += (fault.amount - 0.5) * 4 * DAY
+        elif fault.kind in self._occasions:
+            self._occasions[fault.kind](fault.amount)
+        self._now[fault.kind] = fault.amount
+        self._apply()
+        self._machine.at(fault.ends, self._ends, fault)
+
+    def _ends(self, fault: Fault) -> None:
+        self._now.pop(fault.kind, None)
+        self._apply()
+
+    def _apply(self) -> None:
+        now, device, store = self._now, self._device, self._store
+        device.slower = 1 + 50 * now.get("device slow", 0.0)
+        device.failing = now.get("batches fail", 0.0)
+        device.memory = 64 + int(2000 * now["no memory"]) if "no memory" in now else LARGE
+        device.warm_ups_fail = now.get("reload fails", 1.0) < 0.5
+        store.away, store.mute, store.full = ("store " + how in now for how in ("away", "mute", "full"))
+        store.seconds = max(USUAL_SECONDS, now.get("store slow", 0.0), 2 * now.get("store away", 0.0))

@@ -1,0 +1,168 @@
+"""What must hold after every event, and at the end when nothing is left to do."""
+
+from collections import deque
+from dataclasses import dataclass, field
+
+from benchmarks.simulation.machine import SimulatedMachine
+from benchmarks.simulation.store import Key, SimulatedStore
+from service.engine.jobs import Job
+from service.engine.rounds import Rounds
+from service.engine.schedule import TURNS_TO_OLDEST
+from service.ranking.admission import Admission, Load
+from service.settings import Limits
+
+TRACED = 30
+LATE_SECONDS = 0.05  # or a batch, as `service.ranking.model.PROMISED_SECONDS`
+
+
+class ViolationError(AssertionError):
+    """An invariant does not hold."""
+
+
+class Trace:
+    """The last things that happened."""
+
+    def __init__(self, machine: SimulatedMachine) -> None:
+        self._machine = machine
+        self._last: deque[tuple[float, str, tuple[object, ...]]] = deque(maxlen=TRACED)
+
+    def add(self, what: str, *about: object) -> None:
+        """Remember what happens now."""
+        self._last.append((self._machine.time, what, about))
+
+    def lines(self) -> list[str]:
+        """One a line, the latest last."""
+        return [f"{at:12.6f} s  {what} {' '.join(map(str, about))}" for at, what, about in self._last]
+
+
+@dataclass(slots=True)
+class Write:
+    """A change of a stored document.
+
+    Attributes:
+        number: of the document that is written; 0 where it is deleted.
+        acknowledged: when; none: it failed, or is under way.
+        expires: whether it is gone after some time.
+    """
+
+    number: int
+    acknowledged: float | None = None
+    expires: bool = False
+
+
+@dataclass(slots=True)
+class Ledger:
+    """What was written by id, in the order in which it was handed in: the store's one writer keeps it."""
+
+    writes: dict[Key, list[Write]] = field(default_factory=dict)
+
+    def begin(self, key: Key, number: int, *, expires: bool = False) -> Write:
+        """A write is handed in."""
+        write = Write(number, expires=expires)
+        self.writes.setdefault(key, [Write(0, 0.0)]).append(write)
+        return write
+
+    def may_be(self, key: Key, number: int, since: float) -> bool:
+        """Whether who asks, since then, may be given this document: it is the last acknowledged by then, or of a later write."""
+        writes = self.writes.get(key, [Write(0, 0.0)])
+        last = max(n for n, one in enumerate(writes) if one.acknowledged is not None and one.acknowledged <= since)
+        return any(one.number == number or (number == 0 and one.expires) for one in writes[last:])
+
+
+class Checks:
+    """Raises ViolationError where something does not hold.
+
+    Args:
+        machine: has the clock.
+        admission: counts what is in flight.
+        rounds: of the model's thread.
+        limits: of what may be in flight.
+    """
+
+    def __init__(self, machine: SimulatedMachine, admission: Admission, rounds: Rounds, limits: Limits) -> None:
+        self.trace, self.ledger = Trace(machine), Ledger()
+        self.inside: dict[int, int] = {}  # bytes that have come of each request that is in flight and not answered
+        self.answering: dict[int, int] = {}  # bytes of the answers that are being read
+        self.outcomes: dict[int, str] = {}
+        self._received = self._answers = 0
+        self._admission, self._rounds, self._limits = admission, rounds, limits
+        self._turns: dict[Job, tuple[int, int]] = {}  # at which a job came, and by which all of it must have been taken
+
+    def enters(self, number: int) -> None:
+        """A request is let in."""
+        self.inside[number] = 0
+
+    def receives(self, number: int, n_bytes: int) -> None:
+        """So many bytes of its body have come by now, and were let in."""
+        self._received += n_bytes - self.inside[number]
+        self.inside[number] = n_bytes
+
+    def answers(self, number: int, n_bytes: int) -> None:
+        """Its body is forgotten, and its answer is on its way."""
+        self._received -= self.inside.pop(number)
+        self.answering[number] = n_bytes
+        self._answers += n_bytes
+
+    def leaves(self, number: int, outcome: str) -> None:
+        """It is over."""
+        self._received -= self.inside.pop(number, 0)
+        self._answers -= self.answering.pop(number, 0)
+        if number in self.outcomes:
+            raise ViolationError(f"request {number} is answered twice: {self.outcomes[number]}, then {outcome}")
+        self.outcomes[number] = outcome
+
+    def submits(self, job: Job) -> None:
+        """A job comes; every fourth turn is of the oldest, so that it has had its turns after four for each sequence before it."""
+        before = sum(one.n_waiting for one in self._rounds.jobs if not one.over)
+        self._turns[job] = self._rounds.turns, TURNS_TO_OLDEST * (before + job.n_waiting + 1)
+
+    def round_begins(self) -> None:
+        """A round has taken its sequences."""
+        turns, ended = self._rounds.turns, []
+        for job, (came, most) in self._turns.items():
+            if job.over or not job.n_waiting:
+                ended.append(job)
+            elif turns - came > most:
+                raise ViolationError(f"a job of {len(job.lengths)} sequences waits for {turns - came} turns; {most} is the bound")
+        for job in ended:
+            del self._turns[job]
+
+    def after_event(self) -> None:
+        """What is in flight is counted, and within its bounds."""
+        load, limits = self._admission.load, self._limits
+        n = len(self.inside) + len(self.answering)
+        if load.requests != n or n > limits.max_requests_in_flight:
+            raise ViolationError(f"{n} requests are in flight, {load.requests} are counted, of {limits.max_requests_in_flight}")
+        if not n:
+            if load != Load():
+                raise ViolationError(f"nothing is in flight, and {load} is counted")
+        elif load.bytes < self._received + self._answers:
+            raise ViolationError(f"{self._received + self._answers} bytes are in flight, and {load.bytes} are counted")
+        elif self._received > limits.max_bytes_in_flight and sum(map(bool, self.inside.values())) > 1:
+            raise ViolationError(f"{self._received} bytes of several requests are in flight, of {limits.max_bytes_in_flight}")
+
+    def in_time(self, number: int, late: float, longest: float) -> None:
+        """A hurried request was answered so many seconds after its deadline; a batch takes `longest` at most."""
+        if late > max(LATE_SECONDS, longest):
+            raise ViolationError(f"request {number} is answered {late:.3f} s after its deadline; a batch takes {longest:.3f} s")
+
+    def found(self, identity: Key, number: int, since: float) -> None:
+        """Who asks for a document since then is given this one."""
+        if not self.ledger.may_be(identity, number, since):
+            raise ViolationError(
+                f"document {identity} is {number or 'not there'}, and a later one was acknowledged before {since:.6f} s"
+            )
+
+    def at_the_end(self, asked: int, store: SimulatedStore, now: float) -> None:
+        """All is answered, nothing is held, and what was acknowledged is there."""
+        if len(self.outcomes) != asked:
+            missing = sorted(set(range(1, asked + 1)) - set(self.outcomes))
+            raise ViolationError(f"{len(missing)} requests are never answered, request {missing[0]} among them")
+        if any(not job.over for job in self._rounds.jobs):
+            raise ViolationError("a job is left over")
+        if (wait := self._admission.wait_seconds()) > 0:
+            raise ViolationError(f"nothing is in flight, and a newcomer would wait {wait:.3f} s")
+        for key in self.ledger.writes:
+            self.found(key, store.number(key), now)
+        if store.wrong:
+            raise ViolationError(store.wrong[0])

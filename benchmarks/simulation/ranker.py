@@ -1,0 +1,160 @@
+"""Bundles whose texts say nothing: a document is a number, and so is all that the pipeline and the model make of it.
+
+The logit of a sequence is a hash of the model, the query, the document and the sequence, so that one that was mixed up shows.
+"""
+
+from functools import partial
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from benchmarks.simulation.machine import SimulatedMachine
+from keyblock.aggregation import AGGREGATORS
+from keyblock.bundle import BundleError
+from keyblock.description import PipelineConfig
+from keyblock.evidence import FEATURES
+from keyblock.packing import Packed
+from keyblock.prepared import PreparedDocument
+
+NONE = np.zeros(0, np.int32)
+BOUNDS, STARTS, ENDS = np.array([[0, 1]], np.int32), np.zeros(1, np.int32), np.ones(1, np.int32)
+TERM_BOUNDS = np.zeros(2, np.int32)
+TERMS, REACH, TAKEN, SCORES, EVIDENCE = np.zeros(0, np.int64), np.array([[0, 1]]), np.zeros(1, np.intp), np.ones(1), np.ones(len(FEATURES) - 1)
+LEAST_TOKENS, SPREAD = 24, 233  # of a sequence: so many, and as many more as its document says
+MOST_SEQUENCES = 3  # of a document, where each is one block
+PREPARE_SECONDS = 2e-8  # a character
+
+
+class Text(str):
+    """A document's number, as a text of so many characters."""
+
+    __slots__ = ("chars",)
+
+    def __new__(cls, key: int, chars: int) -> "Text":
+        """See Text."""
+        made = super().__new__(cls, key)
+        made.chars = chars
+        return made
+
+    def __len__(self) -> int:
+        return self.chars
+
+
+class Ids:
+    """The token ids of a sequence, of which there are only a number and a key."""
+
+    __slots__ = ("key", "number")
+
+    def __init__(self, number: int, key: tuple[int, int, int]) -> None:
+        self.number, self.key = number, key
+
+    def __len__(self) -> int:
+        return self.number
+
+
+class Query(NamedTuple):
+    """A query: its number."""
+
+    number: int
+    token_ids: tuple[int, ...] = (1,)
+    truncated: bool = False
+
+
+class Seen(NamedTuple):
+    """A document seen through a query: see `keyblock.selection.Selection`."""
+
+    sequences: list[Packed]
+    reach: NDArray[np.intp] = REACH
+    taken: NDArray[np.intp] = TAKEN
+    scores: NDArray[np.float64] = SCORES
+    evidence: NDArray[np.float64] = EVIDENCE
+    by: None = None
+    doubtful: bool = False
+    asked_tokens: int = 0
+    shared: None = None
+
+
+def document(key: int) -> PreparedDocument:
+    """A document as it is prepared."""
+    return PreparedDocument(np.array([key], np.int32), BOUNDS, STARTS, ENDS, TERMS, TERM_BOUNDS, NONE)
+
+
+def logit(salt: int, query: int, key: int, part: int) -> float:
+    """What the model says of a sequence, as a float32 would hold it."""
+    return float((salt * 7919 + query * 104729 + key * 1299709 + part * 15485863) % 65521)
+
+
+def n_sequences(key: int, *, joint: bool) -> int:
+    """Of a document."""
+    return 1 if joint else 1 + key % MOST_SEQUENCES
+
+
+class SimulatedPipeline:
+    """See `keyblock.pipeline.Pipeline`, as far as the service calls it."""
+
+    asks_model, encoder = False, None
+
+    def __init__(self, machine: SimulatedMachine, config: PipelineConfig) -> None:
+        self.config = config
+        self.aggregator = AGGREGATORS.create(config.aggregator)
+        self.tokenizer = SimpleNamespace(pad_id=0, template=SimpleNamespace(document_type=1), prompt=None)
+        self._machine = machine
+
+    def prepare_query(self, text: str, _instruction: str | None) -> Query:
+        """See Pipeline."""
+        self._machine.spend(1e-5)
+        return Query(int(text))
+
+    def prepare_document(self, text: str) -> PreparedDocument:
+        """See Pipeline: one without text has no block."""
+        return PreparedDocument(NONE, NONE.reshape(0, 2), NONE, NONE, TERMS, NONE, NONE)
+
+    def prepare_documents(self, texts: list[str], _titles: list[str], watch: Any) -> list[PreparedDocument]:
+        """See Pipeline."""
+        made = []
+        for text in texts:
+            self._machine.spend(len(text) * PREPARE_SECONDS)
+            watch(len(text))
+            made.append(document(int(text)))
+        return made
+
+    def select(self, query: Query, one: PreparedDocument, budget: int) -> Seen:
+        """See Pipeline: all of its sequences, of a length that its number and the budget say."""
+        if not one.n_blocks:
+            return Seen([])
+        key = int(one.token_ids[0])
+        number = min(LEAST_TOKENS + key % SPREAD, budget)
+        parts = range(n_sequences(key, joint=self.aggregator.joint))
+        return Seen([Packed(Ids(number, (query.number, key, part)), 1, TAKEN) for part in parts])
+
+    def check(self, _one: PreparedDocument) -> None:
+        """See Pipeline: every document will do."""
+
+
+def bundle(machine: SimulatedMachine, name: str, salt: int, *, joint: bool, broken: bool = False) -> Any:
+    """A bundle as far as the service reads it; broken: its files are not those that were checked."""
+    aggregator = {"name": "joint"} if joint else {"name": "max"}
+    config = PipelineConfig(aggregator=aggregator, packing={"title_tokens": salt % 100})  # another one prepares anew
+    pipeline = SimulatedPipeline(machine, config)
+    manifest = SimpleNamespace(name=name, pipeline=config)
+    return SimpleNamespace(
+        manifest=manifest, pipeline=pipeline, path=_Anywhere(), salt=salt, check_files=partial(_check, broken), graph=_UNMARKED
+    )
+
+
+_UNMARKED = SimpleNamespace(marks=False)
+
+
+def _check(broken: bool) -> None:
+    if broken:
+        raise BundleError("its files have changed")
+
+
+class _Anywhere:
+    """A folder all of whose files are this one: nothing of it matters but that it can be read."""
+
+    def __truediv__(self, _name: str) -> Path:
+        return Path(__file__)

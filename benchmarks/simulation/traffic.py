@@ -1,0 +1,144 @@
+"""What comes, drawn from a seed: requests of all sizes, in bursts, in a hurry, from clients that leave."""
+
+from dataclasses import dataclass
+from random import Random
+
+from benchmarks.simulation.ranker import LEAST_TOKENS, SPREAD
+
+MODELS = {"joint": True, "passages": False}
+STORED_IDS = 200  # documents by id
+
+
+@dataclass(slots=True)
+class Climate:
+    """What an episode is like.
+
+    Attributes:
+        load: work that comes, as a share of what the device can do.
+        token_seconds: of the device.
+        cap: tokens of a batch.
+        bursts: how likely a request brings others with it.
+        hurried: how likely a request has a deadline.
+        leaving: how likely a client does not wait for its answer.
+        by_id: how likely a request asks for stored documents.
+        threads: that prepare.
+        limits: of what may be in flight, and how long a newcomer may wait.
+    """
+
+    load: float
+    token_seconds: float
+    cap: int
+    bursts: float
+    hurried: float
+    leaving: float
+    by_id: float
+    threads: int
+    limits: dict[str, int]
+
+
+@dataclass(slots=True)
+class Ask:
+    """A request.
+
+    Attributes:
+        number: its own.
+        keys: its documents' numbers; none where it asks for them by id.
+        chars: of each.
+        ids: of stored documents.
+        bytes: of its body.
+        pieces: in which the body comes.
+        deadline: seconds; None for as long as it takes.
+        leaves: seconds after which the client is gone; None for one that waits.
+        model: its name.
+        answer_bytes: of the answer.
+    """
+
+    number: int
+    keys: list[int]
+    chars: list[int]
+    ids: list[str]
+    bytes: int
+    pieces: int
+    deadline: float | None
+    leaves: float | None
+    model: str
+    priority: int
+    answer_bytes: int
+
+
+def climate(random: Random) -> Climate:
+    """One to begin with."""
+    limits = {
+        "max_requests_in_flight": random.choice((8, 64, 1024)),
+        "max_documents_in_flight": random.choice((100, 2_000, 100_000)),
+        "max_bytes_in_flight": random.choice((200_000, 2_000_000, 1 << 30)),
+        "max_wait_ms": random.choice((200, 2_000, 10_000)),
+        "max_backlog_ms": random.choice((2_000, 60_000)),
+    }
+    return Climate(
+        load=random.choice((0.2, 0.5, 0.8, 1.5)),
+        token_seconds=random.choice((2e-6, 2e-5, 1e-4)),
+        cap=random.choice((512, 4096)),
+        bursts=random.choice((0.0, 0.05, 0.3)),
+        hurried=random.choice((0.0, 0.2, 0.6)),
+        leaving=random.choice((0.0, 0.05, 0.3)),
+        by_id=random.choice((0.0, 0.1, 0.3)),
+        threads=random.choice((2, 4)),
+        limits=limits,
+    )
+
+
+class Traffic:
+    """Draws requests, one after the other.
+
+    Args:
+        random: draws.
+        climate: says how.
+
+    Attributes:
+        mean_gap: seconds between two requests, about.
+    """
+
+    def __init__(self, random: Random, climate: Climate) -> None:
+        self._random, self._climate = random, climate
+        self._number = self._key = 0
+        mean = (LEAST_TOKENS + SPREAD / 2) * 1.5 * 4.5  # tokens of a request, about
+        self.mean_gap = mean * climate.token_seconds / climate.load
+
+    def gap(self) -> float:
+        """Seconds until the next request; 0 in a burst."""
+        random = self._random
+        return 0.0 if random.random() < self._climate.bursts else random.expovariate(1 - self._climate.bursts) * self.mean_gap
+
+    def new_key(self) -> int:
+        """A document that nobody has seen yet."""
+        self._key += 1
+        return self._key
+
+    def ask(self) -> Ask:
+        """The next request."""
+        random, climate = self._random, self._climate
+        self._number += 1
+        one = random.random()
+        number = 1 + int(3 * random.random()) if one < 0.9 else 8 + int(24 * random.random())
+        if one > 0.998:
+            number = 64 + int(192 * random.random())
+        by_id = random.random() < climate.by_id
+        keys = [] if by_id else [self.new_key() for _ in range(number)]
+        ids = [f"d{random.randrange(STORED_IDS)}" for _ in range(number)] if by_id else []
+        chars = [int(random.paretovariate(1.2) * 500) for _ in keys]
+        usual = number * 200 * climate.token_seconds
+        hurried = random.random() < climate.hurried
+        return Ask(
+            self._number,
+            keys,
+            chars,
+            ids,
+            bytes=sum(chars) + 40 * number,
+            pieces=1 if random.random() < 0.8 else 3,
+            deadline=random.uniform(0.2, 4.0) * usual + 0.01 if hurried else None,
+            leaves=random.expovariate(1.0) * 4 * usual if random.random() < climate.leaving else None,
+            model=random.choice(("joint", "joint", "passages")),
+            priority=random.choice((0, 0, 0, 5)),
+            answer_bytes=100 * number,
+        )
