@@ -76,7 +76,7 @@ class Clients:
         checks.trace.add("asks", ask.number, ask.model, f"documents={len(call.documents)}", f"deadline={ask.deadline}")
         outcome = await model.score(call, stages, place)
         if ask.deadline is not None:
-            checks.in_time(ask.number, machine.time - stages.began - ask.deadline, service.device.longest)
+            checks.in_time(ask.number, machine.time - stages.began - ask.deadline)
         self._check(ask, call, model, outcome, asked)
         place.answers(ask.answer_bytes)
         checks.answers(ask.number, ask.answer_bytes)

@@ -56,7 +56,6 @@ class Device:
         memory: tokens that a batch may have.
         warm_ups_fail: whether new models cannot be run.
         poison: documents that no batch survives.
-        longest: seconds of the longest batch so far.
         submitted: called with each job, before the rounds have it.
         taken: called when a round has taken its sequences.
         batches: run so far.
@@ -66,7 +65,7 @@ class Device:
         self.machine, self.rounds = machine, rounds
         self.slower, self.failing, self.memory, self.warm_ups_fail = 1.0, 0.0, 1 << 30, False
         self.poison: set[int] = set()
-        self.longest, self.batches = 0.0, 0
+        self.batches = 0
         self.submitted: Callable[[Job], None] = lambda _: None
         self.taken: Callable[[], None] = lambda: None
         self._random, self._token_seconds, self._caps = random, token_seconds, caps
@@ -115,7 +114,6 @@ class Device:
         if run is not None:
             self.rounds.runner.begin(run)
             seconds = self.seconds(run.batch.rows * run.batch.length)
-            self.longest = max(self.longest, seconds)
             self.machine.at(self.machine.time + seconds, self._ended, run, seconds)
             return
         seconds = self.machine.took(self.rounds.warm_ups.run)[1] if self.rounds.warm_ups else 0.0

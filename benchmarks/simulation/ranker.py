@@ -25,7 +25,6 @@ TERM_BOUNDS = np.zeros(2, np.int32)
 TERMS, REACH, TAKEN, SCORES, EVIDENCE = np.zeros(0, np.int64), np.array([[0, 1]]), np.zeros(1, np.intp), np.ones(1), np.ones(len(FEATURES) - 1)
 LEAST_TOKENS, SPREAD = 24, 233  # of a sequence: so many, and as many more as its document says
 MOST_SEQUENCES = 3  # of a document, where each is one block
-PREPARE_SECONDS = 2e-8  # a character
 
 
 class Text(str):
@@ -97,11 +96,11 @@ class SimulatedPipeline:
 
     asks_model, encoder = False, None
 
-    def __init__(self, machine: SimulatedMachine, config: PipelineConfig) -> None:
+    def __init__(self, machine: SimulatedMachine, config: PipelineConfig, char_seconds: float) -> None:
         self.config = config
         self.aggregator = AGGREGATORS.create(config.aggregator)
         self.tokenizer = SimpleNamespace(pad_id=0, template=SimpleNamespace(document_type=1), prompt=None)
-        self._machine = machine
+        self._machine, self._char_seconds = machine, char_seconds
 
     def prepare_query(self, text: str, _instruction: str | None) -> Query:
         """See Pipeline."""
@@ -116,7 +115,7 @@ class SimulatedPipeline:
         """See Pipeline."""
         made = []
         for text in texts:
-            self._machine.spend(len(text) * PREPARE_SECONDS)
+            self._machine.spend(len(text) * self._char_seconds)
             watch(len(text))
             made.append(document(int(text)))
         return made
@@ -134,11 +133,11 @@ class SimulatedPipeline:
         """See Pipeline: every document will do."""
 
 
-def bundle(machine: SimulatedMachine, name: str, salt: int, *, joint: bool, broken: bool = False) -> Any:
+def bundle(machine: SimulatedMachine, name: str, salt: int, char_seconds: float, *, joint: bool, broken: bool = False) -> Any:
     """A bundle as far as the service reads it; broken: its files are not those that were checked."""
     aggregator = {"name": "joint"} if joint else {"name": "max"}
     config = PipelineConfig(aggregator=aggregator, packing={"title_tokens": salt % 100})  # another one prepares anew
-    pipeline = SimulatedPipeline(machine, config)
+    pipeline = SimulatedPipeline(machine, config, char_seconds)
     manifest = SimpleNamespace(name=name, pipeline=config)
     return SimpleNamespace(
         manifest=manifest, pipeline=pipeline, path=_Anywhere(), salt=salt, check_files=partial(_check, broken), graph=_UNMARKED

@@ -22,7 +22,7 @@ from service.ranking.slicing import Threads
 from service.settings import Settings
 from service.store.library import Library
 
-USUAL = Settings(cache_bytes=1 << 20)
+USUAL = Settings(cache_bytes=0)  # every document is new, but for those by id
 EDGE_THREADS = 2
 
 
@@ -64,7 +64,7 @@ class Service:
         threads = Threads(climate.threads, machine)
         cache = DocumentCache(self.settings.cache_bytes)
         self._shared = Shared(self.settings, self.metrics, cache, threads, self.library)
-        self._machine = machine
+        self._machine, self._char_seconds = machine, climate.char_seconds
         self.edge = machine.pool(EDGE_THREADS, "edge")
         self.models = Models([])
 
@@ -82,7 +82,7 @@ class Service:
         return True
 
     def _model(self, name: str, salt: int, *, joint: bool, broken: bool) -> Model:
-        made = bundle(self._machine, name, salt, joint=joint, broken=broken)
+        made = bundle(self._machine, name, salt, self._char_seconds, joint=joint, broken=broken)
         graphs: Any = Graphs(Graph(self.device, salt))
         engine: Any = self.device
         return Model(made, lambda _: EngineScorer(engine, made, graphs, None), self._shared)

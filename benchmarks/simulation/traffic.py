@@ -16,6 +16,7 @@ class Climate:
     Attributes:
         load: work that comes, as a share of what the device can do.
         token_seconds: of the device.
+        char_seconds: that a thread takes to prepare a character.
         cap: tokens of a batch.
         bursts: how likely a request brings others with it.
         hurried: how likely a request has a deadline.
@@ -27,6 +28,7 @@ class Climate:
 
     load: float
     token_seconds: float
+    char_seconds: float
     cap: int
     bursts: float
     hurried: float
@@ -78,6 +80,7 @@ def climate(random: Random) -> Climate:
     return Climate(
         load=random.choice((0.2, 0.5, 0.8, 1.5)),
         token_seconds=random.choice((2e-6, 2e-5, 1e-4)),
+        char_seconds=random.choice((1e-8, 1e-7, 1e-6)),
         cap=random.choice((512, 4096)),
         bursts=random.choice((0.0, 0.05, 0.3)),
         hurried=random.choice((0.0, 0.2, 0.6)),
@@ -102,7 +105,7 @@ class Traffic:
     def __init__(self, random: Random, climate: Climate) -> None:
         self._random, self._climate = random, climate
         self._number = self._key = 0
-        mean = (LEAST_TOKENS + SPREAD / 2) * 1.5 * 4.5  # tokens of a request, about
+        mean = (LEAST_TOKENS + SPREAD / 2) * 1.5 * 3.3  # tokens of a request, about
         self.mean_gap = mean * climate.token_seconds / climate.load
 
     def gap(self) -> float:
@@ -120,7 +123,7 @@ class Traffic:
         random, climate = self._random, self._climate
         self._number += 1
         one = random.random()
-        number = 1 + int(3 * random.random()) if one < 0.9 else 8 + int(24 * random.random())
+        number = 1 + int(3 * random.random()) if one < 0.95 else 8 + int(24 * random.random())
         if one > 0.998:
             number = 64 + int(192 * random.random())
         by_id = random.random() < climate.by_id

@@ -99,7 +99,12 @@ async def escalate(
     """
     preparer, scorer = parts
     numbers = sorted(doubts)
-    asked = await preparer.questions(query, [doubts[n] for n in numbers], most.tokens, most.budget) if numbers else []
+    if not numbers:
+        return Chosen(list(candidates), escalated=Escalated(0, 0, 0))
+    try:
+        asked = await preparer.questions(query, [doubts[n] for n in numbers], most.tokens, most.budget, most.until)
+    except TimeoutError:  # no thread was free in time
+        return Chosen(list(candidates), escalated=Escalated(0, 0, len(numbers)), late=len(numbers))
     sequences = [packed for one in asked if one is not None for packed in one.shortlist.sequences]
     logits = (await scorer.choose(sequences, Turn(most.until, priority=priority))).logits
     anew = list(candidates)

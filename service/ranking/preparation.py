@@ -61,7 +61,7 @@ class Preparer:
 
     async def query(self, text: str, instruction: str | None = None) -> PreparedQuery:
         """Prepare the query, and what a model with a prompt is told to do."""
-        return await self._threads.run(self._pipeline.prepare_query, text, instruction)
+        return await self._threads.run_short(self._pipeline.prepare_query, text, instruction)
 
     async def candidates(
         self, query: PreparedQuery, documents: Documents, budget: int, until: float | None = None, doubts: Doubts | None = None
@@ -94,10 +94,11 @@ class Preparer:
         return await self._threads.in_slices(sizes(documents), work, until, self.pace)
 
     async def questions(
-        self, query: PreparedQuery, doubtful: Sequence[PreparedDocument], tokens: int, budget: int | None
+        self, query: PreparedQuery, doubtful: Sequence[PreparedDocument], tokens: int, budget: int | None, until: float | None
     ) -> list[Shortlisted | None]:
-        """What the model is asked about documents in doubt, see `keyblock.scoring.questions`."""
-        asked = await self._threads.run(questions, self._pipeline, query, doubtful, tokens, budget)
+        """What the model is asked about documents in doubt, see `keyblock.scoring.questions`. Raises TimeoutError where time is up."""
+        async with self._threads.machine.timeout(until):
+            asked = await self._threads.run(questions, self._pipeline, query, doubtful, tokens, budget)
         pairs = zip(doubtful, asked, strict=True)
         return [None if shortlist is None else Shortlisted(document, shortlist) for document, shortlist in pairs]
 

@@ -74,7 +74,7 @@ Work = Callable[[range, Watch], list[T]]
 
 
 class Threads:
-    """That prepare: large requests, however many, keep no small one waiting.
+    """That prepare: large requests, however many, keep no small one waiting, and slices of documents no query.
 
     Args:
         number: see below.
@@ -90,14 +90,19 @@ class Threads:
         self.machine = machine
         self._small = machine.pool(number, "prepare")
         self._large = machine.pool(number, "prepare-large")
+        self._short = machine.pool(number, "prepare-query")  # a deadline may be over before others' slices are done
 
     async def run(self, work: Callable[..., T], *arguments: Any, large: bool = False) -> T:
         """Do the work in one of them."""
         return await self.machine.run(self._large if large else self._small, work, *arguments)
 
+    async def run_short(self, work: Callable[..., T], *arguments: Any) -> T:
+        """Do work that is short, and that a request can do nothing without, in a thread that no slice occupies."""
+        return await self.machine.run(self._short, work, *arguments)
+
     def close(self) -> None:
         """Stop them after the work in hand."""
-        for pool in (self._small, self._large):
+        for pool in (self._small, self._large, self._short):
             pool.shutdown(wait=True, cancel_futures=True)
 
     async def in_slices(
