@@ -35,8 +35,8 @@ class Machine(Protocol):
     def pool(self, threads: int, name: str) -> Executor:
         """So many threads of this name."""
 
-    async def run(self, pool: Executor, work: Callable[..., T], *arguments: Any) -> T:
-        """What the work returns, done in the pool. Cancelling the await drops it if it has not begun."""
+    async def run(self, pool: Executor | None, work: Callable[..., T], *arguments: Any) -> T:
+        """What the work returns, done in the pool, for None in any thread. Cancelling the await drops it if it has not begun."""
 
     def timeout(self, until: float | None) -> AbstractAsyncContextManager[object]:
         """The body ends with TimeoutError where it waits at that time; None for no such time."""
@@ -63,7 +63,7 @@ class AsyncioMachine:
         """See Machine."""
         return ThreadPoolExecutor(threads, name)
 
-    async def run(self, pool: Executor, work: Callable[..., T], *arguments: Any) -> T:
+    async def run(self, pool: Executor | None, work: Callable[..., T], *arguments: Any) -> T:
         """See Machine."""
         return await asyncio.get_running_loop().run_in_executor(pool, work, *arguments)
 

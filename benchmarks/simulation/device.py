@@ -25,10 +25,11 @@ class Graph:
     Args:
         device: runs it.
         salt: the model's number.
+        states: whether it gives a state, of one number, beside each logit.
     """
 
-    def __init__(self, device: "Device", salt: int) -> None:
-        self.device, self.salt = device, salt
+    def __init__(self, device: "Device", salt: int, *, states: bool) -> None:
+        self.device, self.salt, self._columns = device, salt, 2 if states else 0
 
     def score(self, ids: NDArray[np.int64], _types: NDArray[np.int64], _mask: NDArray[np.int64]) -> NDArray[np.float32]:
         """A run of the warm-up."""
@@ -37,7 +38,14 @@ class Graph:
             raise RuntimeError("this graph does not run here")
         if ids.size > self.device.memory:
             raise BatchTooLargeError("no memory")
-        return np.zeros(len(ids), np.float32)
+        return self._shaped(np.zeros(len(ids), np.float32))
+
+    def says(self, sequences: list[Ids]) -> NDArray[np.float32]:
+        """The outputs of a batch."""
+        return self._shaped(np.array([logit(self.salt, *one.key) for one in sequences], np.float32))
+
+    def _shaped(self, logits: NDArray[np.float32]) -> NDArray[np.float32]:
+        return np.repeat(logits[:, None], self._columns, 1) if self._columns else logits
 
 
 class Device:
@@ -131,6 +139,5 @@ class Device:
             self.rounds.runner.failed(run, RuntimeError("the graph fails"))
         else:
             encoder.pace.measured(size, seconds)
-            outputs = np.array([logit(encoder.graph.salt, *one.key) for one in ids], np.float32)
-            self.rounds.runner.scored(run, Fed(outputs, None, size), seconds)
+            self.rounds.runner.scored(run, Fed(encoder.graph.says(ids), None, size), seconds)
         self._next_batch()

@@ -62,7 +62,8 @@ class Episode:
         }
         self.faults = Faults(self.machine, service.device, service.store, occasions)
         self.clients = Clients(self.machine, service, self.checks, self.faults)
-        self._asked = self._loads = 0
+        self._asked, self._loads, self._loading = 0, 0, False
+        self._processes: set[Process] = set()
 
     def run(self) -> Report:
         """Run it to its end. Raises ViolationError, with the seed, the command that replays it and the last events."""
@@ -84,13 +85,22 @@ class Episode:
         return "\n".join(lines)
 
     def _begin(self, coroutine: Coroutine[Any, Any, None]) -> Process:
-        return self.machine.begin(coroutine, _check_end)
+        process = self.machine.begin(coroutine, self._ended)
+        if not process.ended:
+            self._processes.add(process)  # a coroutine that nobody holds would be closed, as if its client had gone
+        return process
+
+    def _ended(self, process: Process) -> None:
+        """A process ends with nothing, or because its client has gone."""
+        self._processes.discard(process)
+        if process.error is not None and not isinstance(process.error, CancelledError):
+            raise process.error
 
     async def _open(self) -> None:
         if not await self._load():
             raise ViolationError("the first models are not served")
         length = self._requests * self._traffic.mean_gap
-        for fault in drawn(self._random, length):
+        for fault in drawn(self._random, self.machine.time, length):
             self.faults.schedule(fault)
         self._next_request()
 
@@ -130,12 +140,10 @@ class Episode:
         self._begin(self._reload(broken=broken))
 
     async def _reload(self, *, broken: bool) -> None:
-        before = self.service.models
+        """One at a time, as `service.ranking.reload` has it."""
+        if self._loading:
+            return
+        self._loading, before = True, self.service.models
         if not await self._load(broken=broken) and self.service.models is not before:
             raise ViolationError("a reload fails, and other models are served")
-
-
-def _check_end(process: Process) -> None:
-    """A process of the simulation ends with nothing, or because its client has gone."""
-    if process.error is not None and not isinstance(process.error, CancelledError):
-        raise process.error
+        self._loading = False

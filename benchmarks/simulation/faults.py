@@ -29,11 +29,11 @@ class Fault:
     amount: float
 
 
-def drawn(random: Random, seconds: float) -> list[Fault]:
-    """The faults of an episode that takes about so long."""
+def drawn(random: Random, now: float, seconds: float) -> list[Fault]:
+    """The faults of an episode that takes about so long from now on."""
     made = []
     for _ in range(random.choice((0, 2, 5, 9))):
-        begins = random.random() * seconds
+        begins = now + random.random() * seconds
         ends = begins + random.random() * seconds / 5
         made.append(Fault(random.choice(DEVICE + STORE + AT_ONCE), begins, ends, random.random()))
     return made

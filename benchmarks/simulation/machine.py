@@ -8,7 +8,7 @@ from concurrent.futures import Executor
 from contextlib import AbstractAsyncContextManager
 from typing import Any, Self
 
-MOST_AT_ONCE = 100_000  # events of one moment; more is a loop that gets nowhere
+MOST_AT_ONCE = 10_000  # events of one moment; more is a loop that gets nowhere
 
 
 class StuckError(Exception):
@@ -154,9 +154,9 @@ class SimulatedMachine:
         self.at(self.time + seconds, self._waiting().later())
         await SUSPENDED
 
-    async def run(self, pool: Executor, work: Callable[..., Any], *arguments: Any) -> Any:
+    async def run(self, pool: Executor | None, work: Callable[..., Any], *arguments: Any) -> Any:
         """See Machine."""
-        future = pool.submit(work, *arguments)
+        future = (pool or self.pool(1, "any")).submit(work, *arguments)
         try:
             await self.awaited(future).by(None)
         except CancelledError:

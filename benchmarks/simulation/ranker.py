@@ -19,12 +19,17 @@ from keyblock.evidence import FEATURES
 from keyblock.packing import Packed
 from keyblock.prepared import PreparedDocument
 
+ASKING = "asking"
+MODELS = {"joint": "joint", "passages": "max", "learned": "states", ASKING: "joint"}
+"""Names of models, with their aggregators."""
 NONE = np.zeros(0, np.int32)
 BOUNDS, STARTS, ENDS = np.array([[0, 1]], np.int32), np.zeros(1, np.int32), np.ones(1, np.int32)
 TERM_BOUNDS = np.zeros(2, np.int32)
-TERMS, REACH, TAKEN, SCORES, EVIDENCE = np.zeros(0, np.int64), np.array([[0, 1]]), np.zeros(1, np.intp), np.ones(1), np.ones(len(FEATURES) - 1)
+TERMS, REACH, TAKEN = np.zeros(0, np.int64), np.array([[0, 1]]), np.zeros(1, np.intp)
+SCORES, EVIDENCE = np.ones(1), np.ones(len(FEATURES) - 1)
 LEAST_TOKENS, SPREAD = 24, 233  # of a sequence: so many, and as many more as its document says
 MOST_SEQUENCES = 3  # of a document, where each is one block
+ASKED = 100  # parts from here on are asked about, and not scored
 
 
 class Text(str):
@@ -91,13 +96,17 @@ def n_sequences(key: int, *, joint: bool) -> int:
     return 1 if joint else 1 + key % MOST_SEQUENCES
 
 
+Asked = tuple[Seen, NDArray[np.float32]]
+"""See `keyblock.pipeline.Asked`."""
+
+
 class SimulatedPipeline:
     """See `keyblock.pipeline.Pipeline`, as far as the service calls it."""
 
-    asks_model, encoder = False, None
+    encoder = None
 
-    def __init__(self, machine: SimulatedMachine, config: PipelineConfig, char_seconds: float) -> None:
-        self.config = config
+    def __init__(self, machine: SimulatedMachine, config: PipelineConfig, char_seconds: float, salt: int, *, asks: bool) -> None:
+        self.config, self.salt, self.asks_model = config, salt, asks
         self.aggregator = AGGREGATORS.create(config.aggregator)
         self.tokenizer = SimpleNamespace(pad_id=0, template=SimpleNamespace(document_type=1), prompt=None)
         self._machine, self._char_seconds = machine, char_seconds
@@ -120,10 +129,21 @@ class SimulatedPipeline:
             made.append(document(int(text)))
         return made
 
-    def select(self, query: Query, one: PreparedDocument, budget: int) -> Seen:
-        """See Pipeline: all of its sequences, of a length that its number and the budget say."""
+    def shortlist(self, query: Query, one: PreparedDocument, budget: int) -> Seen:
+        """See Pipeline: what the model is asked about differs from what it scores in the part."""
+        keys = one.token_ids.tolist()
+        return Seen([Packed(Ids(LEAST_TOKENS, (query.number, key, ASKED + part)), 1, TAKEN) for key in keys for part in range(2)])
+
+    def select(self, query: Query, one: PreparedDocument, budget: int, asked: Asked | None = None) -> Seen:
+        """See Pipeline: all of its sequences, of a length that its number and the budget say.
+
+        Raises ValueError for an answer of the model that is another sequence's.
+        """
         if not one.n_blocks:
             return Seen([])
+        for packed, said in zip(asked[0].sequences, asked[1].tolist(), strict=True) if asked else ():
+            if said > -np.inf and said != logit(self.salt, *packed.ids.key):
+                raise ValueError(f"the block {packed.ids.key} has the logit of another")
         key = int(one.token_ids[0])
         number = min(LEAST_TOKENS + key % SPREAD, budget)
         parts = range(n_sequences(key, joint=self.aggregator.joint))
@@ -133,11 +153,16 @@ class SimulatedPipeline:
         """See Pipeline: every document will do."""
 
 
-def bundle(machine: SimulatedMachine, name: str, salt: int, char_seconds: float, *, joint: bool, broken: bool = False) -> Any:
-    """A bundle as far as the service reads it; broken: its files are not those that were checked."""
-    aggregator = {"name": "joint"} if joint else {"name": "max"}
-    config = PipelineConfig(aggregator=aggregator, packing={"title_tokens": salt % 100})  # another one prepares anew
-    pipeline = SimulatedPipeline(machine, config, char_seconds)
+def combine(states: NDArray[np.float32], mask: NDArray[np.bool_]) -> NDArray[np.float32]:
+    """A learned aggregator that has learned to take the best sequence."""
+    best: NDArray[np.float32] = np.where(mask, states[..., 0], -np.inf).max(1)
+    return best
+
+
+def bundle(machine: SimulatedMachine, name: str, salt: int, char_seconds: float, *, broken: bool = False) -> Any:
+    """A bundle as far as the service reads it, of one of the MODELS; broken: its files are not those that were checked."""
+    config = PipelineConfig(aggregator={"name": MODELS[name]}, packing={"title_tokens": salt % 100})  # another one prepares anew
+    pipeline = SimulatedPipeline(machine, config, char_seconds, salt, asks=name == ASKING)
     manifest = SimpleNamespace(name=name, pipeline=config)
     return SimpleNamespace(
         manifest=manifest, pipeline=pipeline, path=_Anywhere(), salt=salt, check_files=partial(_check, broken), graph=_UNMARKED

@@ -5,9 +5,9 @@ from typing import Any, Self
 
 from benchmarks.simulation.device import Device, Graph
 from benchmarks.simulation.machine import SimulatedMachine
-from benchmarks.simulation.ranker import bundle
+from benchmarks.simulation.ranker import MODELS, bundle, combine
 from benchmarks.simulation.store import SimulatedStore
-from benchmarks.simulation.traffic import MODELS, Climate
+from benchmarks.simulation.traffic import Climate
 from keyblock.bundle import BundleError
 from service.engine.encoder import Caps
 from service.engine.errors import EngineError
@@ -71,7 +71,7 @@ class Service:
     async def load(self, salt: int, *, broken: bool = False) -> bool:
         """Serve models of this salt in the place of the others once they are warm; whether that went well."""
         try:
-            new = [self._model(name, salt, joint=joint, broken=broken) for name, joint in MODELS.items()]
+            new = [self._model(name, salt, broken=broken) for name in MODELS]
             for model in new:
                 await self._machine.awaited(model.scorer.warmed).by(None)
                 model.scorer.warmed.result()
@@ -81,9 +81,10 @@ class Service:
         self.library.fingerprint = self.models.default.fingerprint
         return True
 
-    def _model(self, name: str, salt: int, *, joint: bool, broken: bool) -> Model:
-        made = bundle(self._machine, name, salt, self._char_seconds, joint=joint, broken=broken)
-        graphs: Any = Graphs(Graph(self.device, salt))
+    def _model(self, name: str, salt: int, *, broken: bool) -> Model:
+        made = bundle(self._machine, name, salt, self._char_seconds, broken=broken)
+        learned = made.pipeline.aggregator.learned
+        graphs: Any = Graphs(Graph(self.device, salt, states=learned), combine=combine if learned else None)
         engine: Any = self.device
         return Model(made, lambda _: EngineScorer(engine, made, graphs, None), self._shared)
 

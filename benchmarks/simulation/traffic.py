@@ -3,10 +3,10 @@
 from dataclasses import dataclass
 from random import Random
 
-from benchmarks.simulation.ranker import LEAST_TOKENS, SPREAD
+from benchmarks.simulation.ranker import LEAST_TOKENS, MODELS, SPREAD
 
-MODELS = {"joint": True, "passages": False}
 STORED_IDS = 200  # documents by id
+NAMES = tuple(MODELS)
 
 
 @dataclass(slots=True)
@@ -141,7 +141,7 @@ class Traffic:
             pieces=1 if random.random() < 0.8 else 3,
             deadline=random.uniform(0.2, 4.0) * usual + 0.01 if hurried else None,
             leaves=random.expovariate(1.0) * 4 * usual if random.random() < climate.leaving else None,
-            model=random.choice(("joint", "joint", "passages")),
+            model=random.choice(NAMES),
             priority=random.choice((0, 0, 0, 5)),
             answer_bytes=100 * number,
         )

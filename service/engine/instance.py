@@ -1,6 +1,5 @@
 """A model on the model's thread: its graphs, how fast they are, and the way from a request's sequences to their logits."""
 
-import asyncio
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
 from itertools import chain
@@ -154,7 +153,7 @@ class Instance:
             future.cancel()
         if not job.learned:
             return job.known()
-        return job.nothing() if job.complete else await asyncio.to_thread(job.known)
+        return job.nothing() if job.complete else await self._machine.run(None, job.known)
 
     def first_runs(self) -> Iterator[None]:
         """Run every graph in every shape that it may meet; yields after each run, and is warm at the end."""

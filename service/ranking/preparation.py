@@ -96,7 +96,10 @@ class Preparer:
     async def questions(
         self, query: PreparedQuery, doubtful: Sequence[PreparedDocument], tokens: int, budget: int | None, until: float | None
     ) -> list[Shortlisted | None]:
-        """What the model is asked about documents in doubt, see `keyblock.scoring.questions`. Raises TimeoutError where time is up."""
+        """What the model is asked about documents in doubt, see `keyblock.scoring.questions`.
+
+        Raises TimeoutError where that is not known in time.
+        """
         async with self._threads.machine.timeout(until):
             asked = await self._threads.run(questions, self._pipeline, query, doubtful, tokens, budget)
         pairs = zip(doubtful, asked, strict=True)

@@ -1,0 +1,157 @@
+"""Whole episodes: fresh seeds, those that found something once, and service code with a bug planted in it, which is found."""
+
+import random
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from benchmarks.simulation.episode import Episode, Report
+from benchmarks.simulation.invariants import ViolationError
+from keyblock.runtime import batching
+from service.engine import schedule
+from service.engine.jobs import Job
+from service.engine.runner import Runner
+from service.ranking import stored
+from service.ranking.admission import Admission, Load, Place
+from service.store.library import Library
+
+FRESH, EACH = 40, 250  # episodes of a run of these tests, and requests of each
+FOUND = [347, 383, 386]  # docs/simulation.md says what
+Patch = pytest.MonkeyPatch
+
+
+def test_what_must_hold_holds_for_fresh_seeds() -> None:
+    """A seed that fails is in the message, with the command that repeats it."""
+    first = random.SystemRandom().randrange(10**9)
+    reports = [Episode(seed, EACH).run() for seed in range(first, first + FRESH)]
+    assert sum(report.outcomes.total() for report in reports) == FRESH * EACH
+
+
+@pytest.mark.parametrize("seed", FOUND)
+def test_what_was_found_once_is_not_found_again(seed: int) -> None:
+    assert Episode(seed, 200).run().outcomes["answered"] > 0
+
+
+def test_a_seed_repeats_everything() -> None:
+    def last() -> tuple[Report, list[str]]:
+        episode = Episode(11, 100)
+        return episode.run(), episode.checks.trace.lines()
+
+    assert last() == last()
+
+
+def found(patch: Patch, mutant: Callable[[Patch], None]) -> str:
+    """What the first episode says that does not hold with a bug planted."""
+    mutant(patch)
+    for seed in range(60):
+        try:
+            Episode(seed, 150).run()
+        except ViolationError as error:
+            return str(error)
+    return "nothing"
+
+
+def answers_again(patch: Patch) -> None:
+    """A job that is answered is not over."""
+    patch.setattr(Job, "over", property(lambda self: self.future.cancelled()))
+
+
+def answers_early(patch: Patch) -> None:
+    """The last sequence of a job is not waited for."""
+    patch.setattr(Job, "complete", property(lambda self: (self._unscored <= 1 and len(self.lengths) > 1) or not self._unscored))
+
+
+def forgets_what_failed(patch: Patch) -> None:
+    """A batch fails, and nobody is told."""
+    patch.setattr(Runner, "failed", lambda self, run, _error: self._schedule.failed(run, too_large=False))
+
+
+def forgets_half(patch: Patch) -> None:
+    """Of a batch that is too large for the memory only one half is run again."""
+    patch.setattr(batching, "halves", lambda batch, halves=batching.halves: halves(batch)[:1])
+
+
+def starves(patch: Patch) -> None:
+    """The oldest has no turns of its own."""
+    patch.setattr(schedule, "TURNS_TO_OLDEST", 10**9)
+
+
+def leaks_bytes(patch: Patch) -> None:
+    """Who leaves gives its place back and not its bytes."""
+
+    def leave(self: Place, *_: object) -> None:
+        self._admission.load.requests -= self._held.requests
+        self._admission.load.documents -= self._held.documents
+        self._held = Load()
+        self._admission.queued(self)
+
+    patch.setattr(Place, "__exit__", leave)
+
+
+def leaks_seconds(patch: Patch) -> None:
+    """What a request was going to cost is counted for ever."""
+    patch.setattr(Admission, "queued", lambda *_: None)
+
+
+def lets_everything_in(patch: Patch) -> None:
+    patch.setattr(Admission, "check_bytes", lambda *_: None)
+
+
+def mixes(patch: Patch) -> None:
+    """The outputs of a batch go to its sequences in the wrong order."""
+    scored = Runner.scored
+    patch.setattr(Runner, "scored", lambda self, run, fed, s: scored(self, run, fed._replace(outputs=fed.outputs[::-1]), s))
+
+
+def is_late(patch: Patch) -> None:
+    """A request in a hurry waits for its job as long as that takes."""
+    from service.engine.instance import Instance
+
+    done = Instance._done
+    patch.setattr(Instance, "_done", lambda self, job, until: done(self, job, None if until is None else until + 0.2))
+
+
+def acknowledges_too_early(patch: Patch) -> None:
+    """Who stores a document is told that it is stored before it is."""
+
+    async def put(self: Library, namespace: str, items: Any) -> None:
+        self._writer.submit(self._store.put_many, namespace, items)
+
+    patch.setattr(Library, "put", put)
+
+
+def puts_back_what_is_old(patch: Patch) -> None:
+    """A document that was prepared again takes the place of whatever is there by then."""
+    found = stored.look_up
+
+    async def look_up(*arguments: Any, **options: Any) -> Any:
+        stale = await found(*arguments, **options)
+        for one in stale.values():
+            object.__setattr__(one, "head", b"")
+        return stale
+
+    patch.setattr("service.ranking.model.look_up", look_up)
+
+
+@pytest.mark.parametrize(
+    ("mutant", "says"),
+    [
+        (answers_again, "stumbles"),
+        (answers_early, "a score that is not its own"),
+        (forgets_what_failed, "never answered"),
+        (forgets_half, "never answered"),
+        (starves, "waits for"),
+        (leaks_bytes, "nothing is in flight"),
+        (leaks_seconds, "a newcomer would wait"),
+        (lets_everything_in, "bytes of several requests"),
+        (mixes, "a score that is not its own"),
+        (is_late, "after its deadline"),
+        (acknowledges_too_early, "acknowledged"),
+        (puts_back_what_is_old, "is renewed with"),
+    ],
+)
+def test_a_bug_that_is_planted_is_found(mutant: Callable[[Patch], None], says: str, monkeypatch: Patch) -> None:
+    told = found(monkeypatch, mutant)
+    assert says in told
+    assert "again: python -m benchmarks.simulation --seed" in told
