@@ -161,7 +161,8 @@ def combine(states: NDArray[np.float32], mask: NDArray[np.bool_]) -> NDArray[np.
 
 def bundle(machine: SimulatedMachine, name: str, salt: int, char_seconds: float, *, broken: bool = False) -> Any:
     """A bundle as far as the service reads it, of one of the MODELS; broken: its files are not those that were checked."""
-    config = PipelineConfig(aggregator={"name": MODELS[name]}, packing={"title_tokens": salt % 100})  # another one prepares anew
+    # another number of title tokens is another preparation; few lengths are soon warm
+    config = PipelineConfig(aggregator={"name": MODELS[name]}, packing={"title_tokens": salt % 100, "budget_range": (64, 128)})
     pipeline = SimulatedPipeline(machine, config, char_seconds, salt, asks=name == ASKING)
     manifest = SimpleNamespace(name=name, pipeline=config)
     return SimpleNamespace(

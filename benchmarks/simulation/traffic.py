@@ -5,7 +5,7 @@ from random import Random
 
 from benchmarks.simulation.ranker import LEAST_TOKENS, MODELS, SPREAD
 
-STORED_IDS = 200  # documents by id
+STORED_IDS = 40  # documents by id
 NAMES = tuple(MODELS)
 
 

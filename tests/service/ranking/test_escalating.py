@@ -1,6 +1,10 @@
 """How many tokens escalation may take, by bundle, service, request and deadline."""
 
-from service.ranking.escalating import Bound, bound
+import asyncio
+from typing import Any
+
+from keyblock.order import UNREAD
+from service.ranking.escalating import Bound, bound, escalate
 from service.ranking.plan import Plan
 
 NOW = 50.0
@@ -29,3 +33,15 @@ def test_it_is_dropped_where_documents_get_fewer_tokens_or_scoring_needs_all_the
     plan = Plan(96, scored_by=NOW + 10)
     assert bound((8000, None, None), plan, 128, 1.0, 0.001, NOW)[::3] == (0, True)
     assert bound((8000, None, None), Plan(128, scored_by=NOW + 1), 128, 4.0, 0.001, NOW)[::3] == (0, True)
+
+
+def test_where_no_thread_is_free_in_time_nothing_is_asked_and_that_is_said() -> None:
+    class Busy:
+        async def questions(self, *_: Any) -> None:
+            raise TimeoutError
+
+    parts: Any = Busy(), None
+    doubts: Any = {0: None}
+    query: Any = None
+    chosen = asyncio.run(escalate(query, [UNREAD], doubts, parts, Plan(128, scored_by=NOW), Bound(100, NOW), 0))
+    assert (chosen.candidates, chosen.late, chosen.escalated) == ([UNREAD], 1, (0, 0, 1))
