@@ -149,7 +149,7 @@ def renews_with_anothers(patch: Patch) -> None:
         (leaks_bytes, 0, "nothing is in flight"),
         (leaks_seconds, 0, "a newcomer would wait"),
         (lets_everything_in, 23, "bytes of several requests"),
-        (mixes, 0, "has the logit of another"),
+        (mixes, 0, "a score that is not its own"),
         (is_late, 72, "after its deadline"),
         (acknowledges_too_early, 6, "a later one was acknowledged"),
         (renews_with_anothers, 43, "document ('default', "),
