@@ -45,7 +45,12 @@ def parser() -> argparse.ArgumentParser:
         description=benchmarks.simulation.__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    made.add_argument("--requests", type=int, default=REQUESTS, help=f"in all; an episode has at most {REQUESTS}")
+    made.add_argument(
+        "--requests",
+        type=int,
+        default=REQUESTS,
+        help=f"in all, or of each episode where --seeds is given; an episode has at most {REQUESTS}",
+    )
     made.add_argument("--seed", type=int, help="of the first episode; a fresh one where it is left out")
     made.add_argument("--seeds", type=int, help="episodes; as many as the requests need where it is left out")
     return made
