@@ -14,7 +14,6 @@ from benchmarks.simulation.invariants import ViolationError
 
 def main(options: argparse.Namespace) -> int:
     """Run episodes; the exit code is 1 where something does not hold."""
-    logging.disable(logging.CRITICAL)  # the service says what fails, and all that is meant to
     seed = random.SystemRandom().randrange(10**9) if options.seed is None else options.seed
     seeds = options.seeds if options.seeds else -(-options.requests // REQUESTS)
     each = min(options.requests, REQUESTS)
@@ -57,4 +56,5 @@ def parser() -> argparse.ArgumentParser:
 
 
 if __name__ == "__main__":
+    logging.disable(logging.CRITICAL)  # the service says what fails, and all that is meant to
     sys.exit(main(parser().parse_args()))

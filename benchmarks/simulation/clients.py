@@ -92,7 +92,7 @@ class Clients:
             if one == -np.inf:
                 if key and ask.deadline is None:
                     raise ViolationError(f"request {ask.number} has time, and its document {n} has no score")
-            elif one != max(logit(salt, ask.number, key, part) for part in range(n_sequences(key, joint=joint))):
+            elif one != max(logit(salt, ask.query, key, part) for part in range(n_sequences(key, joint=joint))):
                 raise ViolationError(f"request {ask.number} has for document {n} ({key}) a score that is not its own: {one}")
 
     def _keys(self, call: Call, asked: float) -> list[int]:
@@ -145,4 +145,4 @@ def _call(ask: Ask) -> Call:
     else:
         texts: list[str] = [Text(key, chars) for key, chars in zip(ask.keys, ask.chars, strict=True)]
         documents = Documents(texts, [""] * n, [None] * n)
-    return Call(str(ask.number), documents, ask.model, deadline=ask.deadline, priority=ask.priority)
+    return Call(str(ask.query), documents, ask.model, deadline=ask.deadline, priority=ask.priority)

@@ -15,6 +15,7 @@ from service.engine.instance import Graphs, Instance
 from service.engine.jobs import Job, Scored
 from service.engine.rounds import Rounds, backlog
 from service.engine.schedule import Run
+from service.engine.score_cache import ScoreCache
 
 LAUNCH_SECONDS = 2e-4
 
@@ -57,6 +58,7 @@ class Device:
         rounds: of the model's thread.
         token_seconds: that a token takes.
         caps: of a batch.
+        scores: what graphs have said before.
 
     Attributes:
         slower: by which factor batches take longer.
@@ -69,8 +71,10 @@ class Device:
         batches: run so far.
     """
 
-    def __init__(self, machine: SimulatedMachine, random: Random, rounds: Rounds, token_seconds: float, caps: Caps) -> None:
-        self.machine, self.rounds = machine, rounds
+    def __init__(
+        self, machine: SimulatedMachine, random: Random, rounds: Rounds, token_seconds: float, caps: Caps, scores: ScoreCache
+    ) -> None:
+        self.machine, self.rounds, self._scores = machine, rounds, scores
         self.slower, self.failing, self.memory, self.warm_ups_fail = 1.0, 0.0, 1 << 30, False
         self.poison: set[int] = set()
         self.batches = 0
@@ -86,7 +90,7 @@ class Device:
 
     def add(self, name: str, graphs: Graphs, pipeline: SimulatedPipeline) -> Instance:
         """See Engine."""
-        instance = Instance(name, graphs, pipeline, self._caps, self.submit, self.machine)
+        instance = Instance(name, graphs, pipeline, self._caps, self.submit, self._scores, self.machine)
         self.rounds.add(instance, first=False)
         self._wake()
         return instance

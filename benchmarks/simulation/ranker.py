@@ -58,6 +58,11 @@ class Ids:
     def __len__(self) -> int:
         return self.number
 
+    @property
+    def data(self) -> bytes:
+        """Of which the cache of scores makes a key, see `service.engine.score_cache`."""
+        return repr((self.number, self.key)).encode()
+
 
 class Query(NamedTuple):
     """A query: its number."""

@@ -13,6 +13,7 @@ from service.engine.encoder import Caps
 from service.engine.errors import EngineError
 from service.engine.instance import Graphs
 from service.engine.rounds import Rounds
+from service.engine.score_cache import ScoreCache
 from service.ranking.admission import Admission
 from service.ranking.cache import DocumentCache
 from service.ranking.model import Model, Shared
@@ -24,6 +25,7 @@ from service.store.library import Library
 
 USUAL = Settings(cache_bytes=0)  # every document is new, but for those by id
 EDGE_THREADS = 2
+SCORE_BYTES = 1 << 16  # a few requests, so that what is kept is soon pushed out
 
 
 class Silent:
@@ -57,7 +59,8 @@ class Service:
         self.metrics: Any = Silent()
         self.rounds = Rounds(self.metrics, machine.now)
         caps = Caps(climate.cap, climate.cap * climate.token_seconds * 2)
-        self.device = Device(machine, random, self.rounds, climate.token_seconds, caps)
+        scores = ScoreCache(SCORE_BYTES, self.metrics)
+        self.device = Device(machine, random, self.rounds, climate.token_seconds, caps, scores)
         self.admission = Admission(self.settings, self.device.backlog, self.metrics, self._fastest)
         self.store = SimulatedStore(machine)
         self.library = Library(self.store, b"", 0, self.metrics, machine=machine)

@@ -5,6 +5,7 @@ from random import Random
 
 from benchmarks.simulation.ranker import LEAST_TOKENS, MODELS, SPREAD
 
+QUERIES = 20
 STORED_IDS = 40  # documents by id
 NAMES = tuple(MODELS)
 
@@ -66,6 +67,11 @@ class Ask:
     model: str
     priority: int
     answer_bytes: int
+
+    @property
+    def query(self) -> int:
+        """What it asks; others have asked it before."""
+        return self.number % QUERIES
 
 
 def climate(random: Random) -> Climate:

@@ -127,7 +127,7 @@ class Instance:
     async def _scored(self, job: Job, until: float | None) -> Scored:
         """The job's outcome, without the thread where all of it is known; what is new is kept."""
         many = len(job.packed) > MANY
-        missed = await asyncio.to_thread(self._scores.recall, job) if many else self._scores.recall(job)
+        missed = await self._machine.run(None, self._scores.recall, job) if many else self._scores.recall(job)
         if job.complete and not job.learned:
             job.step()
             return job.future.result()
