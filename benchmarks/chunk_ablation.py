@@ -69,7 +69,7 @@ def train(chunks: int, seed: int, options: argparse.Namespace) -> Path:
     """Train a model, or go on with it; a finished one is left as it is. Exits where it cannot be."""
     run: Path = options.runs / run_name(chunks, seed)
     changes = {"pipeline.aggregator.passages": chunks, "seed": seed, "steps": options.steps}
-    settings = [f"--set={key}={value}" for key, value in changes.items()]
+    settings = [f"--set={given}" for given in (*options.set, *(f"{key}={value}" for key, value in changes.items()))]
     collections = [f"--collection={path}" for path in options.collection]
     if code := train_main([str(options.recipe), *collections, *settings, f"--out={run}"]):
         sys.exit(f"chunk_ablation.py: training {run} ended with {code}; mend it and start again: what was done is kept")
@@ -120,6 +120,7 @@ def parser() -> argparse.ArgumentParser:
     made = argparse.ArgumentParser("benchmarks.chunk_ablation", description="Quality by the number of chunks that are read.")
     made.add_argument("--collection", type=Path, action="append", default=[], help="trained and measured on; repeated")
     made.add_argument("--recipe", type=Path, default=RECIPE, help="one whose pipeline.aggregator has `passages`")
+    made.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="change a key of the recipe")
     made.add_argument("--chunks", type=int, nargs="+", default=[1, 2, 3, 4, 5, 6], help="numbers of chunks")
     made.add_argument("--seeds", type=int, default=1, help="trainings of each; the paper's are 3")
     made.add_argument("--runs", type=Path, default=Path("runs"), help="where trainings go")

@@ -38,7 +38,7 @@ def test_each_number_of_chunks_is_trained_and_measured_once(
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    tiny = ("--collection", toy_path, "--recipe", recipe, "--steps", 2, "--queries", 4, "--depth", 3)
+    tiny = ("--collection", toy_path, "--recipe", recipe, "--steps", 2, "--queries", 4, "--depth", 3, "--set", "queries_per_step=1")
     chunk_ablation.main(options_of(tmp_path, *tiny, "--chunks", 1))
     first = (tmp_path / "runs" / "chunks-1-seed-0" / "log.jsonl").read_bytes()
     both = options_of(tmp_path, *tiny, "--chunks", 1, 2)
@@ -46,6 +46,7 @@ def test_each_number_of_chunks_is_trained_and_measured_once(
     assert (tmp_path / "runs" / "chunks-1-seed-0" / "log.jsonl").read_bytes() == first  # not trained again
     trained = {n: load_recipe(tmp_path / "runs" / f"chunks-{n}-seed-0" / "recipe.yaml") for n in (1, 2)}
     assert {n: of_run.pipeline.aggregator["passages"] for n, of_run in trained.items()} == {1: 1, 2: 2}
+    assert {of_run.queries_per_step for of_run in trained.values()} == {1}
     records = read_records(both.records)
     assert [(r.system, r.steps, len(r.queries)) for r in records] == [("chunks-1-seed-0", 2, 4), ("chunks-2-seed-0", 2, 4)]
     assert capsys.readouterr().out.splitlines()[-2].startswith("| toy | 1 | 1 | ")
