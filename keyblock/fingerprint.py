@@ -12,6 +12,7 @@ from keyblock.pipeline import Pipeline
 CODE = (
     "text",
     "encoders.py",
+    "native.py",
     "preparation.py",
     "prepared.py",
     "segmenters.py",
