@@ -24,6 +24,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except ValidationError as error:
         print(f"{PROGRAM}: {_one_line(error, given)}", file=sys.stderr)
         return BAD_START
+    # before numpy comes: products of microseconds would wake a BLAS thread for each core, which then spin and take the cores
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     from service.start import start  # the web framework and the runtime, which --help does without
 
     return start(settings)

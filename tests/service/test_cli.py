@@ -11,12 +11,14 @@ import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from benchmarks.event_loop import free_port, get, wait_ready
 from keyblock.client import Client, KeyBlockError
+from service import cli
 from tests.forks import Forks
 from tests.service.faults import PATIENCE, wait_for
 from tests.service.rankers import another
@@ -294,7 +296,7 @@ def test_no_document_acknowledged_is_lost_by_kill_9(bundle_path: Path, tmp_path:
 
 def test_an_unknown_variable_is_reported_with_the_nearest_known_one(fork: Fork) -> None:
     _, said = fork([], {"KEYBLOCK_PROVIDRE": "cpu", "KEYBLOCK_BUNDLE": "no/such/bundle"})
-    warning, error = said.splitlines()
+    warning, *_, error = said.splitlines()  # where nothing is compiled, that is said between
     assert warning.endswith("KEYBLOCK_PROVIDRE is no setting, and is ignored: did you mean KEYBLOCK_PROVIDER?")
     assert "no/such/bundle" in error
 
@@ -308,3 +310,13 @@ def test_a_secret_that_is_wrong_is_not_repeated(fork: Fork) -> None:
 def test_a_wrong_variable_is_named(fork: Fork) -> None:
     _, said = fork([], {"KEYBLOCK_PORT": "many"})
     assert said.endswith("and it is 'many' (KEYBLOCK_PORT)\n")
+
+
+def test_numpy_comes_after_the_number_of_its_threads(monkeypatch: pytest.MonkeyPatch) -> None:
+    code = "import sys, service.cli; sys.exit('numpy' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+    monkeypatch.delenv("OPENBLAS_NUM_THREADS", raising=False)
+    monkeypatch.setitem(sys.modules, "service.start", SimpleNamespace(start=lambda _: os.environ["OPENBLAS_NUM_THREADS"]))
+    assert cli.main([]) == "1"
+    monkeypatch.setenv("OPENBLAS_NUM_THREADS", "2")
+    assert cli.main([]) == "2", "whoever sets it is listened to"
