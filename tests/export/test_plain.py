@@ -10,16 +10,14 @@ import torch
 from numpy.typing import NDArray
 
 from export.aggregation import export_aggregator
-from export.exporter import SAMPLE, export_run
+from export.exporter import export_run
 from export.families import export_ranker
 from export.options import Options, WeightPrecision
-from keyblock import Ranker
 from keyblock.runtime.aggregator import AggregatorSession
 from keyblock.runtime.providers import Provider
 from keyblock.runtime.session import Session
+from tests.export.ranking import assert_ranks_alike
 from tests.once import once
-from training.collections.collection import Collection
-from training.evaluation.ranking import run_ranker
 from training.models.ck import Ck
 from training.models.cross_encoder import CrossEncoder
 from training.models.families import new_ranker
@@ -125,12 +123,4 @@ def test_a_bundle_ranks_as_the_run_did(tmp_path: Path, save_run: Callable[..., P
     bundle = export_run(run, tmp_path / "bundle", FEW)
     assert bundle.manifest.aggregator is not None
     assert bundle.manifest.aggregator.kind["name"] == ("attention" if name == "late_transformer" else name)
-    sample = Collection(SAMPLE)
-    names, trained = list(sample.documents), run_ranker(run, sample, bf16=False)
-    with Ranker.open(bundle.path, provider="cpu", precision="fp32", threads=1) as ranker:
-        for query in list(sample.queries)[:2]:
-            expected = trained.rerank(query, names).scores
-            texts = [{"title": sample.documents[name].title, "text": sample.documents[name].text} for name in names]
-            for result in ranker.rank(sample.queries[query], texts, raw_scores=True):
-                assert result.relevance_score == pytest.approx(expected[names[result.index]], abs=1e-3)
-            assert len({round(score, 2) for score in expected.values()}) > 2
+    assert_ranks_alike(bundle.path, run)

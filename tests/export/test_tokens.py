@@ -8,16 +8,14 @@ import pytest
 import torch
 
 from export import ExportError
-from export.exporter import SAMPLE, export_run
+from export.exporter import export_run
 from export.options import Options, VariantKind, WeightPrecision
 from export.tokens import export_tokens
-from keyblock import Ranker
 from keyblock.runtime.providers import Provider
 from keyblock.runtime.session import Session
+from tests.export.ranking import assert_ranks_alike
 from tests.once import once
 from tests.training.models.test_token_ranker import NAMES
-from training.collections.collection import Collection
-from training.evaluation.ranking import run_ranker
 from training.models.cross_encoder import CrossEncoder
 from training.models.families import new_ranker
 from training.models.token_ranker import TokenRanker
@@ -74,15 +72,7 @@ def test_a_bundle_ranks_as_the_run_did(tmp_path: Path, save_run: Callable[..., P
     assert bundle.manifest.aggregator is not None
     assert bundle.manifest.aggregator.kind["name"] == name
     assert (bundle.manifest.graph.output, bundle.manifest.aggregator.hidden) == ("outputs", a_model(encoder, name).hidden_size)
-    sample = Collection(SAMPLE)
-    names, trained = list(sample.documents), run_ranker(run, sample, bf16=False)
-    with Ranker.open(bundle.path, provider="cpu", precision="fp32", threads=1) as ranker:
-        for query in list(sample.queries)[:2]:
-            expected = trained.rerank(query, names).scores
-            texts = [{"title": sample.documents[name].title, "text": sample.documents[name].text} for name in names]
-            for result in ranker.rank(sample.queries[query], texts, raw_scores=True):
-                assert result.relevance_score == pytest.approx(expected[names[result.index]], abs=1e-3)
-            assert len({round(score, 2) for score in expected.values()}) > 2
+    assert_ranks_alike(bundle.path, run)
 
 
 def test_an_encoder_of_another_architecture_is_refused(tmp_path: Path, encoder: Path) -> None:
