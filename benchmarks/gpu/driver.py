@@ -3,6 +3,8 @@
 from collections.abc import Callable
 from typing import Any
 
+from service.telemetry.gpus import nvml
+
 
 class Driver:
     """Asks NVML.
@@ -12,7 +14,7 @@ class Driver:
     """
 
     def __init__(self, library: Any = None) -> None:
-        self._nvml = library or _library()
+        self._nvml = library or _with_a_gpu()
         self._gpu = self._nvml.nvmlDeviceGetHandleByIndex(0) if self._nvml else None
 
     @property
@@ -64,14 +66,10 @@ def _text(said: str | bytes) -> str:
     return said.decode() if isinstance(said, bytes) else said
 
 
-def _library() -> Any:
+def _with_a_gpu() -> Any:
     """The bindings, initialised; None where they are not installed, or there is no driver or no GPU."""
+    library = nvml()
     try:
-        import pynvml
-    except ImportError:
-        return None
-    try:
-        pynvml.nvmlInit()
-        return pynvml if pynvml.nvmlDeviceGetCount() else None
-    except pynvml.NVMLError:
+        return library if library is not None and library.nvmlDeviceGetCount() else None
+    except library.NVMLError:
         return None

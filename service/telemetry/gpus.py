@@ -25,7 +25,7 @@ class Gpus:
 
     def __init__(self, metrics: Metrics, library: Any = None) -> None:
         self._metrics = metrics
-        self._nvml = library or _library()
+        self._nvml = library or nvml()
         self._asking: threading.Thread | None = None
         self._gpus = {} if self._nvml is None else {str(number): number for number in range(self._nvml.nvmlDeviceGetCount())}
 
@@ -53,7 +53,7 @@ class Gpus:
             log.debug("GPU %s does not tell its state: %s", gpu, error)
 
 
-def _library() -> Any:
+def nvml() -> Any:
     """The bindings, initialised; None where they are not installed or there is no driver."""
     try:
         import pynvml
