@@ -26,6 +26,7 @@ class ById:
         stale: ids of those that another pipeline has prepared; their texts are entered, and they are prepared again.
         renewed: these, prepared.
         unknown: numbers of the documents that the store does not have.
+        away: numbers of those on a part of the store that does not answer.
     """
 
     ids: dict[int, str] = field(default_factory=dict)
@@ -35,9 +36,10 @@ class ById:
     stale: set[str] = field(default_factory=set)
     renewed: dict[str, PreparedDocument] = field(default_factory=dict)
     unknown: set[int] = field(default_factory=set)
+    away: set[int] = field(default_factory=set)
 
     def absent(self, number: int) -> bool:
-        """Whether a document was sent as an id alone and the store has not given it: it is unknown, or time was up."""
+        """Whether a document was sent as an id alone and the store has not given it: it is unknown or away, or time was up."""
         identity = self.ids.get(number)
         return identity is not None and identity not in self.found and identity not in self.stale
 

@@ -141,13 +141,20 @@ class Settings(Limits, BaseSettings):
     store: str = Field(
         "",
         repr=False,  # a URL may hold a password
-        description="where documents by id are kept: a directory, for one process, or redis://HOST:PORT/N; empty for none",
+        description="where documents by id are kept: a directory, for one process, redis://HOST:PORT/N, or "
+        "redis+cluster://HOST:PORT,HOST:PORT; empty for none",
     )
     store_bytes: int = Field(4096 * MIB, ge=1, description="bytes that documents in a directory may take")
     store_evict: bool = Field(
         False, description="a full directory forgets the documents used longest ago; otherwise it refuses new ones"
     )
     store_ttl_seconds: int = Field(0, ge=0, description="seconds until a stored document expires that names none; 0 for never")
+    store_replicas: int = Field(
+        1,
+        ge=0,
+        description="replicas of a Redis Cluster's server that must have a document before it is acknowledged; 0 acknowledges what "
+        "a failover may lose",
+    )
     store_key: SecretStr = Field(
         SecretStr(""),
         description="key that stored values are sealed with, so that nobody else who reaches the store can forge one: the same for "

@@ -19,14 +19,14 @@ from service.pace import Pace
 from service.ranking.admission import Place
 from service.ranking.cache import DocumentCache
 from service.ranking.escalating import Chosen, bound, escalate
-from service.ranking.outcome import Outcome, ranked, unknown_ids
+from service.ranking.outcome import Outcome, ids_of, ranked
 from service.ranking.plan import Plan, Work, make_plan
 from service.ranking.preparation import Doubts, Preparer, sizes
 from service.ranking.scorers import Scorer
 from service.ranking.slicing import LARGE_CHARS, Threads
 from service.ranking.stored import look_up, renew
 from service.settings import Settings
-from service.store.library import OFF, Library
+from service.store.library import AWAY_SECONDS, OFF, Library
 from service.telemetry.metrics import Metrics
 from service.telemetry.stages import Stages
 
@@ -232,8 +232,14 @@ class Model:
 
 
 def _check_strict(call: Call) -> None:
-    if call.strict and (unknown := call.documents.by_id.unknown):
-        path = ("documents", min(unknown), "id")
-        raise RequestError(
-            422, f"the store has no document of these ids: {unknown_ids(call)}; store them, or ask without `strict`", path
+    if not call.strict:
+        return
+    if away := call.documents.by_id.away:
+        problem = (
+            f"a part of the store does not answer, and has these ids: {ids_of(call, away)}; try again, or ask without `strict`"
         )
+        raise RequestError(503, problem, retry_after=AWAY_SECONDS)
+    if unknown := call.documents.by_id.unknown:
+        path = ("documents", min(unknown), "id")
+        problem = f"the store has no document of these ids: {ids_of(call, unknown)}; store them, or ask without `strict`"
+        raise RequestError(422, problem, path)

@@ -1,6 +1,7 @@
 """From what the model said of a call to its ranking, and to the warnings that tell its client what was not done as usual."""
 
 from collections import Counter
+from collections.abc import Iterable
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -51,10 +52,10 @@ def ranked(call: Call, outcome: Outcome, config: PipelineConfig, metrics: Metric
     ranking = beside_first_stage(ranking, call.first_stage, config.first_stage)
     call.warnings.extend(about_first_stage(call.first_stage, config, fused=bool(ranking.fused)))
     _count(candidates, ranking, metrics)
-    unknown = call.documents.by_id.unknown
+    unknown, away = call.documents.by_id.unknown, call.documents.by_id.away
     if unknown:
-        call.warnings.append(f"unknown ids, ranked last: {unknown_ids(call)}")
-    empty = [n for n, one in enumerate(candidates) if one.read and not one.sequences and n not in unknown]
+        call.warnings.append(f"unknown ids, ranked last: {ids_of(call, unknown)}")
+    empty = [n for n, one in enumerate(candidates) if one.read and not one.sequences and n not in unknown | away]
     if empty:
         metrics.add("unscored", len(empty))
         call.warnings.extend(about_empty(empty))
@@ -75,7 +76,7 @@ def _count(candidates: list[Candidate], ranking: Ranking, metrics: Metrics) -> N
 
 
 def _warn(call: Call, outcome: Outcome, ranking: Ranking, usual: int, metrics: Metrics) -> bool:
-    """Whether the deadline, or a failing upstream, cost something; warned of and counted. `usual`: tokens without a deadline."""
+    """Whether the deadline, the upstream or the store cost something; warned of and counted. `usual`: tokens without a deadline."""
     candidates, unasked, _, late = outcome.chosen
     n, problem = len(candidates), outcome.scored.problem
     unread = sum(not candidate.read for candidate in candidates)
@@ -101,7 +102,10 @@ def _warn(call: Call, outcome: Outcome, ranking: Ranking, usual: int, metrics: M
         left = _without(outcome, ranking, ScoredBy.SELECTOR, ScoredBy.ORDER)
         call.warnings.append(f"upstream: {problem}; {left} of {n} documents are ordered by their blocks alone")
         metrics.add("degraded", how="upstream")
-    return bool(problem) or any(costs.values())
+    if away := call.documents.by_id.away:
+        call.warnings.append(f"store: a part of it does not answer; these ids are ranked last: {ids_of(call, away)}")
+        metrics.add("degraded", how="store")
+    return bool(problem or away) or any(costs.values())
 
 
 def _without(outcome: Outcome, ranking: Ranking, *by: ScoredBy) -> int:
@@ -111,7 +115,7 @@ def _without(outcome: Outcome, ranking: Ranking, *by: ScoredBy) -> int:
     )
 
 
-def unknown_ids(call: Call) -> str:
-    """The unknown ids of a call, as many as a message may name."""
+def ids_of(call: Call, numbers: Iterable[int]) -> str:
+    """The ids of documents that were sent by them, as many as a message may name."""
     by_id = call.documents.by_id
-    return some([repr(by_id.ids[number][:LONGEST_SHOWN]) for number in sorted(by_id.unknown)])
+    return some([repr(by_id.ids[number][:LONGEST_SHOWN]) for number in sorted(numbers)])

@@ -1,10 +1,12 @@
 """The documents of a call that were sent as an id alone: from the store into the call, and back where they were prepared again."""
 
 from service.call import Documents
+from service.errors import RequestError
 from service.ranking.admission import Place
+from service.store.base import AWAY
 from service.store.codec import StoredDocument
-from service.store.library import Library
-from service.store.values import Check
+from service.store.library import AWAY_PROBLEM, AWAY_SECONDS, Library
+from service.store.values import Check, Found
 
 
 async def look_up(
@@ -31,27 +33,31 @@ async def look_up(
     Returns:
         The stale documents by id, for `renew`.
 
-    Raises RequestError: 503 when the store does not answer, 429 or 422 when there is no room for the documents.
+    Raises RequestError: 503 when the store answers for none of them, 429 or 422 when there is no room for the documents.
     """
     by_id = documents.by_id
     ids = list(dict.fromkeys(by_id.ids.values()))
     found = await library.look_up(by_id.namespace, ids, fingerprint, texts=texts, check=check, until=until, room=place.takes)
     stale: dict[str, StoredDocument] = {}
     for identity, one in found.items():
-        by_id.chars[identity] = 0 if one is None else int(one.stored.prepared.ends.max(initial=0))
-        if one is not None and one.stale:
+        by_id.chars[identity] = int(one.stored.prepared.ends.max(initial=0)) if isinstance(one, Found) else 0
+        if isinstance(one, Found) and one.stale:
             by_id.stale.add(identity)
             stale[identity] = one.stored
-        elif one is not None:
+        elif isinstance(one, Found):
             by_id.found[identity] = one.stored.prepared
     repeated = 0
     for number, identity in by_id.ids.items():
         one = found.get(identity)
-        if one is not None and one.text is not None:
-            documents.texts[number], documents.titles[number] = one.text, one.stored.title
-            repeated += len(one.text) * texts
+        if one is AWAY:
+            by_id.away.add(number)
         elif one is None and identity in found:
             by_id.unknown.add(number)
+        elif one is not None and one.text is not None:
+            documents.texts[number], documents.titles[number] = one.text, one.stored.title
+            repeated += len(one.text) * texts
+    if len(by_id.away) == len(documents):
+        raise RequestError(503, AWAY_PROBLEM, retry_after=AWAY_SECONDS)
     place.takes(repeated)  # the answer repeats a text as often as it is asked for
     return stale
 

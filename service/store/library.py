@@ -16,7 +16,7 @@ from keyblock.prepared import PreparedDocument
 from service.errors import RequestError
 from service.machine import ASYNCIO, Machine
 from service.slices import slices
-from service.store.base import DocumentStore, Item, Renewal, Size, StoreError, StoreFullError, StoreUnavailableError
+from service.store.base import AWAY, Away, DocumentStore, Item, Renewal, Size, StoreError, StoreFullError, StoreUnavailableError
 from service.store.codec import StoredDocument, encode
 from service.store.seal import Seal
 from service.store.values import Check, Found, Values
@@ -29,6 +29,7 @@ AT_ONCE_BYTES = 4 << 20  # bytes of them, as they are stored
 AWAY_SECONDS = 2  # after which to ask again for what an unavailable store has
 MOST_RENEWALS = 16  # steps of rewriting that may wait; what is left out is rewritten when it is next used
 OFF = "documents by id are off: start the service with KEYBLOCK_STORE=DIRECTORY, or with redis://HOST:PORT for several replicas"
+AWAY_PROBLEM = "the store of documents does not answer: try again"
 
 T = TypeVar("T")
 
@@ -92,8 +93,8 @@ class Library:
         check: Check = id,
         until: float | None = None,
         room: Callable[[int], None] = _unbounded,
-    ) -> dict[str, Found | None]:
-        """What the store has of distinct ids, as far as there is time; None for an unknown one.
+    ) -> dict[str, Found | Away | None]:
+        """What the store has of distinct ids, as far as there is time; None for an unknown one, AWAY where a part does not answer.
 
         Args:
             namespace: that the ids are of.
@@ -104,24 +105,33 @@ class Library:
             until: when time is up, as the machine's clock counts.
             room: called with the bytes that memory is going to hold, before it does; it may raise.
 
-        Raises RequestError 503 when the store does not answer, and what `room` raises.
+        Raises RequestError 503 when nothing of the store answers, and what `room` raises.
         """
-        found: dict[str, Found | None] = {}
+        found: dict[str, Found | Away | None] = {}
         with suppress(TimeoutError):
             async with self._machine.timeout(until):
-                sizes = await self._in(self._readers, partial(self._store.sizes, namespace, ids))
-                for part in slices(sizes, AT_ONCE, AT_ONCE_BYTES):
-                    batch = [ids[number] for number in part]
-                    room(sum(sizes[number] for number in part))
+                answers = await self._in(self._readers, partial(self._store.sizes, namespace, ids))
+                sizes = {identity: size for identity, size in zip(ids, answers, strict=True) if size is not AWAY}
+                found |= dict.fromkeys((identity for identity in ids if identity not in sizes), AWAY)
+                reached = list(sizes)
+                for part in slices(list(sizes.values()), AT_ONCE, AT_ONCE_BYTES):
+                    batch = reached[part.start : part.stop]
+                    room(sum(sizes[identity] for identity in batch))
                     contents = await self._in(self._readers, partial(self._store.get_many, namespace, batch))
                     room(sum(self._values.decoded_bytes(content, fingerprint, texts=texts) for content in contents))
                     read = partial(self._values.decoded, namespace, batch, contents, fingerprint, texts=texts, check=check)
                     found |= zip(batch, await self._in(self._readers, read), strict=True)
+        if away := sum(one is AWAY for one in found.values()):
+            self._metrics.add("store_lookups", away, outcome="away")
+            self._metrics.add("store_errors", why="unavailable")
         return found
 
     async def find(self, namespace: str, identity: str, room: Callable[[int], None]) -> Found | None:
-        """The document with its text; None for an unknown id. Raises as `look_up` does."""
-        return (await self.look_up(namespace, [identity], self.fingerprint, texts=True, room=room))[identity]
+        """The document with its text; None for an unknown id. Raises as `look_up` does, and where the id's part is away."""
+        found = (await self.look_up(namespace, [identity], self.fingerprint, texts=True, room=room))[identity]
+        if found is AWAY:
+            raise RequestError(503, AWAY_PROBLEM, retry_after=AWAY_SECONDS)
+        return found
 
     async def put(self, namespace: str, items: Sequence[Item]) -> None:
         """Store them all, or none. Raises RequestError 507 or 503."""
@@ -175,7 +185,7 @@ class Library:
             self._metrics.set("store_up", 0)
             return
         self._metrics.set("store_up", 1)
-        for name, value in zip(("store_documents", "store_bytes", "store_evicted"), size, strict=True):
+        for name, value in zip(("store_documents", "store_bytes", "store_evicted", "store_away"), size, strict=True):
             self._metrics.set(name, value)
 
     def close(self) -> None:
@@ -199,7 +209,7 @@ class Library:
         except StoreUnavailableError as error:
             self._metrics.add("store_errors", why="unavailable")
             log.warning("%s", error)
-            raise RequestError(503, "the store of documents does not answer: try again", retry_after=AWAY_SECONDS) from None
+            raise RequestError(503, AWAY_PROBLEM, retry_after=AWAY_SECONDS) from None
 
     def _renew(self, namespace: str, new: Sequence[tuple[bytes, StoredDocument]]) -> None:
         try:

@@ -7,6 +7,7 @@ from service.store.base import DocumentStore, StoreUnavailableError
 from service.store.lmdb_store import LmdbStore
 
 SCHEMES = ("redis://", "rediss://", "unix://")
+CLUSTERS = ("redis+cluster://", "rediss+cluster://")
 
 
 def open_store(settings: Settings) -> DocumentStore | None:
@@ -17,7 +18,13 @@ def open_store(settings: Settings) -> DocumentStore | None:
         from service.store.redis_store import RedisStore  # a tenth of a second of the start of those who have none
 
         return RedisStore(settings.store)
+    if settings.store.startswith(CLUSTERS):
+        from service.store.redis_cluster import RedisClusterStore
+
+        return RedisClusterStore(settings.store, settings.store_replicas)
     if "://" in settings.store:
         scheme = settings.store.partition("://")[0]
-        raise StoreUnavailableError(f"the store's URL begins with {scheme}://: give {', '.join(SCHEMES)} or a directory")
+        raise StoreUnavailableError(
+            f"the store's URL begins with {scheme}://: give {', '.join((*SCHEMES, *CLUSTERS))} or a directory"
+        )
     return LmdbStore(Path(settings.store), settings.store_bytes, evict=settings.store_evict)

@@ -6,7 +6,7 @@ from functools import partial
 from typing import NamedTuple
 
 from keyblock.prepared import PreparedDocument
-from service.store.base import Item
+from service.store.base import AWAY, Away, Item
 from service.store.codec import DamagedError, StoredDocument, decode, decoded_bytes, fingerprint_of
 from service.store.seal import Seal
 from service.telemetry.metrics import Metrics
@@ -50,9 +50,9 @@ class Values:
         """The item with its value sealed."""
         return item._replace(content=self._seal.sealed(namespace, item.id, item.content))
 
-    def decoded_bytes(self, content: bytes | None, fingerprint: bytes, *, texts: bool) -> int:
+    def decoded_bytes(self, content: bytes | Away | None, fingerprint: bytes, *, texts: bool) -> int:
         """Bytes of memory that a document will take when it is decoded; 0 for one that is not there."""
-        if content is None:
+        if not isinstance(content, bytes):
             return 0
         value = memoryview(content)[: len(content) - self._seal.extra_bytes]
         return decoded_bytes(value, text=texts or fingerprint_of(content) != fingerprint)
@@ -61,20 +61,22 @@ class Values:
         self,
         namespace: str,
         ids: Sequence[str],
-        contents: Sequence[bytes | None],
+        contents: Sequence[bytes | Away | None],
         fingerprint: bytes,
         *,
         texts: bool,
         check: Check,
-    ) -> list[Found | None]:
+    ) -> list[Found | Away | None]:
         """Documents with the texts that are needed; None for one that is not there, and for a value that KeyBlock did not store."""
         pairs = zip(ids, contents, strict=True)
         opened = partial(self._opened, namespace, fingerprint=fingerprint, texts=texts, check=check)
         return [opened(identity, content) for identity, content in pairs]
 
     def _opened(
-        self, namespace: str, identity: str, content: bytes | None, *, fingerprint: bytes, texts: bool, check: Check
-    ) -> Found | None:
+        self, namespace: str, identity: str, content: bytes | Away | None, *, fingerprint: bytes, texts: bool, check: Check
+    ) -> Found | Away | None:
+        if content is AWAY:
+            return AWAY
         if content is None:
             self._metrics.add("store_lookups", outcome="miss")
             return None

@@ -21,7 +21,7 @@ RATIOS = tuple(tenth / 10 for tenth in range(1, 11))
 # select: a learned selector's whole first round; upstream: in place of model, where one scores
 STAGES = ("parse", "prepare", "select", "queue", "model", "upstream", "aggregate", "respond")
 # not asked in doubt; fewer tokens; blocks not scored; ordered by blocks alone; in the order given; an upstream failed
-DEGRADED = ("escalation", "tokens", "blocks", "selector", "order", "upstream")
+DEGRADED = ("escalation", "tokens", "blocks", "selector", "order", "upstream", "store")
 ASKED = ("ok", "retried", "late", "failed", "nonsense", "spared")  # late: for the deadline; spared: not sent, since it was away
 DEADLINES = ("met", "late", "missed")  # late: by no more than is promised, the larger of 50 ms and a batch
 OUTCOMES = ("ok", "invalid", "refused", "cancelled", "failed")
@@ -31,7 +31,8 @@ SELECTED_BY = tuple(by.value for by in SelectedBy)
 PRUNED = ("contexts", "documents")
 LOADS = ("load", "warm_up")
 LOOKUPS = ("hit", "miss")
-STORE_LOOKUPS = ("hit", "miss", "stale", "damaged")  # stale: another pipeline has prepared it, so it is prepared again
+STORE_LOOKUPS = ("hit", "miss", "stale", "damaged", "away")
+"""Stale: another pipeline has prepared it, so it is prepared again. Away: on a server that does not answer, while others do."""
 STORE_ERRORS = ("full", "unavailable")
 RELOADS = ("ok", "unchanged", "failed")
 DENIED = ("key", "scope")
@@ -126,7 +127,7 @@ TABLE = {
     "degraded": Metric(
         "counter",
         "keyblock_degraded_total",
-        f"What a deadline, or a failing upstream, cost a request, which may count several times: {_list(DEGRADED)}",
+        f"What a deadline, or a failing upstream or store, cost a request, which may count several times: {_list(DEGRADED)}",
         {"how": DEGRADED, MODEL: ()},
     ),
     "degraded_requests": Metric("counter", "keyblock_degraded_requests_total", "Requests whose deadline cost something", BY_MODEL),
@@ -201,6 +202,7 @@ TABLE = {
     "store_documents": Metric("gauge", "keyblock_store_documents", "Documents in the store"),
     "store_bytes": Metric("gauge", "keyblock_store_bytes", "Bytes that the store takes"),
     "store_evicted": Metric("gauge", "keyblock_store_evicted_documents", "Documents removed to make room since the store started"),
+    "store_away": Metric("gauge", "keyblock_store_away", "Servers of the store's cluster that do not answer, while others do"),
     "ready": Metric("gauge", "keyblock_ready", "1 when requests can be served: warmed up, and the model's thread lives"),
     "reloads": Metric(
         "counter",

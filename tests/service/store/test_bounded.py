@@ -72,7 +72,7 @@ USES: dict[str, Callable[[RedisStore], object]] = {
     ],
 )
 def test_nonsense_is_one_line(use: str, nonsense: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("service.store.redis_store.ANSWER_SECONDS", 0.3)
+    monkeypatch.setattr("service.store.redis_client.ANSWER_SECONDS", 0.3)
     with answering(nonsense) as url:
         store = RedisStore(url)
         store._resting_until = 0.0

@@ -61,7 +61,7 @@ def test_a_server_that_hangs_is_not_waited_for_by_everyone(server: RedisServer, 
     import socket
 
     with socket.create_server(("127.0.0.1", port := free_port())):
-        monkeypatch.setattr("service.store.redis_store.ANSWER_SECONDS", 0.2)
+        monkeypatch.setattr("service.store.redis_client.ANSWER_SECONDS", 0.2)
         monkeypatch.setattr("service.store.redis_store.REST_SECONDS", PATIENCE)
         store = RedisStore(f"redis://127.0.0.1:{port}")
         with pytest.raises(StoreUnavailableError, match="does not answer"):

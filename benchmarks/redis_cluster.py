@@ -1,0 +1,149 @@
+"""A Redis Cluster of one's own on this machine, whose servers may be killed, stopped and started: for tests and benchmarks."""
+
+import shutil
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import redis
+from redis.backoff import NoBackoff
+from redis.retry import Retry
+
+from benchmarks.event_loop import free_port
+from benchmarks.redis_server import MissingRedisError
+
+PATIENCE = 60.0  # seconds until it is given up; a failover takes three
+NODE_TIMEOUT_MILLISECONDS = 2000  # after which the others replace a server that is silent
+FULL_COVERAGE = ("--cluster-require-full-coverage", "no")  # what is left goes on when a server and its replica are away
+
+
+class RedisCluster:
+    """Servers on ports of 127.0.0.1, each with a folder of its own; a killed one finds what it had when it is started again.
+
+    Args:
+        folder: for what they keep.
+        masters: servers that have slots.
+        replicas: of each of them.
+        options: of every server.
+
+    Attributes:
+        ports: of all of them.
+    """
+
+    def __init__(self, folder: Path, masters: int = 3, replicas: int = 1, options: Sequence[str] = ()) -> None:
+        self.ports = [free_port() for _ in range(masters * (1 + replicas))]
+        self._buses = {port: free_port() for port in self.ports}
+        self._folder, self._replicas, self._options = folder, replicas, options
+        self._processes: dict[int, subprocess.Popen[bytes]] = {}
+
+    @property
+    def url(self) -> str:
+        """For KEYBLOCK_STORE."""
+        return "redis+cluster://" + ",".join(f"127.0.0.1:{port}" for port in self.ports)
+
+    def create(self) -> None:
+        """Start the servers and make them a cluster. Raises MissingRedisError."""
+        for port in self.ports:
+            self.start(port)
+        servers = [f"127.0.0.1:{port}" for port in self.ports]
+        self.command("create", *servers, "--cluster-replicas", str(self._replicas))
+        until(self.whole)
+
+    def start(self, port: int) -> None:
+        """Start one that does not run. Raises MissingRedisError."""
+        folder = self._folder / str(port)
+        folder.mkdir(exist_ok=True)
+        place = ("--port", str(port), "--bind", "127.0.0.1", "--dir", str(folder), "--cluster-port", str(self._buses[port]))
+        cluster = ("--cluster-enabled", "yes", "--cluster-node-timeout", str(NODE_TIMEOUT_MILLISECONDS), *FULL_COVERAGE)
+        kept = ("--save", "", "--appendonly", "yes", "--repl-diskless-sync-delay", "0")
+        words = [program("redis-server"), *place, *cluster, *kept, *self._options]
+        self._processes[port] = subprocess.Popen(words, stdout=subprocess.DEVNULL)
+        until(lambda: self.ask(port, "PING") is not None)
+
+    def kill(self, port: int) -> None:
+        """End one with SIGKILL."""
+        process = self._processes.pop(port)
+        process.kill()
+        process.wait()
+
+    def pause(self, port: int) -> None:
+        """Let one hang: it accepts connections and says nothing."""
+        self._processes[port].send_signal(signal.SIGSTOP)
+
+    def go_on(self, port: int) -> None:
+        """Let one that hangs go on."""
+        self._processes[port].send_signal(signal.SIGCONT)
+
+    def close(self) -> None:
+        """Kill all that run."""
+        for port in list(self._processes):
+            self.kill(port)
+
+    def command(self, name: str, *words: str) -> None:
+        """Run a command of `redis-cli --cluster`. Raises RuntimeError where it fails, and MissingRedisError."""
+        done = subprocess.run(
+            [program("redis-cli"), "--cluster", name, *words, "--cluster-yes"], capture_output=True, text=True, timeout=PATIENCE
+        )
+        if done.returncode:
+            raise RuntimeError(f"redis-cli --cluster {name} failed: {done.stdout[-300:]}{done.stderr[-300:]}")
+
+    def ask(self, port: int, *words: str | bytes | int) -> object:
+        """What one answers; None where it does not."""
+        with redis.Redis(port=port, socket_timeout=1.0, retry=Retry(NoBackoff(), 0)) as client:
+            try:
+                return client.execute_command(*words)
+            except (redis.ConnectionError, redis.TimeoutError):
+                return None
+
+    def masters(self) -> dict[int, list[int]]:
+        """Ports of the masters that answer, each with those of its replicas that have all that it has."""
+        roles = {port: self.ask(port, "ROLE") for port in self.ports if port in self._processes}
+        lists = {port: role for port, role in roles.items() if isinstance(role, list)}
+        return {
+            port: [other for other, (name, *rest) in lists.items() if name == b"slave" and rest[1:3] == [port, b"connected"]]
+            for port, (name, *_) in lists.items()
+            if name == b"master"
+        }
+
+    def owner(self, key: bytes) -> int:
+        """The port of the server that has a key; 0 where none answers for it."""
+        return next((port for port in self.masters() if self._has(port, key)), 0)
+
+    def whole(self) -> bool:
+        """Whether every slot has a master and every server its place, and all agree."""
+        masters = self.masters()
+        return (
+            all("'cluster_state': 'ok'" in str(self.ask(port, "CLUSTER INFO")) for port in self.ports)
+            and sum(map(len, masters.values())) == len(self.ports) - len(masters)
+            and len(masters) * (1 + self._replicas) == len(self.ports)
+        )
+
+    def identity(self, port: int) -> str:
+        """How the cluster calls a server."""
+        return str(self.ask(port, "CLUSTER MYID"), "ascii")
+
+    def _has(self, port: int, key: bytes) -> bool:
+        try:
+            self.ask(port, "STRLEN", key)
+        except redis.ResponseError:
+            return False
+        return True
+
+
+def program(name: str) -> str:
+    """The path of a program of Redis. Raises MissingRedisError, one line."""
+    path = shutil.which(name)
+    if path is None:
+        raise MissingRedisError(f"{name} is not installed (Debian: apt install redis-server redis-tools)")
+    return path
+
+
+def until(condition: Callable[[], bool]) -> None:
+    """Until it holds. Raises TimeoutError."""
+    end = time.monotonic() + PATIENCE
+    while not condition():
+        if time.monotonic() > end:
+            raise TimeoutError(f"not so after {PATIENCE:g} s")
+        time.sleep(0.05)

@@ -1,0 +1,125 @@
+"""Commands of one key each, sent over a Redis Cluster: one pipeline for each server, all at once, what has moved sent on.
+
+redis-py's own pipeline of a cluster fails whole where one of its servers is away, and sends what has moved one by one.
+"""
+
+from collections.abc import Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from itertools import groupby
+from typing import Any, NamedTuple
+
+from redis.exceptions import AskError, ConnectionError, MovedError, RedisError
+
+from service.store.cluster_map import ClusterMap, Server
+from service.store.redis_client import ANSWER_SECONDS, ERRORS, NO_ANSWER
+
+MOST_HOPS = (
+    5  # of a command that is sent on: a slot moves seldom, and a cluster whose servers contradict each other is not waited for
+)
+THREADS = 64  # pipelines under way; each thread of the service has one to each server at most
+WAIT_MILLISECONDS = int(ANSWER_SECONDS * 500)  # that replicas have to confirm
+
+NOBODY = "no server of the cluster could be reached"
+
+Answer = Any
+"""What the server answered to a command, or the error in its place."""
+
+
+class UnconfirmedError(RedisError):
+    """A change is on its server, and not on as many replicas as were asked for."""
+
+
+class Command(NamedTuple):
+    """A command of one key, which its words name too."""
+
+    key: bytes
+    words: tuple[bytes | str | int, ...]
+
+
+class _Sent(NamedTuple):
+    """A command on its way: the number of its answer, who is asked, and whether for a slot that is only about to be its own."""
+
+    number: int
+    server: Server
+    asking: bool = False
+
+
+class Commands:
+    """Sends commands over a cluster.
+
+    Args:
+        servers: who has which key.
+    """
+
+    def __init__(self, servers: ClusterMap) -> None:
+        self._map = servers
+        self._threads = ThreadPoolExecutor(THREADS, "store-server")
+
+    def send(self, commands: Sequence[Command], *, replicas: int = 0) -> list[Answer]:
+        """The answers, in order; errors are answers. Commands of one key are done in their order.
+
+        Args:
+            commands: of one key each.
+            replicas: that must have the changes of each server; where they have not, the answers are UnconfirmedErrors.
+        """
+        answers: list[Answer] = [ConnectionError(NOBODY)] * len(commands)
+        owners = enumerate(self._map.owner(command.key) for command in commands)
+        left = [_Sent(number, owner) for number, owner in owners if owner is not None]
+        for _ in range(MOST_HOPS):
+            parts = _by_server(left)
+            work = self._threads.map(lambda part: self._ask(part, commands, replicas), parts)
+            for part, got in zip(parts, work, strict=True):
+                for sent, answer in zip(part, got, strict=True):
+                    answers[sent.number] = answer
+            left = [self._sent_on(sent, answers[sent.number]) for sent in left if isinstance(answers[sent.number], AskError)]
+            if not left:
+                break
+        return answers
+
+    def each(self, servers: Iterable[Server], *commands: Sequence[str]) -> list[list[Answer]]:
+        """What each of the servers answers to commands that have no key."""
+        return list(self._threads.map(lambda server: self._pipelined(server, commands), servers))
+
+    def close(self) -> None:
+        """End the threads."""
+        self._threads.shutdown(wait=True)
+
+    def _ask(self, part: Sequence[_Sent], commands: Sequence[Command], replicas: int) -> list[Answer]:
+        """What one server answers to its part of the commands."""
+        words: list[Sequence[bytes | str | int]] = []
+        for sent in part:
+            words += [("ASKING",)] * sent.asking + [commands[sent.number].words]
+        places = [number for number, one in enumerate(words) if one != ("ASKING",)]
+        if replicas:
+            words.append(("WAIT", replicas, WAIT_MILLISECONDS))
+        got = self._pipelined(part[0].server, words)
+        if replicas and isinstance(got[-1], int) and got[-1] < replicas:
+            problem = UnconfirmedError(f"{got[-1]} of {replicas} replicas have what was stored (KEYBLOCK_STORE_REPLICAS)")
+            got = [one if isinstance(one, Exception) else problem for one in got]
+        return [got[place] for place in places]
+
+    def _pipelined(self, server: Server, words: Sequence[Sequence[bytes | str | int]]) -> list[Answer]:
+        if server.away:
+            return [ConnectionError(f"{server.address} could not be reached a moment ago")] * len(words)
+        try:
+            with server.client.pipeline(transaction=False) as pipe:
+                for one in words:
+                    pipe.execute_command(*one)  # type: ignore[no-untyped-call]
+                return pipe.execute(raise_on_error=False)
+        except ERRORS as error:
+            if isinstance(error, NO_ANSWER):
+                self._map.failed(server, error)
+            return [error] * len(words)
+
+    def _sent_on(self, sent: _Sent, error: AskError) -> _Sent:
+        """To whom a server says that a command belongs."""
+        server = self._map.redirected(error, sent.server)
+        if isinstance(error, MovedError):
+            self._map.moved(error.slot_id, server)
+        return _Sent(sent.number, server, asking=not isinstance(error, MovedError))
+
+
+def _by_server(sent: Sequence[_Sent]) -> list[list[_Sent]]:
+    """In the order of their numbers for each server."""
+    ordered = sorted(sent, key=lambda one: (id(one.server), one.number))
+    return [list(part) for _, part in groupby(ordered, key=lambda one: id(one.server))]
