@@ -4,11 +4,13 @@ import shutil
 import signal
 import subprocess
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import redis
 from redis.backoff import NoBackoff
+from redis.crc import key_slot
 from redis.retry import Retry
 
 from benchmarks.event_loop import free_port
@@ -26,16 +28,16 @@ class RedisCluster:
         folder: for what they keep.
         masters: servers that have slots.
         replicas: of each of them.
-        options: of every server.
+        password: that every server asks for; none for "".
 
     Attributes:
         ports: of all of them.
     """
 
-    def __init__(self, folder: Path, masters: int = 3, replicas: int = 1, options: Sequence[str] = ()) -> None:
+    def __init__(self, folder: Path, masters: int = 3, replicas: int = 1, password: str = "") -> None:
         self.ports = [free_port() for _ in range(masters * (1 + replicas))]
         self._buses = {port: free_port() for port in self.ports}
-        self._folder, self._replicas, self._options = folder, replicas, options
+        self._folder, self._replicas, self._password = folder, replicas, password
         self._processes: dict[int, subprocess.Popen[bytes]] = {}
 
     @property
@@ -58,7 +60,8 @@ class RedisCluster:
         place = ("--port", str(port), "--bind", "127.0.0.1", "--dir", str(folder), "--cluster-port", str(self._buses[port]))
         cluster = ("--cluster-enabled", "yes", "--cluster-node-timeout", str(NODE_TIMEOUT_MILLISECONDS), *FULL_COVERAGE)
         kept = ("--save", "", "--appendonly", "yes", "--repl-diskless-sync-delay", "0")
-        words = [program("redis-server"), *place, *cluster, *kept, *self._options]
+        guarded = ("--requirepass", self._password, "--masterauth", self._password)
+        words = [program("redis-server"), *place, *cluster, *kept, *guarded]
         self._processes[port] = subprocess.Popen(words, stdout=subprocess.DEVNULL)
         until(lambda: self.ask(port, "PING") is not None)
 
@@ -83,15 +86,14 @@ class RedisCluster:
 
     def command(self, name: str, *words: str) -> None:
         """Run a command of `redis-cli --cluster`. Raises RuntimeError where it fails, and MissingRedisError."""
-        done = subprocess.run(
-            [program("redis-cli"), "--cluster", name, *words, "--cluster-yes"], capture_output=True, text=True, timeout=PATIENCE
-        )
+        line = [program("redis-cli"), "--cluster", name, *words, "--cluster-yes"]
+        done = subprocess.run(line, check=False, capture_output=True, text=True, timeout=PATIENCE)
         if done.returncode:
             raise RuntimeError(f"redis-cli --cluster {name} failed: {done.stdout[-300:]}{done.stderr[-300:]}")
 
     def ask(self, port: int, *words: str | bytes | int) -> object:
         """What one answers; None where it does not."""
-        with redis.Redis(port=port, socket_timeout=1.0, retry=Retry(NoBackoff(), 0)) as client:
+        with redis.Redis(port=port, password=self._password, socket_timeout=1.0, retry=Retry(NoBackoff(), 0)) as client:
             try:
                 return client.execute_command(*words)
             except (redis.ConnectionError, redis.TimeoutError):
@@ -108,8 +110,10 @@ class RedisCluster:
         }
 
     def owner(self, key: bytes) -> int:
-        """The port of the server that has a key; 0 where none answers for it."""
-        return next((port for port in self.masters() if self._has(port, key)), 0)
+        """The port of the master that has a key, as the first server that answers says."""
+        slot = key_slot(key)
+        ranges: Any = next(told for port in self.ports if (told := self.ask(port, "CLUSTER SLOTS")))
+        return next(int(port) for start, end, (_, port, *_), *_ in ranges if start <= slot <= end)
 
     def whole(self) -> bool:
         """Whether every slot has a master and every server its place, and all agree."""
@@ -120,16 +124,22 @@ class RedisCluster:
             and len(masters) * (1 + self._replicas) == len(self.ports)
         )
 
+    def reshard(self, giver: int, taker: int, slots: int) -> None:
+        """Move so many slots, with what is in them, from one master to another."""
+        ends = ("--cluster-from", self.identity(giver), "--cluster-to", self.identity(taker))
+        self.command("reshard", f"127.0.0.1:{giver}", *ends, "--cluster-slots", str(slots))
+
+    def mend(self) -> None:
+        """Start what was killed, and wait until all is as it was but for who is master."""
+        for port in self.ports:
+            if port not in self._processes:
+                self.start(port)
+            self.go_on(port)
+        until(self.whole)
+
     def identity(self, port: int) -> str:
         """How the cluster calls a server."""
         return str(self.ask(port, "CLUSTER MYID"), "ascii")
-
-    def _has(self, port: int, key: bytes) -> bool:
-        try:
-            self.ask(port, "STRLEN", key)
-        except redis.ResponseError:
-            return False
-        return True
 
 
 def program(name: str) -> str:

@@ -3,6 +3,8 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks.redis_cluster import RedisCluster
+from tests.programs import need
 from tests.service.store.redis_server import RedisServer
 
 
@@ -13,6 +15,26 @@ def redis_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisServ
     server.start()
     yield server
     server.stop()
+
+
+@pytest.fixture(scope="session")
+def six_servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisCluster]:
+    """Three masters with a replica each."""
+    need("redis-server", "redis-server")
+    need("redis-cli", "redis-tools")
+    cluster = RedisCluster(tmp_path_factory.mktemp("cluster"))
+    try:
+        cluster.create()
+        yield cluster
+    finally:
+        cluster.close()
+
+
+@pytest.fixture
+def redis_cluster(six_servers: RedisCluster) -> Iterator[RedisCluster]:
+    """All six answer, and do so again after a test that killed some. What is in it is shared."""
+    yield six_servers
+    six_servers.mend()
 
 
 @pytest.fixture

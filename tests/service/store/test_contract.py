@@ -1,4 +1,4 @@
-"""What every store does alike: LMDB in a directory, and a real Redis."""
+"""What every store does alike: LMDB in a directory, a real Redis, and a real cluster of six."""
 
 import time
 from collections.abc import Iterator
@@ -13,18 +13,21 @@ from hypothesis import strategies as st
 
 from service.store.base import HEAD, DocumentStore, Item, Renewal
 from service.store.lmdb_store import LmdbStore
+from service.store.redis_cluster import RedisClusterStore
 from service.store.redis_store import RedisStore
 from tests.service.faults import wait_for
 
 IDS = st.text(st.characters(codec=None), min_size=1, max_size=40)
 
 
-@pytest.fixture(params=["lmdb", "redis"])
+@pytest.fixture(params=["lmdb", "redis", "redis cluster"])
 def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[DocumentStore]:
     if request.param == "lmdb":
         store: DocumentStore = LmdbStore(tmp_path / "store", 64 << 20)
-    else:
+    elif request.param == "redis":
         store = RedisStore(request.getfixturevalue("redis_server").url)
+    else:
+        store = RedisClusterStore(request.getfixturevalue("redis_cluster").url)
     yield store
     store.close()
 
