@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from itertools import groupby
 from typing import Any, NamedTuple
 
-from redis.exceptions import AskError, ConnectionError, MovedError, RedisError
+from redis.exceptions import AskError, ClusterDownError, ConnectionError, MovedError, RedisError
 
 from service.store.cluster_map import ClusterMap, Server
 from service.store.redis_client import ANSWER_SECONDS, ERRORS, NO_ANSWER
@@ -105,11 +105,12 @@ class Commands:
             with server.client.pipeline(transaction=False) as pipe:
                 for one in words:
                     pipe.execute_command(*one)  # type: ignore[no-untyped-call]
-                return pipe.execute(raise_on_error=False)
+                got: list[Answer] = pipe.execute(raise_on_error=False)
         except ERRORS as error:
-            if isinstance(error, NO_ANSWER):
-                self._map.failed(server, error)
-            return [error] * len(words)
+            got = [error] * len(words)
+        if all(isinstance(one, (*NO_ANSWER, ClusterDownError)) for one in got):  # cut off from the others, it has lost its slots
+            self._map.failed(server, got[0])
+        return got
 
     def _sent_on(self, sent: _Sent, error: AskError) -> _Sent:
         """To whom a server says that a command belongs."""

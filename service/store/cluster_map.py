@@ -163,8 +163,8 @@ class ClusterMap:
 
     def _try(self, server: Server) -> None:
         with suppress(*ERRORS):
-            server.client.ping()
-            self._answers(server)
+            if server.client.cluster("INFO")["cluster_state"] == "ok":  # one that comes back learns of the others first
+                self._answers(server)
 
     def _answers(self, server: Server) -> None:
         if server.away:

@@ -17,6 +17,7 @@ from pydantic import TypeAdapter
 from starlette.testclient import TestClient
 from starlette.types import Message
 
+from benchmarks.redis_cluster import RedisCluster
 from keyblock.runtime.session import Session
 from keyblock.wire import StoredAnswer
 from service.app import create_app
@@ -28,7 +29,10 @@ from service.ranking.ranker import Ranker
 from service.settings import Settings
 from service.store.base import Item
 from service.store.opening import open_store
+from service.store.redis_client import key_of
+from service.store.redis_cluster import PREFIX
 from service.telemetry.metrics import TABLE
+from tests.programs import need
 from tests.service.faults import Connection, until, wait_for
 from tests.service.rankers import another, serving
 from tests.service.store.redis_server import RedisServer
@@ -376,6 +380,58 @@ def test_redis_stopped_and_back(serve: Serve, tmp_path: Path) -> None:
             assert service.sample("store_errors", why="unavailable") >= 3
     finally:
         server.stop()
+
+
+def test_a_shard_that_is_down_costs_its_documents_and_no_other(serve: Serve, tmp_path: Path) -> None:
+    """Ranked last with a warning, or 503 with `strict`; what is sent as a text, or lies elsewhere, is ranked as ever."""
+    need("redis-server", "redis-server")
+    need("redis-cli", "redis-tools")
+    cluster = RedisCluster(tmp_path, replicas=0)
+    try:
+        cluster.create()
+        with serve(store=cluster.url, store_replicas=0) as service:
+            service.put(DOCUMENTS)
+            usual = service.rank(ids(*TEXTS))
+            assert usual["results"] == service.rank(DOCUMENTS)["results"]
+            port = next(iter(cluster.masters()))
+            lost = [name for name in TEXTS if cluster.owner(key_of(PREFIX, DEFAULT_NAMESPACE, name)) == port]
+            cluster.kill(port)
+            answer = service.rank(ids(*TEXTS))
+            kept = [result for result in usual["results"] if result["id"] not in lost]
+            assert answer["results"][: len(kept)] == kept
+            assert [(one["id"], one["scored_by"]) for one in answer["results"][len(kept) :]] == [(one, "order") for one in lost]
+            assert answer["meta"]["degraded"] is True
+            assert answer["meta"]["warnings"][0].startswith("store: a part of it does not answer; these ids are ranked last: 'd")
+            _check_refusals(service, lost, next(iter(kept))["id"])
+            metrics = service.client.get("/metrics").text
+            assert "keyblock_store_up 1.0" in metrics
+            assert "keyblock_store_away 1.0" in metrics
+            assert service.sample("store_lookups", outcome="away") >= len(lost)
+            assert service.client.get("/info").json()["store"]["servers_away"] == 1
+            cluster.start(port)
+            wait_for(lambda: service.client.get(f"/documents/{lost[0]}").status_code == 200)
+            assert service.rank(ids(*TEXTS))["results"] == usual["results"]
+            assert "keyblock_store_away 0.0" in service.client.get("/metrics").text
+    finally:
+        cluster.close()
+
+
+def _check_refusals(service: Service, lost: list[str], kept: str) -> None:
+    """What needs a document that is away is refused; what does not is not."""
+    rerank = partial(service.client.post, "/rerank")
+    for response in (
+        rerank(json={"query": QUERY, "documents": ids(lost[0])}),  # nothing could be ranked
+        rerank(json={"query": QUERY, "documents": ids(lost[0], kept), "strict": True}),
+        service.client.get(f"/documents/{lost[0]}"),
+        service.client.delete(f"/documents/{lost[0]}"),
+        service.client.put("/documents", content=jsonl([{"id": lost[0], "text": "river"}])),
+    ):
+        assert (response.status_code, response.headers["retry-after"]) == (503, "2")
+        assert "does not answer" in response.json()["message"]
+    mixed = service.rank([*ids(lost[0]), "the river flooded the bridge"])
+    assert [one["index"] for one in mixed["results"]] == [1, 0]
+    assert service.rank(ids(kept), strict=True)["meta"]["degraded"] is False
+    assert service.client.get("/health/ready").status_code == 200
 
 
 def test_metrics_and_info_tell_of_the_store(service: Service) -> None:

@@ -18,7 +18,7 @@ from service.ranking.preparation import Preparer, sizes
 from service.ranking.slicing import Threads, Watch
 from service.ranking.stored import look_up, renew
 from service.settings import Limits
-from service.store.base import Item
+from service.store.base import AWAY, Item
 from service.store.codec import StoredDocument, encode, pack_text
 from service.store.library import Library
 from service.store.lmdb_store import LmdbStore
@@ -71,6 +71,24 @@ def test_what_is_found_is_entered(library: Library, metrics: Metrics) -> None:
     assert [by_id.absent(number) for number in range(4)] == [False, True, False, False]
     entered(library, with_texts := asked("new"), place(metrics), texts=True)
     assert (with_texts.texts[0][:13], with_texts.titles) == ("the river new", ["T"])
+
+
+def test_what_is_away_is_told_and_all_of_it_is_refused(library: Library, metrics: Metrics, monkeypatch: pytest.MonkeyPatch) -> None:
+    sizes = library._store.sizes
+    monkeypatch.setattr(
+        library._store, "sizes", lambda space, ids: [AWAY if one == "old" else sizes(space, [one])[0] for one in ids]
+    )
+    documents = asked("old", "x", "new", "old")
+    assert entered(library, documents, place(metrics)) == {}
+    by_id = documents.by_id
+    assert (by_id.away, by_id.unknown, set(by_id.found), by_id.stale) == ({0, 3}, {1}, {"new"}, set())
+    assert [by_id.absent(number) for number in range(4)] == [True, True, False, True]
+    with pytest.raises(RequestError, match="the store of documents does not answer: try again"):
+        entered(library, asked("old", "old"), place(metrics))
+    beside_a_text = Documents(["", "a text"], ["", ""], ["old", None])
+    beside_a_text.by_id.ids[0] = "old"
+    entered(library, beside_a_text, place(metrics))
+    assert beside_a_text.by_id.away == {0}
 
 
 def test_a_document_that_is_asked_for_often_is_held_once(library: Library, metrics: Metrics) -> None:

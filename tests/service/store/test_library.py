@@ -13,7 +13,7 @@ import pytest
 from keyblock.pipeline import Pipeline
 from service.call import DEFAULT_NAMESPACE
 from service.errors import RequestError
-from service.store.base import Item, Renewal, StoreFullError, StoreUnavailableError
+from service.store.base import AWAY, Away, Item, Renewal, StoreFullError, StoreUnavailableError
 from service.store.codec import StoredDocument, decode, encode, pack_text
 from service.store.library import AT_ONCE, Library
 from service.store.lmdb_store import LmdbStore
@@ -73,7 +73,7 @@ def item(pipeline: Pipeline, identity: str, fingerprint: bytes = NEW) -> Item:
 
 def look_up(
     library: Library, ids: list[str], *, until: float | None = None, texts: bool = False, room: Callable[[int], None] = int
-) -> dict[str, Found | None]:
+) -> dict[str, Found | Away | None]:
     return asyncio.run(library.look_up(DEFAULT_NAMESPACE, ids, NEW, texts=texts, until=until, room=room))
 
 
@@ -108,6 +108,34 @@ def test_room_is_asked_for_before_documents_are_read_and_decoded(library: Librar
     store.gate.clear()  # nothing is fetched
     with pytest.raises(RequestError, match=f"no room for {len(content)}"):
         look_up(library, ["a"], room=refuse)
+
+
+class Partly(LmdbStore):
+    """A store of which a part does not answer: that of some ids from the first, of others from when contents are asked for."""
+
+    early, late = {"a", "d"}, {"c"}
+
+    def sizes(self, namespace: str, ids: Sequence[str]) -> list[int | Away]:  # type: ignore[override]
+        return [AWAY if one in self.early else size for one, size in zip(ids, super().sizes(namespace, ids), strict=True)]
+
+    def get_many(self, namespace: str, ids: Sequence[str]) -> list[bytes | Away | None]:  # type: ignore[override]
+        assert not self.early & set(ids), "room was not asked for"
+        return [AWAY if one in self.late else found for one, found in zip(ids, super().get_many(namespace, ids), strict=True)]
+
+
+def test_a_part_that_is_away_is_told_from_what_is_not_there(directory: Path, metrics: Metrics, pipeline: Pipeline) -> None:
+    library = Library(Partly(directory, 16 << 20), NEW, 0, metrics)
+    asyncio.run(library.put("default", [item(pipeline, one) for one in "abcd"]))
+    found = look_up(library, ["a", "x", "b", "c", "d"])
+    outcomes = {name: one if one is None or one is AWAY else one.stored.id for name, one in found.items()}
+    assert outcomes == {"a": AWAY, "x": None, "b": "b", "c": AWAY, "d": AWAY}
+    sample = metrics.registry.get_sample_value
+    assert [sample(TABLE["store_lookups"].name, {"outcome": outcome}) for outcome in ("hit", "miss", "away")] == [1, 1, 3]
+    assert sample(TABLE["store_errors"].name, {"why": "unavailable"}) == 1
+    with pytest.raises(RequestError, match="does not answer") as raised:
+        asyncio.run(library.find("default", "a", int))
+    assert (raised.value.status, raised.value.retry_after) == (503, 2)
+    library.close()
 
 
 def test_documents_are_read_in_steps_bounded_in_number_and_bytes(

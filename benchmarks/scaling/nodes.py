@@ -1,0 +1,214 @@
+"""Documents by id on a Redis Cluster of three masters with a replica each: what a node hands out, and what an outage costs.
+
+    python -m benchmarks.scaling.nodes [--documents 2000] [--words 2000] [--seconds 3] [--data DATA/squad-articles]
+
+Six redis-servers of the machine's own, asked through the service's own store, 100 ids at a time, beside one server alone. The
+rates are of a machine that all share; one sizes by the CPU time. Then, under readers and a writer: a master is killed, one hangs,
+slots are moved, and a master and its replica are killed. What was acknowledged is looked for after each.
+"""
+
+import argparse
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import redis
+
+from benchmarks.redis_cluster import RedisCluster, until
+from benchmarks.redis_server import MissingRedisError
+from benchmarks.scaling.stores import AT_ONCE, answering_redis, cpu, items, read, server_cpu
+from service.store.base import AWAY, DocumentStore, Item, StoreUnavailableError
+from service.store.redis_cluster import RedisClusterStore
+from service.store.redis_store import RedisStore
+
+WRITTEN = 20  # documents that the writer puts at once
+SLOTS = 400
+
+
+def spent(ports: list[int]) -> float:
+    """CPU seconds that the servers have used."""
+    total = 0.0
+    for port in ports:
+        with redis.Redis(port=port) as server:
+            total += server_cpu(server)
+    return total
+
+
+def rates(name: str, store: DocumentStore, ports: list[int], stored: list[Item], seconds: float) -> str:
+    """A row: documents read a second, and microseconds of CPU of either side for each; the same of documents written."""
+    before, n, theirs = spent(ports), len(stored), cpu()
+    started = time.monotonic()
+    for first in range(0, n, AT_ONCE):
+        store.put_many("", stored[first : first + AT_ONCE])
+    took, used, theirs = time.monotonic() - started, spent(ports) - before, cpu() - theirs
+    put = f"{n / took:,.0f} | {1e6 * theirs / n:.0f} | {1e6 * used / n:.1f}"
+    before = spent(ports)
+    count, theirs = read(store, n, seconds, decoding=False)
+    used = spent(ports) - before
+    got = f"{count / seconds:,.0f} | {1e6 * theirs / count:.0f} | {1e6 * used / count:.1f} | {count / used:,.0f}"
+    return f"| {name} | {got} | {put} |"
+
+
+@dataclass
+class Watched:
+    """Readers and a writer on a store, and what became of it.
+
+    Attributes:
+        acknowledged: what was last acknowledged under each of the writer's ids.
+        tried: that, and what was put after it without an answer.
+        asked: documents, of which so many were `away`, at these `times`, and so many `missing` although they are stored.
+        refused: times that something could not be stored.
+        longest: seconds of a read.
+    """
+
+    store: RedisClusterStore
+    stored: list[Item]
+    acknowledged: dict[str, Item] = field(default_factory=dict)
+    tried: dict[str, list[Item]] = field(default_factory=dict)
+    asked: int = 0
+    away: int = 0
+    missing: int = 0
+    refused: int = 0
+    times: list[float] = field(default_factory=list)
+    longest: float = 0.0
+    over: threading.Event = field(default_factory=threading.Event)
+
+    @contextmanager
+    def under_way(self) -> Iterator[None]:
+        """While the block runs."""
+        threads = [threading.Thread(target=work) for work in (self._read, self._read, self._write)]
+        for thread in threads:
+            thread.start()
+        try:
+            yield
+        finally:
+            self.over.set()
+            for thread in threads:
+                thread.join()
+
+    def lost(self) -> int:
+        """Acknowledged documents of which neither the last acknowledged writing nor a later one is there."""
+        ids = list(self.acknowledged)
+        found = self.store.get_many("w", ids)
+        return sum(content not in [one.content for one in self.tried[name]] for name, content in zip(ids, found, strict=True))
+
+    def _read(self) -> None:
+        ids = [str(number) for number in range(AT_ONCE)]
+        while not self.over.is_set():
+            started = time.monotonic()
+            found = self.store.get_many("", ids)
+            self.longest = max(self.longest, time.monotonic() - started)
+            self.asked += len(found)
+            self.missing += found.count(None)
+            if away := found.count(AWAY):
+                self.away += away
+                self.times += [started, time.monotonic()]
+
+    def _write(self) -> None:
+        turn = 0
+        while not self.over.is_set():
+            turn += 1
+            part = [
+                Item(str(n), b"%33d" % turn + self.stored[n].content) for n in range(turn % 5 * WRITTEN, (turn % 5 + 1) * WRITTEN)
+            ]
+            for one in part:
+                self.tried.setdefault(one.id, []).append(one)
+            try:
+                self.store.put_many("w", part)
+            except StoreUnavailableError:
+                self.refused += 1
+                continue
+            for one in part:
+                self.acknowledged[one.id] = one
+                self.tried[one.id] = [one]
+
+
+def told(name: str, store: RedisClusterStore, stored: list[Item], happens: Callable[[], None], mended: Callable[[], None]) -> str:
+    """A row: what it cost that something happened, until it was mended again."""
+    watched = Watched(store, stored)
+    with watched.under_way():
+        until(lambda: len(watched.acknowledged) == 5 * WRITTEN)
+        happens()
+        mended()
+        before = dict(watched.acknowledged)
+        until(lambda: all(watched.acknowledged[one] is not before[one] for one in before))
+    seconds = max(watched.times) - min(watched.times) if watched.times else 0.0
+    return (
+        f"| {name} | {seconds:.1f} | {watched.away / watched.asked:.0%} | {watched.missing} | {1e3 * watched.longest:,.0f} "
+        f"| {watched.refused} | {len(watched.acknowledged)} | {watched.lost()} |"
+    )
+
+
+def outages(cluster: RedisCluster, store: RedisClusterStore, stored: list[Item]) -> Iterator[str]:
+    """Rows, one for each thing that happens."""
+
+    def promoted() -> None:
+        until(lambda: len(cluster.masters()) == masters)
+        until(lambda: AWAY not in store.get_many("", [str(n) for n in range(AT_ONCE)]))
+        cluster.mend()
+
+    def answering() -> None:
+        time.sleep(2.0)
+        cluster.mend()
+        until(lambda: AWAY not in store.get_many("", [str(n) for n in range(AT_ONCE)]))
+
+    def down() -> None:
+        for port in (replica, master):
+            cluster.kill(port)
+
+    masters = len(cluster.masters())
+    (master, (replica,)), *_ = cluster.masters().items()
+    yield told("a master is killed", store, stored, lambda: cluster.kill(master), promoted)
+    (master, (replica,)), *_ = cluster.masters().items()
+    yield told("a master hangs", store, stored, lambda: cluster.pause(master), promoted)
+    (master, (replica,)), (other, _), *_ = cluster.masters().items()
+    yield told(f"{SLOTS} slots move", store, stored, lambda: cluster.reshard(master, other, SLOTS), lambda: None)
+    yield told("a master and its replica are killed, for 2 s", store, stored, down, answering)
+
+
+def main(options: argparse.Namespace) -> None:
+    """Measure and print."""
+    stored, _ = items(options.documents, options.words, options.data)
+    size = sum(len(item.content) for item in stored) / len(stored)
+    print(f"{len(stored):,} documents of {options.words:,} words, {size:,.0f} bytes each\n")
+    print("| store | read/s | us of CPU a document, client | servers | read a second and core | stored/s | us, client | servers |")
+    print("|" + " --- |" * 8)
+    with tempfile.TemporaryDirectory() as name:
+        with answering_redis(Path(name)) as port:
+            one = RedisStore(f"redis://127.0.0.1:{port}/0")
+            print(rates("one server", one, [port], stored, options.seconds), flush=True)
+            one.close()
+        cluster = RedisCluster(Path(name))
+        try:
+            cluster.create()
+            for replicas in (0, 1):
+                store = RedisClusterStore(cluster.url, replicas)
+                empty = store.size()
+                print(rates(f"cluster, WAIT {replicas}", store, cluster.ports, stored, options.seconds), flush=True)
+                if not replicas:
+                    held = (store.size().bytes - empty.bytes) / len(stored)
+                    store.close()
+            print(f"\nA master holds {held:,.0f} bytes a document, and each of its replicas as many.\n")
+            print("| what happens | s away | of asked | missing | longest read, ms | puts refused | acknowledged | of them lost |")
+            print("|" + " --- |" * 8)
+            for row in outages(cluster, store, stored):
+                print(row, flush=True)
+            store.close()
+        finally:
+            cluster.close()
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--documents", type=int, default=2_000)
+    parser.add_argument("--words", type=int, default=2_000)
+    parser.add_argument("--data", type=Path, help="a collection, whose longest documents are taken; random words without")
+    parser.add_argument("--seconds", type=float, default=3.0)
+    try:
+        main(parser.parse_args())
+    except MissingRedisError as error:
+        raise SystemExit(str(error)) from None

@@ -1,0 +1,55 @@
+"""What the client says becomes one line, and it waits for a server once, not twice."""
+
+import socket
+import threading
+
+import pytest
+import redis.exceptions as said
+
+from service.store import redis_client
+from service.store.base import StoreError, StoreFullError, StoreUnavailableError
+from service.store.redis_client import client_of, key_of, options_of, told
+
+
+@pytest.mark.parametrize(
+    ("error", "kind", "line"),
+    [
+        (said.OutOfMemoryError("command not allowed"), StoreFullError, "the store is full: Redis has reached its maxmemory"),
+        (said.ConnectionError("a\n b"), StoreUnavailableError, "the store does not answer: a b"),
+        (said.TimeoutError("late"), StoreUnavailableError, "the store does not answer: late"),
+        (said.ClusterDownError("Hash slot not served"), StoreUnavailableError, "the store refuses: Hash slot not served"),
+        (ValueError("x" * 999), StoreUnavailableError, f"the store's answer is none that Redis gives: {'x' * 200}"),
+    ],
+)
+def test_an_error_is_one_line(error: Exception, kind: type[StoreError], line: str) -> None:
+    assert isinstance(told(error), kind)
+    assert str(told(error)).startswith(line)
+    assert "\n" not in str(told(error))
+
+
+def test_no_two_documents_have_one_key() -> None:
+    names = [("a", "b:c"), ("a", "b"), ("ab", ""), ("a", "\ud800")]
+    assert len({key_of(b"p:", *one) for one in names}) == len(names)
+    assert key_of(b"p:", "a", "b:c") == b"p:a:b:c"
+
+
+def test_a_server_that_hangs_is_waited_for_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(redis_client, "ANSWER_SECONDS", 0.1)
+    taken: list[socket.socket] = []
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        threading.Thread(target=lambda: [taken.append(listener.accept()[0]) for _ in range(2)], daemon=True).start()
+        client = client_of(options_of(f"redis://127.0.0.1:{listener.getsockname()[1]}?protocol=2"))
+        with pytest.raises(said.TimeoutError):
+            client.ping()
+        assert len(taken) == 1
+        socket.create_connection(listener.getsockname()).close()  # the thread's second
+        client.close()
+    for one in taken:
+        one.close()
+
+
+def test_what_a_url_says_of_time_goes_before_ours() -> None:
+    client = client_of(options_of("redis://127.0.0.1?socket_timeout=7"))
+    options = client.connection_pool.connection_kwargs
+    assert (options["socket_timeout"], options["socket_connect_timeout"]) == (7.0, redis_client.CONNECT_SECONDS)
+    client.close()
