@@ -175,12 +175,12 @@ def test_a_resharding_under_load_is_not_noticed(store: RedisClusterStore, redis_
     load = Load(store, space)
     with load.under_way():
         until(lambda: len(load.acknowledged) == len(IDS))
-        redis_cluster.reshard(giver, taker, 1000)
+        redis_cluster.reshard(giver, taker, 300)
         last = dict(load.acknowledged)
         until(lambda: all(load.acknowledged[one] > last[one] for one in IDS))
     load.check()
     assert (load.refused, load.read > 0) == (0, True)
-    until(lambda: _slots(store, giver) == had - 1000)
+    until(lambda: _slots(store, giver) == had - 300)
 
 
 def _slots(store: RedisClusterStore, port: int) -> int:
@@ -227,22 +227,25 @@ def test_what_replicas_have_not_is_not_acknowledged(store: RedisClusterStore, re
 
 
 def test_a_full_server_says_so_and_one_that_evicts_counts_it(store: RedisClusterStore, redis_cluster: RedisCluster) -> None:
-    def limit(size: str, policy: str) -> None:
+    def limit(size: int, policy: str) -> None:
         for port in redis_cluster.ports:
             redis_cluster.ask(port, "CONFIG SET", "maxmemory-policy", policy)
             redis_cluster.ask(port, "CONFIG SET", "maxmemory", size)
 
-    large = [Item(str(number), b"x" * 200_000) for number in range(100)]
-    space, used = uuid4().hex, store.size().bytes // 3
-    limit(str(used + (1 << 20)), "noeviction")
+    def fill() -> None:
+        for first in range(0, 300, 5):
+            store.put_many(space, [Item(str(number), b"x" * 200_000) for number in range(first, first + 5)])
+
+    space, room = uuid4().hex, store.size().bytes + (8 << 20)  # for each server what all have together, and some
+    limit(room, "noeviction")
     try:
         with pytest.raises(StoreFullError, match="Redis has reached its maxmemory"):
-            store.put_many(space, large)
-        assert store.about()["capacity_bytes"] == 3 * (used + (1 << 20))
-        limit(str(used + (1 << 20)), "allkeys-lru")
-        store.put_many(space, large)
+            fill()
+        assert (store.about()["capacity_bytes"], store.about()["evict"]) == (3 * room, "noeviction")
+        limit(room, "allkeys-lru")
+        fill()
         assert store.size().evicted > 0
     finally:
-        limit("0", "noeviction")
+        limit(0, "noeviction")
         for port in redis_cluster.masters():
             redis_cluster.ask(port, "FLUSHALL")
