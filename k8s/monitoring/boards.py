@@ -325,12 +325,13 @@ DOCUMENTS = Row(
         Panel(
             "Documents in the store",
             "What it holds, in the replica that reports most (each reports a shared store), and what it forgot for want of room: "
-            "growth of the latter means that the store is too small.",
+            "growth of the latter means that the store is too small. While servers of a cluster are away, what they hold is not kept.",
             Kind.LINES,
             Unit.NUMBER,
             [
                 Query(over("max", shown("store_documents")), "kept"),
                 Query(over("max", shown("store_evicted")), "forgotten"),
+                Query(over("max", shown("store_away")), "servers away"),
             ],
         ),
         Panel(

@@ -236,6 +236,16 @@ ALERTS = (
         "The store of documents does not answer",
         "{{ $labels.pod }} cannot reach its store: requests with ids are answered with 503, those with texts as usual.",
     ),
+    Alert(
+        "KeyBlockStoreShardAway",
+        "store-shard-away",
+        f"{over('max', series('store_away'), POD)} > 0",
+        "2m",
+        "page",
+        "A part of the store of documents does not answer",
+        "{{ $labels.pod }} cannot reach {{ $value }} servers of the store's cluster: their documents are ranked last, or with `strict` "
+        "answered with 503.",
+    ),
 )
 
 

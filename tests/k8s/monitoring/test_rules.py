@@ -87,6 +87,7 @@ FIRING = {
     "KeyBlockDeadlinesMissed": deadlines("60m", met=95, missed=5),
     "KeyBlockBatchesFail": batches("15m", "0+1x30", "0x30"),
     "KeyBlockStoreAway": store("10m", "0x20", "0+4x20"),
+    "KeyBlockStoreShardAway": gauge("store_away", "10m", "0 1x20"),
 }
 QUIET: dict[str, list[Case]] = {
     "KeyBlockErrorBudgetBurnsFast": [
@@ -117,6 +118,7 @@ QUIET: dict[str, list[Case]] = {
     "KeyBlockDeadlinesMissed": [deadlines("60m", met=50, late=50)],
     "KeyBlockBatchesFail": [batches("15m", "0x30", "0+1x30")],
     "KeyBlockStoreAway": [store("10m", "0x20", "0x20"), store("10m", "1x20", "0 3 3x20")],  # no store; back again
+    "KeyBlockStoreShardAway": [gauge("store_away", "10m", "1 0 0 1 0 0 1 0 0 0 0")],  # failovers
 }
 
 
