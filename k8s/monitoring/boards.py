@@ -325,7 +325,7 @@ DOCUMENTS = Row(
         Panel(
             "Documents in the store",
             "What it holds, in the replica that reports most (each reports a shared store), and what it forgot for want of room: "
-            "growth of the latter means that the store is too small. While servers of a cluster are away, what they hold is not kept.",
+            "growth of the latter means that the store is too small. What servers that are away hold is not counted.",
             Kind.LINES,
             Unit.NUMBER,
             [

@@ -243,8 +243,8 @@ ALERTS = (
         "2m",
         "page",
         "A part of the store of documents does not answer",
-        "{{ $labels.pod }} cannot reach {{ $value }} servers of the store's cluster: their documents are ranked last, or with `strict` "
-        "answered with 503.",
+        "{{ $labels.pod }} cannot reach {{ $value }} servers of the store's cluster: their documents are ranked last, or with "
+        "`strict` answered with 503.",
     ),
 )
 
