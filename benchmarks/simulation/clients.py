@@ -87,6 +87,8 @@ class Clients:
         if len(logits) != len(call.documents):
             raise ViolationError(f"request {ask.number} has {len(call.documents)} documents, and {len(logits)} logits")
         keys = ask.keys or self._keys(call, asked)
+        if call.documents.by_id.away and not self._faults.between(STORE, asked):
+            raise ViolationError(f"request {ask.number} misses documents of a store that is whole")
         salt, joint = model.bundle.salt, model.bundle.pipeline.aggregator.joint
         for n, (key, one) in enumerate(zip(keys, logits, strict=True)):
             if one == -np.inf:

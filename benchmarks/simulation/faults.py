@@ -13,6 +13,7 @@ DEVICE = ("device slow", "batches fail", "no memory", "poison")
 STORE = ("store away", "store slow", "store mute", "store full")
 AT_ONCE = ("clock jumps", "reload", "reload fails", "burst")
 LARGE = 1 << 30
+PARTLY = 1 / 3  # how bad it is when only a part of the store goes away
 
 
 @dataclass(slots=True)
@@ -91,5 +92,7 @@ class Faults:
         device.failing = now.get("batches fail", 0.0)
         device.memory = 64 + int(2000 * now["no memory"]) if "no memory" in now else LARGE
         device.warm_ups_fail = now.get("reload fails", 1.0) < 0.5
-        store.away, store.mute, store.full = ("store " + how in now for how in ("away", "mute", "full"))
-        store.seconds = max(USUAL_SECONDS, now.get("store slow", 0.0), 2 * now.get("store away", 0.0))
+        away = now.get("store away", 0.0)
+        store.away, store.partly = away >= PARTLY, 0 < away < PARTLY
+        store.mute, store.full = ("store " + how in now for how in ("mute", "full"))
+        store.seconds = max(USUAL_SECONDS, now.get("store slow", 0.0), 2 * away)

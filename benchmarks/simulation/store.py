@@ -1,10 +1,11 @@
-"""A store of documents that goes away, is slow, is full, or does not say that it has done what it did."""
+"""A store of documents that goes away as a whole or in part, is slow, is full, or does not say that it has done what it did."""
 
+import zlib
 from collections.abc import Sequence
 from typing import Any
 
 from benchmarks.simulation.machine import SimulatedMachine
-from service.store.base import DocumentStore, Item, Renewal, Size, StoreFullError, StoreUnavailableError
+from service.store.base import AWAY, Away, DocumentStore, Item, Renewal, Size, StoreFullError, StoreUnavailableError
 from service.store.codec import decode
 
 USUAL_SECONDS = 1e-4
@@ -16,6 +17,7 @@ class SimulatedStore(DocumentStore):
 
     Attributes:
         away: whether it does not answer.
+        partly: whether a third of it does not.
         mute: whether it does as told and does not say so.
         full: whether it has no room.
         seconds: that it takes for an answer, or for none.
@@ -25,7 +27,7 @@ class SimulatedStore(DocumentStore):
     kind, largest = "simulated", 1 << 30
 
     def __init__(self, machine: SimulatedMachine) -> None:
-        self.away = self.mute = self.full = False
+        self.away = self.partly = self.mute = self.full = False
         self.seconds = USUAL_SECONDS
         self.wrong: list[str] = []
         self._machine = machine
@@ -36,25 +38,25 @@ class SimulatedStore(DocumentStore):
         content = self._alive(key)
         return 0 if content is None else _number(content)
 
-    def sizes(self, namespace: str, ids: Sequence[str]) -> list[int]:
+    def sizes(self, namespace: str, ids: Sequence[str]) -> list[int | Away]:
         """See DocumentStore."""
-        return [0 if content is None else len(content) for content in self.get_many(namespace, ids)]
+        return [one if one is AWAY else len(one or b"") for one in self.get_many(namespace, ids)]
 
-    def get_many(self, namespace: str, ids: Sequence[str]) -> list[bytes | None]:
+    def get_many(self, namespace: str, ids: Sequence[str]) -> list[bytes | Away | None]:
         """See DocumentStore."""
         self._answer()
-        return [self._alive((namespace, identity)) for identity in ids]
+        return [AWAY if self._lost(identity) else self._alive((namespace, identity)) for identity in ids]
 
     def put_many(self, namespace: str, items: Sequence[Item]) -> None:
         """See DocumentStore."""
-        self._answer(changes=True)
+        self._answer(*(item.id for item in items), changes=True)
         for item in items:
             self._kept[(namespace, item.id)] = item
         self._acknowledge()
 
     def renew_many(self, namespace: str, renewals: Sequence[Renewal]) -> None:
         """See DocumentStore."""
-        self._answer(changes=True)
+        self._answer(*(item.id for _, item in renewals), changes=True)
         for head, item in renewals:
             key = namespace, item.id
             if (self._alive(key) or b"").startswith(head):
@@ -63,7 +65,7 @@ class SimulatedStore(DocumentStore):
 
     def delete(self, namespace: str, identity: str) -> bool:
         """See DocumentStore."""
-        self._answer(changes=True)
+        self._answer(identity, changes=True)
         key = namespace, identity
         was_there = self._alive(key) is not None
         self._kept.pop(key, None)
@@ -82,12 +84,15 @@ class SimulatedStore(DocumentStore):
     def close(self) -> None:
         """See DocumentStore."""
 
-    def _answer(self, *, changes: bool = False) -> None:
+    def _answer(self, *changed: str, changes: bool = False) -> None:
         self._machine.spend(self.seconds)
-        if self.away:
+        if self.away or any(map(self._lost, changed)):
             raise StoreUnavailableError("away")
         if self.full and changes:
             raise StoreFullError("full")
+
+    def _lost(self, identity: str) -> bool:
+        return self.partly and zlib.crc32(identity.encode()) % 3 == 0
 
     def _acknowledge(self) -> None:
         if self.mute:
