@@ -93,10 +93,11 @@ class Commands:
         if replicas:
             words.append(("WAIT", replicas, WAIT_MILLISECONDS))
         got = self._pipelined(part[0].server, words)
-        if replicas and isinstance(got[-1], int) and got[-1] < replicas:
+        answers = [got[place] for place in places]
+        if replicas and not (isinstance(got[-1], int) and got[-1] >= replicas):
             problem = UnconfirmedError(f"{got[-1]} of {replicas} replicas have what was stored (KEYBLOCK_STORE_REPLICAS)")
-            got = [one if isinstance(one, Exception) else problem for one in got]
-        return [got[place] for place in places]
+            return [one if isinstance(one, Exception) else problem for one in answers]
+        return answers
 
     def _pipelined(self, server: Server, words: Sequence[Sequence[bytes | str | int]]) -> list[Answer]:
         if server.away:

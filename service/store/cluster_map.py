@@ -16,7 +16,7 @@ from redis.crc import REDIS_CLUSTER_HASH_SLOTS, key_slot
 from redis.exceptions import AskError, AuthenticationError, ConnectionError, ResponseError
 
 from service.store.base import StoreUnavailableError
-from service.store.redis_client import ERRORS, NO_ANSWER, client_of, line_of, options_of
+from service.store.redis_client import ERRORS, client_of, line_of, options_of
 
 log = logging.getLogger(__name__)
 MARK = "+cluster://"
@@ -74,6 +74,8 @@ class ClusterMap:
         self._look = threading.Event()
         self._closed = threading.Event()
         self._refresh(first=True)
+        if not self.masters():
+            self._look.set()
         self._watcher = threading.Thread(target=self._watch, name="store-watch", daemon=True)
         self._watcher.start()
 
@@ -116,9 +118,11 @@ class ClusterMap:
             return self._servers[address]
 
     def _watch(self) -> None:
-        while not self._closed.is_set():
+        while True:
             self._look.wait(LOOK_SECONDS)
             self._look.clear()
+            if self._closed.is_set():
+                return
             self._refresh()
             for server in filter(lambda one: one.away, self.masters()):
                 self._try(server)
@@ -133,13 +137,10 @@ class ClusterMap:
             try:
                 if ranges := server.client.execute_command("CLUSTER SLOTS"):  # type: ignore[no-untyped-call]
                     self._enter(ranges, server)
-                    self._answers(server)
                     return
             except ERRORS as error:
                 if first and isinstance(error, AuthenticationError | ResponseError):
                     raise _refused(error) from None
-                if isinstance(error, NO_ANSWER):
-                    self.failed(server, error)
                 problem = error
         if first:
             log.warning("the store's cluster does not answer (%s): documents by id cannot be had until it does", line_of(problem))
@@ -164,12 +165,8 @@ class ClusterMap:
     def _try(self, server: Server) -> None:
         with suppress(*ERRORS):
             if server.client.cluster("INFO")["cluster_state"] == "ok":  # one that comes back learns of the others first
-                self._answers(server)
-
-    def _answers(self, server: Server) -> None:
-        if server.away:
-            server.away = False
-            log.warning("%s of the store's cluster answers again", server.address)
+                server.away = False
+                log.warning("%s of the store's cluster answers again", server.address)
 
 
 def parsed(url: str) -> tuple[list[Address], dict[str, Any]]:

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from redis.exceptions import AuthenticationError
+from redis.exceptions import AuthenticationError, ClusterCrossSlotError, MovedError
 
 from service.store.base import DocumentStore, Item, Renewal, Size, StoreUnavailableError
 from service.store.redis_client import ERRORS, LARGEST, NO_ANSWER, RENEW, client_of, key_of, line_of, options_of, told
@@ -112,4 +112,6 @@ class RedisStore(DocumentStore):
         except ERRORS as error:
             if isinstance(error, NO_ANSWER):
                 self._resting_until = time.monotonic() + REST_SECONDS
+            if isinstance(error, ClusterCrossSlotError | MovedError):
+                raise StoreUnavailableError("the store's URL names a server of a Redis Cluster: give redis+cluster://") from None
             raise told(error) from None

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from redis.crc import key_slot
-from redis.exceptions import AskError, ConnectionError, MovedError, OutOfMemoryError, TimeoutError
+from redis.exceptions import AskError, ConnectionError, MovedError, OutOfMemoryError, ResponseError, TimeoutError
 
 from service.store.cluster_commands import MOST_HOPS, Command, Commands, UnconfirmedError
 from service.store.cluster_map import Address
@@ -159,6 +159,14 @@ def test_a_change_is_confirmed_by_as_many_replicas_of_each_server(make: Make) ->
     assert str(low).startswith("1 of 2 replicas")
     assert [one.trips[0][-1][:2] for one in (servers.low, servers.high)] == [("WAIT", 2)] * 2
     assert commands.send(get(LOW, HIGH), replicas=1) == [LOW, HIGH]
+
+
+def test_what_cannot_be_confirmed_is_not(make: Make) -> None:
+    """A user who may not WAIT, or a server that ended it."""
+    commands, _ = make(lambda words: ResponseError("NOPERM") if words[0] == "WAIT" else words[-1], echo)
+    (answer,) = commands.send(get(LOW), replicas=1)
+    assert isinstance(answer, UnconfirmedError)
+    assert "NOPERM of 1 replicas" in str(answer)
 
 
 def test_every_server_is_asked_what_has_no_key(make: Make) -> None:

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks.event_loop import free_port
+from benchmarks.redis_cluster import RedisCluster
 from service.store.base import HEAD, Item, StoreFullError, StoreUnavailableError
 from service.store.redis_store import REST_SECONDS, RedisStore
 from tests.service.faults import PATIENCE, wait_for
@@ -49,6 +50,15 @@ def test_it_may_be_away_at_the_start(server: RedisServer, caplog: pytest.LogCapt
         store.size()
     server.start()
     wait_for(lambda: not works(store) and store.get_many("s", ["b"]) == [None] if _rested(store) else False)
+    store.close()
+
+
+def test_a_server_of_a_cluster_is_told(redis_cluster: RedisCluster) -> None:
+    store = RedisStore(f"redis://127.0.0.1:{redis_cluster.ports[0]}")
+    with pytest.raises(StoreUnavailableError, match=r"names a server of a Redis Cluster: give redis\+cluster://"):
+        store.get_many("s", ["a", "b", "c"])
+    with pytest.raises(StoreUnavailableError, match=r"names a server of a Redis Cluster"):
+        store.put_many("s", [Item(one, b"x" * HEAD) for one in "abcdef"])
     store.close()
 
 
