@@ -22,11 +22,14 @@ from benchmarks.redis_cluster import RedisCluster, until
 from benchmarks.redis_server import MissingRedisError
 from benchmarks.scaling.stores import AT_ONCE, answering_redis, cpu, items, read, server_cpu
 from service.store.base import AWAY, DocumentStore, Item, StoreUnavailableError
-from service.store.redis_cluster import RedisClusterStore
+from service.store.cluster_map import Server
+from service.store.redis_client import key_of
+from service.store.redis_cluster import PREFIX, RedisClusterStore
 from service.store.redis_store import RedisStore
 
 WRITTEN = 20  # documents that the writer puts at once
 SLOTS = 400
+FEW, TURNS = 18, 500  # documents of a request, and requests, that show what one more server costs
 
 
 def spent(ports: list[int]) -> float:
@@ -51,6 +54,21 @@ def rates(name: str, store: DocumentStore, masters: list[int], replicas: list[in
     used = spent(masters) - before
     got = f"{count / seconds:,.0f} | {1e6 * theirs / count:.0f} | {1e6 * used / count:.1f} | {count / used:,.0f}"
     return f"| {name} | {got} | {put} |"
+
+
+def further_server(store: RedisClusterStore, documents: int) -> float:
+    """Microseconds of CPU that a request costs the client for each server that it asks beside the first."""
+    owners: dict[Server | None, list[str]] = {}
+    for number in range(documents):
+        owners.setdefault(store._map.owner(key_of(PREFIX, "", str(number))), []).append(str(number))
+    parts = list(owners.values())
+    seconds = []
+    for batch in (parts[0][:FEW], [one for part in parts for one in part[: FEW // len(parts)]]):
+        before = cpu()
+        for _ in range(TURNS):
+            store.get_many("", batch)
+        seconds.append((cpu() - before) / TURNS)
+    return 1e6 * (seconds[1] - seconds[0]) / (len(parts) - 1)
 
 
 @dataclass
@@ -196,10 +214,9 @@ def main(options: argparse.Namespace) -> None:
                 if not replicas:
                     held = (store.size().bytes - empty.bytes) / len(stored)
                     store.close()
-            print(f"\nA master holds {held:,.0f} bytes a document, and each of its replicas as many.\n")
-            print(
-                "| what happens | s away | of asked | missing | longest read, ms | puts refused | acknowledged | documents of theirs lost |"
-            )
+            print(f"\nEach further server costs a request {further_server(store, len(stored)):.0f} us of the client's CPU.")
+            print(f"A master holds {held:,.0f} bytes a document, and each of its replicas as many.\n")
+            print("| what happens | s away | of asked | missing | longest read, ms | puts refused | acknowledged | lost |")
             print("|" + " --- |" * 8)
             for row in outages(cluster, store, stored):
                 print(row, flush=True)

@@ -26,10 +26,12 @@ from benchmarks.scaling.autoscaler import (
 )
 from benchmarks.scaling.balancers import all_rules, hit_share, zipf
 from benchmarks.scaling.cluster import Cluster, Pod, hashed, least_outstanding, least_work, round_robin, simulate
+from benchmarks.scaling.nodes import Watched
 from benchmarks.scaling.sizing import Size, gibibytes, throughput
 from benchmarks.scaling.stores import answering_redis, items
 from benchmarks.scaling.stores import read as read_from
 from benchmarks.scaling.traffic import BURST, CURVE, DAY, HOUR, MIX, RECORD, Requests, Spread, capacity, day, measured, rate, steady
+from service.store.base import Item
 from service.store.codec import decode
 from service.store.redis_store import RedisStore
 from tests.k8s.manifests import K8S
@@ -385,3 +387,17 @@ def test_the_table_and_the_picture() -> None:
     assert row.startswith("| two | 48 | 2 | ")
     figure = draw(requests, 20, [("two", result)])
     assert [text.get_text() for text in figure.axes[1].get_legend().get_texts()] == ["two", "70% busy"]
+
+
+def test_a_document_is_lost_when_neither_what_was_acknowledged_nor_a_later_one_is_there() -> None:
+    """Of four documents one is as acknowledged, one as tried since, one as before, and one is not there."""
+
+    class Kept:
+        def get_many(self, _namespace: str, ids: Sequence[str]) -> list[bytes | None]:
+            return [{"a": b"2", "b": b"3", "c": b"1", "d": None}[one] for one in ids]
+
+    watched = Watched(Kept(), [])  # type: ignore[arg-type]
+    for name in "abcd":
+        watched.acknowledged[name] = Item(name, b"2")
+        watched.tried[name] = [Item(name, b"2"), Item(name, b"3")]
+    assert watched.lost() == 2
