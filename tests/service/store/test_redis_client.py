@@ -37,12 +37,14 @@ def test_a_server_that_hangs_is_waited_for_once(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(redis_client, "ANSWER_SECONDS", 0.1)
     taken: list[socket.socket] = []
     with socket.create_server(("127.0.0.1", 0)) as listener:
-        threading.Thread(target=lambda: [taken.append(listener.accept()[0]) for _ in range(2)], daemon=True).start()
+        server = threading.Thread(target=lambda: [taken.append(listener.accept()[0]) for _ in range(2)], daemon=True)
+        server.start()
         client = client_of(options_of(f"redis://127.0.0.1:{listener.getsockname()[1]}?protocol=2"))
         with pytest.raises(said.TimeoutError):
             client.ping()
         assert len(taken) == 1
         socket.create_connection(listener.getsockname()).close()  # the thread's second
+        server.join(10)
         client.close()
     for one in taken:
         one.close()
