@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from benchmarks.languages import EMBEDDED, PIPELINES
 from keyblock.bundle import load_bundle
+from keyblock.meeting import Meeting, WeighedQuery
 from keyblock.order import candidate, rank
 from keyblock.pipeline import Pipeline, PipelineConfig
 from keyblock.pooled import beside_the_order, pooled_evidence, shared_terms
@@ -43,8 +44,8 @@ class Blocks:
 
     def orders(self, query: str, candidates: Sequence[str]) -> dict[str, Order]:
         """The candidates' numbers, best first, by system."""
-        asked = self._preparation.query(query)
-        worth = pooled_evidence([shared_terms(asked, self._preparation.document(name)) for name in candidates])[:, 0]
+        asked = WeighedQuery(self._preparation.query(query), self._preparation.pipeline.frequencies)
+        worth = pooled_evidence([shared_terms(Meeting(asked, self._preparation.document(name))) for name in candidates])[:, 0]
         found = {"blocks alone": worth, "beside the order": beside_the_order(worth)}
         return {system: np.argsort(-of, kind="stable") for system, of in found.items()}
 

@@ -24,13 +24,14 @@ from numpy.typing import NDArray
 from benchmarks.buried import Buried, Filler, Pair, buried, candidates, filler_of, generator, read_filler, read_pairs
 from benchmarks.synonyms import WordNet, rewrite
 from keyblock.bundle import Bundle, load_bundle
+from keyblock.meeting import idf_of
 from keyblock.packing import Packed
 from keyblock.pipeline import Pipeline
 from keyblock.prepared import PreparedDocument
 from keyblock.runtime.model import GraphModel
 from keyblock.scoring import score_documents, select_documents
 from keyblock.selection import Selection
-from keyblock.selectors import idf_weights, rank_blocks
+from keyblock.selectors import rank_blocks
 from training.collections.collection import Collection
 from training.collections.types import Document, Run, Span
 from training.evaluation.evaluate import BEST_BLOCKS
@@ -119,7 +120,7 @@ class Asked(NamedTuple):
 def overlap(pipeline: Pipeline, question: str, passages: Sequence[str]) -> float:
     """The share of the question's idf mass whose terms occur in the passages; 0 for a question without terms."""
     query = pipeline.prepare_query(question)
-    weights = idf_weights(query, pipeline.frequencies)
+    weights = idf_of(query.terms, pipeline.frequencies)
     found = np.isin(query.terms, [key for passage in passages for key in pipeline.analyzer.keys(passage)])
     return float(weights @ found / weights.sum()) if weights.sum() else 0.0
 

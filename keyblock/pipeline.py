@@ -3,6 +3,7 @@
 `keyblock.preparation` is its half that sees single texts; here queries and documents meet.
 """
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -14,13 +15,13 @@ from keyblock.description import PipelineConfig
 from keyblock.encoders import Encoder
 from keyblock.escalation import certainty, spread
 from keyblock.evidence import evidence_of
+from keyblock.meeting import Meeting, WeighedQuery
 from keyblock.packing import Packed, grow, pack, pack_passage, room_beside
 from keyblock.pooled import Shared, knows, shared_terms
 from keyblock.preparation import TextPreparer
 from keyblock.prepared import PreparedDocument, PreparedQuery
 from keyblock.selection import BlockScores, Chosen, Selection, Shortlist, alone
-from keyblock.selectors import SELECTORS, SelectedBy, idf_weights, nearest_tokens, rank_blocks, term_counts, term_found
-from keyblock.sentence_selectors import query_term_counts
+from keyblock.selectors import SELECTORS, SelectedBy, rank_blocks
 from keyblock.text.frequencies import DocumentFrequencies
 from keyblock.text.tokenizer import Tokenizer
 from keyblock.vector_scores import scored_blocks
@@ -51,13 +52,13 @@ class Pipeline(TextPreparer):
         """
         if not self.asks_model:
             raise ValueError(f"selector {self.selector.name!r} needs no model, so it has no shortlist")
-        known = self._known(query, document)
+        known = self._known(self._meeting(query, document))
         blocks = self.selector.shortlist(known.cheap)
         return Shortlist(known, blocks, self.block_sequences(query, document, blocks, budget))
 
     def question(self, query: PreparedQuery, document: PreparedDocument, count: int, budget: int | None = None) -> Shortlist:
         """So many blocks that escalation asks the model about, see `keyblock.escalation.spread`, each packed with the query."""
-        known = self._known(query, document)
+        known = self._known(self._meeting(query, document))
         best = 1 if self.config.escalation is None else self.config.escalation.blocks
         blocks = spread(rank_blocks(known.cheap), best, count)
         return Shortlist(known, blocks, self.block_sequences(query, document, blocks, budget))
@@ -75,29 +76,41 @@ class Pipeline(TextPreparer):
 
         Raises ValueError for a budget without room beside the query, and where the logits are missing that the selector needs.
         """
+        return self._select(self._meeting(query, document), self._budget(budget, asked), asked)
+
+    def select_each(
+        self, query: PreparedQuery, documents: Sequence[PreparedDocument], budget: int | None = None
+    ) -> list[Selection]:
+        """What `select` gives for each document, where no model is asked; what is a fact of the query is found once."""
+        weighed, tokens = WeighedQuery(query, self.frequencies), self._budget(budget)
+        return [self._select(Meeting(weighed, document), tokens) for document in documents]
+
+    def _select(self, meeting: Meeting, budget: int, asked: Asked | None = None) -> Selection:
         if asked is not None:
             known, scores = asked[0].known, asked[0].scored(asked[1])
-            budget = self._escalated_budget if budget is None else budget
         elif self.asks_model:
             raise ValueError(f"selector {self.selector.name!r} needs the model's logits of its shortlist")
         else:
-            known = self._known(query, document)
+            known = self._known(meeting)
             scores = known.cheap
+        document = meeting.document
         order = np.lexsort((-known.cheap, -scores))  # blocks that the model was not asked about follow by their cheap score
-        idf = idf_weights(query, self.frequencies)
-        evident = document.n_blocks > 1 and self._cheap.tells_apart(known.cheap, known.lexical, query, document)
+        evident = document.n_blocks > 1 and self._cheap.tells_apart(known.cheap, known.lexical, meeting)
         if asked is None:  # what the model chose is read as far as the budget goes
-            order = self._enough(query, document, order, known.lexical, idf, evident)
-        chosen = self._weighted(query, document, self._pack(query, document, order, scores, self._budget(budget)))
-        evidence = evidence_of(known.lexical, term_found(query, document), idf, known.near)
+            order = self._enough(meeting, order, known.lexical, evident)
+        chosen = self._weighted(meeting, self._pack(meeting.query, document, order, scores, budget))
+        evidence = evidence_of(known.lexical, meeting.found, meeting.idf, known.near)
         if chosen.is_all_of(document):
             by, doubtful = None, False
         else:
             by = self._selected_by(evident, document.n_blocks, asked)
-            doubtful = asked is None and self._doubtful(query, document, chosen, idf)
+            doubtful = asked is None and self._doubtful(meeting, chosen)
         n_asked = asked[0].n_tokens if asked else 0
-        shared = self._shared(query, document)
+        shared = self._shared(meeting)
         return Selection(chosen.sequences, chosen.taken, scores, evidence, chosen.reach, by, doubtful, n_asked, shared)
+
+    def _meeting(self, query: PreparedQuery, document: PreparedDocument) -> Meeting:
+        return Meeting(WeighedQuery(query, self.frequencies), document)
 
     def block_sequences(
         self, query: PreparedQuery, document: PreparedDocument, blocks: NDArray[np.intp], budget: int | None = None
@@ -106,21 +119,20 @@ class Pipeline(TextPreparer):
         template, tokens = self.tokenizer.template, self._budget(budget)
         return [pack(query, document, blocks[i : i + 1], template, tokens) for i in range(len(blocks))]
 
-    def _shared(self, query: PreparedQuery, document: PreparedDocument) -> Shared | None:
+    def _shared(self, meeting: Meeting) -> Shared | None:
         """The query's terms in the document, and whether the model has learned such texts; None where nothing says what it has."""
         if self.config.trained_on is None:
             return None
-        foreign = self.is_foreign(query, document)
-        unknown = not foreign and not knows(self.frequencies, document)
-        return shared_terms(query, document, foreign=foreign, unknown=unknown)
+        foreign = self.is_foreign(meeting.query, meeting.document)
+        unknown = not foreign and not knows(self.frequencies, meeting.document)
+        return shared_terms(meeting, foreign=foreign, unknown=unknown)
 
-    def _known(self, query: PreparedQuery, document: PreparedDocument) -> BlockScores:
+    def _known(self, meeting: Meeting) -> BlockScores:
         """What is known of the blocks without a model. A selector that goes by the evidence compares nothing again."""
-        lexical = self.evidence.scores(query, document, self.frequencies)
-        near = None if query.similar is None else nearest_tokens(query, document)
-        if self._cheap_goes_by_evidence:
-            return BlockScores(self._cheap.combined(lexical, near, query, document, self.frequencies), lexical, near)
-        return BlockScores(self._cheap.scores(query, document, self.frequencies), lexical, near)
+        lexical = self.evidence.of(meeting)
+        near = None if meeting.query.similar is None else meeting.near
+        cheap = self._cheap.combined(lexical, meeting) if self._cheap_goes_by_evidence else self._cheap.of(meeting)
+        return BlockScores(cheap, lexical, near)
 
     def _selected_by(self, evident: bool, n_blocks: int, asked: Asked | None) -> SelectedBy:
         """What chose: the model only where it saw blocks that were shortlisted for a reason, a spread of them, or all."""
@@ -129,25 +141,17 @@ class Pipeline(TextPreparer):
             return SelectedBy.MODEL
         return SelectedBy.EVIDENCE if evident else SelectedBy.POSITION
 
-    def _doubtful(self, query: PreparedQuery, document: PreparedDocument, chosen: Chosen, idf: NDArray[np.float64]) -> bool:
+    def _doubtful(self, meeting: Meeting, chosen: Chosen) -> bool:
         if self.config.escalation is None:
             return False
-        return certainty(term_counts(query, document) > 0, idf, chosen.held) < self.config.escalation.below
+        return certainty(meeting.held, meeting.idf, chosen.held) < self.config.escalation.below
 
-    def _enough(
-        self,
-        query: PreparedQuery,
-        document: PreparedDocument,
-        order: NDArray[np.intp],
-        lexical: NDArray[np.float64],
-        idf: NDArray[np.float64],
-        evident: bool,
-    ) -> NDArray[np.intp]:
+    def _enough(self, meeting: Meeting, order: NDArray[np.intp], lexical: NDArray[np.float64], evident: bool) -> NDArray[np.intp]:
         """The best blocks that may be read, best first: all of `order` where no rule says how many are enough."""
         if self._adaptive is None:
             return order
-        lengths = document.bounds[order, 1] - document.bounds[order, 0]
-        ranked = Ranked(lengths, lexical[order], term_counts(query, document)[:, order], idf)
+        bounds = meeting.document.bounds[order]
+        ranked = Ranked(bounds[:, 1] - bounds[:, 0], lexical[order], meeting.counts[:, order], meeting.idf)
         return order[: self._adaptive.count(ranked, evident=evident)]
 
     def _pack(
@@ -165,11 +169,11 @@ class Pipeline(TextPreparer):
             return Chosen(scored_blocks(query, document, np.sort(taken), self.config.cosine_scale), taken, alone(taken))
         return Chosen(self.block_sequences(query, document, np.sort(taken), budget), taken, alone(taken))
 
-    def _weighted(self, query: PreparedQuery, document: PreparedDocument, chosen: Chosen) -> Chosen:
+    def _weighted(self, meeting: Meeting, chosen: Chosen) -> Chosen:
         """The same where sequences are weighed, each by the words of the query that its blocks hold."""
         if not self.aggregator.weighted:
             return chosen
-        counts = np.concatenate([[0.0], np.cumsum(query_term_counts(query, document))])
+        counts = np.concatenate([[0.0], np.cumsum(meeting.counts.sum(axis=0))])
         reach = chosen.reach[np.argsort(chosen.taken)]  # as the sequences stand
         weights = np.maximum(counts[reach[:, 1]] - counts[reach[:, 0]], LEAST_WEIGHT)
         sequences = [replace(one, weight=weight) for one, weight in zip(chosen.sequences, weights.tolist(), strict=True)]
@@ -192,9 +196,9 @@ class Pipeline(TextPreparer):
         sequences = [pack_passage(query, document, tuple(passage), template, budget) for passage in in_document]
         return Chosen(sequences, passages[:, 0], passages[:, 1:])
 
-    @property
-    def _escalated_budget(self) -> int | None:
-        return None if self.config.escalation is None else self.config.escalation.budget
-
-    def _budget(self, budget: int | None) -> int:
-        return self.config.packing.budget if budget is None else budget
+    def _budget(self, budget: int | None, asked: Asked | None = None) -> int:
+        """Tokens that a sequence may have; where the model was asked in doubt, that may be more."""
+        if budget is not None:
+            return budget
+        escalated = None if asked is None or self.config.escalation is None else self.config.escalation.budget
+        return self.config.packing.budget if escalated is None else escalated

@@ -5,14 +5,16 @@ blocks alone do not tell: what it is about stands in many of them.
 """
 
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from keyblock.evidence import FEATURES, evidence_of
-from keyblock.prepared import PreparedDocument, PreparedQuery
-from keyblock.selectors import Bm25, term_counts, weighted_sum
+from keyblock.meeting import Meeting, weighted_sum
+from keyblock.prepared import PreparedDocument
+from keyblock.selectors import Bm25
 from keyblock.text.frequencies import DocumentFrequencies
 
 PLACES = 2  # added to a place before its reciprocal is taken (Cormack et al. 2009 have 60): on dev no language loses by it
@@ -41,12 +43,11 @@ class Shared(NamedTuple):
     unknown: bool = False
 
 
-def shared_terms(query: PreparedQuery, document: PreparedDocument, *, foreign: bool = False, unknown: bool = False) -> Shared:
+def shared_terms(meeting: Meeting, *, foreign: bool = False, unknown: bool = False) -> Shared:
     """Of one document."""
-    counts = term_counts(query, document)
-    saturated = _BM25.saturated(counts, document)
+    saturated = _BM25.saturated(meeting)
     kept = np.sort(np.argsort(-saturated.sum(axis=0), kind="stable")[:KEPT])
-    return Shared(saturated[:, kept].astype(np.float32), (counts > 0).sum(axis=1), document.n_blocks, foreign, unknown)
+    return Shared(saturated[:, kept].astype(np.float32), meeting.held.sum(axis=1), meeting.document.n_blocks, foreign, unknown)
 
 
 def knows(frequencies: DocumentFrequencies, document: PreparedDocument) -> bool:
@@ -54,8 +55,14 @@ def knows(frequencies: DocumentFrequencies, document: PreparedDocument) -> bool:
     n = len(document.terms)
     if n < FEWEST:
         return True
-    asked = document.terms[np.linspace(0, n - 1, min(n, LOOKED_UP)).astype(np.intp)]
-    return bool((frequencies.of(asked) > 0).mean() >= KNOWN)
+    asked = document.terms[_spread(n)]
+    return bool(np.count_nonzero(frequencies.of(asked)) / len(asked) >= KNOWN)
+
+
+@lru_cache(maxsize=4096)
+def _spread(n: int) -> NDArray[np.intp]:
+    """Places of LOOKED_UP terms among so many."""
+    return np.linspace(0, n - 1, min(n, LOOKED_UP)).astype(np.intp)
 
 
 def pooled_evidence(documents: Sequence[Shared]) -> NDArray[np.float64]:

@@ -9,10 +9,11 @@ from numpy.typing import NDArray
 
 from keyblock.description import PipelineConfig
 from keyblock.encoders import Encoder, vector_of, with_vectors
+from keyblock.meeting import idf_of
 from keyblock.prepared import PreparedDocument, PreparedQuery
 from keyblock.queries import QUERY_TERMS, long_query
 from keyblock.segmenters import SEGMENTERS
-from keyblock.selectors import SELECTORS, idf_of
+from keyblock.selectors import SELECTORS
 from keyblock.text.alphabets import Alphabets
 from keyblock.text.analyzer import Analyzer, AnalyzerConfig, unique_in_order
 from keyblock.text.frequencies import DocumentFrequencies

@@ -84,7 +84,7 @@ def select_documents(
     """
     if pipeline.asks_model:
         return _chosen(pipeline, query, documents, [pipeline.shortlist(query, one, budget) for one in documents], choose, budget)
-    selections = [pipeline.select(query, document, budget) for document in documents]
+    selections = pipeline.select_each(query, documents, budget)
     doubtful = [number for number, selection in enumerate(selections) if selection.doubtful]
     if doubtful:
         asked = questions(pipeline, query, [documents[n] for n in doubtful], tokens, budget)

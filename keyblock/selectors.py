@@ -15,12 +15,11 @@ from numpy.typing import NDArray
 from pydantic import Field, field_validator
 
 from keyblock.evidence import NEAR_TOKENS
-from keyblock.prepared import QUANTUM, PreparedDocument, PreparedQuery
+from keyblock.meeting import Meeting, WeighedQuery, weighted_sum
+from keyblock.prepared import PreparedDocument, PreparedQuery
 from keyblock.registry import Component, Registry
 from keyblock.text.frequencies import DocumentFrequencies
 
-BLOCKS_AT_ONCE = 64  # whose tokens are compared together: a book needs no more memory than a page
-FRACTION = 2.0**30  # parts of 1 that a number of the query's vector is rounded to
 NEAR_COSINE = 0.25  # see `Hybrid.near`: on dev it parts documents that hold the answer from others best
 
 
@@ -54,16 +53,13 @@ class Selector(Component):
         """Whether its scores are evidence: they come from the terms that a block shares with the query, and nothing else."""
         return bool(self.needs) and self.needs <= {Need.TERMS, Need.FREQUENCIES}
 
-    def tells_apart(
-        self, scores: NDArray[np.float64], lexical: NDArray[np.float64], query: PreparedQuery, document: PreparedDocument
-    ) -> bool:
+    def tells_apart(self, scores: NDArray[np.float64], lexical: NDArray[np.float64], meeting: Meeting) -> bool:
         """Whether its scores say anything of a document's blocks for the query.
 
         Args:
             scores: shape (n_blocks,), its own.
             lexical: shape (n_blocks,), the pipeline's evidence.
-            query: the query.
-            document: the document.
+            meeting: of the query and the document.
         """
         return bool(self.needs) and apart(scores)
 
@@ -77,15 +73,8 @@ class Selector(Component):
         """The lexical selector whose scores it goes by: itself, one inside it, or none."""
         return self if self.lexical else None
 
-    def combined(
-        self,
-        lexical: NDArray[np.float64],
-        near: NDArray[np.float64] | None,
-        query: PreparedQuery,
-        document: PreparedDocument,
-        frequencies: DocumentFrequencies,
-    ) -> NDArray[np.float64]:
-        """`scores`, where those of `terms_by` and `nearest_tokens` are known: `lexical` and `near`, shape (n_blocks,) each."""
+    def combined(self, lexical: NDArray[np.float64], meeting: Meeting) -> NDArray[np.float64]:
+        """What `of` gives, where the scores of `terms_by` are known: `lexical`, shape (n_blocks,)."""
         return lexical
 
     @property
@@ -103,6 +92,10 @@ class Selector(Component):
         raise TypeError(f"{type(self).__name__} does not say what the model is asked")
 
     def scores(self, query: PreparedQuery, document: PreparedDocument, frequencies: DocumentFrequencies) -> NDArray[np.float64]:
+        """Block scores of shape (n_blocks,), of a query and a document that meet for this alone."""
+        return self.of(Meeting(WeighedQuery(query, frequencies), document))
+
+    def of(self, meeting: Meeting) -> NDArray[np.float64]:
         """Block scores of shape (n_blocks,)."""
         raise TypeError(f"{type(self).__name__} does not say how it scores")
 
@@ -120,50 +113,22 @@ def rank_blocks(scores: NDArray[np.float64]) -> NDArray[np.intp]:
     return np.argsort(-scores, kind="stable")
 
 
-def term_counts(query: PreparedQuery, document: PreparedDocument) -> NDArray[np.float64]:
-    """How often each distinct query term occurs in each block, shape (n_query_terms, n_blocks)."""
-    shape = len(query.terms), document.n_blocks
-    if 0 in shape:
-        return np.zeros(shape)
-    rows, hits = _occurrences(query, document)
-    blocks = np.searchsorted(document.term_bounds, hits, side="right") - 1
-    return np.bincount(rows * document.n_blocks + blocks, minlength=shape[0] * shape[1]).reshape(shape).astype(np.float64)
-
-
-def term_found(query: PreparedQuery, document: PreparedDocument) -> NDArray[np.bool_]:
-    """Whether each distinct query term occurs in the document, shape (n_query_terms,)."""
-    found = np.zeros(len(query.terms), dtype=np.bool_)
-    if len(found):
-        found[_occurrences(query, document)[0]] = True
-    return found
-
-
-def _occurrences(query: PreparedQuery, document: PreparedDocument) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
-    """Which query term, of at least one, stands where among the document's terms, shape (n,) each."""
-    order = np.argsort(query.terms)
-    known = query.terms[order]
-    rows = np.searchsorted(known, document.terms)
-    rows[rows == len(known)] = 0
-    hits = np.flatnonzero(known[rows] == document.terms)
-    return order[rows[hits]], hits
-
-
 @SELECTORS.register("first")
 class First(Selector):
     """The blocks the document opens with: what a ranker that truncates reads (FirstP)."""
 
-    def scores(self, query: PreparedQuery, document: PreparedDocument, frequencies: DocumentFrequencies) -> NDArray[np.float64]:
+    def of(self, meeting: Meeting) -> NDArray[np.float64]:
         """Minus the block's number, shape (n_blocks,)."""
-        return 0.0 - np.arange(document.n_blocks, dtype=np.float64)  # 0, not -0
+        return 0.0 - np.arange(meeting.document.n_blocks, dtype=np.float64)  # 0, not -0
 
 
 @SELECTORS.register("last")
 class Last(Selector):
     """The blocks the document closes with: shows where a collection's relevant passages give themselves away by position."""
 
-    def scores(self, query: PreparedQuery, document: PreparedDocument, frequencies: DocumentFrequencies) -> NDArray[np.float64]:
+    def of(self, meeting: Meeting) -> NDArray[np.float64]:
         """The block's number, shape (n_blocks,)."""
-        return np.arange(document.n_blocks, dtype=np.float64)
+        return np.arange(meeting.document.n_blocks, dtype=np.float64)
 
 
 @SELECTORS.register("random")
@@ -172,10 +137,10 @@ class Random(Selector):
 
     seed: int = Field(0, ge=0, description="another seed, another draw")
 
-    def scores(self, query: PreparedQuery, document: PreparedDocument, frequencies: DocumentFrequencies) -> NDArray[np.float64]:
+    def of(self, meeting: Meeting) -> NDArray[np.float64]:
         """Uniform numbers of shape (n_blocks,), seeded by content so that training and serving draw alike."""
-        content = zlib.crc32(document.token_ids.tobytes(), zlib.crc32(query.token_ids.tobytes()))
-        return np.random.default_rng((self.seed, content)).random(document.n_blocks)
+        content = zlib.crc32(meeting.document.token_ids.tobytes(), zlib.crc32(meeting.query.token_ids.tobytes()))
+        return np.random.default_rng((self.seed, content)).random(meeting.document.n_blocks)
 
 
 @SELECTORS.register("spread")
@@ -184,9 +149,9 @@ class Spread(Selector):
 
     seed: int = Field(0, ge=0, description="another seed, another draw")
 
-    def scores(self, query: PreparedQuery, document: PreparedDocument, frequencies: DocumentFrequencies) -> NDArray[np.float64]:
+    def of(self, meeting: Meeting) -> NDArray[np.float64]:
         """3 for the first, 2 for the last, uniform numbers below 1 for the others, shape (n_blocks,)."""
-        scores = Random(seed=self.seed).scores(query, document, frequencies)
+        scores = Random(seed=self.seed).of(meeting)
         scores[-1:], scores[:1] = 2.0, 3.0
         return scores
 
@@ -197,13 +162,13 @@ class TfIdf(Selector):
 
     needs: ClassVar[frozenset[Need]] = frozenset({Need.FREQUENCIES})
 
-    def scores(self, query: PreparedQuery, document: PreparedDocument, frequencies: DocumentFrequencies) -> NDArray[np.float64]:
+    def of(self, meeting: Meeting) -> NDArray[np.float64]:
         """TF-IDF, shape (n_blocks,)."""
-        idf = np.log((frequencies.n_documents + 1) / (frequencies.of(query.terms) + 1))
-        counts = term_counts(query, document)
+        weighed, counts = meeting.weighed, meeting.counts
+        idf = np.log((weighed.n_documents + 1) / (weighed.in_documents + 1))
         weights = np.zeros_like(counts)
-        np.log(counts, out=weights, where=counts > 0)
-        return weighted_sum(idf, np.where(counts > 0, weights + 1, 0))
+        np.log(counts, out=weights, where=meeting.held)
+        return weighted_sum(idf, np.where(meeting.held, weights + 1, 0))
 
 
 @SELECTORS.register("bm25")
@@ -219,21 +184,20 @@ class Bm25(Selector):
         "have it, in whatever language",
     )
 
-    def scores(self, query: PreparedQuery, document: PreparedDocument, frequencies: DocumentFrequencies) -> NDArray[np.float64]:
+    def of(self, meeting: Meeting) -> NDArray[np.float64]:
         """BM25, shape (n_blocks,)."""
-        if not document.n_blocks:
+        if not meeting.document.n_blocks:
             return np.zeros(0)
-        counts = term_counts(query, document)
-        idf = block_idf(counts) if self.idf == "blocks" else idf_weights(query, frequencies)
-        return weighted_sum(idf, self.saturated(counts, document))
+        idf = block_idf(meeting.counts) if self.idf == "blocks" else meeting.idf
+        return weighted_sum(idf, self.saturated(meeting))
 
-    def saturated(self, counts: NDArray[np.float64], document: PreparedDocument) -> NDArray[np.float64]:
-        """What each term of each block counts for before its rarity does, 0 to 1, from `term_counts`, of the same shape."""
-        lengths = np.diff(document.term_bounds)
+    def saturated(self, meeting: Meeting) -> NDArray[np.float64]:
+        """What each term of each block counts for before its rarity does, 0 to 1, shape (n_query_terms, n_blocks)."""
+        counts, lengths = meeting.counts, np.diff(meeting.document.term_bounds)
         average = (lengths.mean() if len(lengths) else 0.0) or 1.0
         saturation = self.k1 * (1 - self.b + self.b * lengths / average)
         # a block without terms has counts 0, and k1 = 0 would make its 0 / 0: leave such cells 0
-        return np.divide(counts, saturation + counts, out=np.zeros_like(counts), where=counts > 0)
+        return np.divide(counts, saturation + counts, out=np.zeros_like(counts), where=meeting.held)
 
 
 @SELECTORS.register("vectors")
@@ -243,15 +207,13 @@ class Vectors(Selector):
     needs: ClassVar[frozenset[Need]] = frozenset({Need.VECTORS})
     near: float = Field(NEAR_COSINE, ge=0, le=1, description="cosine of the best block below which nothing speaks for the blocks")
 
-    def tells_apart(
-        self, scores: NDArray[np.float64], lexical: NDArray[np.float64], query: PreparedQuery, document: PreparedDocument
-    ) -> bool:
+    def tells_apart(self, scores: NDArray[np.float64], lexical: NDArray[np.float64], meeting: Meeting) -> bool:
         """See Selector: cosines always differ a little."""
         return apart(scores) and float(scores.max()) >= self.near
 
-    def scores(self, query: PreparedQuery, document: PreparedDocument, frequencies: DocumentFrequencies) -> NDArray[np.float64]:
+    def of(self, meeting: Meeting) -> NDArray[np.float64]:
         """Cosines, shape (n_blocks,); 0 where the query or the block holds nothing that the encoder knows."""
-        return similarities(query, document)
+        return meeting.cosines
 
 
 @SELECTORS.register("hybrid")
@@ -311,99 +273,53 @@ class Hybrid(Selector):
         """The selector that `by` describes."""
         return SELECTORS.create(self.by)
 
-    def tells_apart(
-        self, scores: NDArray[np.float64], lexical: NDArray[np.float64], query: PreparedQuery, document: PreparedDocument
-    ) -> bool:
+    def tells_apart(self, scores: NDArray[np.float64], lexical: NDArray[np.float64], meeting: Meeting) -> bool:
         """See Selector: by its terms, or by a block that is near enough and nearer than another; cosines always differ a little."""
         if apart(lexical) or not apart(scores):
             return apart(lexical)
-        nearness = nearest_tokens(query, document) if self.soft else similarities(query, document)
+        nearness = meeting.near if self.soft else meeting.cosines
         least = self.near if self.near is not None else NEAR_TOKENS if self.soft else NEAR_COSINE
         return apart(nearness) and float(nearness.max()) >= least
 
-    def scores(self, query: PreparedQuery, document: PreparedDocument, frequencies: DocumentFrequencies) -> NDArray[np.float64]:
+    def of(self, meeting: Meeting) -> NDArray[np.float64]:
         """The weighted sum, shape (n_blocks,)."""
-        return self.combined(self.terms_by.scores(query, document, frequencies), None, query, document, frequencies)
+        return self.combined(self.terms_by.of(meeting), meeting)
 
-    def combined(
-        self,
-        lexical: NDArray[np.float64],
-        near: NDArray[np.float64] | None,
-        query: PreparedQuery,
-        document: PreparedDocument,
-        frequencies: DocumentFrequencies,
-    ) -> NDArray[np.float64]:
+    def combined(self, lexical: NDArray[np.float64], meeting: Meeting) -> NDArray[np.float64]:
         """See Selector."""
-        idf, counts = idf_weights(query, frequencies), term_counts(query, document)
+        weighed, idf = meeting.weighed, meeting.idf
         share = lexical / (idf.sum() or 1.0) if self.scale == "mass" else lexical
-        vectors = self.vectors + (self.doubt * lacking(idf, counts) if self.doubt else 0.0)
-        scores = self.terms * share + vectors * similarities(query, document)
+        vectors = self.vectors + (self.doubt * lacking(idf, meeting.held) if self.doubt else 0.0)
+        scores = self.terms * share + vectors * meeting.cosines
         if self.soft:
-            scores += self.soft * (nearest_tokens(query, document) if near is None else near)
-        rare = np.where(frequencies.of(query.terms) <= self.rare * frequencies.n_documents, idf, 0.0)
+            scores += self.soft * meeting.near
+        rare = np.where(weighed.in_documents <= self.rare * weighed.n_documents, idf, 0.0)
         if not (self.exact and rare.any()):
             return scores
-        return scores + self.exact * held_share(rare, counts, self.exact_blocks or document.n_blocks)
+        return scores + self.exact * held_share(rare, meeting.held, self.exact_blocks or meeting.document.n_blocks)
 
 
-def lacking(weights: NDArray[np.float64], counts: NDArray[np.float64]) -> float:
+def lacking(weights: NDArray[np.float64], held: NDArray[np.bool_]) -> float:
     """The share of the terms' weight that the block which holds most of it lacks, from 0 to 1; 1 without weights or blocks.
 
     Args:
         weights: shape (n_query_terms,), none negative.
-        counts: shape (n_query_terms, n_blocks), how often each block has each term.
+        held: shape (n_query_terms, n_blocks), whether each block has each term.
     """
     total = float(weights.sum())
-    return max(1.0 - float(weighted_sum(weights, counts > 0).max(initial=0.0)) / total, 0.0) if total else 1.0
+    return max(1.0 - float(weighted_sum(weights, held).max(initial=0.0)) / total, 0.0) if total else 1.0
 
 
-def held_share(weights: NDArray[np.float64], counts: NDArray[np.float64], most: int) -> NDArray[np.float64]:
+def held_share(weights: NDArray[np.float64], held: NDArray[np.bool_], most: int) -> NDArray[np.float64]:
     """The share of the weight of the terms that some block has which each block holds by its telling ones, shape (n_blocks,).
 
     Args:
         weights: shape (n_query_terms,), none negative.
-        counts: shape (n_query_terms, n_blocks), how often each block has each term.
+        held: shape (n_query_terms, n_blocks), whether each block has each term.
         most: places that may have a term for it to be telling; blocks side by side are one place.
     """
-    held = counts > 0
     places = (held & ~np.pad(held, ((0, 0), (1, 0)))[:, :-1]).sum(axis=1)
     return weighted_sum(weights * (places <= most), held) / (weights[places > 0].sum() or 1.0)
-
-
-def weighted_sum(weights: NDArray[np.float64], values: NDArray[Any]) -> NDArray[np.float64]:
-    """``weights @ values`` of shapes (n,) and (n, m); equal columns get equal sums, which BLAS does not promise."""
-    return np.asarray((weights[:, None] * values).sum(axis=0))
-
-
-def nearest_tokens(query: PreparedQuery, document: PreparedDocument) -> NDArray[np.float64]:
-    """For each block the sum over the query's tokens of the nearest one in the block, shape (n_blocks,), from 0 to 1.
-
-    Raises ValueError where the query was prepared without similarities.
-    """
-    if query.similar is None:
-        raise ValueError("tokens are compared whose similarities were not made: the pipeline that prepares needs the same selector")
-    if not document.n_blocks:
-        return np.zeros(0)
-    best = np.zeros((len(query.similar), document.n_blocks), np.float32)
-    for first in range(0, document.n_blocks, BLOCKS_AT_ONCE):
-        part = document.bounds[first : first + BLOCKS_AT_ONCE]
-        start, end = int(part[0, 0]), int(part[:, 1].max())
-        near = np.zeros((len(best), end - start + 1), np.float32)  # one more, so that a block may end with the text
-        np.take(query.similar, document.token_ids[start:end], axis=1, out=near[:, :-1], mode="clip")
-        # between two blocks lies what is not asked for
-        best[:, first : first + len(part)] = np.maximum.reduceat(near, (part - start).ravel(), axis=1)[:, ::2]
-    return np.asarray(best.sum(axis=0), dtype=np.float64)
-
-
-def similarities(query: PreparedQuery, document: PreparedDocument) -> NDArray[np.float64]:
-    """The cosine of the query and each block, shape (n_blocks,); equal blocks have equal ones.
-
-    Raises ValueError where they were prepared without vectors.
-    """
-    if query.vector is None or document.vectors is None:
-        raise ValueError("vectors are compared that were not made: the pipeline that prepares needs an encoder")
-    whole = np.rint(query.vector.astype(np.float64) * FRACTION)  # sums of whole numbers are exact, in whatever order BLAS adds
-    return np.asarray(document.vectors.astype(np.float64) @ whole / (FRACTION * QUANTUM))
 
 
 @SELECTORS.register("learned")
@@ -439,13 +355,3 @@ def block_idf(counts: NDArray[np.float64]) -> NDArray[np.float64]:
         counts: shape (n_terms, n_blocks), how often each block has each term.
     """
     return np.asarray(np.log((counts.shape[1] + 1) / ((counts > 0).sum(axis=1) + 0.5)))
-
-
-def idf_weights(query: PreparedQuery, frequencies: DocumentFrequencies) -> NDArray[np.float64]:
-    """BM25's inverse document frequency of each query term, shape (n_query_terms,); never below 0."""
-    return idf_of(query.terms, frequencies)
-
-
-def idf_of(terms: NDArray[np.int64], frequencies: DocumentFrequencies) -> NDArray[np.float64]:
-    """BM25's inverse document frequency of each term key, shape (n_terms,); never below 0."""
-    return np.maximum(np.log((frequencies.n_documents + 1) / (frequencies.of(terms) + 0.5)), 0.0)

@@ -10,9 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
+from keyblock.meeting import Meeting, term_counts
 from keyblock.prepared import PreparedDocument, PreparedQuery
-from keyblock.selectors import SELECTORS, Need, Selector, apart, term_counts
-from keyblock.text.frequencies import DocumentFrequencies
+from keyblock.selectors import SELECTORS, Need, Selector, apart
 
 
 def query_term_counts(query: PreparedQuery, document: PreparedDocument) -> NDArray[np.float64]:
@@ -26,9 +26,9 @@ class TermF(Selector):
 
     needs: ClassVar[frozenset[Need]] = frozenset({Need.TERMS})
 
-    def scores(self, query: PreparedQuery, document: PreparedDocument, frequencies: DocumentFrequencies) -> NDArray[np.float64]:
+    def of(self, meeting: Meeting) -> NDArray[np.float64]:
         """See `query_term_counts`."""
-        return query_term_counts(query, document)
+        return np.asarray(meeting.counts.sum(axis=0))
 
 
 @SELECTORS.register("first_termf")
@@ -43,15 +43,13 @@ class FirstTermF(Selector):
         """See Selector: the first blocks' scores say where they stand."""
         return False
 
-    def tells_apart(
-        self, scores: NDArray[np.float64], lexical: NDArray[np.float64], query: PreparedQuery, document: PreparedDocument
-    ) -> bool:
+    def tells_apart(self, scores: NDArray[np.float64], lexical: NDArray[np.float64], meeting: Meeting) -> bool:
         """See Selector: by the blocks behind the first ones."""
         return apart(scores[self.first :])
 
-    def scores(self, query: PreparedQuery, document: PreparedDocument, frequencies: DocumentFrequencies) -> NDArray[np.float64]:
+    def of(self, meeting: Meeting) -> NDArray[np.float64]:
         """Query-term counts of shape (n_blocks,); those of the first blocks descend, and are above all others."""
-        counts = query_term_counts(query, document)
+        counts = meeting.counts.sum(axis=0)
         head = counts[: self.first]
         head[:] = counts.max(initial=0.0) + np.arange(len(head), 0, -1)
-        return counts
+        return np.asarray(counts)

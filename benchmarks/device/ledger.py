@@ -26,7 +26,7 @@ KINDS = {  # of threads, by how their names begin
 REST = "other threads"
 STEPS: dict[str, tuple[Any, str]] = {
     "preparation": (Pipeline, "prepare_documents"),
-    "selection and packing": (Pipeline, "select"),
+    "selection and packing": (Pipeline, "select_each"),
     "decoding": (Values, "decoded"),
 }
 

@@ -3,6 +3,7 @@
 The logit of a sequence is a hash of the model, the query, the document and the sequence, so that one that was mixed up shows.
 """
 
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
@@ -153,6 +154,10 @@ class SimulatedPipeline:
         number = min(LEAST_TOKENS + key % SPREAD, budget)
         parts = range(n_sequences(key, joint=self.aggregator.joint))
         return Seen([Packed(Ids(number, (query.number, key, part)), 1, TAKEN) for part in parts])
+
+    def select_each(self, query: Query, documents: Sequence[PreparedDocument], budget: int) -> list[Seen]:
+        """See Pipeline."""
+        return [self.select(query, one, budget) for one in documents]
 
     def check(self, _one: PreparedDocument) -> None:
         """See Pipeline: every document will do."""

@@ -73,8 +73,7 @@ class Preparer:
 
         def work(numbers: range, watch: Watch) -> list[Candidate]:
             prepared = self._prepared(documents, numbers, watch)
-            selections = [self._pipeline.select(query, document, budget) for document in prepared]
-            pairs = list(zip(prepared, selections, strict=True))
+            pairs = list(zip(prepared, self._pipeline.select_each(query, prepared, budget), strict=True))
             if doubts is not None:
                 doubts.update((n, one) for n, (one, selection) in zip(numbers, pairs, strict=True) if selection.doubtful)
             return [candidate(*pair) for pair in pairs]

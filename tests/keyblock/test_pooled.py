@@ -4,8 +4,10 @@ import numpy as np
 import pytest
 
 from keyblock.bundle import load_bundle
+from keyblock.meeting import Meeting, WeighedQuery
 from keyblock.pipeline import Pipeline
-from keyblock.pooled import FEWEST, KEPT, beside_the_order, knows, pooled_evidence, shared_terms
+from keyblock.pooled import FEWEST, KEPT, Shared, beside_the_order, knows, pooled_evidence, shared_terms
+from keyblock.prepared import PreparedQuery
 from tests.conftest import ROOT
 
 QUERY = "which river flooded the old bridge"
@@ -19,10 +21,14 @@ def english() -> Pipeline:
     return load_bundle(ROOT / "models" / "default").pipeline
 
 
+def shared_by(pipeline: Pipeline, query: PreparedQuery, text: str) -> Shared:
+    return shared_terms(Meeting(WeighedQuery(query, pipeline.frequencies), pipeline.prepare_document(text)))
+
+
 def test_a_term_counts_the_more_the_fewer_blocks_of_the_request_have_it(pipeline: Pipeline) -> None:
     query = pipeline.prepare_query("river bridge")
     texts = ["river", "bridge", *["river"] * 5]
-    best = pooled_evidence([shared_terms(query, pipeline.prepare_document(text)) for text in texts])[:, 0]
+    best = pooled_evidence([shared_by(pipeline, query, text) for text in texts])[:, 0]
     # seven blocks: one has "bridge", ln(8 / 1.5); six have "river", ln(8 / 6.5); each block is as long as the others: tf 1 / 1.9
     assert best[:2] == pytest.approx([np.log(8 / 6.5) / 1.9, np.log(8 / 1.5) / 1.9], rel=1e-6)
     assert (best[2:] == best[0]).all()
@@ -31,14 +37,12 @@ def test_a_term_counts_the_more_the_fewer_blocks_of_the_request_have_it(pipeline
 def test_a_document_is_worth_the_blocks_of_a_long_one_too(pipeline: Pipeline) -> None:
     """Only a few of its blocks are kept, and the one that says most is among them."""
     query = pipeline.prepare_query(QUERY)
-    long = pipeline.prepare_document(
-        "A city by the sea. " * 4000 + "The river flooded the old bridge. " + "A city by the sea. " * 4000
-    )
-    shared = shared_terms(query, long)
-    assert shared.n_blocks == long.n_blocks > 100
+    long = "A city by the sea. " * 4000 + "The river flooded the old bridge. " + "A city by the sea. " * 4000
+    shared = shared_by(pipeline, query, long)
+    assert shared.n_blocks == pipeline.prepare_document(long).n_blocks > 100
     assert shared.counts.shape == (len(query.terms), KEPT)
     assert shared.having.tolist() == (shared.counts > 0).sum(axis=1).tolist()
-    empty = shared_terms(query, pipeline.prepare_document(""))
+    empty = shared_by(pipeline, query, "")
     evidence = pooled_evidence([shared, empty])
     assert evidence[0, 0] > 0
     assert evidence[1].tolist() == [0] * 5
@@ -76,10 +80,9 @@ def test_few_terms_say_nothing(english: Pipeline) -> None:
 
 
 def test_documents_and_queries_in_another_script_have_the_terms_of_any_language(english: Pipeline) -> None:
-    query, document = english.prepare_query("東京の首都"), english.prepare_document("日本の首都は東京です。" * 4)
-    assert shared_terms(query, document).having.any()
-    selection = english.select(query, document)
+    selection = english.select(english.prepare_query("東京の首都"), english.prepare_document("日本の首都は東京です。" * 4))
     assert selection.shared is not None
+    assert selection.shared.having.any()
     assert selection.shared.foreign
     learned = english.select(english.prepare_query(QUERY), english.prepare_document(ENGLISH)).shared
     assert learned is not None

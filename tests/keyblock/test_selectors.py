@@ -8,12 +8,11 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from numpy.typing import NDArray
 from rank_bm25 import BM25Okapi
 
+from keyblock.meeting import Meeting, WeighedQuery, idf_of
 from keyblock.prepared import PreparedDocument, PreparedQuery
 from keyblock.selectors import (
-    BLOCKS_AT_ONCE,
     SELECTORS,
     Bm25,
     Hybrid,
@@ -24,11 +23,7 @@ from keyblock.selectors import (
     TfIdf,
     Vectors,
     block_idf,
-    idf_weights,
-    nearest_tokens,
     rank_blocks,
-    term_counts,
-    term_found,
 )
 from keyblock.text.analyzer import term_key
 from keyblock.text.frequencies import DocumentFrequencies
@@ -76,19 +71,6 @@ def slow_bm25(
 
 
 @given(BLOCKS, QUERY)
-def test_terms_found_equal_a_slow_loop(blocks: list[list[str]], query: list[str]) -> None:
-    found = term_found(query_of(*query), document_of(blocks))
-    assert found.tolist() == [any(word in block for block in blocks) for word in query]
-
-
-@given(BLOCKS, QUERY)
-def test_counts_equal_a_slow_loop(blocks: list[list[str]], query: list[str]) -> None:
-    counts = term_counts(query_of(*query), document_of(blocks))
-    assert counts.shape == (len(query), len(blocks))
-    assert counts.tolist() == [[block.count(word) for block in blocks] for word in query]
-
-
-@given(BLOCKS, QUERY)
 def test_tfidf_equals_a_slow_loop(frequencies: DocumentFrequencies, blocks: list[list[str]], query: list[str]) -> None:
     scores = TfIdf().scores(query_of(*query), document_of(blocks), frequencies)
     np.testing.assert_allclose(scores, [slow_tfidf(query, block, frequencies) for block in blocks], rtol=1e-12, atol=1e-12)
@@ -108,7 +90,7 @@ def test_bm25_equals_rank_bm25(frequencies: DocumentFrequencies, blocks: list[li
     """rank_bm25 over the blocks of one document, with document-level idf in place of its own and without its (k1 + 1)."""
     reference = BM25Okapi(blocks, k1=0.9, b=0.4)
     prepared = query_of(*query)
-    reference.idf = dict(zip(query, idf_weights(prepared, frequencies).tolist(), strict=True))
+    reference.idf = dict(zip(query, idf_of(prepared.terms, frequencies).tolist(), strict=True))
     expected = np.asarray(reference.get_scores(query)) / (0.9 + 1)
     np.testing.assert_allclose(Bm25().scores(prepared, document_of(blocks), frequencies), expected, rtol=1e-12, atol=1e-12)
 
@@ -137,13 +119,6 @@ def test_bm25_by_a_documents_own_blocks() -> None:
     scores = Bm25(k1=0, idf="blocks").scores(query_of("und", "fluss"), document, DocumentFrequencies(0, {}))
     np.testing.assert_allclose(scores, [math.log(4 / 3.5), math.log(4 / 3.5) + math.log(4 / 1.5), math.log(4 / 3.5)])
     assert block_idf(np.ones((2, 1))).min() > 0
-
-
-def test_idf_is_counted_over_documents(frequencies: DocumentFrequencies) -> None:
-    """Rare terms weigh more, unseen ones most; a table that claims more occurrences than documents never weighs below 0."""
-    weights = idf_weights(query_of("year", "river", "unseen"), frequencies)
-    np.testing.assert_allclose(weights, [math.log(1001 / 600.5), math.log(1001 / 20.5), math.log(1001 / 0.5)])
-    assert idf_weights(query_of("river"), DocumentFrequencies(3, {"river": 90})).tolist() == [0.0]
 
 
 @pytest.mark.parametrize("name", ["tfidf", "bm25"])
@@ -227,15 +202,6 @@ def test_a_learned_selector_scores_nothing_by_itself(frequencies: DocumentFreque
         Learned().scores(query_of("river"), document_of([["river"]]), frequencies)
 
 
-def test_a_long_query_counts_every_term() -> None:
-    """Thousands of distinct terms (a pasted page) take one pass over the document."""
-    words = [f"word{i}" for i in range(5000)]
-    counts = term_counts(query_of(*words), document_of([words[10:20] * 2, words[4990:]]))
-    assert np.flatnonzero(counts[:, 0]).tolist() == list(range(10, 20))
-    assert np.flatnonzero(counts[:, 1]).tolist() == list(range(4990, 5000))
-    assert counts[10, 0] == 2
-
-
 def test_selectors_declare_what_they_need() -> None:
     needs = {name: set(SELECTORS.create(name).needs) for name in SELECTORS.names()}
     assert needs.pop("bm25") == needs.pop("tfidf") == {"frequencies"}
@@ -305,12 +271,12 @@ def test_a_block_must_be_near_where_no_term_tells_apart(
     document = with_given_vectors(document_of([["river"], ["stone"], ["citi"]]), *([one, (1 - one**2) ** 0.5] for one in cosines))
     query = replace(query_of("year"), vector=np.asarray([1, 0], np.float32), similar=np.asarray([[0, 0.3, 0.2]], np.float32))
     table = DocumentFrequencies(999, {})
-    hybrid = Hybrid(soft=soft, near=near)
-    assert hybrid.tells_apart(hybrid.scores(query, document, table), np.zeros(3), query, document) == evident
-    assert hybrid.tells_apart(hybrid.scores(query, document, table), np.asarray([0.0, 0.1, 0.0]), query, document)
+    hybrid, meeting = Hybrid(soft=soft, near=near), Meeting(WeighedQuery(query, table), document)
+    assert hybrid.tells_apart(hybrid.scores(query, document, table), np.zeros(3), meeting) == evident
+    assert hybrid.tells_apart(hybrid.scores(query, document, table), np.asarray([0.0, 0.1, 0.0]), meeting)
     alone = Vectors() if near is None else Vectors(near=near)
     scores = alone.scores(query, document, table)
-    assert alone.tells_apart(scores, np.zeros(3), query, document) == (max(cosines) >= (near or 0.25) and len(set(cosines)) > 1)
+    assert alone.tells_apart(scores, np.zeros(3), meeting) == (max(cosines) >= (near or 0.25) and len(set(cosines)) > 1)
 
 
 def test_hybrid_by_hand() -> None:
@@ -408,43 +374,16 @@ def test_blocks_that_are_equally_near_are_not_told_apart() -> None:
     document = with_given_vectors(document_of([["river"], ["citi"]]), [0.1, 0.9], [0.9, 0.1])
     query = replace(query_of(), vector=np.asarray([1, 0], np.float32), similar=np.asarray([[1.0, 1.0]], np.float32))
     hybrid, table = Hybrid(soft=1), DocumentFrequencies(999, {})
-    assert not hybrid.tells_apart(hybrid.scores(query, document, table), np.zeros(2), query, document)
-    nearer = replace(query, similar=np.asarray([[1.0, 0.0]], np.float32))
-    assert hybrid.tells_apart(hybrid.scores(nearer, document, table), np.zeros(2), nearer, document)
+    meeting = Meeting(WeighedQuery(query, table), document)
+    assert not hybrid.tells_apart(hybrid.of(meeting), np.zeros(2), meeting)
+    nearer = Meeting(WeighedQuery(replace(query, similar=np.asarray([[1.0, 0.0]], np.float32)), table), document)
+    assert hybrid.tells_apart(hybrid.of(nearer), np.zeros(2), nearer)
 
 
 @pytest.mark.parametrize("weight", [math.nan, math.inf])
 def test_weights_are_numbers(weight: float) -> None:
     with pytest.raises(ValueError, match="hybrid: vectors: Input should be"):
         SELECTORS.create({"name": "hybrid", "vectors": weight})
-
-
-def slow_nearest(similar: NDArray[np.float32], document: PreparedDocument) -> list[float]:
-    """Token by token."""
-    ids, bounds = document.token_ids.tolist(), document.bounds.tolist()
-    return [sum(max(float(row[token]) for token in ids[start:end]) for row in similar) for start, end in bounds]
-
-
-@given(st.lists(st.integers(0, 9), min_size=1, max_size=40), st.integers(1, 6), st.integers(1, 6), st.integers(0, 3))
-def test_nearest_tokens_equal_a_slow_loop(ids: list[int], longest: int, stride: int, rows: int) -> None:
-    """Blocks that follow each other, and windows that overlap."""
-    starts = np.arange(0, len(ids), min(stride, longest), dtype=np.int32)
-    bounds = np.stack([starts, np.minimum(starts + longest, len(ids))], axis=1).astype(np.int32)
-    document = replace(document_of([[]] * len(bounds)), token_ids=np.asarray(ids, np.int32), bounds=bounds)
-    similar = np.random.default_rng(len(ids)).random((rows, 10)).astype(np.float32)
-    found = nearest_tokens(replace(query_of("river"), similar=similar), document)
-    np.testing.assert_allclose(found, slow_nearest(similar, document), atol=1e-5)
-
-
-def test_nearest_tokens_of_more_blocks_than_are_compared_at_once() -> None:
-    rng = np.random.default_rng(1)
-    starts = np.arange(0, 700, 4, dtype=np.int32)
-    bounds = np.stack([starts, np.minimum(starts + 6, 700)], axis=1).astype(np.int32)
-    document = replace(document_of([[]] * len(bounds)), token_ids=rng.integers(0, 50, 700).astype(np.int32), bounds=bounds)
-    similar = rng.random((5, 50)).astype(np.float32)
-    assert document.n_blocks > 2 * BLOCKS_AT_ONCE
-    found = nearest_tokens(replace(query_of("river"), similar=similar), document)
-    np.testing.assert_allclose(found, slow_nearest(similar, document), atol=1e-5)
 
 
 def test_nearest_tokens_that_were_not_made() -> None:

@@ -95,7 +95,7 @@ def test_a_bug_in_preparation_is_a_500_without_its_words(
         raise ValueError("secret of the inside")
 
     with monkeypatch.context() as patch, caplog.at_level(logging.ERROR):
-        patch.setattr(ranker.models.default.bundle.pipeline, "select", select)
+        patch.setattr(ranker.models.default.bundle.pipeline, "select_each", select)
         response = client.post("/rerank", json=GOOD)
     assert response.status_code == 500
     assert "secret" not in response.text

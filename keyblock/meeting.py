@@ -1,0 +1,141 @@
+"""A query meets a document: which terms they share, and how near their tokens and vectors are.
+
+Each of these is found once, when it is first asked for, however many ask: selector, evidence, adaptive rule, what is told of it.
+"""
+
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from keyblock.prepared import QUANTUM, PreparedDocument, PreparedQuery
+from keyblock.text.frequencies import DocumentFrequencies
+
+BLOCKS_AT_ONCE = 64  # whose tokens are compared together: a book needs no more memory than a page
+FRACTION = 2.0**30  # parts of 1 that a number of the query's vector is rounded to
+
+
+class WeighedQuery:
+    """A query and what a table says of its terms: the same for every document that it meets.
+
+    Args:
+        query: the query.
+        frequencies: the table.
+
+    Attributes:
+        query: as given.
+        n_documents: that the table was counted in.
+        in_documents: shape (n_query_terms,), in how many of them each term occurs.
+        idf: shape (n_query_terms,), see `idf_of`.
+    """
+
+    def __init__(self, query: PreparedQuery, frequencies: DocumentFrequencies) -> None:
+        self.query, self.n_documents = query, frequencies.n_documents
+        self.in_documents = frequencies.of(query.terms)
+        self.idf = _idf(self.in_documents, self.n_documents)
+
+
+class Meeting:
+    """One query and one document. What it says is not to be written to.
+
+    Args:
+        weighed: the query.
+        document: the document.
+
+    Attributes:
+        weighed, query, document: as given.
+    """
+
+    def __init__(self, weighed: WeighedQuery, document: PreparedDocument) -> None:
+        self.weighed, self.query, self.document = weighed, weighed.query, document
+
+    @property
+    def idf(self) -> NDArray[np.float64]:
+        """See WeighedQuery."""
+        return self.weighed.idf
+
+    @cached_property
+    def counts(self) -> NDArray[np.float64]:
+        """See `term_counts`."""
+        return term_counts(self.query, self.document)
+
+    @cached_property
+    def held(self) -> NDArray[np.bool_]:
+        """Whether each block has each term, shape (n_query_terms, n_blocks)."""
+        return self.counts > 0
+
+    @property
+    def found(self) -> NDArray[np.bool_]:
+        """Whether some block has each term, shape (n_query_terms,)."""
+        return np.asarray(self.held.any(axis=1))
+
+    @cached_property
+    def near(self) -> NDArray[np.float64]:
+        """See `nearest_tokens`. Raises ValueError where the query was prepared without similarities."""
+        return nearest_tokens(self.query, self.document)
+
+    @cached_property
+    def cosines(self) -> NDArray[np.float64]:
+        """See `similarities`. Raises ValueError where query or document were prepared without vectors."""
+        return similarities(self.query, self.document)
+
+
+def term_counts(query: PreparedQuery, document: PreparedDocument) -> NDArray[np.float64]:
+    """How often each distinct query term occurs in each block, shape (n_query_terms, n_blocks)."""
+    shape = len(query.terms), document.n_blocks
+    if 0 in shape:
+        return np.zeros(shape)
+    order = np.argsort(query.terms)
+    known = query.terms[order]
+    rows = np.searchsorted(known, document.terms)
+    rows[rows == len(known)] = 0
+    hits = np.flatnonzero(known[rows] == document.terms)
+    blocks = np.searchsorted(document.term_bounds, hits, side="right") - 1
+    cells = order[rows[hits]] * document.n_blocks + blocks
+    return np.bincount(cells, minlength=shape[0] * shape[1]).reshape(shape).astype(np.float64)
+
+
+def idf_of(terms: NDArray[np.int64], frequencies: DocumentFrequencies) -> NDArray[np.float64]:
+    """BM25's inverse document frequency of each term key, shape (n_terms,); never below 0."""
+    return _idf(frequencies.of(terms), frequencies.n_documents)
+
+
+def _idf(in_documents: NDArray[np.float64], n_documents: int) -> NDArray[np.float64]:
+    return np.maximum(np.log((n_documents + 1) / (in_documents + 0.5)), 0.0)
+
+
+def weighted_sum(weights: NDArray[np.float64], values: NDArray[Any]) -> NDArray[np.float64]:
+    """``weights @ values`` of shapes (n,) and (n, m); equal columns get equal sums, which BLAS does not promise."""
+    return np.asarray((weights[:, None] * values).sum(axis=0))
+
+
+def nearest_tokens(query: PreparedQuery, document: PreparedDocument) -> NDArray[np.float64]:
+    """For each block the sum over the query's tokens of the nearest one in the block, shape (n_blocks,), from 0 to 1.
+
+    Raises ValueError where the query was prepared without similarities.
+    """
+    if query.similar is None:
+        raise ValueError("tokens are compared whose similarities were not made: the pipeline that prepares needs the same selector")
+    if not document.n_blocks:
+        return np.zeros(0)
+    best = np.zeros((len(query.similar), document.n_blocks), np.float32)
+    for first in range(0, document.n_blocks, BLOCKS_AT_ONCE):
+        part = document.bounds[first : first + BLOCKS_AT_ONCE]
+        start, end = int(part[0, 0]), int(part[:, 1].max())
+        near = np.zeros((len(best), end - start + 1), np.float32)  # one more, so that a block may end with the text
+        np.take(query.similar, document.token_ids[start:end], axis=1, out=near[:, :-1], mode="clip")
+        # between two blocks lies what is not asked for
+        best[:, first : first + len(part)] = np.maximum.reduceat(near, (part - start).ravel(), axis=1)[:, ::2]
+    return np.asarray(best.sum(axis=0), dtype=np.float64)
+
+
+def similarities(query: PreparedQuery, document: PreparedDocument) -> NDArray[np.float64]:
+    """The cosine of the query and each block, shape (n_blocks,); equal blocks have equal ones.
+
+    Raises ValueError where they were prepared without vectors.
+    """
+    if query.vector is None or document.vectors is None:
+        raise ValueError("vectors are compared that were not made: the pipeline that prepares needs an encoder")
+    whole = np.rint(query.vector.astype(np.float64) * FRACTION)  # sums of whole numbers are exact, in whatever order BLAS adds
+    return np.asarray(document.vectors.astype(np.float64) @ whole / (FRACTION * QUANTUM))
