@@ -78,7 +78,7 @@ class Encoder(ABC):
             token_ids: shape (n_tokens,), of the query.
 
         Returns:
-            Shape (n, vocabulary): a row for each distinct token that has a vector, SIMILAR_TOKENS at most, the weightiest.
+            Shape (vocabulary, n): a column for each distinct token that has a vector, SIMILAR_TOKENS at most, the weightiest.
 
         Raises ValueError for an encoder whose vectors are of whole texts.
         """
@@ -234,7 +234,7 @@ class TokenTable(Encoder):
         shares = weights[heaviest] / (weights[heaviest].sum() or 1.0)
         directions = self._directions
         found = np.maximum(directions[ids[heaviest]] @ directions.T, 0)
-        return np.asarray(found * shares[:, None], dtype=np.float32)
+        return np.ascontiguousarray((found * shares[:, None]).T, dtype=np.float32)  # what is asked of a token lies together
 
     @functools.cached_property
     def _directions(self) -> NDArray[np.float32]:

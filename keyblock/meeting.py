@@ -14,6 +14,8 @@ from keyblock.text.frequencies import DocumentFrequencies
 
 BLOCKS_AT_ONCE = 64  # whose tokens are compared together: a book needs no more memory than a page
 FRACTION = 2.0**30  # parts of 1 that a number of the query's vector is rounded to
+PRODUCT = FRACTION * QUANTUM  # of two vectors of length 1 that are alike, in whole numbers
+NO_VECTORS = "vectors are compared that were not made: the pipeline that prepares needs an encoder"
 
 
 class WeighedQuery:
@@ -119,15 +121,16 @@ def nearest_tokens(query: PreparedQuery, document: PreparedDocument) -> NDArray[
         raise ValueError("tokens are compared whose similarities were not made: the pipeline that prepares needs the same selector")
     if not document.n_blocks:
         return np.zeros(0)
-    best = np.zeros((len(query.similar), document.n_blocks), np.float32)
+    best = np.zeros((document.n_blocks, query.similar.shape[1]), np.float32)
     for first in range(0, document.n_blocks, BLOCKS_AT_ONCE):
         part = document.bounds[first : first + BLOCKS_AT_ONCE]
         start, end = int(part[0, 0]), int(part[:, 1].max())
-        near = np.zeros((len(best), end - start + 1), np.float32)  # one more, so that a block may end with the text
-        np.take(query.similar, document.token_ids[start:end], axis=1, out=near[:, :-1], mode="clip")
+        near = np.zeros((end - start + 1, best.shape[1]), np.float32)  # one more, so that a block may end with the text
+        np.take(query.similar, document.token_ids[start:end], axis=0, out=near[:-1], mode="clip")
         # between two blocks lies what is not asked for
-        best[:, first : first + len(part)] = np.maximum.reduceat(near, (part - start).ravel(), axis=1)[:, ::2]
-    return np.asarray(best.sum(axis=0), dtype=np.float64)
+        best[first : first + len(part)] = np.maximum.reduceat(near, (part - start).ravel(), axis=0)[::2]
+    by_token = np.ascontiguousarray(best.T)  # so that each block's sum is made token by token, in their order
+    return np.asarray(by_token.sum(axis=0), dtype=np.float64)
 
 
 def similarities(query: PreparedQuery, document: PreparedDocument) -> NDArray[np.float64]:
@@ -135,7 +138,16 @@ def similarities(query: PreparedQuery, document: PreparedDocument) -> NDArray[np
 
     Raises ValueError where they were prepared without vectors.
     """
-    if query.vector is None or document.vectors is None:
-        raise ValueError("vectors are compared that were not made: the pipeline that prepares needs an encoder")
-    whole = np.rint(query.vector.astype(np.float64) * FRACTION)  # sums of whole numbers are exact, in whatever order BLAS adds
-    return np.asarray(document.vectors.astype(np.float64) @ whole / (FRACTION * QUANTUM))
+    if document.vectors is None:
+        raise ValueError(NO_VECTORS)
+    return np.asarray(document.vectors.astype(np.float64) @ whole_numbers(query) / PRODUCT)
+
+
+def whole_numbers(query: PreparedQuery) -> NDArray[np.float64]:
+    """The query's vector in parts of FRACTION, shape (dimensions,): sums of whole numbers are exact, in whatever order BLAS adds.
+
+    Raises ValueError where it was prepared without one.
+    """
+    if query.vector is None:
+        raise ValueError(NO_VECTORS)
+    return np.rint(query.vector.astype(np.float64) * FRACTION)

@@ -17,7 +17,7 @@ class PreparedQuery:
         terms: shape (n_terms,), keys of its distinct terms.
         truncated: whether the model does not read all of it.
         vector: shape (dimensions,), of length 1, or 0 where it holds nothing known; None where the pipeline has no encoder.
-        similar: shape (n, vocabulary), how near each of its tokens is to every token, times the token's share of the query; None
+        similar: shape (vocabulary, n), how near every token is to each of its tokens, times that one's share of the query; None
             where no selector asks for it. See `keyblock.encoders.Encoder.similar`.
         reads: what of it the model reads, in words, where that is not all.
     """

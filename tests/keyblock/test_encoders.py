@@ -240,19 +240,19 @@ def test_a_run_and_a_bundle_carry_it_under_its_own_name() -> None:
 def test_similar_tokens_by_hand() -> None:
     """Directions (1, 0), (0, 1), (0.6, 0.8), none; weights 1, 2, 5, 0. A query of tokens 1, 2, 2 and 3: shares 2 / 7 and 5 / 7."""
     found = HAND.similar(np.asarray([2, 1, 3, 2], np.int32))
-    np.testing.assert_allclose(found, [[0, 2 / 7, 0.8 * 2 / 7, 0], [0.6 * 5 / 7, 0.8 * 5 / 7, 5 / 7, 0]], atol=1e-6)
-    assert HAND.similar(np.asarray([3], np.int32)).shape == (0, 4)
+    np.testing.assert_allclose(found.T, [[0, 2 / 7, 0.8 * 2 / 7, 0], [0.6 * 5 / 7, 0.8 * 5 / 7, 5 / 7, 0]], atol=1e-6)
+    assert HAND.similar(np.asarray([3], np.int32)).shape == (4, 0)
     against = TokenTable(np.asarray([[10, 0], [-10, 0]], np.int8), np.ones(2, np.float32))
-    assert against.similar(np.asarray([0], np.int32)).tolist() == [[1, 0]], "what is opposed is no nearer than what is unrelated"
+    assert against.similar(np.asarray([0], np.int32)).tolist() == [[1], [0]], "what is opposed is no nearer than what is unrelated"
 
 
 def test_the_weightiest_tokens_of_a_long_query() -> None:
     table = random_table(200, 5)
     found = table.similar(np.arange(200, dtype=np.int32))
-    assert found.shape == (SIMILAR_TOKENS, 200)
-    assert found.max(axis=1).sum() == pytest.approx(1, abs=1e-4)
+    assert found.shape == (200, SIMILAR_TOKENS)
+    assert found.max(axis=0).sum() == pytest.approx(1, abs=1e-4)
     weights = np.linalg.norm(table.table.astype(np.float32), axis=1) * table.scales
-    assert found.argmax(axis=1).tolist() == sorted(np.argsort(-weights)[:SIMILAR_TOKENS].tolist()), "each is nearest to itself"
+    assert found.argmax(axis=0).tolist() == sorted(np.argsort(-weights)[:SIMILAR_TOKENS].tolist()), "each is nearest to itself"
 
 
 @given(st.lists(st.integers(0, 39), max_size=80), st.lists(st.tuples(st.integers(0, 80), st.integers(0, 80)), max_size=6))

@@ -40,7 +40,7 @@ def test_idf_is_counted_over_documents(frequencies: DocumentFrequencies) -> None
 
 
 def test_what_they_share_is_found_once() -> None:
-    query = replace(query_of("river"), vector=np.asarray([1, 0], np.float32), similar=np.ones((1, 9), np.float32))
+    query = replace(query_of("river"), vector=np.asarray([1, 0], np.float32), similar=np.ones((9, 1), np.float32))
     meeting = Meeting(WeighedQuery(query, DocumentFrequencies(9, {})), with_given_vectors(document_of([["river"]]), [1, 0]))
     for what in ("counts", "held", "near", "cosines", "idf"):
         assert getattr(meeting, what) is getattr(meeting, what)
@@ -50,7 +50,7 @@ def test_what_they_share_is_found_once() -> None:
 def slow_nearest(similar: NDArray[np.float32], document: PreparedDocument) -> list[float]:
     """Token by token."""
     ids, bounds = document.token_ids.tolist(), document.bounds.tolist()
-    return [sum(max(float(row[token]) for token in ids[start:end]) for row in similar) for start, end in bounds]
+    return [sum(max(float(row[token]) for token in ids[start:end]) for row in similar.T) for start, end in bounds]
 
 
 @given(st.lists(st.integers(0, 9), min_size=1, max_size=40), st.integers(1, 6), st.integers(1, 6), st.integers(0, 3))
@@ -59,7 +59,7 @@ def test_nearest_tokens_equal_a_slow_loop(ids: list[int], longest: int, stride: 
     starts = np.arange(0, len(ids), min(stride, longest), dtype=np.int32)
     bounds = np.stack([starts, np.minimum(starts + longest, len(ids))], axis=1).astype(np.int32)
     document = replace(document_of([[]] * len(bounds)), token_ids=np.asarray(ids, np.int32), bounds=bounds)
-    similar = np.random.default_rng(len(ids)).random((rows, 10)).astype(np.float32)
+    similar = np.random.default_rng(len(ids)).random((10, rows)).astype(np.float32)
     found = nearest_tokens(replace(query_of("river"), similar=similar), document)
     np.testing.assert_allclose(found, slow_nearest(similar, document), atol=1e-5)
 
@@ -69,7 +69,7 @@ def test_nearest_tokens_of_more_blocks_than_are_compared_at_once() -> None:
     starts = np.arange(0, 700, 4, dtype=np.int32)
     bounds = np.stack([starts, np.minimum(starts + 6, 700)], axis=1).astype(np.int32)
     document = replace(document_of([[]] * len(bounds)), token_ids=rng.integers(0, 50, 700).astype(np.int32), bounds=bounds)
-    similar = rng.random((5, 50)).astype(np.float32)
+    similar = rng.random((50, 5)).astype(np.float32)
     assert document.n_blocks > 2 * BLOCKS_AT_ONCE
     found = nearest_tokens(replace(query_of("river"), similar=similar), document)
     np.testing.assert_allclose(found, slow_nearest(similar, document), atol=1e-5)
