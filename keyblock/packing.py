@@ -66,12 +66,18 @@ def room_beside(query: PreparedQuery, document: PreparedDocument, template: Pair
 
     Raises ValueError when the query leaves no room for a token of the document.
     """
+    room = room_in(query, template, budget)
+    title = min(len(document.title_ids), room // 2)
+    return title, room - title
+
+
+def room_in(query: PreparedQuery, template: PairTemplate, budget: int) -> int:
+    """How many tokens of a document a sequence of `budget` tokens may have beside the query. Raises ValueError where it is none."""
     room = budget - template.overhead - len(query.token_ids)
     if room < 1:
         asked = f"{len(query.token_ids)} query and {template.overhead} special tokens"
         raise ValueError(f"a budget of {budget} tokens has no room beside {asked}")
-    title = min(len(document.title_ids), room // 2)
-    return title, room - title
+    return room
 
 
 def grow(bounds: NDArray[np.int32], scores: NDArray[np.float64], order: NDArray[np.intp], room: int, most: int) -> NDArray[np.intp]:

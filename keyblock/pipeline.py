@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from keyblock.adaptive import ADAPTIVE, Ranked
 from keyblock.aggregation import AGGREGATORS, PassageAggregator
+from keyblock.compiled_selection import CompiledSelection, is_compiled
 from keyblock.description import PipelineConfig
 from keyblock.encoders import Encoder
 from keyblock.escalation import certainty, spread
@@ -43,6 +44,7 @@ class Pipeline(TextPreparer):
         self.aggregator = AGGREGATORS.create(config.aggregator)
         self._cheap = self.selector.cheap
         self._cheap_goes_by_evidence = self._cheap.terms_by == self.evidence
+        self._compiled = self._compiled_selection()
         self._adaptive = None if config.packing.adaptive is None else ADAPTIVE.create(config.packing.adaptive)
 
     def shortlist(self, query: PreparedQuery, document: PreparedDocument, budget: int | None = None) -> Shortlist:
@@ -83,7 +85,16 @@ class Pipeline(TextPreparer):
     ) -> list[Selection]:
         """What `select` gives for each document, where no model is asked; what is a fact of the query is found once."""
         weighed, tokens = WeighedQuery(query, self.frequencies), self._budget(budget)
+        if self._compiled is not None:
+            return self._compiled.select(weighed, documents, tokens)
         return [self._select(Meeting(weighed, document), tokens) for document in documents]
+
+    def _compiled_selection(self) -> CompiledSelection | None:
+        """What does the work of `select_each` where it is compiled, and knows all of this pipeline's parts."""
+        if not is_compiled(self.config, self.selector, self.evidence, self.aggregator):
+            return None
+        template = self.tokenizer.template
+        return CompiledSelection(self.selector, self.evidence, self.aggregator, template, self.frequencies, self._alphabets)
 
     def _select(self, meeting: Meeting, budget: int, asked: Asked | None = None) -> Selection:
         if asked is not None:

@@ -22,7 +22,7 @@ KEPT = 32  # blocks of a document that are kept, those that share most: a book c
 LOOKED_UP = 64  # terms of a document, evenly spread, that say whether a table knows its language
 FEWEST = 16  # terms: of fewer nothing is said
 KNOWN = 0.72  # share of terms that the table has: on dev above it in every document in English, below it in every other language
-_BM25 = Bm25()
+TERMS_BY = Bm25()
 
 
 class Shared(NamedTuple):
@@ -45,7 +45,7 @@ class Shared(NamedTuple):
 
 def shared_terms(meeting: Meeting, *, foreign: bool = False, unknown: bool = False) -> Shared:
     """Of one document."""
-    saturated = _BM25.saturated(meeting)
+    saturated = TERMS_BY.saturated(meeting)
     kept = np.sort(np.argsort(-saturated.sum(axis=0), kind="stable")[:KEPT])
     return Shared(saturated[:, kept].astype(np.float32), meeting.held.sum(axis=1), meeting.document.n_blocks, foreign, unknown)
 

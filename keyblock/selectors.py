@@ -278,8 +278,16 @@ class Hybrid(Selector):
         if apart(lexical) or not apart(scores):
             return apart(lexical)
         nearness = meeting.near if self.soft else meeting.cosines
-        least = self.near if self.near is not None else NEAR_TOKENS if self.soft else NEAR_COSINE
-        return apart(nearness) and float(nearness.max()) >= least
+        return apart(nearness) and float(nearness.max()) >= self.least_near
+
+    @property
+    def least_near(self) -> float:
+        """See `near`."""
+        return self.near if self.near is not None else NEAR_TOKENS if self.soft else NEAR_COSINE
+
+    def rare_weights(self, weighed: WeighedQuery) -> NDArray[np.float64]:
+        """The idf of the rare terms, shape (n_query_terms,); 0 for others."""
+        return np.where(weighed.in_documents <= self.rare * weighed.n_documents, weighed.idf, 0.0)
 
     def of(self, meeting: Meeting) -> NDArray[np.float64]:
         """The weighted sum, shape (n_blocks,)."""
@@ -287,13 +295,13 @@ class Hybrid(Selector):
 
     def combined(self, lexical: NDArray[np.float64], meeting: Meeting) -> NDArray[np.float64]:
         """See Selector."""
-        weighed, idf = meeting.weighed, meeting.idf
+        idf = meeting.idf
         share = lexical / (idf.sum() or 1.0) if self.scale == "mass" else lexical
         vectors = self.vectors + (self.doubt * lacking(idf, meeting.held) if self.doubt else 0.0)
         scores = self.terms * share + vectors * meeting.cosines
         if self.soft:
             scores += self.soft * meeting.near
-        rare = np.where(weighed.in_documents <= self.rare * weighed.n_documents, idf, 0.0)
+        rare = self.rare_weights(meeting.weighed)
         if not (self.exact and rare.any()):
             return scores
         return scores + self.exact * held_share(rare, meeting.held, self.exact_blocks or meeting.document.n_blocks)

@@ -15,7 +15,8 @@ setup(
             sources=[str(path.relative_to(HERE)) for path in sorted(HERE.glob("src/*.cpp"))],
             depends=[str(path.relative_to(HERE)) for path in sorted(HERE.glob("src/*.hpp"))],
             include_dirs=[str(BINDING / part) for part in ("include", "src", "ext/robin_map/include")],
-            extra_compile_args=["-std=c++17", "-O3", "-fvisibility=hidden", "-fno-strict-aliasing"],
+            # -ffp-contract=off: a product is rounded before it is added, as NumPy has it (src/selection.hpp)
+            extra_compile_args=["-std=c++17", "-O3", "-fvisibility=hidden", "-fno-strict-aliasing", "-ffp-contract=off"],
             language="c++",
         )
     ]

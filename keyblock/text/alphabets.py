@@ -43,17 +43,20 @@ class Alphabets:
     Args:
         tokenizer: the model's.
         trained_on: what the model has learned.
+
+    Attributes:
+        kinds: shape (vocabulary,), of each token LEARNED, NEUTRAL or FOREIGN.
     """
 
     def __init__(self, tokenizer: Tokenizer, trained_on: TrainedOn) -> None:
-        self._kinds = np.zeros(tokenizer.vocabulary_size, np.int8)
+        self.kinds = np.zeros(tokenizer.vocabulary_size, np.int8)
         ids = sorted(tokenizer.backend.get_vocab().values())
         surfaces = tokenizer.backend.decode_batch([[token] for token in ids], skip_special_tokens=False)
         scripts = frozenset(trained_on.scripts)
-        self._kinds[ids] = [_kind(surface, scripts) for surface in surfaces]
+        self.kinds[ids] = [_kind(surface, scripts) for surface in surfaces]
         special = tokenizer.backend.get_added_tokens_decoder()
-        self._kinds[list(special)] = NEUTRAL
-        self._kinds[[token for token, added in special.items() if added.content in ("[UNK]", "<unk>")]] = FOREIGN
+        self.kinds[list(special)] = NEUTRAL
+        self.kinds[[token for token, added in special.items() if added.content in ("[UNK]", "<unk>")]] = FOREIGN
 
     def foreign(self, token_ids: NDArray[np.int32], at_least: int = CLEARLY) -> bool:
         """Whether most tokens that have a script have one that was not learned; what the tokenizer does not know was not either.
@@ -62,7 +65,7 @@ class Alphabets:
             token_ids: shape (n_tokens,), of the text.
             at_least: so many tokens have such a script.
         """
-        kinds = self._kinds[token_ids]
+        kinds = self.kinds[token_ids]
         count = int((kinds == FOREIGN).sum())
         return count >= at_least and count > int((kinds == LEARNED).sum())
 

@@ -37,6 +37,11 @@ class DocumentFrequencies:
     def __len__(self) -> int:
         return len(self.frequencies)
 
+    @property
+    def known(self) -> NDArray[np.int64]:
+        """Keys of the terms that occur, shape (n,)."""
+        return np.asarray([key for key, df in self._by_key.items() if df], dtype=np.int64)
+
     def of(self, keys: NDArray[np.int64]) -> NDArray[np.float64]:
         """The document frequency of each term key, shape (n_terms,)."""
         return np.fromiter((self._by_key.get(key, 0) for key in keys.tolist()), dtype=np.float64, count=len(keys))

@@ -11,6 +11,7 @@
 
 #include "blocks.hpp"
 #include "porter.hpp"
+#include "selection_module.hpp"
 #include "sentences.hpp"
 #include "vectors.hpp"
 
@@ -223,8 +224,9 @@ void describe_flags(nb::module_& module) {
 NB_MODULE(_core, module) {
     using namespace keyblock;
     nb::set_leak_warnings(false);  // readers that live as long as the process are no leaks
-    module.attr("INTERFACE") = 1;  // another number where keyblock could not use this one
+    module.attr("INTERFACE") = 2;  // another number where keyblock could not use this one
     describe_flags(module);
+    describe_selection(module);
 
     nb::class_<Characters>(module, "Characters")
         .def("__init__", [](Characters* self, Given<Code> normal, Given<Code> folded, Given<Code> lower, Given<uint32_t> flags) {

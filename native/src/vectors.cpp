@@ -4,12 +4,7 @@
 #include <cmath>
 #include <limits>
 
-// One machine code for each kind of processor, chosen when the module is loaded.
-#if defined(__GNUC__) && !defined(__clang__) && defined(__x86_64__) && defined(__linux__)
-#define FOR_EACH_PROCESSOR __attribute__((target_clones("arch=skylake-avx512", "arch=haswell", "default")))
-#else
-#define FOR_EACH_PROCESSOR
-#endif
+#include "processors.hpp"
 
 namespace keyblock {
 namespace {

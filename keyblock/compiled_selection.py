@@ -1,0 +1,153 @@
+"""Selection by `keyblock_native`: what `keyblock.pipeline` makes, of many documents at once, without the interpreter's lock.
+
+The pipeline's own code is what it is held to: each score is the same sum in the same order, so that the same blocks tie.
+"""
+
+from collections.abc import Iterator, Sequence
+from itertools import accumulate, pairwise
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from keyblock import native
+from keyblock.aggregation import Aggregator, PassageAggregator
+from keyblock.description import PipelineConfig
+from keyblock.meeting import PRODUCT, WeighedQuery, whole_numbers
+from keyblock.packing import Packed, room_in
+from keyblock.pooled import FEWEST, KEPT, KNOWN, LOOKED_UP, TERMS_BY, Shared
+from keyblock.prepared import PreparedDocument
+from keyblock.selection import Selection, alone
+from keyblock.selectors import Bm25, Hybrid, SelectedBy, Selector
+from keyblock.text.alphabets import CLEARLY, Alphabets
+from keyblock.text.frequencies import DocumentFrequencies
+from keyblock.text.tokenizer import PairTemplate
+
+BY = (None, SelectedBy.EVIDENCE, SelectedBy.POSITION)  # as it numbers them
+NO_VECTOR = np.zeros(0)
+
+
+def is_compiled(config: PipelineConfig, selector: Selector, evidence: Selector, aggregator: Aggregator) -> bool:
+    """Whether the compiled part does all that such a pipeline does when it selects; it is not asked where there is none."""
+    lexical = [evidence, *([selector.terms_by] if isinstance(selector, Hybrid) else [selector])]
+    one_by_one = isinstance(aggregator, PassageAggregator)
+    return (
+        native.core is not None
+        and all(isinstance(one, Bm25) and one.idf == "documents" for one in lexical)
+        and not (one_by_one and (config.packing.grow or aggregator.weighted or config.cosine_scale is not None))
+        and config.packing.adaptive is None
+        and config.escalation is None
+    )
+
+
+class CompiledSelection:
+    """Selects blocks of documents, several at once. Safe to use from several threads, which do not wait for each other.
+
+    Args:
+        selector: BM25, or a hybrid by that.
+        evidence: BM25.
+        aggregator: says whether the chosen blocks share a sequence.
+        template: the special tokens.
+        frequencies: of terms in documents.
+        alphabets: what the model has learned to read; None where nothing says it.
+    """
+
+    def __init__(
+        self,
+        selector: Selector,
+        evidence: Selector,
+        aggregator: Aggregator,
+        template: PairTemplate,
+        frequencies: DocumentFrequencies,
+        alphabets: Alphabets | None,
+    ) -> None:
+        self._hybrid = selector if isinstance(selector, Hybrid) else None
+        self._template, self._alphabets = template, alphabets
+        self._rules = native.core.SelectionRules(
+            evidence=_bm25(evidence),
+            terms=_bm25(evidence if self._hybrid else selector),
+            hybrid=None if self._hybrid is None else _described(self._hybrid),
+            joint=aggregator.joint,
+            passages=getattr(aggregator, "passages", 0),
+            told=None if alphabets is None else _told(frequencies, alphabets),
+        )
+
+    def select(self, weighed: WeighedQuery, documents: Sequence[PreparedDocument], budget: int) -> list[Selection]:
+        """What the pipeline selects of each document.
+
+        Args:
+            weighed: the query.
+            documents: that this pipeline has prepared.
+            budget: tokens that a sequence may have.
+
+        Raises ValueError for a budget without room beside the query, and for arrays that this pipeline cannot have made.
+        """
+        query, template, hybrid = weighed.query, self._template, self._hybrid
+        head = [*template.before, *query.token_ids.tolist(), *template.between]
+        asked = native.core.Query(
+            weighed.query.terms,
+            weighed.idf,
+            weighed.idf if hybrid is None else hybrid.rare_weights(weighed),
+            float(weighed.idf.sum()),
+            NO_VECTOR if hybrid is None else whole_numbers(query),
+            query.similar,
+            self._alphabets is not None and self._alphabets.foreign(query.token_ids),
+            head,
+            list(template.after),
+            room_in(query, template, budget),
+            PRODUCT,
+        )
+        return list(_selections(self._rules.select(asked, list(documents)), documents, len(head)))
+
+
+def _bm25(selector: Selector) -> Any:
+    return native.core.Bm25(**selector.model_dump(include={"k1", "b"}))
+
+
+def _described(hybrid: Hybrid) -> Any:
+    weights = {name: getattr(hybrid, name) for name in ("terms", "vectors", "doubt", "soft", "exact", "exact_blocks")}
+    return native.core.Hybrid(by=_bm25(hybrid.terms_by), near=hybrid.least_near, mass=hybrid.scale == "mass", **weights)
+
+
+def _told(frequencies: DocumentFrequencies, alphabets: Alphabets) -> Any:
+    terms = _bm25(TERMS_BY), KEPT, LOOKED_UP, FEWEST, KNOWN
+    return native.core.Told(*terms, CLEARLY, alphabets.kinds, frequencies.known)
+
+
+def _selections(found: dict[str, NDArray[Any]], documents: Sequence[PreparedDocument], split: int) -> Iterator[Selection]:
+    """Each document's, out of arrays that hold those of all."""
+    sequences = _sequences(found, split)
+    shared = _shared(found, documents)
+    scores = pairwise(accumulate((one.n_blocks for one in documents), initial=0))
+    taken = pairwise(accumulate(found["n_taken"].tolist(), initial=0))
+    reach, counts, by = alone(found["taken"]), found["sequences"].tolist(), found["by"].tolist()
+    for number, (first, end) in enumerate(taken):
+        yield Selection(
+            [next(sequences) for _ in range(counts[number])],
+            found["taken"][first:end],
+            found["scores"][slice(*next(scores))],
+            found["evidence"][number],
+            reach[first:end],
+            BY[by[number]],
+            shared=next(shared, None),
+        )
+
+
+def _sequences(found: dict[str, NDArray[Any]], split: int) -> Iterator[Packed]:
+    """The sequences of all documents."""
+    ids, blocks = found["ids"], found["blocks"]
+    start = first = 0
+    for end, last, cut in zip(*(found[name].tolist() for name in ("sequence_ends", "block_ends", "cut")), strict=True):
+        yield Packed(ids[start:end], split, blocks[first:last], bool(cut))
+        start, first = end, last
+
+
+def _shared(found: dict[str, NDArray[Any]], documents: Sequence[PreparedDocument]) -> Iterator[Shared]:
+    """What is told of each document; nothing where the pipeline does not say what the model has learned."""
+    start, having = 0, found["having"].reshape(len(found["kept"]) or 1, -1)
+    flags = zip(*(found[name].tolist() for name in ("kept", "foreign", "unknown")), strict=True)
+    for number, (kept, foreign, unknown) in enumerate(flags):
+        end = start + having.shape[1] * kept
+        counts = found["counts"][start:end].reshape(-1, kept) if kept else np.zeros((having.shape[1], 0), np.float32)
+        yield Shared(counts, having[number], documents[number].n_blocks, bool(foreign), bool(unknown))
+        start = end

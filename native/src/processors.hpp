@@ -1,0 +1,8 @@
+// One machine code for each kind of processor, chosen when the module is loaded.
+#pragma once
+
+#if defined(__GNUC__) && !defined(__clang__) && defined(__x86_64__) && defined(__linux__)
+#define FOR_EACH_PROCESSOR __attribute__((target_clones("arch=skylake-avx512", "arch=haswell", "default")))
+#else
+#define FOR_EACH_PROCESSOR
+#endif

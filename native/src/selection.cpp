@@ -1,0 +1,363 @@
+#include "selection.hpp"
+
+#include <algorithm>
+#include <functional>
+#include <numeric>
+
+#include "processors.hpp"
+
+namespace keyblock {
+namespace {
+
+constexpr size_t AHEAD = 8;     // rows that are asked of memory before they are needed
+constexpr size_t BEST = 3;      // blocks of the feature `top_blocks`
+
+// NumPy's sum of numbers that stand side by side: pairs of sums of up to 128 numbers, each in eight columns.
+template <class T>
+T sum(const T* values, size_t n) {
+    if (n < 8) return std::accumulate(values, values + n, T{0});
+    if (n > 128) {
+        const size_t half = n / 2 - n / 2 % 8;
+        return sum(values, half) + sum(values + half, n - half);
+    }
+    T column[8];
+    std::copy_n(values, 8, column);
+    size_t at = 8;
+    for (; at + 8 <= n; at += 8)
+        for (size_t i = 0; i < 8; ++i) column[i] += values[at + i];
+    const T all = ((column[0] + column[1]) + (column[2] + column[3])) + ((column[4] + column[5]) + (column[6] + column[7]));
+    return std::accumulate(values + at, values + n, all);
+}
+
+// NumPy's sum of each column: row by row, but for a single column, whose numbers stand side by side.
+template <class T>
+void column_sums(const T* rows, size_t n, size_t columns, T* found) {
+    if (columns == 1) {
+        *found = sum(rows, n);
+        return;
+    }
+    std::fill(found, found + columns, T{0});
+    for (size_t i = 0; i < n; ++i, rows += columns)
+        for (size_t column = 0; column < columns; ++column) found[column] += rows[column];
+}
+
+// The highest number of each column over the rows of these tokens, 0 at least.
+FOR_EACH_PROCESSOR void highest(const float* table, size_t columns, size_t rows, const int32_t* ids, size_t n, float* __restrict found) {
+    const auto row_of = [=](size_t i) { return table + std::min(static_cast<size_t>(ids[i]), rows - 1) * columns; };
+    std::fill(found, found + columns, 0.0f);
+    for (size_t i = 0; i < n; ++i) {
+#if defined(__GNUC__)
+        if (i + AHEAD < n) __builtin_prefetch(row_of(i + AHEAD));
+#endif
+        const float* __restrict row = row_of(i);
+        for (size_t column = 0; column < columns; ++column) found[column] = row[column] > found[column] ? row[column] : found[column];
+    }
+}
+
+// Of whole numbers, so that the order does not matter.
+FOR_EACH_PROCESSOR double product(const double* whole, const int8_t* numbers, size_t n) {
+    double column[16] = {};
+    size_t at = 0;
+    for (; at + 16 <= n; at += 16)
+        for (size_t i = 0; i < 16; ++i) column[i] += whole[at + i] * static_cast<double>(numbers[at + i]);
+    double all = std::accumulate(column, column + 16, 0.0);
+    for (; at < n; ++at) all += whole[at] * static_cast<double>(numbers[at]);
+    return all;
+}
+
+// keyblock.selectors.apart.
+bool apart(const std::vector<double>& scores) {
+    const auto [least, most] = std::minmax_element(scores.begin(), scores.end());
+    return !scores.empty() && *most > *least;
+}
+
+double highest_of(const std::vector<double>& scores) { return *std::max_element(scores.begin(), scores.end()); }
+
+// keyblock.selectors.rank_blocks.
+void rank(const std::vector<double>& scores, std::vector<int64_t>& order) {
+    order.resize(scores.size());
+    std::iota(order.begin(), order.end(), 0);
+    const double* of = scores.data();
+    std::stable_sort(order.begin(), order.end(), [of](int64_t one, int64_t other) { return of[one] > of[other]; });
+}
+
+bool ascending(const Span<int32_t>& bounds, size_t end) {
+    return bounds.size > 0 && bounds.data[0] == 0 && static_cast<size_t>(bounds.data[bounds.size - 1]) == end &&
+           std::is_sorted(bounds.data, bounds.data + bounds.size);
+}
+
+}  // namespace
+
+Keys::Keys(Span<int64_t> keys) {
+    int bits = 1;
+    while ((size_t{1} << bits) < 2 * keys.size + 1) ++bits;
+    shift_ = 64 - bits;
+    slots_.resize(size_t{1} << bits);
+    for (size_t i = 0; i < keys.size; ++i) {
+        size_t at = first(keys.data[i]);
+        while (slots_[at].number != NONE) at = (at + 1) % slots_.size();
+        slots_[at] = {keys.data[i], static_cast<int32_t>(i)};
+    }
+}
+
+int32_t Keys::find(int64_t key) const {
+    for (size_t at = first(key);; at = (at + 1) & (slots_.size() - 1)) {
+        const Slot& slot = slots_[at];
+        if (slot.number == NONE || slot.key == key) return slot.number;
+    }
+}
+
+bool Document::whole(size_t dimensions, size_t vocabulary) const {
+    const auto n = static_cast<int32_t>(tokens.size);
+    for (size_t i = 0; i < bounds.size; i += 2)
+        if (bounds.data[i] < 0 || bounds.data[i] > bounds.data[i + 1] || bounds.data[i + 1] > n) return false;
+    if (blocks() > 0 && (term_bounds.size != blocks() + 1 || !ascending(term_bounds, terms.size))) return false;
+    bool known = true;
+    for (size_t i = 0; i < tokens.size; ++i) known &= static_cast<uint32_t>(tokens.data[i]) < vocabulary;
+    return known && (dimensions == 0 || vectors.size == blocks() * dimensions);
+}
+
+// keyblock.pipeline.Pipeline._select.
+void Meeting::meet(const Document& document, Chosen& found) {
+    blocks_ = document.blocks();
+    count(document);
+    lexical(rules_.evidence, document, lexical_);
+    if (query_.compares_tokens) nearest(document);
+    if (rules_.hybrid) combine(*rules_.hybrid, document);
+    else if (rules_.terms == rules_.evidence) scores_ = lexical_;
+    else lexical(rules_.terms, document, scores_);
+    rank(scores_, order_);
+
+    const size_t most = rules_.passages == 0 ? blocks_ : std::min(rules_.passages, blocks_), sequences_before = found.cut.size();
+    Packed packed{most, false};
+    if (rules_.joint) packed = pack(document, order_.data(), blocks_, found);
+    const auto end = order_.begin() + static_cast<std::ptrdiff_t>(packed.n_taken);
+    found.taken.insert(found.taken.end(), order_.begin(), end);
+    found.n_taken.push_back(static_cast<int64_t>(packed.n_taken));
+    if (!rules_.joint) {
+        std::sort(order_.begin(), end);
+        for (size_t i = 0; i < most; ++i) packed.cut |= pack(document, &order_[i], 1, found).cut;
+    }
+    found.sequences.push_back(static_cast<int64_t>(found.cut.size() - sequences_before));
+    const bool all = blocks_ < 2 || (packed.n_taken == blocks_ && !packed.cut);
+    found.by.push_back(all ? NOTHING : evident() ? EVIDENCE : POSITION);
+    found.scores.insert(found.scores.end(), scores_.begin(), scores_.end());
+    evidence_of(found);
+    if (rules_.told) tell(document, found);
+}
+
+// keyblock.meeting.term_counts.
+void Meeting::count(const Document& document) {
+    counts_.assign(query_.terms.size * blocks_, 0.0);
+    having_.assign(query_.terms.size, 0);
+    for (size_t block = 0; block < blocks_; ++block)
+        for (int32_t i = document.term_bounds.data[block]; i < document.term_bounds.data[block + 1]; ++i) {
+            const int32_t row = rows_.find(document.terms.data[i]);
+            if (row != Keys::NONE && counts_[static_cast<size_t>(row) * blocks_ + block]++ == 0) ++having_[static_cast<size_t>(row)];
+        }
+}
+
+// keyblock.selectors.Bm25.saturated.
+void Meeting::saturate(const Bm25& bm25, const Document& document, std::vector<double>& found) const {
+    const double mean = static_cast<double>(document.terms.size) / static_cast<double>(blocks_), average = mean == 0 ? 1.0 : mean;
+    const int32_t* bounds = document.term_bounds.data;
+    found.assign(counts_.size(), 0.0);
+    for (size_t block = 0; block < blocks_; ++block) {
+        const auto length = static_cast<double>(bounds[block + 1] - bounds[block]);
+        const double saturation = bm25.k1 * (1 - bm25.b + bm25.b * length / average);
+        for (size_t cell = block; cell < counts_.size(); cell += blocks_)
+            if (counts_[cell] > 0) found[cell] = counts_[cell] / (saturation + counts_[cell]);
+    }
+}
+
+// keyblock.selectors.Bm25.of.
+void Meeting::lexical(const Bm25& bm25, const Document& document, std::vector<double>& found) {
+    saturate(bm25, document, saturated_);
+    weighted_sum(query_.idf, [this](size_t cell) { return saturated_[cell]; }, found);
+}
+
+// keyblock.meeting.weighted_sum.
+template <class Value>
+void Meeting::weighted_sum(const double* weights, Value&& value, std::vector<double>& found) {
+    const size_t n = query_.terms.size;
+    cells_.resize(n * blocks_);
+    found.assign(blocks_, 0.0);
+    if (blocks_ == 0) return;
+    for (size_t term = 0, cell = 0; term < n; ++term)
+        for (size_t block = 0; block < blocks_; ++block, ++cell) cells_[cell] = weights[term] * value(cell);
+    column_sums(cells_.data(), n, blocks_, found.data());
+}
+
+// keyblock.meeting.similarities.
+void Meeting::cosines(const Document& document) {
+    const size_t dimensions = query_.vector.size;
+    cosines_.resize(blocks_);
+    for (size_t block = 0; block < blocks_; ++block)
+        cosines_[block] = product(query_.vector.data, document.vectors.data + block * dimensions, dimensions) / query_.unit;
+}
+
+// keyblock.meeting.nearest_tokens.
+void Meeting::nearest(const Document& document) {
+    const size_t tokens = query_.tokens, vocabulary = tokens == 0 ? 0 : query_.similar.size / tokens;
+    near_.assign(blocks_, 0.0);
+    if (vocabulary == 0 || blocks_ == 0) return;
+    by_token_.resize(tokens * blocks_);
+    near_sums_.resize(blocks_);
+    best_.resize(tokens);
+    for (size_t block = 0; block < blocks_; ++block) {
+        const int32_t start = document.bounds.data[2 * block], end = document.bounds.data[2 * block + 1];
+        highest(query_.similar.data, tokens, vocabulary, document.tokens.data + start, static_cast<size_t>(end - start), best_.data());
+        for (size_t token = 0; token < tokens; ++token) by_token_[token * blocks_ + block] = best_[token];
+    }
+    column_sums(by_token_.data(), tokens, blocks_, near_sums_.data());
+    std::copy(near_sums_.begin(), near_sums_.end(), near_.begin());
+}
+
+// keyblock.selectors.Hybrid.combined.
+void Meeting::combine(const Hybrid& hybrid, const Document& document) {
+    const bool own = !(hybrid.by == rules_.evidence);
+    if (own) lexical(hybrid.by, document, scores_);
+    const std::vector<double>& terms = own ? scores_ : lexical_;
+    cosines(document);
+    const double mass = hybrid.mass && query_.mass != 0 ? query_.mass : 1.0;
+    const double vectors = hybrid.vectors + (hybrid.doubt != 0 ? hybrid.doubt * lacking() : 0.0);
+    std::vector<double> combined(blocks_);
+    for (size_t block = 0; block < blocks_; ++block) {
+        const double share = hybrid.mass ? terms[block] / mass : terms[block];
+        combined[block] = hybrid.terms * share + vectors * cosines_[block];
+        if (hybrid.soft != 0) combined[block] += hybrid.soft * near_[block];
+    }
+    scores_.swap(combined);
+
+    const double* rare = query_.rare;
+    if (hybrid.exact == 0 || std::none_of(rare, rare + query_.terms.size, [](double weight) { return weight != 0; })) return;
+    held_share(hybrid.exact_blocks != 0 ? hybrid.exact_blocks : blocks_);
+    for (size_t block = 0; block < blocks_; ++block) scores_[block] += hybrid.exact * sums_[block];
+}
+
+// keyblock.selectors.held_share.
+void Meeting::held_share(size_t most) {
+    std::vector<double> telling(query_.rare, query_.rare + query_.terms.size), occurring;
+    for (size_t term = 0; term < telling.size(); ++term) {
+        const double* held = counts_.data() + term * blocks_;
+        size_t places = 0;
+        for (size_t block = 0; block < blocks_; ++block) places += held[block] > 0 && (block == 0 || held[block - 1] == 0);
+        if (places > 0) occurring.push_back(telling[term]);
+        if (places > most) telling[term] = 0;
+    }
+    weighted_sum(telling.data(), [this](size_t cell) { return counts_[cell] > 0 ? 1.0 : 0.0; }, sums_);
+    const double all = sum(occurring.data(), occurring.size()), whole = all == 0 ? 1.0 : all;
+    for (double& share : sums_) share /= whole;
+}
+
+// keyblock.selectors.lacking.
+double Meeting::lacking() {
+    if (query_.mass == 0) return 1.0;
+    weighted_sum(query_.idf, [this](size_t cell) { return counts_[cell] > 0 ? 1.0 : 0.0; }, sums_);
+    const double held = sums_.empty() ? 0.0 : std::max(highest_of(sums_), 0.0);
+    return std::max(1.0 - held / query_.mass, 0.0);
+}
+
+// keyblock.selectors.Selector.tells_apart.
+bool Meeting::evident() const {
+    if (blocks_ < 2) return false;
+    if (!rules_.hybrid) return apart(scores_);
+    if (apart(lexical_) || !apart(scores_)) return apart(lexical_);
+    const std::vector<double>& nearness = rules_.hybrid->soft != 0 ? near_ : cosines_;
+    return apart(nearness) && highest_of(nearness) >= rules_.hybrid->near;
+}
+
+// keyblock.evidence.evidence_of.
+void Meeting::evidence_of(Chosen& found) const {
+    if (blocks_ == 0) {
+        found.evidence.resize(found.evidence.size() + FEATURES);
+        return;
+    }
+    std::vector<double> top(lexical_), occurring(query_.terms.size);
+    const size_t best = std::min(BEST, blocks_);
+    std::partial_sort(top.begin(), top.begin() + static_cast<std::ptrdiff_t>(best), top.end(), std::greater<double>());
+    std::reverse(top.begin(), top.begin() + static_cast<std::ptrdiff_t>(best));
+    for (size_t term = 0; term < occurring.size(); ++term) occurring[term] = having_[term] > 0 ? query_.idf[term] : 0.0;
+    const double coverage = query_.mass == 0 ? 0.0 : sum(occurring.data(), occurring.size()) / query_.mass;
+    const double nearness = query_.compares_tokens ? highest_of(near_) : 0.0;
+    const double features[FEATURES] = {top[best - 1], sum(top.data(), best) / 3, coverage, nearness, query_.mass};
+    found.evidence.insert(found.evidence.end(), features, features + FEATURES);
+}
+
+// keyblock.packing.pack: of blocks, the best first, those that there is room for.
+Packed Meeting::pack(const Document& document, const int64_t* order, size_t n, Chosen& found) const {
+    const size_t titled = std::min(document.title.size, query_.room / 2), room = query_.room - titled;
+    const int32_t* bounds = document.bounds.data;
+    const auto length = [=](int64_t block) { return static_cast<size_t>(bounds[2 * block + 1] - bounds[2 * block]); };
+    size_t n_taken = 0, filled = 0, kept = 0;
+    while (n_taken < n && filled < room) {
+        kept = std::min(length(order[n_taken]), room - filled);
+        filled += length(order[n_taken++]);
+    }
+    const bool cut = n_taken > 0 && kept < length(order[n_taken - 1]);
+    std::vector<int64_t> taken(order, order + n_taken);
+    found.blocks.insert(found.blocks.end(), taken.begin(), taken.end());
+    found.block_ends.push_back(static_cast<int64_t>(found.blocks.size()));
+    const int64_t last = n_taken > 0 ? taken.back() : -1;
+    std::sort(taken.begin(), taken.end());
+    found.ids.insert(found.ids.end(), query_.head.begin(), query_.head.end());
+    found.ids.insert(found.ids.end(), document.title.data, document.title.data + titled);
+    for (const int64_t block : taken) {
+        const int32_t* start = document.tokens.data + bounds[2 * block];
+        found.ids.insert(found.ids.end(), start, start + (block == last ? kept : length(block)));
+    }
+    found.ids.insert(found.ids.end(), query_.tail.begin(), query_.tail.end());
+    found.sequence_ends.push_back(static_cast<int64_t>(found.ids.size()));
+    found.cut.push_back(cut);
+    return {n_taken, cut};
+}
+
+// keyblock.pooled.shared_terms, and what keyblock.pipeline.Pipeline._shared says of the document.
+void Meeting::tell(const Document& document, Chosen& found) {
+    const Told& told = *rules_.told;
+    const bool foreign = query_.foreign || this->foreign(document);
+    found.foreign.push_back(foreign);
+    found.unknown.push_back(!foreign && !known(document));
+    found.having.insert(found.having.end(), having_.begin(), having_.end());
+    saturate(told.bm25, document, saturated_);
+    std::vector<int64_t> kept(blocks_);
+    std::iota(kept.begin(), kept.end(), 0);
+    if (blocks_ > told.kept) {
+        sums_.resize(blocks_);
+        column_sums(saturated_.data(), query_.terms.size, blocks_, sums_.data());
+        rank(sums_, kept);
+        kept.resize(told.kept);
+        std::sort(kept.begin(), kept.end());
+    }
+    for (size_t term = 0; term < query_.terms.size; ++term)
+        for (const int64_t block : kept) found.counts.push_back(static_cast<float>(saturated_[term * blocks_ + static_cast<size_t>(block)]));
+    found.kept.push_back(static_cast<int64_t>(kept.size()));
+}
+
+// keyblock.text.alphabets.Alphabets.foreign.
+bool Meeting::foreign(const Document& document) const {
+    const int8_t* kinds = rules_.told->kinds.data();
+    int32_t learned = 0, foreign = 0;
+    for (size_t i = 0; i < document.tokens.size; ++i) {
+        const int8_t kind = kinds[document.tokens.data[i]];
+        learned += kind > 0;
+        foreign += kind < 0;
+    }
+    return foreign >= rules_.told->clearly && foreign > learned;
+}
+
+// keyblock.pooled.knows.
+bool Meeting::known(const Document& document) const {
+    const Told& told = *rules_.told;
+    const size_t n = document.terms.size, asked = std::min(n, told.looked_up);
+    if (n < told.fewest) return true;
+    const double step = static_cast<double>(n - 1) / static_cast<double>(asked - 1);
+    size_t found = 0;
+    for (size_t i = 0; i < asked; ++i) {
+        const size_t place = i + 1 == asked ? n - 1 : static_cast<size_t>(static_cast<double>(i) * step);
+        found += told.known.find(document.terms.data[place]) != Keys::NONE;
+    }
+    return static_cast<double>(found) / static_cast<double>(asked) >= told.share;
+}
+
+}  // namespace keyblock

@@ -1,0 +1,153 @@
+// Which blocks of a document a query reads, and the sequences of them: keyblock.pipeline, for one query and many documents.
+//
+// Each number is made as NumPy makes it in keyblock.meeting and keyblock.selectors: the same operations in the same order. So scores
+// are equal bit for bit, and where two blocks tie there they tie here.
+#pragma once
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+namespace keyblock {
+
+constexpr size_t FEATURES = 5;  // keyblock.evidence.FEATURES, the logit left out
+
+template <class T>
+struct Span {
+    const T* data = nullptr;
+    size_t size = 0;
+};
+
+// Numbers of 64-bit keys in a list of them.
+class Keys {
+  public:
+    static constexpr int32_t NONE = -1;
+    explicit Keys(Span<int64_t> keys);
+    int32_t find(int64_t key) const;
+
+  private:
+    struct Slot {
+        int64_t key = 0;
+        int32_t number = NONE;
+    };
+    size_t first(int64_t key) const { return static_cast<size_t>(static_cast<uint64_t>(key) * 0x9E3779B97F4A7C15u >> shift_); }
+    std::vector<Slot> slots_;
+    int shift_ = 64;
+};
+
+// keyblock.selectors.Bm25 whose idf is that of documents.
+struct Bm25 {
+    double k1, b;
+    bool operator==(const Bm25& other) const { return k1 == other.k1 && b == other.b; }
+};
+
+// keyblock.selectors.Hybrid.
+struct Hybrid {
+    Bm25 by;
+    double terms, vectors, doubt, soft, exact, near;
+    bool mass;
+    size_t exact_blocks;
+};
+
+// keyblock.pooled and keyblock.text.alphabets.
+struct Told {
+    Bm25 bm25;
+    size_t kept, looked_up, fewest;
+    double share;
+    int32_t clearly;
+    std::vector<int8_t> kinds;  // of tokens: above 0 in a script that the model has learned, below 0 in another
+    Keys known;                 // terms that the table of frequencies has
+};
+
+struct Rules {
+    Bm25 evidence;
+    std::optional<Hybrid> hybrid;  // what selects; none: BM25, by `terms`
+    Bm25 terms;
+    bool joint;
+    size_t passages;
+    std::optional<Told> told;
+};
+
+// keyblock.meeting.WeighedQuery. Arrays without a size have one number for each term, or for each dimension.
+struct Query {
+    Span<int64_t> terms;
+    const double *idf, *rare;
+    double mass;
+    Span<double> vector;   // in whole numbers
+    Span<float> similar;   // a row of `tokens` numbers for each of the vocabulary
+    size_t tokens;
+    bool compares_tokens, foreign;
+    std::vector<int32_t> head, tail;  // of a sequence
+    size_t room;                      // beside both
+    double unit;                      // what a product of vectors of length 1 comes to
+};
+
+// keyblock.prepared.PreparedDocument.
+struct Document {
+    Span<int32_t> tokens, bounds;
+    Span<int64_t> terms;
+    Span<int32_t> term_bounds, title;
+    Span<int8_t> vectors;
+
+    size_t blocks() const { return bounds.size / 2; }
+    // Whether the arrays belong together, and all tokens are below `vocabulary`. 0 dimensions: vectors are not asked for.
+    bool whole(size_t dimensions, size_t vocabulary) const;
+};
+
+enum By : int8_t { NOTHING, EVIDENCE, POSITION };
+
+// What was chosen of several documents, one behind the other.
+struct Chosen {
+    std::vector<int32_t> ids;
+    std::vector<int64_t> sequence_ends;       // in `ids`
+    std::vector<int64_t> blocks, block_ends;  // of sequences, the best first
+    std::vector<uint8_t> cut;                 // of sequences
+    std::vector<int64_t> sequences;           // of documents, how many
+    std::vector<int64_t> taken, n_taken;      // of documents, the best first
+    std::vector<double> scores, evidence;
+    std::vector<int8_t> by;
+    std::vector<float> counts;  // of `kept` blocks, term by term
+    std::vector<int64_t> kept, having;
+    std::vector<uint8_t> foreign, unknown;
+};
+
+struct Packed {
+    size_t n_taken;
+    bool cut;  // the last of them is
+};
+
+// Chooses blocks of one document after the other, in one thread.
+class Meeting {
+  public:
+    Meeting(const Rules& rules, const Query& query) : rules_(rules), query_(query), rows_(query.terms) {}
+    void meet(const Document& document, Chosen& found);
+
+  private:
+    void count(const Document& document);
+    void saturate(const Bm25& bm25, const Document& document, std::vector<double>& found) const;
+    void lexical(const Bm25& bm25, const Document& document, std::vector<double>& found);
+    void cosines(const Document& document);
+    void nearest(const Document& document);
+    void combine(const Hybrid& hybrid, const Document& document);
+    double lacking();
+    void held_share(size_t most);
+    bool evident() const;
+    template <class Value>
+    void weighted_sum(const double* weights, Value&& value, std::vector<double>& found);
+    void evidence_of(Chosen& found) const;
+    Packed pack(const Document& document, const int64_t* order, size_t n, Chosen& found) const;
+    void tell(const Document& document, Chosen& found);
+    bool foreign(const Document& document) const;
+    bool known(const Document& document) const;
+
+    const Rules& rules_;
+    const Query& query_;
+    const Keys rows_;
+    size_t blocks_ = 0;
+    std::vector<double> counts_, cells_, saturated_;                // a row for each term
+    std::vector<double> lexical_, scores_, cosines_, near_, sums_;  // of blocks
+    std::vector<float> best_, by_token_, near_sums_;
+    std::vector<int64_t> order_, having_;
+};
+
+}  // namespace keyblock

@@ -1,0 +1,174 @@
+#include "selection_module.hpp"
+
+#include <nanobind/ndarray.h>
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/vector.h>
+
+#include <deque>
+#include <initializer_list>
+#include <limits>
+#include <string_view>
+#include <utility>
+
+#include "selection.hpp"
+
+namespace nb = nanobind;
+using namespace nb::literals;
+
+namespace keyblock {
+namespace {
+
+template <class T>
+using Given = nb::ndarray<const T, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
+template <class T>
+using Table = nb::ndarray<const T, nb::ndim<2>, nb::c_contig, nb::device::cpu>;
+
+template <class T>
+Span<T> span(const Given<T>& array) {
+    return {array.data(), array.size()};
+}
+
+// A Query and the arrays that it is of.
+class AskedQuery {
+  public:
+    AskedQuery(Given<int64_t> terms, Given<double> idf, Given<double> rare, double mass, Given<double> vector, std::optional<Table<float>> similar,
+               bool foreign, const std::vector<int32_t>& head, const std::vector<int32_t>& tail, size_t room, double unit)
+        : terms_(std::move(terms)), idf_(std::move(idf)), rare_(std::move(rare)), vector_(std::move(vector)), similar_(std::move(similar)),
+          query{span(terms_), idf_.data(), rare_.data(), mass, span(vector_), {}, 0, similar_.has_value(), foreign, head, tail, room, unit} {
+        if (idf_.size() != terms_.size() || rare_.size() != terms_.size()) throw nb::value_error("there is not one weight for each term");
+        if (!similar_) return;
+        query.similar = {similar_->data(), similar_->shape(0) * similar_->shape(1)};
+        query.tokens = similar_->shape(1);
+    }
+
+  private:
+    Given<int64_t> terms_;
+    Given<double> idf_, rare_, vector_;
+    std::optional<Table<float>> similar_;
+
+  public:
+    Query query;
+};
+
+// Arrays of Python objects, as long as this lives; it is made and goes with the interpreter's lock.
+class Arrays {
+  public:
+    Arrays() = default;
+    Arrays(const Arrays&) = delete;
+    Arrays& operator=(const Arrays&) = delete;
+    ~Arrays() {
+        for (Py_buffer& view : views_) PyBuffer_Release(&view);
+    }
+    template <class T>
+    Span<T> of(nb::handle owner, const char* name, std::string_view formats) {
+        nb::object array = owner.attr(name);
+        if (array.is_none()) return {};
+        if (!hold(array, sizeof(T), formats)) {
+            array = nb::module_::import_("numpy").attr("ascontiguousarray")(array, nb::str(formats.data(), 1));
+            if (!hold(array, sizeof(T), formats)) throw nb::type_error("an array of numbers is due");
+        }
+        const Py_buffer& view = views_.back();
+        return {static_cast<const T*>(view.buf), static_cast<size_t>(view.len) / sizeof(T)};
+    }
+
+  private:
+    bool hold(nb::handle array, size_t width, std::string_view formats) {
+        Py_buffer view;
+        if (PyObject_GetBuffer(array.ptr(), &view, PyBUF_FORMAT | PyBUF_ND) != 0) {
+            PyErr_Clear();
+            return false;
+        }
+        const bool fits = static_cast<size_t>(view.itemsize) == width && view.format != nullptr && view.format[1] == 0 &&
+                          formats.find(view.format[0]) != std::string_view::npos;
+        PyBuffer_Release(&view);
+        if (!fits) return false;
+        views_.emplace_back();
+        return PyObject_GetBuffer(array.ptr(), &views_.back(), PyBUF_FORMAT | PyBUF_ND) == 0;
+    }
+    std::deque<Py_buffer> views_;  // they stay where they are
+};
+
+Document document_of(nb::handle prepared, Arrays& arrays) {
+    const char *small = "b", *whole = "i", *key = "lq";
+    return {arrays.of<int32_t>(prepared, "token_ids", whole), arrays.of<int32_t>(prepared, "bounds", whole),
+            arrays.of<int64_t>(prepared, "terms", key),       arrays.of<int32_t>(prepared, "term_bounds", whole),
+            arrays.of<int32_t>(prepared, "title_ids", whole), arrays.of<int8_t>(prepared, "vectors", small)};
+}
+
+// NumPy's array of the numbers, which are not copied.
+template <class T>
+nb::object numpy(std::vector<T>& values, std::initializer_list<size_t> shape = {}) {
+    auto* kept = new std::vector<T>(std::move(values));
+    nb::capsule owner(kept, [](void* some) noexcept { delete static_cast<std::vector<T>*>(some); });
+    const size_t all[1] = {kept->size()};
+    return nb::cast(nb::ndarray<nb::numpy, T>(kept->data(), shape.size() == 0 ? 1 : shape.size(), shape.size() == 0 ? all : shape.begin(), owner));
+}
+
+nb::dict python(Chosen& chosen, size_t documents, size_t features) {
+    nb::dict found;
+    found["ids"] = numpy(chosen.ids);
+    found["sequence_ends"] = numpy(chosen.sequence_ends);
+    found["blocks"] = numpy(chosen.blocks);
+    found["block_ends"] = numpy(chosen.block_ends);
+    found["cut"] = numpy(chosen.cut);
+    found["sequences"] = numpy(chosen.sequences);
+    found["taken"] = numpy(chosen.taken);
+    found["n_taken"] = numpy(chosen.n_taken);
+    found["scores"] = numpy(chosen.scores);
+    found["evidence"] = numpy(chosen.evidence, {documents, features});
+    found["by"] = numpy(chosen.by);
+    found["counts"] = numpy(chosen.counts);
+    found["kept"] = numpy(chosen.kept);
+    found["having"] = numpy(chosen.having);
+    found["foreign"] = numpy(chosen.foreign);
+    found["unknown"] = numpy(chosen.unknown);
+    return found;
+}
+
+nb::dict select(const Rules& rules, const AskedQuery& asked, const nb::list& prepared) {
+    Arrays arrays;
+    std::vector<Document> documents;
+    for (nb::handle one : prepared) documents.push_back(document_of(one, arrays));
+    const size_t vocabulary = rules.told ? rules.told->kinds.size() : static_cast<size_t>(std::numeric_limits<int32_t>::max());
+    Chosen chosen;
+    bool whole = true;
+    {
+        nb::gil_scoped_release unlocked;
+        Meeting meeting(rules, asked.query);
+        for (const Document& document : documents) {
+            whole = whole && document.whole(rules.hybrid ? asked.query.vector.size : 0, vocabulary);
+            if (whole) meeting.meet(document, chosen);
+        }
+    }
+    if (!whole) throw nb::value_error("a prepared document's arrays do not belong together, or to this pipeline");
+    return python(chosen, documents.size(), FEATURES);
+}
+
+}  // namespace
+
+void describe_selection(nb::module_& module) {
+    nb::class_<Bm25>(module, "Bm25").def(
+        "__init__", [](Bm25* self, double k1, double b) { new (self) Bm25{k1, b}; }, "k1"_a, "b"_a);
+    nb::class_<Hybrid>(module, "Hybrid")
+        .def("__init__", [](Hybrid* self, const Bm25& by, double terms, double vectors, double doubt, double soft, double exact, double near, bool mass,
+                            size_t exact_blocks) {
+            new (self) Hybrid{by, terms, vectors, doubt, soft, exact, near, mass, exact_blocks};
+        }, "by"_a, "terms"_a, "vectors"_a, "doubt"_a, "soft"_a, "exact"_a, "near"_a, "mass"_a, "exact_blocks"_a);
+    nb::class_<Told>(module, "Told")
+        .def("__init__", [](Told* self, const Bm25& bm25, size_t kept, size_t looked_up, size_t fewest, double share, int32_t clearly,
+                            Given<int8_t> kinds, Given<int64_t> known) {
+            new (self) Told{bm25, kept, looked_up, fewest, share, clearly, {kinds.data(), kinds.data() + kinds.size()}, Keys(span(known))};
+        }, "bm25"_a, "kept"_a, "looked_up"_a, "fewest"_a, "share"_a, "clearly"_a, "kinds"_a, "known"_a);
+    nb::class_<AskedQuery>(module, "Query")
+        .def(nb::init<Given<int64_t>, Given<double>, Given<double>, double, Given<double>, std::optional<Table<float>>, bool,
+                      const std::vector<int32_t>&, const std::vector<int32_t>&, size_t, double>(),
+             "terms"_a, "idf"_a, "rare"_a, "mass"_a, "vector"_a, "similar"_a.none(), "foreign"_a, "head"_a, "tail"_a, "room"_a, "unit"_a);
+    nb::class_<Rules>(module, "SelectionRules")
+        .def("__init__", [](Rules* self, const Bm25& evidence, const Bm25& terms, std::optional<Hybrid> hybrid, bool joint, size_t passages,
+                            std::optional<Told> told) {
+            new (self) Rules{evidence, std::move(hybrid), terms, joint, passages, std::move(told)};
+        }, "evidence"_a, "terms"_a, "hybrid"_a.none(), "joint"_a, "passages"_a, "told"_a.none())
+        .def("select", &select, "query"_a, "documents"_a);
+}
+
+}  // namespace keyblock
