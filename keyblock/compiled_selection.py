@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from keyblock import native
 from keyblock.aggregation import Aggregator, PassageAggregator
 from keyblock.description import PipelineConfig
-from keyblock.meeting import PRODUCT, WeighedQuery, whole_numbers
+from keyblock.meeting import PRODUCT, WeighedQuery, similar_tokens, whole_numbers
 from keyblock.packing import Packed, room_in
 from keyblock.pooled import FEWEST, KEPT, KNOWN, LOOKED_UP, TERMS_BY, Shared
 from keyblock.prepared import PreparedDocument
@@ -90,7 +90,7 @@ class CompiledSelection:
             weighed.idf if hybrid is None else hybrid.rare_weights(weighed),
             float(weighed.idf.sum()),
             NO_VECTOR if hybrid is None else whole_numbers(query),
-            query.similar,
+            similar_tokens(query) if hybrid is not None and hybrid.compares_tokens else query.similar,
             self._alphabets is not None and self._alphabets.foreign(query.token_ids),
             head,
             list(template.after),

@@ -117,20 +117,26 @@ def nearest_tokens(query: PreparedQuery, document: PreparedDocument) -> NDArray[
 
     Raises ValueError where the query was prepared without similarities.
     """
-    if query.similar is None:
-        raise ValueError("tokens are compared whose similarities were not made: the pipeline that prepares needs the same selector")
+    similar = similar_tokens(query)
     if not document.n_blocks:
         return np.zeros(0)
-    best = np.zeros((document.n_blocks, query.similar.shape[1]), np.float32)
+    best = np.zeros((document.n_blocks, similar.shape[1]), np.float32)
     for first in range(0, document.n_blocks, BLOCKS_AT_ONCE):
         part = document.bounds[first : first + BLOCKS_AT_ONCE]
         start, end = int(part[0, 0]), int(part[:, 1].max())
         near = np.zeros((end - start + 1, best.shape[1]), np.float32)  # one more, so that a block may end with the text
-        np.take(query.similar, document.token_ids[start:end], axis=0, out=near[:-1], mode="clip")
+        np.take(similar, document.token_ids[start:end], axis=0, out=near[:-1], mode="clip")
         # between two blocks lies what is not asked for
         best[first : first + len(part)] = np.maximum.reduceat(near, (part - start).ravel(), axis=0)[::2]
     by_token = np.ascontiguousarray(best.T)  # so that each block's sum is made token by token, in their order
     return np.asarray(by_token.sum(axis=0), dtype=np.float64)
+
+
+def similar_tokens(query: PreparedQuery) -> NDArray[np.float32]:
+    """The query's `similar`. Raises ValueError where it was prepared without."""
+    if query.similar is None:
+        raise ValueError("tokens are compared whose similarities were not made: the pipeline that prepares needs the same selector")
+    return query.similar
 
 
 def similarities(query: PreparedQuery, document: PreparedDocument) -> NDArray[np.float64]:

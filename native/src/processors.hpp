@@ -6,3 +6,10 @@
 #else
 #define FOR_EACH_PROCESSOR
 #endif
+
+// Within such a function, and made for the same processor.
+#if defined(__GNUC__)
+#define INLINED __attribute__((always_inline)) inline
+#else
+#define INLINED inline
+#endif

@@ -9,7 +9,7 @@
 namespace keyblock {
 namespace {
 
-constexpr size_t AHEAD = 8;     // rows that are asked of memory before they are needed
+constexpr size_t AHEAD = 16;    // rows that are asked of memory before they are needed
 constexpr size_t BEST = 3;      // blocks of the feature `top_blocks`
 
 // NumPy's sum of numbers that stand side by side: pairs of sums of up to 128 numbers, each in eight columns.
@@ -41,16 +41,58 @@ void column_sums(const T* rows, size_t n, size_t columns, T* found) {
         for (size_t column = 0; column < columns; ++column) found[column] += rows[column];
 }
 
-// The highest number of each column over the rows of these tokens, 0 at least.
-FOR_EACH_PROCESSOR void highest(const float* table, size_t columns, size_t rows, const int32_t* ids, size_t n, float* __restrict found) {
-    const auto row_of = [=](size_t i) { return table + std::min(static_cast<size_t>(ids[i]), rows - 1) * columns; };
-    std::fill(found, found + columns, 0.0f);
-    for (size_t i = 0; i < n; ++i) {
+// Rows of a table that are asked of memory before they are needed.
+class Rows {
+  public:
+    Rows(const float* table, size_t columns, size_t rows, const int32_t* ids, size_t n)
+        : size(n), table_(table), columns_(columns), last_(rows - 1), ids_(ids) {}
+    const float* operator[](size_t i) const {
 #if defined(__GNUC__)
-        if (i + AHEAD < n) __builtin_prefetch(row_of(i + AHEAD));
+        if (i + AHEAD < size) {
+            __builtin_prefetch(at(i + AHEAD));
+            __builtin_prefetch(at(i + AHEAD) + columns_ - 1);  // it may end in the next line of memory
+        }
 #endif
-        const float* __restrict row = row_of(i);
-        for (size_t column = 0; column < columns; ++column) found[column] = row[column] > found[column] ? row[column] : found[column];
+        return at(i);
+    }
+    const size_t size;
+
+  private:
+    const float* at(size_t i) const { return table_ + std::min(static_cast<size_t>(ids_[i]), last_) * columns_; }
+
+    const float* table_;
+    size_t columns_, last_;
+    const int32_t* ids_;
+};
+
+// The highest number of each column, 0 at least, of `parts` that stay in registers; the last of them may overlap the one before.
+template <size_t WIDTH, size_t PARTS>
+INLINED void highest_in_parts(const Rows& rows, size_t columns, float* found) {
+    float best[PARTS][WIDTH] = {};
+    const auto start = [=](size_t part) { return std::min(part * WIDTH, columns - WIDTH); };
+    for (size_t i = 0; i < rows.size; ++i) {
+        const float* row = rows[i];
+        for (size_t part = 0; part < PARTS; ++part) {
+            const float* values = row + start(part);
+            for (size_t j = 0; j < WIDTH; ++j) best[part][j] = values[j] > best[part][j] ? values[j] : best[part][j];
+        }
+    }
+    for (size_t part = 0; part < PARTS; ++part) std::copy_n(best[part], WIDTH, found + start(part));
+}
+
+// The highest number of each column, 0 at least.
+FOR_EACH_PROCESSOR void highest(const Rows& rows, size_t columns, float* found) {
+    switch (columns < 8 ? 0 : (columns + 7) / 8) {
+        case 1: return highest_in_parts<8, 1>(rows, columns, found);
+        case 2: return highest_in_parts<8, 2>(rows, columns, found);
+        case 3: return highest_in_parts<8, 3>(rows, columns, found);
+        case 4: return highest_in_parts<8, 4>(rows, columns, found);
+    }
+    if (columns >= 4 && columns < 8) return highest_in_parts<4, 2>(rows, columns, found);
+    for (size_t column = 0; column < columns; ++column) {
+        float best = 0;
+        for (size_t i = 0; i < rows.size; ++i) best = std::max(best, rows[i][column]);
+        found[column] = best;
     }
 }
 
@@ -206,7 +248,7 @@ void Meeting::nearest(const Document& document) {
     best_.resize(tokens);
     for (size_t block = 0; block < blocks_; ++block) {
         const int32_t start = document.bounds.data[2 * block], end = document.bounds.data[2 * block + 1];
-        highest(query_.similar.data, tokens, vocabulary, document.tokens.data + start, static_cast<size_t>(end - start), best_.data());
+        highest({query_.similar.data, tokens, vocabulary, document.tokens.data + start, static_cast<size_t>(end - start)}, tokens, best_.data());
         for (size_t token = 0; token < tokens; ++token) by_token_[token * blocks_ + block] = best_[token];
     }
     column_sums(by_token_.data(), tokens, blocks_, near_sums_.data());

@@ -73,17 +73,16 @@ class Arrays {
 
   private:
     bool hold(nb::handle array, size_t width, std::string_view formats) {
-        Py_buffer view;
+        Py_buffer& view = views_.emplace_back();
         if (PyObject_GetBuffer(array.ptr(), &view, PyBUF_FORMAT | PyBUF_ND) != 0) {
             PyErr_Clear();
-            return false;
+        } else if (static_cast<size_t>(view.itemsize) == width && formats.find(view.format) != std::string_view::npos) {
+            return true;
+        } else {
+            PyBuffer_Release(&view);
         }
-        const bool fits = static_cast<size_t>(view.itemsize) == width && view.format != nullptr && view.format[1] == 0 &&
-                          formats.find(view.format[0]) != std::string_view::npos;
-        PyBuffer_Release(&view);
-        if (!fits) return false;
-        views_.emplace_back();
-        return PyObject_GetBuffer(array.ptr(), &views_.back(), PyBUF_FORMAT | PyBUF_ND) == 0;
+        views_.pop_back();
+        return false;
     }
     std::deque<Py_buffer> views_;  // they stay where they are
 };
@@ -131,7 +130,7 @@ nb::dict select(const Rules& rules, const AskedQuery& asked, const nb::list& pre
     for (nb::handle one : prepared) documents.push_back(document_of(one, arrays));
     const size_t vocabulary = rules.told ? rules.told->kinds.size() : static_cast<size_t>(std::numeric_limits<int32_t>::max());
     Chosen chosen;
-    bool whole = true;
+    bool whole = !rules.hybrid || rules.hybrid->soft == 0 || asked.query.compares_tokens;
     {
         nb::gil_scoped_release unlocked;
         Meeting meeting(rules, asked.query);

@@ -76,7 +76,8 @@ class Selected:
         documents = [pair.document for pair in pairs]
         if self.pipeline.asks_model:
             return Waiting(query, documents, budget, int(rng.integers(SEEDS)))
-        return [[_nonempty(self.pipeline.select(query, d, budget).sequences, query, d, self.pipeline, budget) for d in documents]]
+        selections = self.pipeline.select_each(query, documents, budget)
+        return [[_nonempty(s.sequences, query, d, self.pipeline, budget) for s, d in zip(selections, documents, strict=True)]]
 
     def rows(self, prepared: Prepared, choose: Score) -> list[Row]:
         """See Examples."""
