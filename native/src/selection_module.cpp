@@ -64,7 +64,7 @@ class Arrays {
         nb::object array = owner.attr(name);
         if (array.is_none()) return {};
         if (!hold(array, sizeof(T), formats)) {
-            array = nb::module_::import_("numpy").attr("ascontiguousarray")(array, nb::str(formats.data(), 1));
+            array = nb::module_::import_("numpy").attr("require")(array, nb::str(formats.data(), 1), "CA");  // a copy, side by side and aligned
             if (!hold(array, sizeof(T), formats)) throw nb::type_error("an array of numbers is due");
         }
         const Py_buffer& view = views_.back();

@@ -138,7 +138,7 @@ def _parts(content: bytes | memoryview) -> list[memoryview]:
 def _prepared(parts: list[memoryview]) -> PreparedDocument:
     """The arrays. Raises ValueError or LookupError where they are not what a preparation makes."""
     token_ids, bounds, starts, ends, term_bounds, title_ids = map(_widened, parts[:6])
-    terms = np.frombuffer(parts[6], "<i8")
+    terms = np.frombuffer(parts[6], "<i8").copy()  # numbers that are not aligned where they stand would be copied for each query
     vectors = _vectors(parts[7], len(starts)) if parts[7:] else None
     prepared = PreparedDocument(token_ids, bounds.reshape(-1, 2), starts, ends, terms, term_bounds, title_ids, vectors)
     _check(prepared)

@@ -186,13 +186,15 @@ def test_what_cannot_be_selected_is_said_in_words(pipelines: dict[str, Pipeline]
 
 
 def test_arrays_of_another_kind(pipelines: dict[str, Pipeline]) -> None:
-    """Wider numbers, and those that lie apart, are read as well."""
+    """Wider numbers, those that lie apart, and those that are not aligned are read as well."""
     pipeline = pipelines["bm25"]
     document = pipeline.prepare_document("word1 word2. word3 word1. " * 30)
     wide = replace(document, token_ids=document.token_ids.astype(np.int64), bounds=np.asfortranarray(document.bounds))
+    shifted = np.frombuffer(b"." + document.terms.tobytes(), document.terms.dtype, offset=1)
+    assert not shifted.flags.aligned
     query = pipeline.prepare_query("word3")
-    (one,), (other,) = pipeline.select_each(query, [document]), pipeline.select_each(query, [wide])
-    assert told(one) == told(other)
+    expected, *others = (pipeline.select_each(query, [one]) for one in (document, wide, replace(document, terms=shifted)))
+    assert all(told(other[0]) == told(expected[0]) for other in others)
 
 
 def test_several_threads(pipelines: dict[str, Pipeline]) -> None:
