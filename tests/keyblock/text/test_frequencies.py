@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from keyblock.text.analyzer import Analyzer, AnalyzerConfig
+from keyblock.text.analyzer import Analyzer, AnalyzerConfig, term_key
 from keyblock.text.frequencies import DocumentFrequencies
 
 ANALYZER = Analyzer(AnalyzerConfig())
@@ -25,6 +25,11 @@ def test_rare_terms_are_pruned_and_have_frequency_zero() -> None:
     assert "zebra" not in table.frequencies
     assert len(table) == 4
     assert table.of(np.asarray(ANALYZER.keys("zebra stones river"))).tolist() == [0, 2, 3]
+
+
+def test_terms_that_occur_are_known() -> None:
+    table = DocumentFrequencies(9, {"river": 3, "bridg": 0, "stone": 1})
+    assert table.known.tolist() == [term_key("river"), term_key("stone")]
 
 
 def test_no_term_no_frequency() -> None:
