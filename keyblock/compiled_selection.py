@@ -29,10 +29,11 @@ NO_VECTOR = np.zeros(0)
 
 def is_compiled(config: PipelineConfig, selector: Selector, evidence: Selector, aggregator: Aggregator) -> bool:
     """Whether the compiled part does all that such a pipeline does when it selects; it is not asked where there is none."""
-    lexical = [evidence, *([selector.terms_by] if isinstance(selector, Hybrid) else [selector])]
+    lexical = evidence, selector.terms_by
     one_by_one = isinstance(aggregator, PassageAggregator)
     return (
         native.core is not None
+        and isinstance(selector, Bm25 | Hybrid)
         and all(isinstance(one, Bm25) and one.idf == "documents" for one in lexical)
         and not (one_by_one and (config.packing.grow or aggregator.weighted or config.cosine_scale is not None))
         and config.packing.adaptive is None
@@ -65,7 +66,7 @@ class CompiledSelection:
         self._template, self._alphabets = template, alphabets
         self._rules = native.core.SelectionRules(
             evidence=_bm25(evidence),
-            terms=_bm25(evidence if self._hybrid else selector),
+            terms=_bm25(selector.terms_by),
             hybrid=None if self._hybrid is None else _described(self._hybrid),
             joint=aggregator.joint,
             passages=getattr(aggregator, "passages", 0),
@@ -100,13 +101,13 @@ class CompiledSelection:
         return list(_selections(self._rules.select(asked, list(documents)), documents, len(head)))
 
 
-def _bm25(selector: Selector) -> Any:
+def _bm25(selector: Any) -> Any:
     return native.core.Bm25(**selector.model_dump(include={"k1", "b"}))
 
 
 def _described(hybrid: Hybrid) -> Any:
     weights = {name: getattr(hybrid, name) for name in ("terms", "vectors", "doubt", "soft", "exact", "exact_blocks")}
-    return native.core.Hybrid(by=_bm25(hybrid.terms_by), near=hybrid.least_near, mass=hybrid.scale == "mass", **weights)
+    return native.core.Hybrid(near=hybrid.least_near, mass=hybrid.scale == "mass", **weights)
 
 
 def _told(frequencies: DocumentFrequencies, alphabets: Alphabets) -> Any:
@@ -148,6 +149,6 @@ def _shared(found: dict[str, NDArray[Any]], documents: Sequence[PreparedDocument
     flags = zip(*(found[name].tolist() for name in ("kept", "foreign", "unknown")), strict=True)
     for number, (kept, foreign, unknown) in enumerate(flags):
         end = start + having.shape[1] * kept
-        counts = found["counts"][start:end].reshape(-1, kept) if kept else np.zeros((having.shape[1], 0), np.float32)
+        counts = found["counts"][start:end].reshape(having.shape[1], kept)
         yield Shared(counts, having[number], documents[number].n_blocks, bool(foreign), bool(unknown))
         start = end

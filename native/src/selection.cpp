@@ -164,10 +164,10 @@ void Meeting::meet(const Document& document, Chosen& found) {
     blocks_ = document.blocks();
     count(document);
     lexical(rules_.evidence, document, lexical_);
+    if (rules_.terms == rules_.evidence) scores_ = lexical_;
+    else lexical(rules_.terms, document, scores_);
     if (query_.compares_tokens) nearest(document);
     if (rules_.hybrid) combine(*rules_.hybrid, document);
-    else if (rules_.terms == rules_.evidence) scores_ = lexical_;
-    else lexical(rules_.terms, document, scores_);
     rank(scores_, order_);
 
     const size_t most = rules_.passages == 0 ? blocks_ : std::min(rules_.passages, blocks_), sequences_before = found.cut.size();
@@ -255,22 +255,15 @@ void Meeting::nearest(const Document& document) {
     std::copy(near_sums_.begin(), near_sums_.end(), near_.begin());
 }
 
-// keyblock.selectors.Hybrid.combined.
+// keyblock.selectors.Hybrid.combined, of the scores of terms in place.
 void Meeting::combine(const Hybrid& hybrid, const Document& document) {
-    const bool own = !(hybrid.by == rules_.evidence);
-    if (own) lexical(hybrid.by, document, scores_);
-    const std::vector<double>& terms = own ? scores_ : lexical_;
     cosines(document);
     const double mass = hybrid.mass && query_.mass != 0 ? query_.mass : 1.0;
     const double vectors = hybrid.vectors + (hybrid.doubt != 0 ? hybrid.doubt * lacking() : 0.0);
-    std::vector<double> combined(blocks_);
     for (size_t block = 0; block < blocks_; ++block) {
-        const double share = hybrid.mass ? terms[block] / mass : terms[block];
-        combined[block] = hybrid.terms * share + vectors * cosines_[block];
-        if (hybrid.soft != 0) combined[block] += hybrid.soft * near_[block];
+        scores_[block] = hybrid.terms * (scores_[block] / mass) + vectors * cosines_[block];
+        if (hybrid.soft != 0) scores_[block] += hybrid.soft * near_[block];
     }
-    scores_.swap(combined);
-
     const double* rare = query_.rare;
     if (hybrid.exact == 0 || std::none_of(rare, rare + query_.terms.size, [](double weight) { return weight != 0; })) return;
     held_share(hybrid.exact_blocks != 0 ? hybrid.exact_blocks : blocks_);

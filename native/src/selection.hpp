@@ -41,9 +41,8 @@ struct Bm25 {
     bool operator==(const Bm25& other) const { return k1 == other.k1 && b == other.b; }
 };
 
-// keyblock.selectors.Hybrid.
+// keyblock.selectors.Hybrid, what it does with the scores of terms.
 struct Hybrid {
-    Bm25 by;
     double terms, vectors, doubt, soft, exact, near;
     bool mass;
     size_t exact_blocks;
@@ -60,9 +59,8 @@ struct Told {
 };
 
 struct Rules {
-    Bm25 evidence;
-    std::optional<Hybrid> hybrid;  // what selects; none: BM25, by `terms`
-    Bm25 terms;
+    Bm25 evidence, terms;          // `terms` selects, or the hybrid goes by it
+    std::optional<Hybrid> hybrid;
     bool joint;
     size_t passages;
     std::optional<Told> told;

@@ -29,25 +29,21 @@ Span<T> span(const Given<T>& array) {
 }
 
 // A Query and the arrays that it is of.
-class AskedQuery {
-  public:
-    AskedQuery(Given<int64_t> terms, Given<double> idf, Given<double> rare, double mass, Given<double> vector, std::optional<Table<float>> similar,
-               bool foreign, const std::vector<int32_t>& head, const std::vector<int32_t>& tail, size_t room, double unit)
-        : terms_(std::move(terms)), idf_(std::move(idf)), rare_(std::move(rare)), vector_(std::move(vector)), similar_(std::move(similar)),
-          query{span(terms_), idf_.data(), rare_.data(), mass, span(vector_), {}, 0, similar_.has_value(), foreign, head, tail, room, unit} {
-        if (idf_.size() != terms_.size() || rare_.size() != terms_.size()) throw nb::value_error("there is not one weight for each term");
-        if (!similar_) return;
-        query.similar = {similar_->data(), similar_->shape(0) * similar_->shape(1)};
-        query.tokens = similar_->shape(1);
-    }
-
-  private:
-    Given<int64_t> terms_;
-    Given<double> idf_, rare_, vector_;
-    std::optional<Table<float>> similar_;
-
-  public:
+struct AskedQuery {
+    Given<int64_t> terms;
+    Given<double> idf, rare, vector;
+    std::optional<Table<float>> similar;
     Query query;
+
+    AskedQuery(Given<int64_t> terms_, Given<double> idf_, Given<double> rare_, double mass, Given<double> vector_, std::optional<Table<float>> similar_,
+               bool foreign, const std::vector<int32_t>& head, const std::vector<int32_t>& tail, size_t room, double unit)
+        : terms(std::move(terms_)), idf(std::move(idf_)), rare(std::move(rare_)), vector(std::move(vector_)), similar(std::move(similar_)),
+          query{span(terms), idf.data(), rare.data(), mass, span(vector), {}, 0, similar.has_value(), foreign, head, tail, room, unit} {
+        if (idf.size() != terms.size() || rare.size() != terms.size()) throw nb::value_error("there is not one weight for each term");
+        if (!similar) return;
+        query.similar = {similar->data(), similar->shape(0) * similar->shape(1)};
+        query.tokens = similar->shape(1);
+    }
 };
 
 // Arrays of Python objects, as long as this lives; it is made and goes with the interpreter's lock.
@@ -149,10 +145,10 @@ void describe_selection(nb::module_& module) {
     nb::class_<Bm25>(module, "Bm25").def(
         "__init__", [](Bm25* self, double k1, double b) { new (self) Bm25{k1, b}; }, "k1"_a, "b"_a);
     nb::class_<Hybrid>(module, "Hybrid")
-        .def("__init__", [](Hybrid* self, const Bm25& by, double terms, double vectors, double doubt, double soft, double exact, double near, bool mass,
+        .def("__init__", [](Hybrid* self, double terms, double vectors, double doubt, double soft, double exact, double near, bool mass,
                             size_t exact_blocks) {
-            new (self) Hybrid{by, terms, vectors, doubt, soft, exact, near, mass, exact_blocks};
-        }, "by"_a, "terms"_a, "vectors"_a, "doubt"_a, "soft"_a, "exact"_a, "near"_a, "mass"_a, "exact_blocks"_a);
+            new (self) Hybrid{terms, vectors, doubt, soft, exact, near, mass, exact_blocks};
+        }, "terms"_a, "vectors"_a, "doubt"_a, "soft"_a, "exact"_a, "near"_a, "mass"_a, "exact_blocks"_a);
     nb::class_<Told>(module, "Told")
         .def("__init__", [](Told* self, const Bm25& bm25, size_t kept, size_t looked_up, size_t fewest, double share, int32_t clearly,
                             Given<int8_t> kinds, Given<int64_t> known) {
@@ -165,7 +161,7 @@ void describe_selection(nb::module_& module) {
     nb::class_<Rules>(module, "SelectionRules")
         .def("__init__", [](Rules* self, const Bm25& evidence, const Bm25& terms, std::optional<Hybrid> hybrid, bool joint, size_t passages,
                             std::optional<Told> told) {
-            new (self) Rules{evidence, std::move(hybrid), terms, joint, passages, std::move(told)};
+            new (self) Rules{evidence, terms, std::move(hybrid), joint, passages, std::move(told)};
         }, "evidence"_a, "terms"_a, "hybrid"_a.none(), "joint"_a, "passages"_a, "told"_a.none())
         .def("select", &select, "query"_a, "documents"_a);
 }
