@@ -7,6 +7,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from keyblock.cascade import RESULTS
 from keyblock.evidence import sigmoid
 from keyblock.order import Candidate, Ranking, ScoredBy
 from keyblock.pipeline import Pipeline
@@ -42,6 +43,15 @@ class Asked(NamedTuple):
     def reads_texts(self) -> bool:
         """Whether the documents' texts are needed to answer."""
         return self.spans or self.prune
+
+    def results(self, *, fused: bool) -> int | None:
+        """Results that the call is about, RESULTS where it does not say; None where the model has to judge each document.
+
+        Args:
+            fused: whether documents are ordered beside the first stage, which may lift those that promise little.
+        """
+        judged = self.reads_texts or self.min_score is not None
+        return None if fused else self.top_n or (None if judged else RESULTS)
 
 
 class Saved(NamedTuple):
@@ -135,7 +145,8 @@ def _reaching(
 ) -> tuple[list[int], int | None]:
     """The results that reach the score, and how many do not; none where there is no bound.
 
-    The model's results are judged. Of those that it has not scored nothing is known, so they stay, unless they have no text.
+    The model's results are judged. Of those that it could not score nothing is known, so they stay, unless they have no text; those
+    that it was spared promise less than what it has judged, and do not.
     """
     least = pipeline.config.min_score if asked.min_score == AUTO else asked.min_score
     if least is None and asked.min_score == AUTO:

@@ -9,6 +9,7 @@ import keyblock.sentence_selectors
 import keyblock.sentence_vectors  # noqa: F401, both register what they define
 from keyblock.adaptive import ADAPTIVE
 from keyblock.aggregation import AGGREGATORS
+from keyblock.cascade import Cascade
 from keyblock.encoders import ENCODERS
 from keyblock.escalation import Escalation
 from keyblock.evidence import Activation, Fusion
@@ -112,6 +113,9 @@ class PipelineConfig(BaseModel):
         None,
         description="when the model is asked to choose blocks, of documents where the selector's evidence is weak; none: never",
     )
+    cascade: Cascade | None = Field(
+        None, description="which documents of a request promise too little for the model to read them; none: it reads all"
+    )
 
     @model_validator(mode="after")
     def _escalates_to_the_model(self) -> Self:
@@ -122,6 +126,18 @@ class PipelineConfig(BaseModel):
             raise ValueError(f"escalation.budget {self.escalation.budget} lies outside budget_range {low} to {high}")
         if self.asks_model:
             raise ValueError(f"selector {self.selector['name']!r} asks the model about every document: leave out escalation")
+        return self
+
+    @model_validator(mode="after")
+    def _spares_the_model(self) -> Self:
+        unfit = {
+            "cosine_scale scores without a model": self.cosine_scale is not None,
+            f"selector {self.selector['name']!r} asks the model about every document": self.asks_model,
+            "escalation asks the model about those that promise little": self.escalation is not None,
+        }
+        for why, found in unfit.items():
+            if self.cascade is not None and found:
+                raise ValueError(f"{why}: leave out cascade")
         return self
 
     @model_validator(mode="after")

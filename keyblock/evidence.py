@@ -58,6 +58,15 @@ class Fusion(BaseModel):
         """
         return np.asarray(self.bias + self.logit * logits.astype(np.float64) + evidence @ self.weights[1:])
 
+    def promise(self, evidence: NDArray[np.float64]) -> NDArray[np.float64]:
+        """How documents compare by their blocks alone, shape (n_documents,): as the fusion weighs them, else by the best block.
+
+        Args:
+            evidence: as for `fuse`.
+        """
+        weights = self.weights[1:-1]  # the query's mass, which is last, is no document's
+        return np.asarray(evidence[:, :-1] @ weights if weights.any() else evidence[:, 0])
+
 
 class Activation(BaseModel):
     """From the fused logit to the score of an answer; it grows with the logit, so it changes no order."""

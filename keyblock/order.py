@@ -8,6 +8,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from keyblock.cascade import RESULTS
+from keyblock.description import PipelineConfig
 from keyblock.escalation import Escalated
 from keyblock.evidence import FEATURES, LEXICAL, Activation, Fusion, speaks
 from keyblock.first_stage import FirstStage
@@ -48,6 +50,7 @@ class Candidate(NamedTuple):
         lengths: tokens of each of `blocks`.
         title: tokens that its title has.
         tokens: that its text has.
+        spared: whether it has blocks that the model does not read, since they promise too little: `sequences` is empty then.
     """
 
     sequences: list[Packed]
@@ -61,6 +64,12 @@ class Candidate(NamedTuple):
     lengths: Sequence[int] = ()
     title: int = 0
     tokens: int = 0
+    spared: bool = False
+
+    @property
+    def has_blocks(self) -> bool:
+        """Whether there is something to order it by; without a block there is not."""
+        return bool(self.sequences) or self.spared
 
 
 UNREAD = Candidate([], np.zeros(len(FEATURES) - 1), [], read=False)
@@ -130,6 +139,7 @@ class Ranking:
         unknown: documents in a learned script whose words are mostly none of its language.
         logits: shape (n_documents,), the fused logit of those that the model has scored.
         fused: of documents by their numbers, what a fusion with the first stage orders them by; none where none was asked for.
+        spared: documents that promise too little for the model to read them.
     """
 
     order: list[int]
@@ -146,16 +156,48 @@ class Ranking:
     unknown: int = 0
     logits: NDArray[np.float64] = field(default_factory=lambda: np.zeros(0))
     fused: dict[int, float] = field(default_factory=dict)
+    spared: int = 0
 
 
 def preranking(candidates: Sequence[Candidate], fusion: Fusion) -> NDArray[np.float64]:
-    """How documents compare by their blocks alone, shape (n_documents,): as the fusion weighs them, else by the best block."""
-    return _by_blocks(_evidence(candidates), fusion)
+    """How documents compare by their blocks alone, shape (n_documents,)."""
+    return fusion.promise(_evidence(candidates))
 
 
-def _by_blocks(evidence: NDArray[np.float64], fusion: Fusion) -> NDArray[np.float64]:
-    weights = fusion.weights[1:-1]  # the query's mass, which is last, is no document's
-    return np.asarray(evidence[:, :-1] @ weights if weights.any() else evidence[:, 0])
+def spare(candidates: Sequence[Candidate], config: PipelineConfig, results: int | None = RESULTS) -> list[Candidate]:
+    """The candidates; those that promise too little for the model are without the sequences that it would have read.
+
+    All go to it where nothing is spared: see `spared`.
+
+    Args:
+        candidates: of one request, in the order given.
+        config: of their pipeline.
+        results: that the request is about; None where the model has to say something of every document.
+    """
+    if results is None:
+        return list(candidates)
+    left = spared(_evidence(candidates), [c.shared for c in candidates], config, results)
+    return [c._replace(sequences=[], spared=True) if out and c.sequences else c for c, out in zip(candidates, left.tolist(), strict=True)]
+
+
+def spared(
+    evidence: NDArray[np.float64], shared: Sequence[Shared | None], config: PipelineConfig, results: int = RESULTS
+) -> NDArray[np.bool_]:
+    """Which documents the cascade spares the model, shape (n_documents,): none where the pipeline describes no cascade.
+
+    Nor where most are in a script or a language that the model has not learned: of these the evidence says too little.
+
+    Args:
+        evidence: shape (n_documents, 5), see `keyblock.evidence.evidence_of`.
+        shared: of each document, what it shares with the query, where that is known.
+        config: of the pipeline.
+        results: that the request is about.
+    """
+    known = [one for one in shared if one is not None]
+    unlearned = sum(one.foreign or one.unknown for one in known)
+    if config.cascade is None or 2 * unlearned > len(known):
+        return np.zeros(len(evidence), np.bool_)
+    return config.cascade.spared(config.fusion.promise(evidence), results)
 
 
 def _evidence(candidates: Sequence[Candidate], *, rarity_from_request: bool = False) -> NDArray[np.float64]:
@@ -191,7 +233,7 @@ def rank(
         passages: shape (n_sequences,), what the model says of each block; none where it reads a document's blocks as one sequence.
         activation: from the fused logit to the score, unless `raw`.
     """
-    has_blocks = np.asarray([bool(c.sequences) for c in candidates], dtype=np.bool_)
+    has_blocks = np.asarray([c.has_blocks for c in candidates], dtype=np.bool_)
     scored = has_blocks & (logits > -np.inf)
     foreign = sum(c.shared is not None and c.shared.foreign for c in candidates)
     unknown = sum(c.shared is not None and c.shared.unknown for c in candidates)
@@ -201,7 +243,7 @@ def rank(
     else:
         evidence = _evidence(candidates, rarity_from_request=2 * unknown > has_blocks.sum())
         group = np.where(scored, 0, np.where(has_blocks & speaks(evidence), 1, 2))
-        worth = _by_blocks(evidence, fusion)  # and among those of the model, the fused logit
+        worth = fusion.promise(evidence)  # and among those of the model, the fused logit
         worth[scored] = fusion.fuse(logits[scored], evidence[scored])
         worth[group == 2] = 0.0
     order = np.lexsort((-worth, ~has_blocks & without_model, group))  # stable: equals keep the order given
@@ -218,6 +260,7 @@ def rank(
         without_model=bool(without_model),
         unknown=unknown,
         logits=worth,
+        spared=sum(c.spared for c in candidates),
     )
 
 
@@ -248,8 +291,8 @@ def _without_model(
     They stay in the order given where no block shares a term with the query, and where it is not known of all.
     """
     group, worth = np.full(len(candidates), 2), np.zeros(len(candidates))
-    shared = [c.shared for c in candidates if c.sequences and c.shared is not None]
-    if len(shared) == has_blocks.sum() and (by_blocks := _by_blocks(pooled_evidence(shared), fusion)).any():
+    shared = [c.shared for c in candidates if c.has_blocks and c.shared is not None]
+    if len(shared) == has_blocks.sum() and (by_blocks := fusion.promise(pooled_evidence(shared))).any():
         group[has_blocks], worth[has_blocks] = 1, beside_the_order(by_blocks)
     return group, worth
 
@@ -264,7 +307,7 @@ def _decided(candidates: Sequence[Candidate], passages: NDArray[np.float32]) -> 
     """Each document's blocks by what the model says of them; as the selector has them where it has not scored the document."""
     of_documents = np.split(passages, np.cumsum([len(c.sequences) for c in candidates]))[:-1]
     return [
-        by_scores(c.blocks, scores) if (scores > -np.inf).all() else c.blocks
+        by_scores(c.blocks, scores) if c.sequences and (scores > -np.inf).all() else c.blocks
         for c, scores in zip(candidates, of_documents, strict=True)
     ]
 

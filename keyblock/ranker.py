@@ -32,7 +32,7 @@ from keyblock.caveats import (
     about_scripts,
 )
 from keyblock.first_stage import FirstStage
-from keyblock.order import Candidate, beside_first_stage, candidate, rank
+from keyblock.order import Candidate, beside_first_stage, candidate, rank, spare
 from keyblock.order import Ranking as Order
 from keyblock.pipeline import Pipeline
 from keyblock.prepared import PreparedQuery
@@ -178,6 +178,8 @@ class Ranker:
         budget = packing.kept_inside(max_tokens_per_doc)
         asked_budget = None if max_tokens_per_doc is None else budget
         candidates = self._candidates(prepared, read, model, asked_budget, escalation_tokens)
+        fused = first_stage.fusion(pipeline.config.first_stage) is not None
+        candidates = spare(candidates, pipeline.config, asked.results(fused=fused))
         selected = time.perf_counter()
         (logits, passages), marks = score_sequences(pipeline, [one.sequences for one in candidates], model)
         order = _in_order(pipeline, candidates, logits, passages, budget, raw=raw_scores, first_stage=first_stage)
@@ -187,7 +189,7 @@ class Ranker:
         warnings = (
             *_about_request(pipeline, max_tokens_per_doc, told, escalation_tokens),
             *about_query(prepared),
-            *about_empty([number for number, one in enumerate(candidates) if not one.sequences]),
+            *about_empty([number for number, one in enumerate(candidates) if not one.has_blocks]),
             *_about_order(order, pipeline, first_stage),
             *whole.warnings,
         )

@@ -62,7 +62,8 @@ class Result:
         id: the document's, where it has one.
         text: the document's, as it was sent, or as it is stored where return_documents was asked for.
         blocks: what the model read of it, best first; none without `return_blocks`.
-        scored_by: what the place comes from: "model"; "selector", by its blocks alone, since time was short; "order", as given.
+        scored_by: what the place comes from: "model"; "selector", by its blocks alone, which promise too little or had no time;
+            "order", as given.
         selected_by: what chose the blocks that were read: "evidence", "model", or "position" where nothing stood out; None
             where every block was read, or none.
         relevant_spans: the sentences that answer, best first; none without `relevant_spans` in the request.

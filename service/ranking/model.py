@@ -10,7 +10,7 @@ from keyblock.answering import answered as complete
 from keyblock.bundle import TOKENIZER_FILE, Bundle
 from keyblock.caveats import about_budget, about_escalation, about_instruction, about_query
 from keyblock.fingerprint import preparation_fingerprint
-from keyblock.order import Candidate, Ranking, preranking
+from keyblock.order import Candidate, Ranking, preranking, spare
 from keyblock.prepared import PreparedQuery
 from service.call import Call
 from service.engine.instance import Turn
@@ -114,7 +114,10 @@ class Model:
             )
             _check_strict(call)
         chosen = await self._candidates(query, call, plan, stages, place)
-        candidates = chosen.candidates
+        config = self.bundle.manifest.pipeline
+        fused = call.first_stage.fusion(config.first_stage) is not None
+        candidates = spare(chosen.candidates, config, call.asked.results(fused=fused))
+        chosen = chosen._replace(candidates=candidates)
         if library is not None:
             renew(library, call.documents, stale, self.fingerprint)
         order = np.argsort(-preranking(candidates, self._fusion), kind="stable").tolist() if plan.scored_by else None

@@ -55,7 +55,7 @@ def ranked(call: Call, outcome: Outcome, config: PipelineConfig, metrics: Metric
     unknown, away = call.documents.by_id.unknown, call.documents.by_id.away
     if unknown:
         call.warnings.append(f"unknown ids, ranked last: {ids_of(call, unknown)}")
-    empty = [n for n, one in enumerate(candidates) if one.read and not one.sequences and n not in unknown | away]
+    empty = [n for n, one in enumerate(candidates) if one.read and not one.has_blocks and n not in unknown | away]
     if empty:
         metrics.add("unscored", len(empty))
         call.warnings.extend(about_empty(empty))
@@ -69,6 +69,7 @@ def ranked(call: Call, outcome: Outcome, config: PipelineConfig, metrics: Metric
 def _count(candidates: list[Candidate], ranking: Ranking, metrics: Metrics) -> None:
     scored = zip(candidates, ranking.scored_by, strict=True)
     metrics.add("documents", len(candidates))
+    metrics.add("spared", ranking.spared)
     metrics.add("blocks", sum(candidate.considered for candidate in candidates), step="considered")
     for by, number in Counter(by for by in ranking.selected_by if by is not None).items():
         metrics.add("selected", number, by=by.value)
@@ -80,7 +81,7 @@ def _warn(call: Call, outcome: Outcome, ranking: Ranking, usual: int, metrics: M
     candidates, unasked, _, late = outcome.chosen
     n, problem = len(candidates), outcome.scored.problem
     unread = sum(not candidate.read for candidate in candidates)
-    unscored = 0 if problem or ranking.without_model else ranking.scored_by.count(ScoredBy.SELECTOR)
+    unscored = 0 if problem or ranking.without_model else _without(outcome, ranking, ScoredBy.SELECTOR)
     left = 0 if problem or ranking.without_model else _without(outcome, ranking, ScoredBy.ORDER)
     costs = {
         "tokens": outcome.plan.budget < usual and f"{outcome.plan.budget} tokens a document instead of {usual}",
@@ -109,7 +110,7 @@ def _warn(call: Call, outcome: Outcome, ranking: Ranking, usual: int, metrics: M
 
 
 def _without(outcome: Outcome, ranking: Ranking, *by: ScoredBy) -> int:
-    """How many documents that have blocks take their place from one of these, and not from the model."""
+    """How many documents that the model was to read take their place from one of these."""
     return sum(
         bool(one.sequences) and scored in by for one, scored in zip(outcome.chosen.candidates, ranking.scored_by, strict=True)
     )

@@ -97,6 +97,9 @@ TABLE = {
     ),
     "stages": Metric("histogram", "keyblock_stage_seconds", f"Time in a stage: {_list(STAGES)}", {"stage": STAGES, MODEL: ()}),
     "documents": Metric("counter", "keyblock_documents_total", "Documents of answered requests", BY_MODEL),
+    "spared": Metric(
+        "counter", "keyblock_spared_documents_total", "Documents that promise too little for the model to read them", BY_MODEL
+    ),
     "spans": Metric("counter", "keyblock_spans_total", "Relevant spans in answers", BY_MODEL),
     "below": Metric("counter", "keyblock_below_min_score_total", "Results left out for a score below min_score", BY_MODEL),
     "context_tokens": Metric(

@@ -3,20 +3,23 @@
 import sys
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import httpx
 import numpy as np
+from numpy.typing import NDArray
 from pydantic import ValidationError
 
 from keyblock.bundle import Bundle
+from keyblock.cascade import RESULTS
 from keyblock.description import PipelineConfig
 from keyblock.encoders import open_encoder
-from keyblock.evidence import Fusion
+from keyblock.evidence import Fusion, speaks
+from keyblock.order import spared
 from keyblock.pipeline import Pipeline
-from keyblock.scoring import Model, Scored, score_documents
+from keyblock.scoring import Model, Scored, score_selections, select_documents
 from keyblock.selection import Selection
 from keyblock.selectors import SELECTORS
 from keyblock.text.frequencies import DocumentFrequencies
@@ -74,26 +77,53 @@ class LocalRanker(Ranker):
     budget: int | None = None
     fused: bool = True
 
-    def score(self, query_id: str, candidates: Sequence[str], budget: int | None = None) -> Scored:
-        """Selections and logits of a query's candidates; -inf for a document without a block, as the service ranks it last."""
+    def score(
+        self, query_id: str, candidates: Sequence[str], budget: int | None = None, results: int | None = None
+    ) -> Scored:
+        """Selections and logits of a query's candidates; -inf for a document without a block, as the service ranks it last.
+
+        With `results`, that the query is about, also for those that the pipeline's cascade spares: these have no sequences.
+        """
         documents = [self.preparation.document(d) for d in candidates]
         query, pipeline = self.preparation.query(query_id), self.preparation.pipeline
-        scored = score_documents(pipeline, query, documents, self.model, budget or self.budget)
+        selections = select_documents(pipeline, query, documents, self.model.choose, budget or self.budget)
+        left = np.zeros(len(selections), np.bool_)
+        if results and selections:
+            left = spared(_evidence(selections), [one.shared for one in selections], pipeline.config, results)
+        scored = score_selections(pipeline, [one for one, out in zip(selections, left, strict=True) if not out], self.model)
+        scored = _among(scored, selections, left) if left.any() else scored
         return scored._replace(logits=empty_last(scored.logits, scored.selections))
 
     def rerank(self, query_id: str, candidates: Sequence[str]) -> Reranked:
-        """See Ranker."""
-        logits, selections, _ = self.score(query_id, candidates)
+        """See Ranker. Documents that the pipeline's cascade spares come below the others, as the service has them."""
+        logits, selections, _ = self.score(query_id, candidates, results=RESULTS)
         if not selections:
             return Reranked({}, {})
-        fusion = self.preparation.pipeline.config.fusion
-        scores = fusion.fuse(logits, np.stack([s.evidence for s in selections])) if self.fused else logits
+        fusion, evidence = self.preparation.pipeline.config.fusion, _evidence(selections)
+        scores = fusion.fuse(logits, evidence) if self.fused else logits.astype(np.float64)
+        left = np.asarray([not s.sequences and len(s.scores) > 0 for s in selections])
+        if left.any():
+            worth = np.where(speaks(evidence), fusion.promise(evidence), -np.inf)[left]
+            scores[left] = scores[np.isfinite(scores)].min() - 1 - np.argsort(np.argsort(-worth, kind="stable"))
         blocks = {name: self._blocks(name, s) for name, s in zip(candidates, selections, strict=True)}
         return Reranked(ranked(dict(zip(candidates, scores.tolist(), strict=True))), blocks)
 
     def _blocks(self, doc_id: str, selection: Selection) -> list[tuple[int, int]]:
         document, (first, end) = self.preparation.document(doc_id), selection.reach.T
         return list(zip(document.starts[first].tolist(), document.ends[end - 1].tolist(), strict=True))
+
+
+def _evidence(selections: Sequence[Selection]) -> NDArray[np.float64]:
+    """Shape (documents, 5), see `keyblock.evidence.evidence_of`."""
+    return np.stack([one.evidence for one in selections])
+
+
+def _among(scored: Scored, selections: Sequence[Selection], left: NDArray[np.bool_]) -> Scored:
+    """What was scored among all documents, of which these were left out."""
+    logits = np.full(len(selections), -np.inf, np.float32)
+    logits[~left] = scored.logits
+    read = iter(scored.selections)
+    return Scored(logits, [replace(one, sequences=[]) if out else next(read) for one, out in zip(selections, left, strict=True)])
 
 
 @dataclass

@@ -145,6 +145,8 @@ def _frame(call: Call, answered: Answered, about: About) -> RerankAnswer:
     }
     if (asked := ranking.escalated) is not None:
         meta["escalation"] = EscalationAnswer(documents=asked.documents, tokens=asked.tokens, left=asked.left)
+    if ranking.spared:
+        meta["spared"] = ranking.spared
     if answered.below is not None:
         meta["below_min_score"] = answered.below
     if (pruned := answered.saved) is not None:
