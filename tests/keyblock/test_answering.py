@@ -23,7 +23,7 @@ def ranked(pipeline: Pipeline, candidates: list[Candidate], logits: list[float])
 
 
 def complete(pipeline: Pipeline, candidates: list[Candidate], logits: list[float], **asked: Any) -> Any:
-    documents, wanted = Documents(candidates, [*TEXTS, "", ""]), Asked(**asked)
+    documents, wanted = Documents(candidates, [*TEXTS, "", ""][: len(candidates)]), Asked(**asked)
     ranking = ranked(pipeline, candidates, logits)
     return answered(pipeline, pipeline.prepare_query("river"), documents, ranking, wanted)
 
@@ -76,3 +76,21 @@ def test_spans_and_contexts_are_of_the_results_alone(pipeline: Pipeline, candida
     assert {number: [TEXTS[number][s.start : s.end] for s in of] for number, of in found.spans.items() if of} == {0: [TEXTS[0]]}
     assert {number: context.text for number, context in found.contexts.items()} == {0: TEXTS[0]}
     assert found.saved.tokens == found.saved.of_documents == len(pipeline.tokenizer.ids(TEXTS[0]))
+
+
+def test_how_many_results_a_call_is_about() -> None:
+    """Ten where it does not say; all where the model has something to say of each, or the first stage may lift any."""
+    assert Asked().results(fused=False) == 10
+    assert Asked(top_n=3).results(fused=False) == 3
+    for judged in (Asked(min_score=0.5), Asked(min_score="auto"), Asked(spans=True), Asked(prune=True)):
+        assert judged.results(fused=False) is None
+        assert judged._replace(top_n=3).results(fused=False) == 3
+    assert Asked(top_n=3).results(fused=True) is None
+
+
+def test_a_document_that_the_model_was_spared_takes_no_place_of_a_bound(pipeline: Pipeline, candidates: list[Candidate]) -> None:
+    """It promises less than document 1, which the model has judged and which is below the bound."""
+    candidates[2] = candidates[2]._replace(sequences=[], spared=True)
+    found = complete(pipeline, candidates[:4], [2, -2, NOT, NOT], min_score=0.5, top_n=3, spans=True)
+    assert (found.ranking.order, found.below) == ([0], 3)
+    assert complete(pipeline, candidates[:4], [2, -2, NOT, NOT], top_n=3).ranking.order == [0, 1, 2]

@@ -1,11 +1,26 @@
+from typing import Any
+
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from keyblock.description import PipelineConfig
 from keyblock.evidence import Activation, Fusion
 from keyblock.first_stage import FirstStage
-from keyblock.order import LOWEST, UNREAD, Block, Candidate, Ranking, beside_first_stage, block_scores, candidate, preranking, rank
+from keyblock.order import (
+    LOWEST,
+    UNREAD,
+    Block,
+    Candidate,
+    Ranking,
+    beside_first_stage,
+    block_scores,
+    candidate,
+    preranking,
+    rank,
+    spare,
+)
 from keyblock.packing import Packed
 from keyblock.pipeline import Pipeline
 from keyblock.pooled import Shared
@@ -245,3 +260,46 @@ def test_where_the_model_has_no_say_the_first_stage_fuses_nothing() -> None:
     alone = of_scripts(*[NOTHING] * 4)
     ranking = beside_first_stage(alone, FirstStage.read([1, 2, 3, 4], "linear", 4), None)
     assert (ranking.order, ranking.fused) == ([0, 1, 2, 3], {})
+
+
+def cascade(**rule: Any) -> PipelineConfig:
+    """A pipeline that orders by the best block beforehand, and reads half of the documents."""
+    rule = {"share": 0.5, "per_result": 1.0, "least": 1} | rule
+    return PipelineConfig.model_validate({"fusion": FUSION.model_dump(), "cascade": rule})
+
+
+def test_documents_that_promise_too_little_are_ordered_by_it_below_all_that_the_model_reads() -> None:
+    """Best blocks 2, 9, 0, 7, 1 and a document without a block: 9, 7 and 2 are read, and the model likes 2 best."""
+    given = candidates_of([2.0, 9.0, 0.0, 7.0, 1.0, None])
+    read = spare(given, cascade(), 2)
+    assert [one.spared for one in read] == [False, False, True, False, True, False]
+    assert [len(one.sequences) for one in read] == [1, 1, 0, 1, 0, 0]
+    ranking = rank(read, np.asarray([9, -5, -np.inf, -7, -np.inf, -np.inf], np.float32), FUSION, 128, raw=False)
+    assert ranking.order == [0, 1, 3, 4, 2, 5]
+    assert ranking.scored_by == ["model", "model", "order", "model", "selector", "order"], "nothing speaks for document 2"
+    assert (ranking.spared, ranking.n_tokens) == (2, 30)
+    assert (np.diff(ranking.scores[ranking.order]) <= 0).all()
+    assert [one.has_blocks for one in read] == [True, True, True, True, True, False]
+
+
+def test_nothing_is_spared_where_nothing_is_to_be() -> None:
+    given = candidates_of([2.0, 9.0, 0.0, 7.0])
+    assert spare(given, PipelineConfig(), 2) == given, "no cascade"
+    assert spare(given, cascade(), None) == given, "each document is to be judged"
+    assert spare(given, cascade(), 4) == given, "as many results as documents"
+    assert spare([], cascade(), 2) == []
+    there = shared(0.5, foreign=False)
+    for unlearned in (shared(0.5, foreign=True), shared(0.5, foreign=False, unknown=True)):
+        most, half = ([one._replace(shared=there if n < k else unlearned) for n, one in enumerate(given)] for k in (1, 2))
+        assert not any(one.spared for one in spare(most, cascade(), 2))
+        assert [one.spared for one in spare(half, cascade(), 2)] == [True, False, True, False]
+
+
+def test_blocks_of_a_spared_document_stay_as_the_selector_has_them() -> None:
+    blocks = [Block(0, 5, 1.0), Block(9, 12, 0.5)]
+    read = Candidate([PACKED, PACKED], np.asarray([9.0, 0, 0, 0, 0]), blocks)
+    (first, second) = spare([read, read._replace(evidence=np.zeros(5))], cascade(), 1)
+    ranking = rank(
+        [first, second], np.asarray([1, -np.inf], np.float32), FUSION, 128, raw=False, passages=np.asarray([1, 2], np.float32)
+    )
+    assert ranking.blocks == [[Block(9, 12, 2.0), Block(0, 5, 1.0)], blocks]

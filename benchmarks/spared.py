@@ -1,0 +1,284 @@
+"""What the cascade costs and finds: documents that the model reads, and quality beside reading all; seconds through HTTP.
+
+    python -m benchmarks.spared --data DATA             measures every setting on dev
+    python -m benchmarks.spared --data DATA --http      asks two services in turns, with and without the cascade
+    python -m benchmarks.spared --publish               writes the tables into docs/cascade.md
+
+May be stopped and started again: what is measured is kept, and logits are, too, in `--kept`. A sequence is scored once, whatever
+settings want it. The score is the fused one, as it is served.
+"""
+
+import argparse
+import contextlib
+import json
+import statistics
+import tempfile
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import httpx
+
+from benchmarks.adaptive import CHOSEN as ADAPTIVE
+from benchmarks.adaptive import COLLECTIONS, DEFAULT, MEASURES, cell, read_kept, write_kept
+from benchmarks.adaptive import SETTINGS as RULES
+from benchmarks.cascade import Remembering
+from benchmarks.performance.report import put
+from benchmarks.performance.service import REQUEST_SECONDS, Service
+from benchmarks.performance.texts import Source, collected
+from benchmarks.systems import ROOT
+from keyblock.bundle import FORMAT_VERSION, Bundle, load_bundle, write_bundle
+from keyblock.runtime.model import GraphModel
+from keyblock.scoring import Scored
+from training.collections.collection import Collection
+from training.collections.json_files import read_json, write_json
+from training.evaluation.evaluate import evaluate, sample
+from training.evaluation.ranking import LocalRanker, changed
+from training.evaluation.records import Record, read_records, record_evaluation, write_record
+from training.evaluation.significance import p_text, paired_t_test
+from training.evaluation.tables import markdown
+from training.examples.preparation import Preparation
+
+ALL, CHOSEN = "all", "20%, margin .2"
+MARKS = {name: f"<!-- {name}: python -m benchmarks.spared --publish writes from here -->" for name in ("dev", "http")}
+WORDS = 2000
+
+
+def best(share: float, margin: float = 0.0) -> dict[str, Any]:
+    """So many of the documents, whatever is asked for, and those within the margin of the tenth."""
+    return {"cascade": {"share": share, "per_result": 1.0, "least": 1, "margin": margin}}
+
+
+SETTINGS: dict[str, dict[str, Any]] = {
+    ALL: {"cascade": None},
+    **{f"{percent}%": best(percent / 100) for percent in (10, 15, 20, 25, 30, 50)},
+    **{f"margin {margin:g}": best(0.01, margin) for margin in (0.25, 0.5, 0.75)},
+    CHOSEN: best(0.2, 0.2),
+    f"{CHOSEN}, adaptive": best(0.2, 0.2) | {"packing": RULES[ADAPTIVE]},
+}
+
+
+@dataclass
+class Reading(LocalRanker):
+    """Counts what the model reads.
+
+    Attributes:
+        documents: that were ranked.
+        read: of these by the model.
+        tokens: that it was fed.
+    """
+
+    documents: int = 0
+    read: int = 0
+    tokens: int = 0
+
+    def score(self, query_id: str, candidates: Sequence[str], budget: int | None = None, results: int | None = None) -> Scored:
+        """See LocalRanker."""
+        scored = super().score(query_id, candidates, budget, results)
+        self.documents += len(candidates)
+        self.read += sum(bool(one.sequences) for one in scored.selections)
+        self.tokens += sum(len(packed.ids) for one in scored.selections for packed in one.sequences)
+        return scored
+
+
+def measure_all(options: argparse.Namespace) -> None:
+    """Measure what is missing, a collection at a time; print the table."""
+    bundle = load_bundle(options.bundle)
+    inner = GraphModel.open(bundle, options.provider, options.threads)
+    for name in options.collections:
+        if due := list(missing(name, options)):
+            prepared = Preparation(Collection(options.data / name), bundle.pipeline)
+            model = Remembering(inner, read_kept(options.kept / f"{name}.npz"))
+            for setting in due:
+                measure(setting, prepared, bundle, model, options)
+                write_kept(model.known, options.kept / f"{name}.npz")
+    print(table(read_records(options.records)))
+
+
+def missing(collection: str, options: argparse.Namespace) -> Iterator[str]:
+    """The settings that are not measured yet."""
+    found = {(record.collection, record.system) for record in read_records(options.records)}
+    yield from (name for name in SETTINGS if name in (ALL, *options.only) and (cell(collection, "dev"), name) not in found)
+
+
+def measure(setting: str, prepared: Preparation, bundle: Bundle, model: Remembering, options: argparse.Namespace) -> None:
+    """Measure one setting on a fixed sample of dev; no setting prepares documents otherwise than the bundle."""
+    collection = prepared.collection
+    run = collection.run("dev")
+    queries = sample(sorted(run), options.queries)
+    candidates = {query: dict(list(run[query].items())[: options.depth]) for query in queries}
+    pipeline = changed(bundle.pipeline, SETTINGS[setting], bundle.path)
+    ranker = Reading(setting, Preparation(collection, pipeline, lambda one: prepared.document(one.doc_id)), model)
+    evaluation = evaluate(ranker, collection, queries, candidates, progress=False)
+    details = {"depth": options.depth, "read": ranker.read / ranker.documents, "tokens": ranker.tokens / ranker.documents}
+    record = record_evaluation(evaluation, cell(collection.name, "dev"), "dev", details=details, ms_per_document=None)
+    write_record(record, options.records)
+    print(f"{collection.name} {setting}: {details['read']:.0%} read, {record.means['nDCG@10']:.4f}", flush=True)
+
+
+def table(records: Sequence[Record]) -> str:
+    """A row a setting and collection: documents read, tokens fed, nDCG@10 and RR@10 beside reading all, p of paired t-tests."""
+    found = {(record.collection, record.system): record for record in records}
+    places = [cell(name, "dev") for name in COLLECTIONS if (cell(name, "dev"), ALL) in found]
+    head = ["dev", "queries", "the model reads", "documents", "tokens", *(part for m in MEASURES for part in (m, "p"))]
+    rows = [row(found[place, name], found[place, ALL]) for place in places for name in SETTINGS if (place, name) in found]
+    return markdown([head, *rows])
+
+
+def row(own: Record, every: Record) -> list[str]:
+    """The cells of one setting: what reading all measures, the difference of another."""
+    about = [own.collection.split(",")[0], f"{len(own.queries)}", own.system, f"{own.details['read']:.0%}"]
+    about.append(f"{own.details['tokens'] / every.details['tokens']:.0%}")
+    if own.system == ALL:
+        return [*about, *(part for m in MEASURES for part in (f"{own.means[m]:.4f}", ""))]
+    tests = ((m, paired_t_test(own.by_query[m], every.by_query[m])) for m in MEASURES)
+    return [*about, *(part for m, p in tests for part in (f"{own.means[m] - every.means[m]:+.4f}", p_text(p)))]
+
+
+class Asked(NamedTuple):
+    """What one request took.
+
+    Attributes:
+        seconds: from sending to the answer.
+        model: seconds of these in the model.
+        tokens: that it was fed.
+    """
+
+    seconds: float
+    model: float
+    tokens: int
+
+
+def ask_in_turns(options: argparse.Namespace) -> None:
+    """Ask a service that reads all documents and one that spares some the same, one after the other; keep the figures."""
+    source = collected(options.data / "squad-articles")
+    with tempfile.TemporaryDirectory() as folder:
+        bundle = load_bundle(options.bundle)
+        urls = []
+        with contextlib.ExitStack() as running:
+            for name, setting in (("all", ALL), ("cascade", CHOSEN)):
+                copy = with_cascade(bundle, setting, Path(folder) / name)
+                store = Path(folder) / f"{name}.store"
+                service = Service(options.threads, Path(folder) / f"{name}.log", bundle=copy.path, store=store, cache_bytes=0)
+                urls.append(running.enter_context(service).url)
+            rows = {name: in_turns(kind, source, urls, options.requests) for name, kind in KINDS.items()}
+    write_json(options.records / "http.json", rows | {"threads": options.threads})
+    print(http_table(rows))
+
+
+def with_cascade(bundle: Bundle, setting: str, path: Path) -> Bundle:
+    """A copy of the bundle whose pipeline has a setting."""
+    pipeline = changed(bundle.pipeline, SETTINGS[setting], bundle.path).config
+    files = {name: bundle.path / name for name in bundle.manifest.files}
+    changes = {"format_version": FORMAT_VERSION, "pipeline": pipeline}
+    return write_bundle(path, bundle.manifest.model_copy(update=changes), files)
+
+
+class Kind(NamedTuple):
+    """A kind of request: so many new documents, sent as texts or stored before."""
+
+    documents: int
+    by_id: bool
+
+
+KINDS = {
+    "1 document, as text": Kind(1, by_id=False),
+    "100 documents, as texts": Kind(100, by_id=False),
+    "100 documents, by id": Kind(100, by_id=True),
+}
+
+
+def in_turns(kind: Kind, source: Source, urls: Sequence[str], rounds: int) -> dict[str, Any]:
+    """The services' requests for new documents: medians, and those of the ratio within each pair."""
+    pairs: list[list[Asked]] = []
+    for number in range(rounds + 1):
+        request = source.request(kind.documents, WORDS)
+        documents: Sequence[Any] = request.documents
+        if kind.by_id:
+            stored = [{"id": f"{number}-{place}", "text": text} for place, text in enumerate(documents)]
+            documents = [{"id": one["id"]} for one in stored]
+            for url in urls:
+                store(url, stored)
+        body = json.dumps({"query": request.query, "documents": documents, "top_n": 10}).encode()
+        turn = [ask(url, body) for url in (urls if number % 2 else urls[::-1])]
+        pairs.append(turn if number % 2 else turn[::-1])
+    timed = pairs[1:]  # the first warms up
+    found: dict[str, Any] = {"requests": len(timed)}
+    for place, name in enumerate(("all", "cascade")):
+        found[name] = {what: statistics.median(getattr(pair[place], what) for pair in timed) for what in Asked._fields}
+    for what in ("seconds", "model"):
+        found[f"{what}_ratio"] = statistics.median(getattr(every, what) / getattr(some, what) for every, some in timed)
+    return found
+
+
+def store(url: str, documents: Sequence[Mapping[str, str]]) -> None:
+    """Store documents. Raises httpx.HTTPError where that is refused."""
+    lines = "".join(json.dumps(one) + "\n" for one in documents)
+    httpx.put(f"{url}/documents", content=lines.encode(), timeout=REQUEST_SECONDS).raise_for_status()
+
+
+def ask(url: str, body: bytes) -> Asked:
+    """Send a request and wait for the answer. Raises httpx.HTTPError where there is none, or a refusal."""
+    began = time.perf_counter()
+    response = httpx.post(f"{url}/rerank", content=body, timeout=REQUEST_SECONDS)
+    seconds = time.perf_counter() - began
+    answer = response.raise_for_status().json()
+    return Asked(seconds, answer["meta"]["timings_ms"]["model"] / 1000, answer["usage"]["total_tokens"])
+
+
+def http_table(rows: Mapping[str, Any]) -> str:
+    """A row a kind of request."""
+    head = ["", "requests", "seconds, all", "seconds, cascade", "times as fast", "of the model", "tokens, all", "tokens, cascade"]
+    measured = [(name, row) for name, row in rows.items() if isinstance(row, dict)]
+    return markdown([head, *([name, *http_cells(row)] for name, row in measured)])
+
+
+def http_cells(row: Mapping[str, Any]) -> list[str]:
+    """What was measured of one kind."""
+    seconds = [f"{row[name]['seconds']:.3f}" for name in ("all", "cascade")]
+    tokens = [f"{row[name]['tokens']:,.0f}" for name in ("all", "cascade")]
+    return [f"{row['requests']}", *seconds, *(f"{row[f'{what}_ratio']:.2f}" for what in ("seconds", "model")), *tokens]
+
+
+def publish(options: argparse.Namespace) -> None:
+    """Write the tables of what is measured into the page."""
+    put(options.page, table(read_records(options.records)), MARKS["dev"])
+    if (kept := options.records / "http.json").exists():
+        put(options.page, http_table(read_json(kept)), MARKS["http"])
+
+
+def parser() -> argparse.ArgumentParser:
+    """The command line."""
+    made = argparse.ArgumentParser("benchmarks.spared", description="Documents read, quality and seconds of the cascade.")
+    made.add_argument("--data", type=Path, default=ROOT.parent / "shared" / "data", help="the directory of the collections")
+    made.add_argument("--collections", nargs="+", choices=COLLECTIONS, default=list(COLLECTIONS), help="these collections")
+    made.add_argument("--only", nargs="+", choices=list(SETTINGS), default=list(SETTINGS), help="these settings, beside all")
+    made.add_argument("--queries", type=int, default=100, help="dev queries of each collection, a fixed sample")
+    made.add_argument("--depth", type=int, default=100, help="candidates of a query, the first stage's best")
+    made.add_argument("--bundle", type=Path, default=DEFAULT, help="whose pipeline and model")
+    made.add_argument("--provider", default="auto", help="computes the model")
+    made.add_argument("--threads", type=int, default=1, help="of the model")
+    made.add_argument("--http", action="store_true", help="only ask two services in turns")
+    made.add_argument("--requests", type=int, default=9, help="with --http, of each kind to each service")
+    made.add_argument("--kept", type=Path, default=Path("runs") / "spared", help="where logits are kept")
+    made.add_argument("--records", type=Path, default=ROOT / "docs" / "results" / "spared", help="where measurements go")
+    made.add_argument("--page", type=Path, default=ROOT / "docs" / "cascade.md", help="a page with places for the tables")
+    made.add_argument("--publish", action="store_true", help="only write the tables of what is measured into --page")
+    return made
+
+
+def main(options: argparse.Namespace) -> None:
+    """Do what is asked for."""
+    options.records.mkdir(parents=True, exist_ok=True)
+    if options.publish:
+        publish(options)
+    elif options.http:
+        ask_in_turns(options)
+    else:
+        measure_all(options)
+
+
+if __name__ == "__main__":
+    main(parser().parse_args())

@@ -1,0 +1,80 @@
+"""The cascade's rule: a worked example, a slow version beside the fast one, and what is never spared."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic import ValidationError
+
+from keyblock.cascade import Cascade
+from keyblock.description import PipelineConfig
+
+PROMISES = st.lists(st.integers(-5, 5).map(float), max_size=40)
+
+
+def spared(promise: list[float], results: int = 10, **rule: Any) -> list[int]:
+    """Numbers of the documents that the model does not read."""
+    return np.flatnonzero(Cascade(**rule).spared(np.asarray(promise), results)).tolist()
+
+
+def test_worked_example() -> None:
+    """Half of six documents are read: those that promise 9, 8 and 5, and the other 5. Within 4 of the best result are also these."""
+    promise = [5.0, 1.0, 9.0, 4.0, 8.0, 5.0]
+    rule = {"share": 0.5, "per_result": 1.0, "least": 1}
+    assert spared(promise, 1, **rule) == [1, 3]
+    assert spared(promise, 1, **rule, margin=4.0) == [1, 3]
+    assert spared(promise, 1, **rule, margin=5.0) == [1], "9 - 5 is 4"
+    assert spared(promise, 2, **rule, margin=7.0) == [], "8 - 7 is 1"
+
+
+def test_more_results_and_small_requests_are_read_further() -> None:
+    promise = np.arange(100.0)[::-1].tolist()
+    assert spared(promise, share=0.2) == list(range(20, 100))
+    assert spared(promise, 15, share=0.2) == list(range(30, 100)), "two for each result"
+    assert spared(promise, 50, share=0.2) == []
+    assert spared(promise, share=0.2, least=40) == list(range(40, 100))
+    assert spared(promise[:20], share=0.01) == [], "a request of 20 is not cut"
+    assert spared([*promise[:20], 0.0], share=0.01) == [20]
+
+
+@given(PROMISES, st.floats(0.01, 1), st.integers(1, 12), st.integers(1, 12), st.sampled_from([0.0, 1.0, 2.5]))
+def test_a_document_is_spared_where_enough_others_promise_more(
+    promise: list[float], share: float, results: int, least: int, margin: float
+) -> None:
+    """Beside a slow, obvious version: so many others promise more, and as many as there are results promise more by the margin."""
+    read = max(np.ceil(share * len(promise)), 1.5 * results, least)
+    expected = [
+        number
+        for number, own in enumerate(promise)
+        if sum(other > own for other in promise) >= read and sum(other - margin > own for other in promise) >= results
+    ]
+    assert spared(promise, results, share=share, per_result=1.5, least=least, margin=margin) == expected
+
+
+@given(PROMISES)
+def test_without_a_bar_nothing_is_spared(promise: list[float]) -> None:
+    assert spared(promise, 1, share=1.0, per_result=1.0, least=1) == []
+    assert spared([1.0] * len(promise), 1, share=0.01, per_result=1.0, least=1) == [], "equals stay together"
+
+
+@pytest.mark.parametrize(
+    ("parts", "why"),
+    [
+        ({"selector": {"name": "learned"}}, "selector 'learned' asks the model about every document: leave out cascade"),
+        ({"escalation": {}}, "escalation asks the model about those that promise little: leave out cascade"),
+        ({"cascade": {"share": 0}}, "cascade.share"),
+        ({"cascade": {"depth": 3}}, "cascade.depth"),
+    ],
+)
+def test_what_a_cascade_does_not_fit(parts: dict[str, Any], why: str) -> None:
+    with pytest.raises(ValidationError, match=why):
+        PipelineConfig.model_validate({"cascade": {}} | parts)
+
+
+def test_a_description_without_one_has_none() -> None:
+    assert PipelineConfig().cascade is None
+    described = PipelineConfig(cascade=Cascade(share=0.25)).model_dump()
+    assert described["cascade"] == {"share": 0.25, "per_result": 2.0, "least": 20, "margin": 0.0}
+    assert PipelineConfig.model_validate(described).cascade == Cascade(share=0.25)
