@@ -84,9 +84,7 @@ class Counting(LocalRanker):
     tokens: int = 0
     documents: int = 0
 
-    def score(
-        self, query_id: str, candidates: Sequence[str], budget: int | None = None, results: int | None = None
-    ) -> Scored:
+    def score(self, query_id: str, candidates: Sequence[str], budget: int | None = None, results: int | None = None) -> Scored:
         """See LocalRanker."""
         scored = super().score(query_id, candidates, budget, results)
         self.tokens += sum(len(packed.ids) for selection in scored.selections for packed in selection.sequences)

@@ -1,7 +1,7 @@
 """The cascade: documents that promise too little are spared the model, which reads the others.
 
-What a document promises is what its blocks say of the query without the model; see `keyblock.evidence.Fusion.promise`. The idea is that
-of ranking in stages, each dearer than the one before and with fewer candidates (Wang, Lin and Metzler, SIGIR 2011).
+What a document promises is what its blocks say of the query without the model; see `keyblock.evidence.Fusion.promise`. The idea is
+that of ranking in stages, each dearer than the one before and with fewer candidates (Wang, Lin and Metzler, SIGIR 2011).
 """
 
 import math
@@ -28,10 +28,10 @@ class Cascade(BaseModel):
     )
 
     def spared(self, promise: NDArray[np.float64], results: int = RESULTS) -> NDArray[np.bool_]:
-        """Which documents the model does not read. Those that promise as much as one that it reads are read, too.
+        """Which documents the model does not read; none of those that promise as much as the last result does.
 
         Args:
-            promise: shape (n_documents,).
+            promise: shape (n_documents,), in the order given, which decides among equals.
             results: that the request is about, at least 1.
 
         Returns:
@@ -40,5 +40,7 @@ class Cascade(BaseModel):
         read = max(math.ceil(self.share * len(promise)), math.ceil(self.per_result * results), self.least)
         if read >= len(promise):
             return np.zeros(len(promise), np.bool_)
-        best_first = np.sort(promise)[::-1]
-        return np.asarray(promise < min(best_first[read - 1], best_first[results - 1] - self.margin))
+        best_first = np.argsort(-promise, kind="stable")
+        below = promise < promise[best_first[results - 1]] - self.margin
+        below[best_first[:read]] = False
+        return below

@@ -177,7 +177,10 @@ def spare(candidates: Sequence[Candidate], config: PipelineConfig, results: int 
     if results is None:
         return list(candidates)
     left = spared(_evidence(candidates), [c.shared for c in candidates], config, results)
-    return [c._replace(sequences=[], spared=True) if out and c.sequences else c for c, out in zip(candidates, left.tolist(), strict=True)]
+    return [
+        c._replace(sequences=[], spared=True) if out and c.sequences else c
+        for c, out in zip(candidates, left.tolist(), strict=True)
+    ]
 
 
 def spared(

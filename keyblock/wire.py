@@ -287,8 +287,8 @@ class Result(TypedDict):
         Annotated[
             str,
             Field(
-                description="where it is not the model, whose documents rank before all others: 'selector' for one ordered by its "
-                "blocks alone, since they promise too little or time was short, 'order' for one in the order given: without text or "
+                description="where it is not the model, whose documents rank before all others: 'selector' for one ordered by "
+                "its blocks alone, since they promise too little or time was short, 'order' for one in the order given: without text or "
                 "not read, or not scored and without a block that speaks for it"
             ),
         ]
@@ -335,7 +335,7 @@ class Meta(TypedDict):
     tokens_per_document: Annotated[int, Field(description="tokens a sequence could have, query and specials included")]
     escalation: NotRequired[Annotated[EscalationAnswer, Field(description="where the bundle describes it")]]
     spared: NotRequired[
-        Annotated[int, Field(description="documents that promise too little for the model to read them; left out where it read all")]
+        Annotated[int, Field(description="documents that promise too little for the model to read them; left out for none")]
     ]
     below_min_score: NotRequired[Annotated[int, Field(description="results left out, where min_score was given")]]
     context: NotRequired[Annotated[ContextMeta, Field(description="with `prune`")]]

@@ -77,9 +77,7 @@ class LocalRanker(Ranker):
     budget: int | None = None
     fused: bool = True
 
-    def score(
-        self, query_id: str, candidates: Sequence[str], budget: int | None = None, results: int | None = None
-    ) -> Scored:
+    def score(self, query_id: str, candidates: Sequence[str], budget: int | None = None, results: int | None = None) -> Scored:
         """Selections and logits of a query's candidates; -inf for a document without a block, as the service ranks it last.
 
         With `results`, that the query is about, also for those that the pipeline's cascade spares: these have no sequences.
@@ -104,7 +102,7 @@ class LocalRanker(Ranker):
         left = np.asarray([not s.sequences and len(s.scores) > 0 for s in selections])
         if left.any():
             worth = np.where(speaks(evidence), fusion.promise(evidence), -np.inf)[left]
-            scores[left] = scores[np.isfinite(scores)].min() - 1 - np.argsort(np.argsort(-worth, kind="stable"))
+            scores[left] = scores[np.isfinite(scores)].min(initial=0.0) - 1 - np.argsort(np.argsort(-worth, kind="stable"))
         blocks = {name: self._blocks(name, s) for name, s in zip(candidates, selections, strict=True)}
         return Reranked(ranked(dict(zip(candidates, scores.tolist(), strict=True))), blocks)
 

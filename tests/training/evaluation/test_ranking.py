@@ -14,9 +14,11 @@ import torch
 from starlette.testclient import TestClient
 
 from keyblock.bundle import Bundle, load_bundle, write_bundle
+from keyblock.cascade import Cascade
 from keyblock.description import PipelineConfig
 from keyblock.evidence import Fusion
 from keyblock.pipeline import Pipeline
+from keyblock.ranker import Ranker
 from keyblock.runtime.batching import fill, plan
 from keyblock.runtime.model import GraphModel
 from keyblock.runtime.providers import Precision, Provider
@@ -70,6 +72,27 @@ def test_run_bundle_and_service_rank_alike(fused_run: LocalRanker, toy_bundle: B
             assert list(found.scores) == list(expected.scores)
             assert found.scores == pytest.approx(expected.scores, abs=1e-4)
             assert found.blocks == expected.blocks
+
+
+def test_documents_that_are_spared_rank_as_they_are_served(toy_bundle: Bundle, toy_copy: Path, tmp_path: Path) -> None:
+    """Of fifteen that begin as the one on the river does ten are read; the others, and all on other things, follow by their blocks."""
+    toy = Collection(toy_copy)
+    text = toy.documents["river-3"].text
+    toy.documents.update({f"{n}": Document(f"{n}", "", text + " The river." * n) for n in range(15)})
+    pipeline = toy_bundle.manifest.pipeline.model_copy(update={"cascade": Cascade(share=0.01, per_result=1.0, least=1)})
+    files = {name: toy_bundle.path / name for name in toy_bundle.manifest.files}
+    bundle = write_bundle(tmp_path / "bundle", toy_bundle.manifest.model_copy(update={"pipeline": pipeline}), files)
+    model, candidates = GraphModel.open(bundle, Provider.CPU, 1), list(toy.documents)
+    local, served = bundle_ranker(bundle, model, toy), Ranker(bundle, model)
+    found = local.rerank("river?", candidates)
+    ranking = served.rank(toy.query("river?"), [{"id": d.doc_id, "title": d.title, "text": d.text} for d in toy.documents.values()])
+    assert list(found.scores) == [result.id for result in ranking]
+    assert [result.scored_by for result in ranking].count("model") == 10 < len(candidates)
+    every = local.score("river?", candidates).logits
+    some = local.score("river?", candidates, results=10).logits
+    assert (every > -np.inf).all(), "who asks for logits gets them all"
+    assert (some > -np.inf).sum() == 10
+    assert some[some > -np.inf] == pytest.approx(every[some > -np.inf], abs=1e-5)
 
 
 def test_blocks_are_offsets_into_the_text_best_first(fused_run: LocalRanker, toy: Collection) -> None:
