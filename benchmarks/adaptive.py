@@ -124,7 +124,7 @@ def measure(setting: str, prepared: Preparation, bundle: Bundle, model: Remember
     run = collection.run(split)
     queries = sample(sorted(run), options.queries if split == "dev" else ON_TEST[collection.name])
     candidates = {query: dict(list(run[query].items())[: options.depth]) for query in queries}
-    pipeline = changed(bundle.pipeline, {"packing": SETTINGS[setting]}, bundle.path)
+    pipeline = changed(bundle.pipeline, {"packing": SETTINGS[setting], "cascade": None}, bundle.path)
     ranker = Counting(setting, Preparation(collection, pipeline, lambda one: prepared.document(one.doc_id)), model)
     evaluation = evaluate(ranker, collection, queries, candidates, progress=False)
     details = {"depth": options.depth, "tokens": round(ranker.tokens / ranker.documents, 2)}
@@ -230,7 +230,7 @@ def ask_in_turns(options: argparse.Namespace) -> None:
 
 def with_rule(bundle: Bundle, setting: str, path: Path) -> Bundle:
     """A copy of the bundle whose pipeline has a setting."""
-    pipeline = changed(bundle.pipeline, {"packing": SETTINGS[setting]}, bundle.path).config
+    pipeline = changed(bundle.pipeline, {"packing": SETTINGS[setting], "cascade": None}, bundle.path).config
     files = {name: bundle.path / name for name in bundle.manifest.files}
     return write_bundle(path, bundle.manifest.model_copy(update={"pipeline": pipeline}), files)
 

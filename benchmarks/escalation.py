@@ -48,7 +48,7 @@ class Point(NamedTuple):
 def escalating(bundle: Bundle, below: float, tokens: int, budget: int | None) -> Pipeline:
     """The bundle's pipeline with this escalation in place of its own."""
     escalation = {"below": below, "blocks": 1, "tokens": tokens, "budget": budget}
-    config = PipelineConfig.model_validate(bundle.manifest.pipeline.model_dump() | {"escalation": escalation})
+    config = PipelineConfig.model_validate(bundle.manifest.pipeline.model_dump() | {"escalation": escalation, "cascade": None})
     return Pipeline(config, bundle.tokenizer, bundle.frequencies, bundle.pipeline.encoder)
 
 

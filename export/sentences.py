@@ -95,7 +95,8 @@ def scored_by_vectors(config: PipelineConfig, scale: float) -> dict[str, Any]:
     An aggregator that no vectors can do with gives way to the best block's score.
     """
     aggregator = AGGREGATORS.create(config.aggregator)
-    learned = {"fusion": Fusion().model_dump(), "activation": Activation(), "escalation": None, "min_score": None, "spans": None}
+    learned = {"fusion": Fusion().model_dump(), "activation": Activation(), "min_score": None, "spans": None}
+    learned |= {"escalation": None, "cascade": None}
     packing = {"title_tokens": 0, "grow": False}
     kept = config.aggregator if not (aggregator.joint or aggregator.learned) else {"name": "max"}
     return {"cosine_scale": scale, "packing": packing, "aggregator": kept, **learned, "first_stage": None}
