@@ -71,8 +71,8 @@ class RecordingRanker(LocalRanker):
 
     logits: list[NDArray[np.float32]] = field(default_factory=list)
 
-    def score(self, query_id: str, candidates: Sequence[str], budget: int | None = None) -> Scored:
-        """See LocalRanker."""
+    def score(self, query_id: str, candidates: Sequence[str], budget: int | None = None, results: int | None = None) -> Scored:
+        """See LocalRanker; a cascade spares nothing here, for each logit is compared."""
         scored = super().score(query_id, candidates, budget)
         self.logits.append(scored.logits)
         return scored

@@ -41,6 +41,6 @@ class Cascade(BaseModel):
         if read >= len(promise):
             return np.zeros(len(promise), np.bool_)
         best_first = np.argsort(-promise, kind="stable")
-        below = promise < promise[best_first[results - 1]] - self.margin
-        below[best_first[:read]] = False
-        return below
+        left = np.asarray(promise < promise[best_first[results - 1]] - self.margin)
+        left[best_first[:read]] = False
+        return left

@@ -288,8 +288,8 @@ class Result(TypedDict):
             str,
             Field(
                 description="where it is not the model, whose documents rank before all others: 'selector' for one ordered by "
-                "its blocks alone, since they promise too little or time was short, 'order' for one in the order given: without text or "
-                "not read, or not scored and without a block that speaks for it"
+                "its blocks alone, since they promise too little or time was short, 'order' for one in the order given: without "
+                "text or not read, or not scored and without a block that speaks for it"
             ),
         ]
     ]

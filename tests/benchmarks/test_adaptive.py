@@ -94,7 +94,9 @@ def test_the_copy_has_the_rule_and_nothing_else_changed(tmp_path: Path) -> None:
     packing = bundle.manifest.pipeline.packing
     assert copy.pipeline.packing.adaptive == {"name": "relative", "blocks": 1, "tokens": 0, "promise": 0.5, "ratio": 0.3}
     assert (copy.pipeline.packing.budget, copy.pipeline.packing.budget_range) == (192, (96, 192))
-    assert copy.pipeline.model_copy(update={"packing": packing}) == bundle.manifest.pipeline
+    assert copy.pipeline.cascade is None, "every document is read"
+    kept = {"packing": packing, "cascade": bundle.manifest.pipeline.cascade}
+    assert copy.pipeline.model_copy(update=kept) == bundle.manifest.pipeline
     assert copy.files == bundle.manifest.files
 
 

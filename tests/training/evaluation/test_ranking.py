@@ -75,7 +75,7 @@ def test_run_bundle_and_service_rank_alike(fused_run: LocalRanker, toy_bundle: B
 
 
 def test_documents_that_are_spared_rank_as_they_are_served(toy_bundle: Bundle, toy_copy: Path, tmp_path: Path) -> None:
-    """Of fifteen that begin as the one on the river does ten are read; the others, and all on other things, follow by their blocks."""
+    """Of fifteen that begin as the one on the river, ten are read; the others, and all on other things, follow by their blocks."""
     toy = Collection(toy_copy)
     text = toy.documents["river-3"].text
     toy.documents.update({f"{n}": Document(f"{n}", "", text + " The river." * n) for n in range(15)})
