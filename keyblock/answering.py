@@ -8,7 +8,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from keyblock.cascade import RESULTS
+from keyblock.description import PipelineConfig
 from keyblock.evidence import sigmoid
+from keyblock.first_stage import FirstStage
 from keyblock.order import Candidate, Ranking, ScoredBy
 from keyblock.pipeline import Pipeline
 from keyblock.prepared import PreparedQuery
@@ -44,14 +46,15 @@ class Asked(NamedTuple):
         """Whether the documents' texts are needed to answer."""
         return self.spans or self.prune
 
-    def results(self, *, fused: bool) -> int | None:
+    def results(self, first_stage: FirstStage, config: PipelineConfig) -> int | None:
         """Results that the call is about, RESULTS where it does not say; None where the model has to judge each document.
 
-        Args:
-            fused: whether documents are ordered beside the first stage, which may lift those that promise little.
+        It has to where answers depend on its score alone, and where a fusion with the first stage may lift what promises little.
         """
+        if first_stage.fusion(config.first_stage) is not None:
+            return None
         judged = self.reads_texts or self.min_score is not None
-        return None if fused else self.top_n or (None if judged else RESULTS)
+        return self.top_n or (None if judged else RESULTS)
 
 
 class Saved(NamedTuple):

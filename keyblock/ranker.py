@@ -176,10 +176,8 @@ class Ranker:
         told = None if instruction is None else _LONE.sub("\ufffd", instruction)
         prepared = pipeline.prepare_query(_LONE.sub("\ufffd", query), told)
         budget = packing.kept_inside(max_tokens_per_doc)
-        asked_budget = None if max_tokens_per_doc is None else budget
-        candidates = self._candidates(prepared, read, model, asked_budget, escalation_tokens)
-        fused = first_stage.fusion(pipeline.config.first_stage) is not None
-        candidates = spare(candidates, pipeline.config, asked.results(fused=fused))
+        candidates = self._candidates(prepared, read, model, None if max_tokens_per_doc is None else budget, escalation_tokens)
+        candidates = spare(candidates, pipeline.config, asked.results(first_stage, pipeline.config))
         selected = time.perf_counter()
         (logits, passages), marks = score_sequences(pipeline, [one.sequences for one in candidates], model)
         order = _in_order(pipeline, candidates, logits, passages, budget, raw=raw_scores, first_stage=first_stage)

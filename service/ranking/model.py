@@ -115,8 +115,7 @@ class Model:
             _check_strict(call)
         chosen = await self._candidates(query, call, plan, stages, place)
         config = self.bundle.manifest.pipeline
-        fused = call.first_stage.fusion(config.first_stage) is not None
-        candidates = spare(chosen.candidates, config, call.asked.results(fused=fused))
+        candidates = spare(chosen.candidates, config, call.asked.results(call.first_stage, config))
         chosen = chosen._replace(candidates=candidates)
         if library is not None:
             renew(library, call.documents, stale, self.fingerprint)

@@ -79,19 +79,19 @@ def test_the_copies_differ_in_the_cascade_alone(tmp_path: Path) -> None:
     every, some = (spared.with_cascade(bundle, name, tmp_path / name).manifest for name in (ALL, CHOSEN))
     assert every.pipeline.cascade is None
     assert some.pipeline.cascade is not None
-    assert some.pipeline.cascade.share == 0.2
+    assert (some.pipeline.cascade.share, some.pipeline.cascade.margin) == (0.5, 0.2)
     assert some.pipeline.model_copy(update={"cascade": None}) == every.pipeline
     assert (every.format_version, every.files) == (FORMAT_VERSION, bundle.manifest.files)
 
 
 @pytest.mark.parametrize("by_id", [False, True])
 def test_seconds_are_told_by_ratio(monkeypatch: pytest.MonkeyPatch, by_id: bool) -> None:
-    """The service with the cascade takes a quarter of the time; which comes first, changes in turns."""
+    """The services with a cascade take a quarter of the time; which comes first, changes in turns."""
     asked, stored = [], []
 
     def ask(url: str, body: bytes) -> spared.Asked:
         asked.append((url, json.loads(body)["documents"]))
-        return {"all": spared.Asked(0.8, 0.6, 1000), "some": spared.Asked(0.2, 0.1, 250)}[url]
+        return spared.Asked(0.8, 0.6, 1000) if url == "all" else spared.Asked(0.2, 0.1, 250)
 
     def store(url: str, documents: Sequence[Mapping[str, str]]) -> None:
         stored.append((url, [one["id"] for one in documents]))
@@ -101,12 +101,15 @@ def test_seconds_are_told_by_ratio(monkeypatch: pytest.MonkeyPatch, by_id: bool)
     source = Source(
         lambda documents, words: ["word " * words] * documents, ["flood", "river", "stone", "bridge", "old", "may", "mill"]
     )
-    row = spared.in_turns(spared.Kind(2, by_id=by_id), source, ["all", "some"], 2)
-    assert [url for url, _ in asked] == ["some", "all", "all", "some", "some", "all"]
+    row = spared.in_turns(spared.Kind(2, by_id=by_id), source, ["all", "b", "c", "d"], 2)
+    assert "".join(url[0] for url, _ in asked) == "dcbaabcddcba"
     if by_id:
-        assert stored[:2] == [("all", ["0-0", "0-1"]), ("some", ["0-0", "0-1"])]
+        assert stored[:2] == [("all", ["0-0", "0-1"]), ("b", ["0-0", "0-1"])]
         assert asked[0][1] == [{"id": "0-0"}, {"id": "0-1"}]
     else:
         assert not stored
     table = spared.http_table({"2 documents": row, "threads": 1})
-    assert table.splitlines()[2:] == ["| 2 documents | 2 | 0.800 | 0.200 | 4.00 | 6.00 | 1,000 | 250 |"]
+    assert table.splitlines()[2:4] == [
+        f"| 2 documents | 2 | {ALL} | 0.800 | 1.00 | 1.00 | 1,000 |",
+        f"| 2 documents | 2 | {CHOSEN} | 0.200 | 4.00 | 6.00 | 250 |",
+    ]
