@@ -5,7 +5,7 @@ stands with an odd character between two spaces (`keyblock.text.characters`) is 
 """
 
 from collections.abc import Callable, Iterable, Sequence
-from functools import cache, partial
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -14,46 +14,64 @@ from numpy.typing import NDArray
 from keyblock import native
 from keyblock.text import sentences
 from keyblock.text.analyzer import STOP_WORDS, Analyzer
-from keyblock.text.characters import CODES, Kind, character_kinds, word_characters
+from keyblock.text.characters import character_kinds
+from keyblock.text.compiled_characters import plain_characters, read_characters
+from keyblock.text.compiled_runs import run_reader
+from keyblock.text.compiled_units import unit_reader
 from keyblock.text.hashing import LONGEST
-from keyblock.text.lexicon import in_batches, keys_of, tokens_of
 from keyblock.text.page_reader import LONG_SHARE
 from keyblock.text.read_words import ReadWords, Runs
 from keyblock.text.reading import CutText, Terms, WholeSentences, terms_between
 from keyblock.text.rows import Ints
-from keyblock.text.scripts import ASSIGNED
 from keyblock.text.tokenizer import Tokenizer
+from keyblock.text.told import Asked, Told, told, words_told
+from keyblock.text.units import borders_of
 
 
 def compiled_reader(tokenizer: Tokenizer, analyzer: Analyzer) -> "CompiledReader | None":
-    """The compiled reader; None where it is not installed, or knows nothing of such a tokenizer or analyzer."""
-    if native.core is None or analyzer.config.name != "english":
+    """The compiled reader; None where it is not installed, or knows nothing of such a tokenizer."""
+    if native.core is None:
         return None
-    kinds = character_kinds(tokenizer.backend)
-    return None if kinds is None else CompiledReader(tokenizer, analyzer, kinds)
+    kinds, borders = character_kinds(tokenizer.backend), borders_of(tokenizer.backend)
+    if kinds is None and borders is None:
+        return None
+    characters = plain_characters() if kinds is None else read_characters(tokenizer, kinds)
+    if kinds is not None:
+        tokens = _word_reader(tokenizer, analyzer, characters)
+        if analyzer.config.name == "english":
+            return CompiledReader(tokens, analyzer, characters, partial(words_told, tokenizer, analyzer))
+    elif borders is not None:
+        tokens = unit_reader(tokenizer.backend, borders)
+    reader = native.core.TextReader(tokens, run_reader(analyzer, characters))
+    return CompiledReader(reader, analyzer, characters, partial(told, tokenizer, analyzer, units=kinds is None))
+
+
+def _word_reader(tokenizer: Tokenizer, analyzer: Analyzer, characters: Any) -> Any:
+    """What reads words of BERT's: their tokens, and their terms where the analyzer is the English one."""
+    model, config = tokenizer.backend.model, analyzer.config
+    return native.core.WordReader(
+        characters,
+        vocabulary=tokenizer.backend.get_vocab(with_added_tokens=False),
+        prefix=model.continuing_subword_prefix,
+        unknown=tokenizer.backend.token_to_id(model.unk_token),
+        most=model.max_input_chars_per_word,
+        stop_words=set(STOP_WORDS if config.stop_words else ()),
+        stem=config.stem,
+    )
 
 
 class CompiledReader:
     """Reads texts as `keyblock.text.words.WordReader` does. Safe to use from several threads, which do not wait for each other.
 
     Args:
-        tokenizer: reads word by word, and has these `kinds`.
-        analyzer: the English one.
-        kinds: what each code point is to the tokenizer, shape (CODES,).
+        reader: of `keyblock_native`: finds tokens and runs.
+        analyzer: finds the terms of blocks that cut a run.
+        characters: what is said of each code point.
+        tell: makes what the reader is told of the stretches that it asks about.
     """
 
-    def __init__(self, tokenizer: Tokenizer, analyzer: Analyzer, kinds: NDArray[np.uint8]) -> None:
-        self._tokenizer, self._analyzer = tokenizer, analyzer
-        characters, model, config = _characters(tokenizer, kinds), tokenizer.backend.model, analyzer.config
-        self._reader = native.core.WordReader(
-            characters,
-            vocabulary=tokenizer.backend.get_vocab(with_added_tokens=False),
-            prefix=model.continuing_subword_prefix,
-            unknown=tokenizer.backend.token_to_id(model.unk_token),
-            most=model.max_input_chars_per_word,
-            stop_words=set(STOP_WORDS if config.stop_words else ()),
-            stem=config.stem,
-        )
+    def __init__(self, reader: Any, analyzer: Analyzer, characters: Any, tell: Callable[[Iterable[Asked]], Told]) -> None:
+        self._reader, self._analyzer, self._tell = reader, analyzer, tell
         rules = (sentences.TITLES, sentences.NAMES_GO_ON, sentences.BEFORE_NUMBERS, sentences.BEGINNERS)
         self._sentences = native.core.Sentences(characters, *map(set, rules))
 
@@ -70,25 +88,18 @@ class CompiledReader:
     def cut(self, texts: Sequence[str], rule: WholeSentences) -> list[CutText | None]:
         """Each text in blocks; None for one that is left to the tokenizer."""
         segmenter = native.core.WholeSentences(self._sentences, rule.clauses.view(np.uint8), rule.block_tokens)
-        found = self._all(texts, lambda some, odds: self._reader.cut(some, segmenter, odds))
+        found = self._all(texts, lambda some, *told: self._reader.cut(some, segmenter, *told))
         return [None if one is None else self._cut_text(text, *one) for text, one in zip(texts, found, strict=True)]
 
-    def _all(self, texts: Sequence[str], work: Callable[[list[str], Any], list[Any]]) -> list[tuple[Any, ...] | None]:
+    def _all(self, texts: Sequence[str], work: Callable[..., list[Any]]) -> list[tuple[Any, ...] | None]:
         """What the compiled `work` makes of texts, once it is told what it does not know; None for texts that are mostly that."""
-        found, asked = work(list(texts), native.core.Odds()), set[str]()
+        found, asked = work(list(texts), *self._tell(())), set[Asked]()
         while missing := {i: _spelled(texts[i], some) for i, some in enumerate(found) if isinstance(some, np.ndarray)}:
             again = [i for i, words in missing.items() if not _mostly_long(texts[i], words)]
             asked.update(word for i in again for word in missing[i])
-            known = dict(zip(again, work([texts[i] for i in again], self._odds(asked)), strict=True))
+            known = dict(zip(again, work([texts[i] for i in again], *self._tell(asked)), strict=True))
             found = [known.get(i) if i in missing else one for i, one in enumerate(found)]
         return found
-
-    def _odds(self, words: Iterable[str]) -> Any:
-        """What the tokenizer and the analyzer make of such words."""
-        if not (spelled := list(words)):
-            return native.core.Odds()
-        tokens, keys = in_batches(partial(tokens_of, self._tokenizer), spelled), keys_of(self._analyzer, spelled)
-        return native.core.Odds(spelled, tokens.counts, *tokens.columns, keys.counts, *keys.columns)
 
     def _cut_text(
         self, text: str, ids: Ints, bounds: Ints, starts: Ints, ends: Ints, keys: NDArray[np.int64], key_bounds: Ints, asked: Ints
@@ -107,53 +118,10 @@ def _reading(text: str, analyzer: Analyzer, ids: Ints, heads: Ints, tails: Ints,
     return ReadWords(text, analyzer, ids, heads, tails, Runs(*runs))
 
 
-def _spelled(text: str, places: Ints) -> list[str]:
-    return [text[start:end] for start, end in places.tolist()]
+def _spelled(text: str, asked: Ints) -> list[Asked]:
+    return [(question, text[start:end]) for start, end, question in asked.tolist()]
 
 
-def _mostly_long(text: str, words: Sequence[str]) -> bool:
+def _mostly_long(text: str, asked: Iterable[Asked]) -> bool:
     """Whether a text is left to the tokenizer, as `keyblock.text.page_reader` has it."""
-    return sum(len(word) for word in words if len(word) > LONGEST) > LONG_SHARE * len(text)
-
-
-def _characters(tokenizer: Tokenizer, kinds: NDArray[np.uint8]) -> Any:
-    """What is said of each code point, as `keyblock_native` takes it."""
-    kinds, normal, folded = kinds.copy(), np.arange(CODES, dtype=np.uint32), np.arange(CODES, dtype=np.uint32)
-    lower, flags = _letters()
-    read = np.flatnonzero((kinds == Kind.BREAK) | (kinds == Kind.LETTER)).tolist()
-    for code in read:
-        spelling = tokenizer.backend.normalizer.normalize_str(chr(code))
-        if len(spelling) == 1:
-            normal[code] = ord(spelling)
-        else:
-            kinds[code] = Kind.ODD
-    codes = np.asarray(read, np.intp)
-    small = lower[codes].astype(np.intp)  # no character that is read has several
-    alike = (kinds[small] == kinds[codes]) & (normal[small] == normal[codes]) & (lower[small] == small)
-    alike &= ((flags[small] ^ flags[codes]) & native.core.FLAGS["WORD"]) == 0
-    folded[codes[alike]] = small[alike]
-    return native.core.Characters(normal, folded, lower, flags | kinds)
-
-
-@cache
-def _letters() -> tuple[NDArray[np.uint32], NDArray[np.uint32]]:
-    """The lower case of each code point, and its flags but for its Kind, shape (CODES,) each."""
-    core = native.core
-    flag = core.FLAGS
-    lower, flags = np.arange(CODES, dtype=np.uint32), sentences.KINDS.astype(np.uint32) << native.core.SIGN_SHIFT
-    flags |= np.where(word_characters(), flag["WORD"] | flag["NAME"], 0).astype(np.uint32)
-    every = "".join(map(chr, ASSIGNED))
-    small = [character.lower() for character in every]
-    lower[: len(every)] = [ord(one) if len(one) == 1 else native.core.NONE for one in small]
-    for name, of in (
-        *(("WHITE", str.isspace), ("LOWER", str.islower), ("DIGIT", str.isdigit), ("DECIMAL", str.isdecimal)),
-        *(("CAPITAL", str.isupper), ("CAPITAL", str.istitle)),
-    ):
-        flags[: len(every)] |= np.where(np.fromiter(map(of, every), np.bool_, len(every)), flag[name], 0).astype(np.uint32)
-    for name, some in (
-        *(("MARK", sentences.MARKS), ("FULL_STOP", sentences.FULL_STOPS), ("CLOSING", sentences.CLOSING.replace("\\", ""))),
-        *(("OPENING", sentences.OPENING), ("LINE_BREAK", sentences.BREAKS)),
-        *(("BULLET", sentences.BULLETS), ("NAME", sentences.IN_NAMES)),
-    ):
-        flags[list(map(ord, some))] |= flag[name]
-    return lower, flags
+    return sum(len(stretch) for _, stretch in asked if len(stretch) > LONGEST) > LONG_SHARE * len(text)

@@ -39,6 +39,7 @@ WRAPPED = range(40, 101)  # characters of a line that a width may have broken
 PIECE = 1 << 16  # characters that are looked up at a time
 REACH = 5  # characters before a mark that are looked up: a longer word is no abbreviation
 _SPACE, _UPPER, _LOWER, _DIGIT, _PERIOD, _ASK, _MARK = range(1, 8)  # kinds of characters; 0 is any other
+ENDING = _PERIOD  # characters of this kind and those behind it may end a sentence
 KINDS = np.zeros(CODES, np.uint8)
 """The kind of each code point."""
 for _kind, _characters in (

@@ -153,8 +153,8 @@ def _marks_as_their_letters(sorts: NDArray[np.uint8]) -> NDArray[np.uint8]:
 
 def borders_of(tokenizer: Tokenizer) -> Borders | None:
     """Where a tokenizer's units end; None for one that is not known to read unit by unit."""
-    steps = [_steps(part) for part in (tokenizer.normalizer, tokenizer.pre_tokenizer)]
-    if not _reads_anything(tokenizer.model) or _trims_a_prefix(steps[1], _steps(tokenizer.post_processor)):
+    steps = [steps_of(part) for part in (tokenizer.normalizer, tokenizer.pre_tokenizer)]
+    if not _reads_anything(tokenizer.model) or _trims_a_prefix(steps[1], steps_of(tokenizer.post_processor)):
         return None
     added = [token for token in tokenizer.get_added_tokens_decoder().values() if not token.special]
     if isinstance(tokenizer.model, models.BPE | models.Unigram) and _is_metaspace(*steps) and not added:
@@ -176,7 +176,7 @@ def _reads_anything(model: models.Model) -> bool:
     return True
 
 
-def _steps(part: Any) -> list[dict[str, Any]]:
+def steps_of(part: Any) -> list[dict[str, Any]]:
     """The parts of a normalizer, a pre-tokenizer or a post-processor, without the sequences that they stand in."""
     return [] if part is None else list(_flat(json.loads(part.__getstate__())))
 

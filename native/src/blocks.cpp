@@ -82,7 +82,7 @@ namespace {
 // Finds the keys of blocks, which come in the order of the text.
 class TermFinder {
   public:
-    TermFinder(const WordReader& reader, const std::vector<Run>& runs) : reader_(reader), runs_(runs) {}
+    TermFinder(const WordReader* reader, const std::vector<Run>& runs) : reader_(reader), runs_(runs) {}
 
     // Appends the keys between two places; false where only Python can tell them.
     template <class Unit>
@@ -97,14 +97,15 @@ class TermFinder {
         }
         if (!cut) return true;
         found.resize(n_found);
+        if (reader_ == nullptr) return false;
         for (int32_t at = start; at < end; ++at)
-            if (reader_.characters.kind(text.data[at]) == ODD) return false;
-        reader_.keys_between(text, static_cast<size_t>(start), static_cast<size_t>(end), found);
+            if (reader_->characters.kind(text.data[at]) == ODD) return false;
+        reader_->keys_between(text, static_cast<size_t>(start), static_cast<size_t>(end), found);
         return true;
     }
 
   private:
-    const WordReader& reader_;
+    const WordReader* reader_;
     const std::vector<Run>& runs_;
     size_t first_ = 0;  // that ends behind the block's start
 };
@@ -112,7 +113,7 @@ class TermFinder {
 }  // namespace
 
 template <class Unit>
-Blocks blocks_between(View<Unit> text, const Reading& reading, const WordReader& reader, const Ints& bounds) {
+Blocks blocks_between(View<Unit> text, const Reading& reading, const WordReader* reader, const Ints& bounds) {
     Blocks blocks;
     TermFinder terms(reader, reading.runs);
     blocks.key_bounds.push_back(0);
@@ -133,8 +134,8 @@ Blocks blocks_between(View<Unit> text, const Reading& reading, const WordReader&
 template Ints WholeSentences::bounds(View<uint8_t>, const Reading&) const;
 template Ints WholeSentences::bounds(View<uint16_t>, const Reading&) const;
 template Ints WholeSentences::bounds(View<uint32_t>, const Reading&) const;
-template Blocks blocks_between(View<uint8_t>, const Reading&, const WordReader&, const Ints&);
-template Blocks blocks_between(View<uint16_t>, const Reading&, const WordReader&, const Ints&);
-template Blocks blocks_between(View<uint32_t>, const Reading&, const WordReader&, const Ints&);
+template Blocks blocks_between(View<uint8_t>, const Reading&, const WordReader*, const Ints&);
+template Blocks blocks_between(View<uint16_t>, const Reading&, const WordReader*, const Ints&);
+template Blocks blocks_between(View<uint32_t>, const Reading&, const WordReader*, const Ints&);
 
 }  // namespace keyblock

@@ -35,8 +35,8 @@ class WholeSentences {
     size_t longest_;
 };
 
-// The blocks between such bounds, with their places and terms.
+// The blocks between such bounds, with their places and terms. `reader`: finds the terms of blocks that cut a run; none: they are asked.
 template <class Unit>
-Blocks blocks_between(View<Unit> text, const Reading& reading, const WordReader& reader, const Ints& bounds);
+Blocks blocks_between(View<Unit> text, const Reading& reading, const WordReader* reader, const Ints& bounds);
 
 }  // namespace keyblock

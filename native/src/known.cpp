@@ -22,7 +22,7 @@ const Known::Slot* Known::add(const Spelling& word, const std::vector<Piece>& pi
     if (const Slot* first = find(word)) return first;
     if (full()) return nullptr;
     size_t at = first_slot(word);
-    while (slots_[at].shape.load(std::memory_order_relaxed) != 0) at = (at + 1) & (SLOTS - 1);
+    while (slots_[at].shape.load(std::memory_order_relaxed) != 0) at = (at + 1) & (2 * most_ - 1);
     Slot& slot = slots_[at];
     const auto size = static_cast<int32_t>(word.size());
     const bool one = word.is_short() && keys.size() == 1 && pieces.size() == 1 && pieces[0].head == 0 && pieces[0].tail == size;

@@ -67,7 +67,7 @@ struct Entry {
 class Known {
   public:
     // Words after which no more are kept; whoever fills it makes a new one. A word takes 64 bytes, and some 60 more where it has an entry.
-    static constexpr size_t MOST = 1 << 17;
+    static constexpr size_t MOST = 1 << 17;  // a power of two, as any number that is given
 
     // A word: most are short and one token, and need no second look into memory.
     struct alignas(32) Slot {
@@ -83,10 +83,10 @@ class Known {
         }
     };
 
-    Known() : slots_(new Slot[SLOTS]) {}
+    explicit Known(size_t most = MOST) : most_(most), slots_(new Slot[2 * most]) {}
     // Its slot; null where it is not known.
     const Slot* find(const Spelling& word) const {
-        for (size_t at = first_slot(word);; at = (at + 1) & (SLOTS - 1)) {
+        for (size_t at = first_slot(word);; at = (at + 1) & (2 * most_ - 1)) {
             const uint32_t shape = slots_[at].shape.load(std::memory_order_acquire);
             if (shape == 0) return nullptr;
             if (slots_[at].holds(word, shape)) return &slots_[at];
@@ -94,14 +94,15 @@ class Known {
     }
     // The word's slot, maybe of a thread that was first; null where it is full. There is one key at least.
     const Slot* add(const Spelling& word, const std::vector<Piece>& pieces, const std::vector<int64_t>& keys);
-    bool full() const { return size_.load(std::memory_order_relaxed) >= MOST; }
+    bool full() const { return size_.load(std::memory_order_relaxed) >= most_; }
 
   private:
-    static constexpr size_t SLOTS = MOST * 2, CHUNK = 1 << 16;
-    static size_t first_slot(const Spelling& word) { return word.hash() >> 32 & (SLOTS - 1); }
+    static constexpr size_t CHUNK = 1 << 16;
+    size_t first_slot(const Spelling& word) const { return word.hash() >> 32 & (2 * most_ - 1); }
     const Entry* entry_of(const Spelling& word, const std::vector<Piece>& pieces, const std::vector<int64_t>& keys);
     std::byte* room(size_t bytes);
 
+    const size_t most_;
     std::unique_ptr<Slot[]> slots_;
     std::vector<std::unique_ptr<std::byte[]>> chunks_;
     std::byte* next_ = nullptr;  // free room in the newest chunk

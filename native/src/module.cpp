@@ -1,108 +1,16 @@
 // What Python sees. All work is done without the interpreter's lock; objects do not change once they are made.
-#include <nanobind/nanobind.h>
-#include <nanobind/ndarray.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/unordered_set.h>
 #include <nanobind/stl/vector.h>
 
-#include <algorithm>
-#include <memory>
-#include <utility>
-
-#include "blocks.hpp"
+#include "bindings.hpp"
 #include "porter.hpp"
 #include "selection_module.hpp"
 #include "sentences.hpp"
 #include "vectors.hpp"
 
-namespace nb = nanobind;
-using namespace nb::literals;
-
 namespace keyblock {
 namespace {
-
-template <class T>
-using Given = nb::ndarray<const T, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
-
-Text text_of(nb::handle text) {
-    if (!PyUnicode_Check(text.ptr())) throw nb::type_error("a text is no str");
-    return {PyUnicode_DATA(text.ptr()), static_cast<size_t>(PyUnicode_GET_LENGTH(text.ptr())), static_cast<int>(PyUnicode_KIND(text.ptr()))};
-}
-
-std::vector<Code> codes_of(nb::handle text) {
-    return text_of(text).visit([](auto view) { return std::vector<Code>(view.data, view.data + view.size); });
-}
-
-// An array of the right size, made without the interpreter's lock, that becomes numpy's with it.
-template <class T>
-struct Array {
-    std::unique_ptr<T[]> data;
-    size_t size;
-
-    explicit Array(const std::vector<T>& values) : Array(values, [](T value) { return value; }) {}
-    // What `column` makes of each row.
-    template <class Row, class Column>
-    Array(const std::vector<Row>& rows, Column&& column) : data(new T[rows.size()]), size(rows.size()) {
-        std::transform(rows.begin(), rows.end(), data.get(), column);
-    }
-    nb::object numpy(size_t columns = 0) {
-        T* values = data.release();
-        nb::capsule owner(values, [](void* some) noexcept { delete[] static_cast<T*>(some); });
-        const size_t shape[2] = {columns == 0 ? size : size / columns, columns};
-        return nb::cast(nb::ndarray<nb::numpy, T>(values, columns == 0 ? 1 : 2, shape, owner));
-    }
-};
-
-constexpr auto ID = [](const Piece& token) { return token.id; };
-
-struct ReadText {
-    Array<int32_t> missing, ids, heads, tails, run_heads, run_tails;
-    Array<int64_t> keys;
-
-    explicit ReadText(const Reading& found)
-        : missing(found.missing), ids(found.tokens, ID), heads(found.tokens, [](const Piece& token) { return token.head; }),
-          tails(found.tokens, [](const Piece& token) { return token.tail; }), run_heads(found.runs, [](const Run& run) { return run.head; }),
-          run_tails(found.runs, [](const Run& run) { return run.tail; }), keys(found.runs, [](const Run& run) { return run.key; }) {}
-    nb::object python() {
-        if (missing.size > 0) return missing.numpy(2);
-        return nb::make_tuple(ids.numpy(), heads.numpy(), tails.numpy(), run_heads.numpy(), run_tails.numpy(), keys.numpy());
-    }
-};
-
-struct CutText {
-    Array<int32_t> missing, ids, bounds, starts, ends, key_bounds, asked;
-    Array<int64_t> keys;
-
-    CutText(const Reading& found, const Blocks& blocks)
-        : missing(found.missing), ids(found.tokens, ID), bounds(blocks.bounds), starts(blocks.starts), ends(blocks.ends),
-          key_bounds(blocks.key_bounds), asked(blocks.asked), keys(blocks.keys) {}
-    nb::object python() {
-        if (missing.size > 0) return missing.numpy(2);
-        return nb::make_tuple(
-            ids.numpy(), bounds.numpy(2), starts.numpy(), ends.numpy(), keys.numpy(), key_bounds.numpy(), asked.numpy());
-    }
-};
-
-// A list of what `work` makes of each text.
-template <class Result, class Work>
-nb::list each(const nb::list& texts, Work&& work) {
-    std::vector<Text> views;
-    for (nb::handle text : texts) views.push_back(text_of(text));
-    const nb::list kept(nb::steal<nb::list>(PyList_GetSlice(texts.ptr(), 0, PyList_GET_SIZE(texts.ptr()))));  // whatever becomes of the list
-    std::vector<Result> results;
-    results.reserve(views.size());
-    {
-        nb::gil_scoped_release unlocked;
-        static thread_local Reading scratch;
-        for (const Text& view : views) {
-            scratch.clear();
-            results.push_back(view.visit([&](auto text) { return work(text, scratch); }));
-        }
-    }
-    nb::list found;
-    for (Result& result : results) found.append(result.python());
-    return found;
-}
 
 nb::list read_texts(const WordReader& reader, const nb::list& texts, const Odds& odds) {
     return each<ReadText>(texts, [&](auto text, Reading& scratch) {
@@ -115,7 +23,7 @@ nb::list cut_texts(const WordReader& reader, const nb::list& texts, const WholeS
     return each<CutText>(texts, [&](auto text, Reading& scratch) {
         reader.read(text, odds, scratch);
         if (!scratch.missing.empty()) return CutText(scratch, {});
-        return CutText(scratch, blocks_between(text, scratch, reader, segmenter.bounds(text, scratch)));
+        return CutText(scratch, blocks_between(text, scratch, &reader, segmenter.bounds(text, scratch)));
     });
 }
 
@@ -258,6 +166,7 @@ NB_MODULE(_core, module) {
     nb::class_<Encoder>(module, "Encoder")
         .def(nb::init<Encoder::Table, Given<float>>(), "table"_a, "scales"_a)
         .def("encode", &Encoder::encode, "ids"_a, "bounds"_a);
+    bind_units(module);
     module.def("porter", &stemmed, "word"_a, "The stem of a lower-case ASCII word, as Snowball's porter has it.");
     module.def("term_key", [](nb::str term) {
         const std::vector<Code> codes = codes_of(term);

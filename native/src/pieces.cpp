@@ -4,12 +4,6 @@
 
 namespace keyblock {
 
-size_t Trie::slot_of(uint64_t key) const {
-    size_t at = (key * 0x9E3779B97F4A7C15u) >> 20 & (slots_.size() - 1);
-    while (slots_[at].key != 0 && slots_[at].key != key) at = (at + 1) & (slots_.size() - 1);
-    return at;
-}
-
 void Trie::grow() {
     std::vector<Slot> old(slots_.size() * 2);
     old.swap(slots_);
@@ -34,13 +28,7 @@ void Trie::add(size_t root, const std::vector<Code>& string, int32_t value) {
 
 std::pair<size_t, int32_t> Trie::longest(size_t root, const Code* word, size_t size) const {
     std::pair<size_t, int32_t> found{0, -1};
-    size_t node = root;
-    for (size_t i = 0; i < size; ++i) {
-        const Slot& slot = slots_[slot_of(key_of(node, word[i]))];
-        if (slot.key == 0) break;
-        node = slot.node;
-        if (values_[node] >= 0) found = {i + 1, values_[node]};
-    }
+    each(root, word, size, [&](size_t length, int32_t value) { found = {length, value}; });
     return found;
 }
 

@@ -30,6 +30,17 @@ class Trie {
     void add(size_t root, const std::vector<Code>& string, int32_t value);
     // The longest string from a root that a word starts with: its length and its value; 0 and -1 for none.
     std::pair<size_t, int32_t> longest(size_t root, const Code* word, size_t size) const;
+    // Calls `met` with the length and the value of each such string, the shortest first.
+    template <class Met>
+    void each(size_t root, const Code* word, size_t size, Met&& met) const {
+        size_t node = root;
+        for (size_t i = 0; i < size; ++i) {
+            const Slot& slot = slots_[slot_of(key_of(node, word[i]))];
+            if (slot.key == 0) return;
+            node = slot.node;
+            if (values_[node] >= 0) met(i + 1, values_[node]);
+        }
+    }
 
   private:
     struct Slot {
@@ -37,7 +48,11 @@ class Trie {
         uint32_t node = 0;
     };
     static uint64_t key_of(uint64_t node, Code c) { return ((node << 21) | c) + 1; }
-    size_t slot_of(uint64_t key) const;
+    size_t slot_of(uint64_t key) const {
+        size_t at = (key * 0x9E3779B97F4A7C15u) >> 20 & (slots_.size() - 1);
+        while (slots_[at].key != 0 && slots_[at].key != key) at = (at + 1) & (slots_.size() - 1);
+        return at;
+    }
     void grow();
 
     std::vector<int32_t> values_;

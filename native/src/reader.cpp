@@ -174,8 +174,7 @@ struct WordReader::Call {
         }
         const auto place = given.find(std::u32string(text.data + start, text.data + end));
         if (place == given.end()) {
-            found.missing.push_back(static_cast<int32_t>(start));
-            found.missing.push_back(static_cast<int32_t>(end));
+            found.ask(start, end, TOKENS);
             return end;
         }
         const Odd& read = place->second;

@@ -18,12 +18,19 @@ struct Run {
     int64_t key;  // 0 for a run without a term, and for one that is longer than LONGEST
 };
 
+// What is asked of a stretch: its tokens, as of the first unit of a text, or of the last one where its end may be changed, or of any
+// other; or its terms. The first two stand as a character in front of the names of such units.
+enum Asked : Code { TOKENS = 0, FIRST_TOKENS = 0x10FFFF, LAST_TOKENS = 0x10FFFE, TERMS = 0x10FFFD };
+
 struct Reading {
     std::vector<Piece> tokens;  // with their places in the text
     std::vector<Run> runs;
     Ints marks;    // where characters stand that may end a sentence
-    Ints missing;  // heads and tails of odd stretches that nobody has said anything of: the reading then is not complete
+    Ints missing;  // head, tail and Asked of each stretch that nobody has said anything of: the reading then is not complete
 
+    void ask(size_t head, size_t tail, Asked what) {
+        for (size_t said : {head, tail, static_cast<size_t>(what)}) missing.push_back(static_cast<int32_t>(said));
+    }
     void clear() { tokens.clear(), runs.clear(), marks.clear(), missing.clear(); }
 };
 

@@ -5,35 +5,15 @@
 #include "blake2b.hpp"
 #include "pieces.hpp"
 #include "porter.hpp"
+#include "utf8.hpp"
 
 namespace keyblock {
-namespace {
-
-size_t encode(Code c, uint8_t* into) {
-    const auto tail = [c](int shift) { return static_cast<uint8_t>(0x80 | (c >> shift & 0x3F)); };
-    if (c < 0x80) {
-        into[0] = static_cast<uint8_t>(c);
-        return 1;
-    }
-    if (c < 0x800) {
-        into[0] = static_cast<uint8_t>(0xC0 | c >> 6), into[1] = tail(0);
-        return 2;
-    }
-    if (c < 0x10000) {
-        into[0] = static_cast<uint8_t>(0xE0 | c >> 12), into[1] = tail(6), into[2] = tail(0);
-        return 3;
-    }
-    into[0] = static_cast<uint8_t>(0xF0 | c >> 18), into[1] = tail(12), into[2] = tail(6), into[3] = tail(0);
-    return 4;
-}
-
-}  // namespace
 
 int64_t term_key(const Code* term, size_t size) {
     std::string bytes(4 * size, '\0');
     auto* into = reinterpret_cast<uint8_t*>(bytes.data());
     size_t used = 0;
-    for (size_t i = 0; i < size; ++i) used += encode(term[i], into + used);
+    for (size_t i = 0; i < size; ++i) used += utf8(term[i], into + used);
     return static_cast<int64_t>(blake2b_8(into, used));
 }
 

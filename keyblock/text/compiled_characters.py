@@ -1,0 +1,62 @@
+"""What is said of each code point to `keyblock_native`, which knows no Unicode: asked of Python and of the tokenizer, once."""
+
+from functools import cache
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from keyblock import native
+from keyblock.text import sentences
+from keyblock.text.characters import CODES, Kind, word_characters
+from keyblock.text.scripts import ASSIGNED
+from keyblock.text.tokenizer import Tokenizer
+
+
+def read_characters(tokenizer: Tokenizer, kinds: NDArray[np.uint8]) -> Any:
+    """Of a tokenizer that reads word by word and has these `kinds`, shape (CODES,)."""
+    kinds, normal, folded = kinds.copy(), np.arange(CODES, dtype=np.uint32), np.arange(CODES, dtype=np.uint32)
+    lower, flags = letters()
+    read = np.flatnonzero((kinds == Kind.BREAK) | (kinds == Kind.LETTER)).tolist()
+    for code in read:
+        spelling = tokenizer.backend.normalizer.normalize_str(chr(code))
+        if len(spelling) == 1:
+            normal[code] = ord(spelling)
+        else:
+            kinds[code] = Kind.ODD
+    codes = np.asarray(read, np.intp)
+    small = lower[codes].astype(np.intp)  # no character that is read has several
+    alike = (kinds[small] == kinds[codes]) & (normal[small] == normal[codes]) & (lower[small] == small)
+    alike &= ((flags[small] ^ flags[codes]) & native.core.FLAGS["WORD"]) == 0
+    folded[codes[alike]] = small[alike]
+    return native.core.Characters(normal, folded, lower, flags | kinds)
+
+
+def plain_characters() -> Any:
+    """Of any tokenizer: what analyzers and sentences go by."""
+    codes, (lower, flags) = np.arange(CODES, dtype=np.uint32), letters()
+    return native.core.Characters(codes, codes, lower, flags)
+
+
+@cache
+def letters() -> tuple[NDArray[np.uint32], NDArray[np.uint32]]:
+    """The lower case of each code point, and its flags but for its Kind, shape (CODES,) each."""
+    core = native.core
+    flag = core.FLAGS
+    lower, flags = np.arange(CODES, dtype=np.uint32), sentences.KINDS.astype(np.uint32) << native.core.SIGN_SHIFT
+    flags |= np.where(word_characters(), flag["WORD"] | flag["NAME"], 0).astype(np.uint32)
+    every = "".join(map(chr, ASSIGNED))
+    small = [character.lower() for character in every]
+    lower[: len(every)] = [ord(one) if len(one) == 1 else native.core.NONE for one in small]
+    for name, of in (
+        *(("WHITE", str.isspace), ("LOWER", str.islower), ("DIGIT", str.isdigit), ("DECIMAL", str.isdecimal)),
+        *(("CAPITAL", str.isupper), ("CAPITAL", str.istitle)),
+    ):
+        flags[: len(every)] |= np.where(np.fromiter(map(of, every), np.bool_, len(every)), flag[name], 0).astype(np.uint32)
+    for name, some in (
+        *(("MARK", sentences.MARKS), ("FULL_STOP", sentences.FULL_STOPS), ("CLOSING", sentences.CLOSING.replace("\\", ""))),
+        *(("OPENING", sentences.OPENING), ("LINE_BREAK", sentences.BREAKS)),
+        *(("BULLET", sentences.BULLETS), ("NAME", sentences.IN_NAMES)),
+    ):
+        flags[list(map(ord, some))] |= flag[name]
+    return lower, flags

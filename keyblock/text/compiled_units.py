@@ -1,0 +1,175 @@
+"""Units read by `keyblock_native`: tokens of SentencePiece and of byte-level BPE, from the tokenizer's own description.
+
+`keyblock.text.units` says where units end. A unit of plain characters, which the normalizer reads as it would alone, is cut into
+tokens in compiled code; every other unit is asked of the tokenizer, once, and remembered.
+"""
+
+import json
+import unicodedata
+from collections.abc import Iterator
+from functools import cache, lru_cache
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from tokenizers import Tokenizer, models, normalizers
+
+from keyblock import native
+from keyblock.text.characters import CODES
+from keyblock.text.units import GPT_2, KNOWN, MARK, SOLID, SPACE, SPACES, WITH_NEWLINES, Borders, character_sorts, steps_of
+
+METASPACE = "\u2581"
+MEDIALS_AND_FINALS = (*range(0x1161, 0x1176), *range(0x11A8, 0x11C3))  # of Korean: they join what stands before them
+LONG_S = 0x17F  # is an s where case is ignored, as in "'s"
+Steps = list[dict[str, Any]]
+Codes = NDArray[np.uint32]
+
+
+def unit_reader(tokenizer: Tokenizer, borders: Borders) -> Any:
+    """What finds the tokens of such a tokenizer's units."""
+    normalizer, pre_tokenizer = steps_of(tokenizer.normalizer), steps_of(tokenizer.pre_tokenizer)
+    in_bytes = pre_tokenizer[-1]["type"] == "ByteLevel"
+    rules = native.core.UnitRules()
+    described = _byte_rules(pre_tokenizer) if in_bytes else _sentencepiece_rules(pre_tokenizer)
+    if described is not None:
+        trim = any(step.get("trim_offsets") for step in steps_of(tokenizer.post_processor))
+        joins = any(step["type"] == "Precompiled" for step in normalizer)
+        described |= {"trim": trim} if in_bytes else {"joins": joins}
+    for name, value in {**(described or {}), "breaks_join": borders.breaks_join, "words_end": borders.words_end}.items():
+        setattr(rules, name, value)
+    sorts, steps, several = _normal(json.dumps(normalizer), in_bytes=in_bytes)
+    added = list(_added(tokenizer))
+    model = None if described is None else _model(tokenizer.model)
+    spellings = native.core.Spellings(steps, several)
+    symbols = _byte_symbols() if in_bytes else ""
+    return native.core.UnitReader(_marked(sorts, borders, added), spellings, rules, symbols, added, model)
+
+
+def _byte_rules(pre_tokenizer: Steps) -> dict[str, Any] | None:
+    """How words of bytes are split; None where that is not known here."""
+    *first, last = pre_tokenizer
+    if first and last["add_prefix_space"]:  # of each word
+        return None
+    pattern = first[0]["pattern"]["Regex"] if first else GPT_2
+    return {
+        "newlines_join": pattern != GPT_2,
+        "digits": 3 if pattern == WITH_NEWLINES[1] else 1,
+        "marks_in_words": pattern == WITH_NEWLINES[2],
+        "prefix": last["add_prefix_space"],
+    }
+
+
+def _sentencepiece_rules(pre_tokenizer: Steps) -> dict[str, Any] | None:
+    """How words of SentencePiece are split; None where that is not known here."""
+    *first, last = pre_tokenizer
+    kind = first[0]["type"] if first else ""
+    if kind == "Punctuation" and first[0]["behavior"] != "Isolated":
+        return None
+    return {
+        "mark_each": last["prepend_scheme"] == "always",
+        "mark_first": last["prepend_scheme"] == "first",
+        "keeps_space": kind != "WhitespaceSplit",
+        "marks_alone": kind == "Punctuation",
+    }
+
+
+def _added(tokenizer: Tokenizer) -> Iterator[str]:
+    """How tokens are spelled that were added to the vocabulary, and are found before all others."""
+    for token in tokenizer.get_added_tokens_decoder().values():
+        if not token.special and token.content:
+            yield token.content
+            if tokenizer.normalizer is not None:
+                yield tokenizer.normalizer.normalize_str(token.content)
+
+
+def _model(model: models.Model) -> Any:
+    """The compiled model; None for one that has none: the tokenizer then reads each unit once."""
+    described = json.loads(model.__getstate__())
+    if isinstance(model, models.Unigram):
+        if described.get("byte_fallback"):
+            return None
+        spellings, scores = zip(*described["vocab"], strict=True)
+        return native.core.Unigram(list(spellings), list(scores), described["unk_id"])
+    if described["continuing_subword_prefix"] or described["end_of_word_suffix"]:
+        return None
+    vocabulary = described["vocab"]
+    pairs = (merge.split(" ") if isinstance(merge, str) else merge for merge in described["merges"])
+    merges = [token for left, right in pairs for token in (vocabulary[left], vocabulary[right], vocabulary[left + right])]
+    symbols = {token: number for token, number in vocabulary.items() if len(token) == 1}
+    return native.core.Merges(symbols, merges, vocabulary if described["ignore_merges"] else {})
+
+
+@cache
+def _byte_symbols() -> str:
+    """The characters that stand for bytes, in the order of these."""
+    shown = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
+    others = iter(range(0x100, 0x200))
+    return "".join(chr(byte if byte in shown else next(others)) for byte in range(0x100))
+
+
+def _marked(sorts: Codes, borders: Borders, added: list[str]) -> Codes:
+    """With what is said of these borders and tokens."""
+    sorts = sorts.copy()
+    sorts[[ord(space) for space in SPACES if space not in borders.spaces]] &= ~np.uint32(SPACE)
+    sorts[[ord(token[0]) for token in added]] |= native.core.SORTS["BEGINS_ADDED"]
+    return sorts
+
+
+@lru_cache(maxsize=4)
+def _normal(description: str, *, in_bytes: bool) -> tuple[Codes, Codes, list[str]]:
+    """What each code point is, with PLAIN and STACKS, shape (CODES,), and what a so described normalizer makes of the plain ones.
+
+    That are steps to another code point, shape (CODES,), or SEVERAL and the number of one of the strings.
+    """
+    normalizer = _sequence(json.loads(description))
+    sorts, steps, several = _sorts().copy(), np.zeros(CODES, np.uint32), list[str]()
+    flag, known = native.core.SORTS, sorts & (SOLID | MARK) != 0
+    for code in np.flatnonzero(known).tolist():
+        spelling = chr(code) if normalizer is None else normalizer.normalize_str(chr(code))
+        if normalizer is not None and not _stands_alone(spelling, known):
+            continue
+        sorts[code] |= flag["PLAIN"]
+        if normalizer is not None and any(map(unicodedata.combining, spelling)):
+            sorts[code] |= flag["STACKS"]
+        if len(spelling) > 1:
+            steps[code] = native.core.SEVERAL + len(several)
+            several.append(spelling)
+        else:
+            steps[code] = (ord(spelling) - code) % (1 << 32)
+    if in_bytes:
+        sorts[LONG_S] &= ~np.uint32(flag["PLAIN"])
+    sorts.setflags(write=False)  # it is shared
+    return sorts, steps, several
+
+
+def _sequence(steps: Steps) -> normalizers.Normalizer | None:
+    """The normalizer that is so described; none where it has no step."""
+    if not steps:
+        return None
+    bare = Tokenizer(models.BPE())
+    described = json.loads(bare.to_str()) | {"normalizer": {"type": "Sequence", "normalizers": steps}}
+    return Tokenizer.from_str(json.dumps(described)).normalizer
+
+
+def _stands_alone(spelling: str, known: NDArray[np.bool_]) -> bool:
+    """Whether what a character becomes is read as such, whatever stands before it."""
+    return bool(spelling) and METASPACE not in spelling and all(known[ord(c)] and ord(c) not in _joining() for c in spelling)
+
+
+@cache
+def _joining() -> frozenset[int]:
+    """Characters that may become one with what stands before them."""
+    parts = (unicodedata.decomposition(chr(code)).split() for code in range(KNOWN))
+    return frozenset(MEDIALS_AND_FINALS) | {int(pair[1], 16) for pair in parts if len(pair) == 2 and pair[0][0] != "<"}
+
+
+@cache
+def _sorts() -> Codes:
+    """The sort of each code point, with the classes of regular expressions, shape (CODES,)."""
+    flag, sorts = native.core.SORTS, character_sorts().astype(np.uint32)
+    bits = {"L": flag["LETTER_CLASS"], "N": flag["NUMBER_CLASS"], "M": flag["MARK_CLASS"], "P": flag["PUNCTUATION"], "S": 0}
+    for code in np.flatnonzero(sorts & (SOLID | MARK)).tolist():
+        sorts[code] |= bits[unicodedata.category(chr(code))[0]]
+    sorts[[ord(mark) for mark in "$+<=>^`|~"]] |= flag["PUNCTUATION"]  # symbols to Unicode
+    sorts.setflags(write=False)  # it is shared
+    return sorts

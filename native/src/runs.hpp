@@ -1,0 +1,45 @@
+// Finding the runs of a text, however its tokens are found: keyblock.text.terms says what a run is.
+#pragma once
+#include "reader.hpp"
+#include "tables.hpp"
+
+namespace keyblock {
+
+enum RunFlag : uint32_t {
+    RUN_KIND = 3,           // its Kind to the analyzer: SPACE, LETTER, or ODD where only that can read what stands with it
+    IN_RUN = 1 << 2,
+    PAIRED = 1 << 3,        // stands in pairs
+    ENDS_SENTENCE = 1 << 4,  // ENDS of characters.hpp
+};
+
+// keyblock.text.universal: one spelling, of characters that do not change their neighbours.
+class Universal : public Analyzer {
+  public:
+    explicit Universal(Spellings folded) : folded_(std::move(folded)) {}
+    int64_t key(const Code* run, size_t size) const override;
+
+  private:
+    Spellings folded_;
+};
+
+class RunReader {
+  public:
+    // flags: see RunFlag. analyzer: none: whoever gives odd runs says what each run is. most: runs that are remembered.
+    RunReader(const uint32_t* flags, const Analyzer* analyzer, size_t most);
+
+    // Appends the runs of a text to `found`, which has none, the marks that may end a sentence, in order.
+    template <class Unit>
+    void read(View<Unit> text, const Odds& given, Reading& found) const;
+
+  private:
+    template <class Unit>
+    struct Call;
+
+    Paged flags_;
+    const Analyzer* analyzer_;
+    size_t most_;
+    mutable std::shared_ptr<Known> known_;
+    mutable std::mutex renewing_;
+};
+
+}  // namespace keyblock

@@ -1,0 +1,67 @@
+// What models of SentencePiece and of bytes make of a word: its symbols, characters or bytes, joined to tokens.
+#pragma once
+#include <unordered_map>
+#include <vector>
+
+#include "pieces.hpp"
+
+namespace keyblock {
+
+using Codes = std::vector<Code>;
+
+class Subwords {
+  public:
+    virtual ~Subwords() = default;
+    // Appends the tokens of a word, their places in its symbols; false, and nothing appended, where it cannot say them.
+    virtual bool cut(const Code* word, size_t size, std::vector<Piece>& found) const = 0;
+};
+
+// Byte-pair encoding (Sennrich et al., 2016) as `tokenizers` does it: of the pairs that may be joined the first of the lowest rank.
+class Merges : public Subwords {
+  public:
+    struct Merge {
+        int32_t left, right, joined;
+    };
+    // symbols: the tokens of one symbol. merges: by rank. whole: tokens that a word may be at once.
+    Merges(const std::vector<std::pair<Code, int32_t>>& symbols, const std::vector<Merge>& merges,
+           const std::vector<std::pair<Codes, int32_t>>& whole);
+    bool cut(const Code* word, size_t size, std::vector<Piece>& found) const override;
+
+  private:
+    struct Rule {
+        int32_t rank, joined;
+    };
+    struct Slot {
+        uint64_t pair = FREE;
+        Rule rule{};
+    };
+    static constexpr uint64_t FREE = ~uint64_t{0};
+    static uint64_t pair_of(int32_t left, int32_t right) { return static_cast<uint64_t>(left) << 32 | static_cast<uint32_t>(right); }
+    size_t slot_of(uint64_t pair) const;
+    const Rule* rule(int32_t left, int32_t right) const;
+
+    std::vector<int32_t> common_;  // tokens of the first symbols; -1 for none
+    std::unordered_map<Code, int32_t> symbols_;
+    std::vector<Slot> slots_;
+    Trie whole_{1};
+};
+
+// The most probable tokens (Kudo, 2018) as `tokenizers` finds them, unknown symbols side by side as one.
+class Unigram : public Subwords {
+  public:
+    struct Token {
+        Codes spelling;
+        double score;
+    };
+    // vocabulary: by id.
+    Unigram(const std::vector<Token>& vocabulary, int32_t unknown);
+    bool cut(const Code* word, size_t size, std::vector<Piece>& found) const override;
+
+  private:
+    Trie trie_{1};
+    std::vector<double> scores_;
+    int32_t unknown_;
+    double unknown_score_;
+};
+
+}  // namespace keyblock

@@ -1,0 +1,55 @@
+// Tables with a row for each code point, in pages of which equal ones are kept once. Python says what stands in them.
+#pragma once
+#include <cstring>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "text.hpp"
+
+namespace keyblock {
+
+// A table of numbers.
+class Paged {
+  public:
+    explicit Paged(const uint32_t* rows) {
+        std::unordered_map<std::string, uint32_t> known;
+        for (Code first = 0; first < ROWS; first += PAGE) {
+            std::string bytes(reinterpret_cast<const char*>(rows + first), PAGE * sizeof(uint32_t));
+            auto [place, added] = known.emplace(std::move(bytes), static_cast<uint32_t>(rows_.size()));
+            if (added) rows_.insert(rows_.end(), rows + first, rows + first + PAGE);
+            firsts_.push_back(place->second);
+        }
+    }
+    template <class Unit>
+    uint32_t operator[](Unit c) const {
+        if (sizeof(Unit) == 1) return rows_[c];  // the first page is the first that was met
+        return rows_[firsts_[c / PAGE] + c % PAGE];
+    }
+    static constexpr Code ROWS = 0x110000, PAGE = 256;
+
+  private:
+    std::vector<uint32_t> rows_, firsts_;
+};
+
+// What each character becomes: one character, or several. Steps from the code point itself, so that most pages are equal.
+class Spellings {
+  public:
+    // `steps`: to be added to a code point; SEVERAL and more: the number of one of `several`.
+    Spellings(const uint32_t* steps, std::vector<std::vector<Code>> several) : steps_(steps), several_(std::move(several)) {}
+
+    // Calls `each` with the characters that `c` becomes.
+    template <class Each>
+    void spell(Code c, Each&& each) const {
+        const uint32_t step = steps_[c];
+        if (step - SEVERAL >= several_.size()) return each(c + step);
+        for (Code one : several_[step - SEVERAL]) each(one);
+    }
+    static constexpr uint32_t SEVERAL = 0x80000000;
+
+  private:
+    Paged steps_;
+    std::vector<std::vector<Code>> several_;
+};
+
+}  // namespace keyblock

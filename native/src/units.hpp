@@ -1,0 +1,77 @@
+// Reading a text unit by unit: keyblock.text.units says what a unit is, keyblock.text.compiled_units what is said of each character.
+#pragma once
+#include "reader.hpp"
+#include "subwords.hpp"
+#include "tables.hpp"
+
+namespace keyblock {
+
+enum Sort : uint32_t {  // keyblock.text.units.character_sorts, and more
+    BLANK_SPACE = 1 << 0,
+    SOLID = 1 << 1,
+    COMBINING = 1 << 2,
+    OF_LETTERS = 1 << 3,
+    OF_NUMBERS = 1 << 4,
+    OF_OTHERS = 1 << 5,
+    PLAIN = 1 << 6,        // the tokenizer's normalizer reads it as it would alone
+    STACKS = 1 << 7,       // a mark whose place among other marks may change
+    LETTER_CLASS = 1 << 8,   // \p{L}
+    NUMBER_CLASS = 1 << 9,   // \p{N}
+    MARK_CLASS = 1 << 10,    // \p{M}
+    PUNCTUATION = 1 << 11,   // to the pre-tokenizer
+    BEGINS_ADDED = 1 << 12,  // may begin a token that was added to the vocabulary
+};
+
+// How a tokenizer cuts its texts into words.
+struct UnitRules {
+    bool breaks_join = false, words_end = false;  // keyblock.text.units.Borders
+    Codes bytes;  // the symbols that stand for bytes; none: words of SentencePiece
+    // of bytes
+    bool newlines_join = false;   // the expression is one of WITH_NEWLINES, not GPT_2
+    bool marks_in_words = false;  // it has [\p{L}\p{M}]+
+    size_t digits = 1;            // that stand together at most, where newlines join
+    bool prefix = false;          // a space is put in front of a text
+    bool trim = false;            // places leave spaces out
+    std::vector<Codes> added;     // tokens that were added to the vocabulary
+    // of SentencePiece
+    bool mark_each = false, mark_first = false;  // whether each word gets a mark, or a text's first alone
+    bool keeps_space = false;                    // a space in front stays, as a mark
+    bool marks_alone = false;                    // punctuation stands alone
+    bool joins = false;                          // a mark may be normalized with a letter of few bytes
+};
+
+class UnitReader {
+  public:
+    // model: none: whoever gives odd units says what each unit is.
+    // sorts: see Sort. normal: what the normalizer makes of PLAIN characters.
+    UnitReader(const uint32_t* sorts, Spellings normal, UnitRules rules, const Subwords* model);
+
+    // Appends the tokens of a text to `found`, which has none.
+    template <class Unit>
+    void read(View<Unit> text, const Odds& given, Reading& found) const;
+
+  private:
+    struct Symbols;  // of a unit
+    template <class Unit>
+    struct Call;
+    template <class Unit>
+    size_t unit_end(View<Unit> text, size_t start) const;
+    template <class Unit>
+    bool ends_solid(View<Unit> text, size_t end) const;
+    template <class Unit>
+    bool spell(View<Unit> unit, Symbols& into) const;
+    bool cut(const Symbols& unit, bool first, std::vector<Piece>& found) const;
+    bool cut_words(const Symbols& unit, bool first, std::vector<Piece>& found) const;
+    bool cut_bytes(const Symbols& unit, bool first, std::vector<Piece>& found) const;
+    size_t word_end(const Codes& codes, size_t start) const;
+    std::shared_ptr<Known> known() const;
+
+    Paged sorts_;
+    Spellings normal_;
+    UnitRules rules_;
+    const Subwords* model_;
+    mutable std::shared_ptr<Known> known_;
+    mutable std::mutex renewing_;
+};
+
+}  // namespace keyblock
