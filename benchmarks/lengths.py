@@ -16,7 +16,7 @@ import os
 import random
 import tempfile
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -67,10 +67,15 @@ def text(kind: str, n_bytes: int) -> str:
     return f"[{''.join(made)}]" if kind == "json" else "".join(made)
 
 
-def trained(name: str) -> Tokenizer:
-    """A tokenizer of 4,000 tokens that has read the heads of all texts."""
+def heads() -> list[str]:
+    """Of all texts, in lines."""
+    return [text(kind, 20_000)[:20_000][place : place + 40] for kind in KINDS for place in range(0, 20_000, 40)]
+
+
+def trained(name: str, lines: Iterable[str], tokens: int = 4000) -> Tokenizer:
+    """A Unigram tokenizer, or else one of bytes, of so many tokens, that has read these lines."""
     unknown = "<unk>"
-    special: Any = {"special_tokens": ["<s>", "</s>", unknown], "vocab_size": 4000, "show_progress": False}
+    special: Any = {"special_tokens": ["<s>", "</s>", unknown], "vocab_size": tokens, "show_progress": False}
     if name == "unigram":
         made, trainer = Backend(models.Unigram()), trainers.UnigramTrainer(unk_token=unknown, **special)
         made.pre_tokenizer = pre_tokenizers.Sequence([pre_tokenizers.WhitespaceSplit(), pre_tokenizers.Metaspace()])
@@ -80,8 +85,7 @@ def trained(name: str) -> Tokenizer:
         split = pre_tokenizers.Split(Regex(WITH_NEWLINES[0]), "isolated")
         bytes_alone = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False, trim_offsets=False)
         made.pre_tokenizer = pre_tokenizers.Sequence([split, bytes_alone])
-    heads = {kind: text(kind, 20_000) for kind in KINDS}
-    made.train_from_iterator([heads[kind][place : place + 40] for kind in KINDS for place in range(0, 20_000, 40)], trainer)
+    made.train_from_iterator(lines, trainer)
     pair = "<s> $A </s> </s> $B </s>"
     made.post_processor = processors.TemplateProcessing(single="<s> $A </s>", pair=pair, special_tokens=[("<s>", 0), ("</s>", 1)])
     with tempfile.TemporaryDirectory() as folder:
@@ -94,7 +98,7 @@ def pipelines() -> dict[str, Pipeline]:
     """Those that are measured."""
     bundle = load_bundle(EMBEDDED)
     config = PipelineConfig.model_validate(PIPELINES["universal, structure"])
-    tokenizers = {"wordpiece": bundle.tokenizer, "unigram": trained("unigram"), "bytes": trained("bytes")}
+    tokenizers = {"wordpiece": bundle.tokenizer, "unigram": trained("unigram", heads()), "bytes": trained("bytes", heads())}
     made = {f"universal, structure, {name}": Pipeline(config, one, bundle.frequencies) for name, one in tokenizers.items()}
     return {"embedded": bundle.pipeline, **made}
 

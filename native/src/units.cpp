@@ -83,7 +83,7 @@ bool UnitReader::spell(View<Unit> unit, Symbols& into) const {
             if (rules_.bytes.empty() && (i > 0 || c != ' ')) return false;
             into.add(c, place);
         } else if (sort & PLAIN) {
-            if ((sort & STACKS & before) || (rules_.joins && (sort & MARK_CLASS) && i > 0 && unit.data[i - 1] < THREE_BYTES)) return false;
+            if ((sort & STACKS & before) || (rules_.joins && (sort & MARK_CLASS) && i > 0 && (c < THREE_BYTES || unit.data[i - 1] < THREE_BYTES))) return false;
             normal_.spell(c, [&](Code one) { into.add(one, place); });
         } else {
             return false;

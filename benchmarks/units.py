@@ -1,0 +1,93 @@
+"""How long the first 2,000 words of a document take to read, by tokenizer and language: CPU milliseconds.
+
+    python -m benchmarks.units [--data ../shared/data/languages] [--languages en de zh th ar] [--documents 20] [--turns 5]
+
+Tokens, their places and the terms of `universal` (or of --analyzer, as JSON), on one thread, in turns: by the tokenizer alone, which
+finds no terms; by the plain reader; and by the compiled one. The embedded tokenizer (WordPiece), and a Unigram and a byte-level BPE
+one of 30,000 tokens as XLM-R and Qwen have them, trained on other documents of these languages. Documents are put together until they
+have 2,000 words, or where words are not put apart 4,000 characters. Medians of turns; `first` is a new reader's first time with each
+document, after the one before. The last columns: how much the compiled reader gains.
+"""
+
+import argparse
+import gzip
+import json
+import os
+import statistics
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from benchmarks.languages import EMBEDDED
+from benchmarks.lengths import trained
+from keyblock.bundle import load_bundle
+from keyblock.text.analyzer import Analyzer, AnalyzerConfig
+from keyblock.text.reader import Reader
+from keyblock.text.tokenizer import Tokenizer
+
+WORDS, CHARACTERS = 2000, 4000
+TOKENS = 30_000
+
+
+def texts_of(directory: Path) -> list[str]:
+    """The texts of a collection."""
+    with gzip.open(directory / "corpus.jsonl.gz", "rt", encoding="utf-8") as corpus:
+        return [json.loads(line)["text"] for line in corpus]
+
+
+def documents(texts: Sequence[str], count: int) -> list[str]:
+    """As many documents, of the first texts."""
+    apart = len(texts[0].split()) * 10 > len(texts[0])  # of a language with spaces
+    made, rest = list[str](), iter(texts)
+    while len(made) < count:
+        document = ""
+        while (len(document.split()) if apart else len(document) / CHARACTERS * WORDS) < WORDS:
+            document += next(rest) + "\n\n"
+        made.append(" ".join(document.split(" ")[:WORDS]) if apart else document[:CHARACTERS])
+    return made
+
+
+def milliseconds(work: Callable[[], object]) -> float:
+    """CPU time of this thread."""
+    started = time.thread_time()
+    work()
+    return (time.thread_time() - started) * 1000
+
+
+def times(tokenizer: Tokenizer, analyzer: Analyzer, texts: Sequence[str], turns: int) -> list[float]:
+    """Of a document: the tokenizer, the plain reader's first and later turns, and the compiled one's."""
+    plain, compiled = Reader(tokenizer, analyzer, compiled=False), Reader(tokenizer, analyzer)
+    ways = [lambda text: tokenizer.encode([text]), lambda text: plain.read([text]), lambda text: compiled.read([text])]
+    first = [statistics.mean(milliseconds(lambda: way(text)) for text in texts) for way in ways]  # noqa: B023
+    later = [[statistics.mean(milliseconds(lambda: way(text)) for text in texts) for way in ways] for _ in range(turns)]  # noqa: B023
+    alone, again, fast = map(statistics.median, zip(*later, strict=True))
+    return [alone, first[1], again, first[2], fast]
+
+
+def main(options: argparse.Namespace) -> None:
+    """Print a row for each tokenizer and language."""
+    found = {language: texts_of(options.data / language) for language in options.languages}
+    read = {language: documents(texts, options.documents) for language, texts in found.items()}
+    used = {language: sum(map(len, made)) for language, made in read.items()}
+    lines = [line for language, texts in found.items() for line in "\n".join(texts)[used[language] :].split("\n")]
+    tokenizers = {"WordPiece": load_bundle(EMBEDDED).tokenizer} | {
+        name: trained(kind, lines, TOKENS) for name, kind in (("Unigram", "unigram"), ("bytes", "bytes"))
+    }
+    print("| tokenizer | text | tokenizer alone | plain, first | plain | compiled, first | compiled | plain / compiled, first | later |")
+    print("|---|---|---|---|---|---|---|---|---|")
+    for name, tokenizer in tokenizers.items():
+        for language, texts in read.items():
+            row = times(tokenizer, Analyzer(AnalyzerConfig.model_validate(options.analyzer)), texts, options.turns)
+            cells = " | ".join(f"{value:.2f}" for value in row)
+            print(f"| {name} | {language} | {cells} | {row[1] / row[3]:.1f} | {row[2] / row[4]:.1f} |", flush=True)
+
+
+if __name__ == "__main__":
+    os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+    parser = argparse.ArgumentParser("units.py", description="Time the reading of documents by tokenizer and language.")
+    parser.add_argument("--data", type=Path, default=Path("../shared/data/languages"))
+    parser.add_argument("--languages", nargs="+", default=["en", "de", "zh", "th", "ar"])
+    parser.add_argument("--analyzer", type=json.loads, default={"name": "universal"})
+    parser.add_argument("--documents", type=int, default=20)
+    parser.add_argument("--turns", type=int, default=5)
+    main(parser.parse_args())
