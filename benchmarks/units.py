@@ -73,7 +73,9 @@ def main(options: argparse.Namespace) -> None:
     tokenizers = {"WordPiece": load_bundle(EMBEDDED).tokenizer} | {
         name: trained(kind, lines, TOKENS) for name, kind in (("Unigram", "unigram"), ("bytes", "bytes"))
     }
-    print("| tokenizer | text | tokenizer alone | plain, first | plain | compiled, first | compiled | plain / compiled, first | later |")
+    print(
+        "| tokenizer | text | tokenizer alone | plain, first | plain | compiled, first | compiled | plain / compiled, first | later |"
+    )
     print("|---|---|---|---|---|---|---|---|---|")
     for name, tokenizer in tokenizers.items():
         for language, texts in read.items():

@@ -1,11 +1,11 @@
 """Runs and their terms found by `keyblock_native`, however tokens are found; `keyblock.text.terms` says what a run is.
 
-The English analyzer and the universal one are compiled; of those of other languages each distinct run is asked once.
+The English analyzer and the universal one are compiled. Those of other languages are asked of each distinct run, once.
 """
 
-import unicodedata
+import re
 from functools import cache
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,10 +14,12 @@ from keyblock import native
 from keyblock.text import sentences
 from keyblock.text.analyzer import STOP_WORDS, Analyzer
 from keyblock.text.characters import CODES, Kind, word_characters
-from keyblock.text.normalization import caseless, folded
+from keyblock.text.compiled_units import combining_classes
+from keyblock.text.normalization import VANISHING, caseless, folded
+from keyblock.text.scripts import ASSIGNED, IGNORABLE, UNSPACED, joining, spaced_letters
 from keyblock.text.terms import paired_characters, run_kinds
 
-MOST = 1 << 18  # runs that are remembered where they are pairs; else 1 << 17
+MOST = 1 << 18  # runs that are remembered where they are pairs; else half as many
 Codes = NDArray[np.uint32]
 
 
@@ -29,44 +31,76 @@ def run_reader(analyzer: Analyzer, characters: Any) -> Any:
         characters: what is said of each code point, for the English one.
     """
     config = analyzer.config
-    if config.name == "english":
-        english = native.core.English(characters, set(STOP_WORDS if config.stop_words else ()), config.stem)
-        return native.core.RunReader(run_flags(run_kinds(), paired=False), english, MOST // 2)
-    if config.name != "universal":
-        return native.core.RunReader(run_flags(run_kinds(), paired=True), None, MOST)
-    steps, several, alone = _folds()
-    kinds = np.where(alone, run_kinds(), Kind.ODD).astype(np.uint8)
-    universal = native.core.Universal(native.core.Spellings(steps, several))
-    return native.core.RunReader(run_flags(kinds, paired=True), universal, MOST)
+    if config.name == "universal":
+        folds = _folds()
+        universal = native.core.Universal(native.core.Spellings(folds.steps, folds.several))
+        return native.core.RunReader(folds.flags, universal, MOST)
+    flags = run_kinds() | _flagged(word_characters(), "IN_RUN") | _ends()
+    if config.name != "english":
+        return native.core.RunReader(flags | _flagged(paired_characters(), "PAIRED"), None, MOST)
+    english = native.core.English(characters, set(STOP_WORDS if config.stop_words else ()), config.stem)
+    return native.core.RunReader(flags, english, MOST // 2)
 
 
-def run_flags(kinds: NDArray[np.uint8], *, paired: bool) -> Codes:
-    """What each code point is to a reader of runs, shape (CODES,).
+def _flagged(some: NDArray[np.bool_], name: str) -> Codes:
+    return np.where(some, np.uint32(native.core.RUNS[name]), np.uint32(0))
 
-    Args:
-        kinds: to the analyzer, shape (CODES,).
-        paired: whether it makes pairs of characters.
+
+def _ends() -> Codes:
+    return _flagged(sentences.KINDS >= sentences.ENDING, "ENDS_SENTENCE")
+
+
+class Folds(NamedTuple):
+    """What characters are to the universal analyzer.
+
+    Attributes:
+        flags: RUNS of `keyblock_native`, and a Kind, ODD where what a character becomes depends on its neighbours, shape (CODES,).
+        steps: to the code point that it becomes, shape (CODES,), or SEVERAL and the number of one of the strings.
+        several: these.
     """
-    flag = native.core.RUNS
-    flags = kinds | np.where(word_characters(), np.uint32(flag["IN_RUN"]), np.uint32(0))
-    flags |= np.where(sentences.KINDS >= sentences.ENDING, np.uint32(flag["ENDS_SENTENCE"]), np.uint32(0))
-    return flags | np.where(paired_characters() & paired, np.uint32(flag["PAIRED"]), np.uint32(0))
+
+    flags: Codes
+    steps: Codes
+    several: list[str]
 
 
 @cache
-def _folds() -> tuple[Codes, list[str], NDArray[np.bool_]]:
-    """What the universal analyzer makes of each character of a word, and whether it is so whatever its neighbours are.
-
-    The first are steps to another code point, shape (CODES,), or SEVERAL and the number of one of the strings.
-    """
-    steps, several, alone = np.zeros(CODES, np.uint32), list[str](), np.ones(CODES, np.bool_)
-    for code in np.flatnonzero(word_characters() & (run_kinds() == Kind.LETTER)).tolist():
-        spelling = folded(caseless(chr(code)))
-        if not spelling or unicodedata.category(spelling[0])[0] == "M":
-            alone[code] = False
-        elif len(spelling) == 1:
+def _folds() -> Folds:
+    """Words and pairs are told by their characters alone: what stands between them is read apart from them, whatever it is."""
+    every = "".join(map(chr, ASSIGNED))
+    words, pairs = (_within(characters, every) for characters in (spaced_letters(), UNSPACED))
+    kinds = np.full(CODES, Kind.LETTER, np.uint32)
+    kinds[[ord(space) for space in " \t\n\r"]] = Kind.SPACE
+    kinds[ASSIGNED.stop :] = Kind.ODD
+    kinds[: len(every)][_within(IGNORABLE, every)] = Kind.ODD
+    vanishes, marks = np.zeros(CODES, np.bool_), np.zeros(CODES, np.uint32)
+    steps, several = np.zeros(CODES, np.uint32), list[str]()
+    for code in np.flatnonzero((words | pairs) & (kinds[: len(every)] == Kind.LETTER)).tolist():
+        if not _alone(every[code]):
+            kinds[code] = Kind.ODD
+            continue
+        spelling = folded(caseless(every[code]))
+        vanishes[code] = not spelling
+        marks[code] = combining_classes(caseless(every[code]))
+        if len(spelling) == 1:
             steps[code] = (ord(spelling) - code) % (1 << 32)
         else:
             steps[code] = native.core.SEVERAL + len(several)
             several.append(spelling)
-    return steps, several, alone
+    in_words, paired = np.zeros(CODES, np.bool_), np.zeros(CODES, np.bool_)
+    in_words[: len(every)], paired[: len(every)] = words, pairs & (kinds[: len(every)] == Kind.LETTER)
+    marks |= _flagged(vanishes, "VANISHES")
+    return Folds(kinds | _flagged(in_words, "IN_RUN") | _flagged(paired, "PAIRED") | marks | _ends(), steps, several)
+
+
+def _within(characters: str, every: str) -> NDArray[np.bool_]:
+    """Whether each character of a text is one of a regular expression's set."""
+    found = np.zeros(len(every), np.bool_)
+    found[[match.start() for match in re.finditer(f"[{characters}]", every)]] = True
+    return found
+
+
+def _alone(character: str) -> bool:
+    """Whether what it becomes is the same behind any character: no part of it joins that, but for what vanishes behind any."""
+    joins = joining()
+    return all(VANISHING.match(c) or (c not in joins and not "\u0300" <= c <= "\u036f") for c in caseless(character))

@@ -16,10 +16,11 @@ from tokenizers import Tokenizer, models, normalizers
 
 from keyblock import native
 from keyblock.text.characters import CODES
-from keyblock.text.units import GPT_2, KNOWN, MARK, SOLID, SPACE, SPACES, WITH_NEWLINES, Borders, character_sorts, steps_of
+from keyblock.text.scripts import joining
+from keyblock.text.units import GPT_2, MARK, SOLID, SPACE, SPACES, WITH_NEWLINES, Borders, character_sorts, steps_of
 
 METASPACE = "\u2581"
-MEDIALS_AND_FINALS = (*range(0x1161, 0x1176), *range(0x11A8, 0x11C3))  # of Korean: they join what stands before them
+AM = (0xE33, 0xEB3)  # letters of Thai and Lao that no unit ends or starts with, since they become a mark and a letter
 LONG_S = 0x17F  # is an s where case is ignored, as in "'s"
 Steps = list[dict[str, Any]]
 Codes = NDArray[np.uint32]
@@ -117,20 +118,21 @@ def _marked(sorts: Codes, borders: Borders, added: list[str]) -> Codes:
 
 @lru_cache(maxsize=4)
 def _normal(description: str, *, in_bytes: bool) -> tuple[Codes, Codes, list[str]]:
-    """What each code point is, with PLAIN and STACKS, shape (CODES,), and what a so described normalizer makes of the plain ones.
+    """What each code point is, with PLAIN and its combining classes, shape (CODES,), and what a so described normalizer makes of the plain ones.
 
     That are steps to another code point, shape (CODES,), or SEVERAL and the number of one of the strings.
     """
     normalizer = _sequence(json.loads(description))
     sorts, steps, several = _sorts().copy(), np.zeros(CODES, np.uint32), list[str]()
     flag, known = native.core.SORTS, sorts & (SOLID | MARK) != 0
+    known[list(AM)] = True
     for code in np.flatnonzero(known).tolist():
         spelling = chr(code) if normalizer is None else normalizer.normalize_str(chr(code))
         if normalizer is not None and not _stands_alone(spelling, known):
             continue
         sorts[code] |= flag["PLAIN"]
-        if normalizer is not None and any(map(unicodedata.combining, spelling)):
-            sorts[code] |= flag["STACKS"]
+        if normalizer is not None:
+            sorts[code] |= combining_classes(spelling)
         if len(spelling) > 1:
             steps[code] = native.core.SEVERAL + len(several)
             several.append(spelling)
@@ -151,16 +153,16 @@ def _sequence(steps: Steps) -> normalizers.Normalizer | None:
     return Tokenizer.from_str(json.dumps(described)).normalizer
 
 
+def combining_classes(spelling: str) -> int:
+    """Those of the first and the last part of what a character becomes, as flags of `keyblock_native`; 0 and 0 for nothing."""
+    parts = unicodedata.normalize("NFD", spelling)
+    ends = (parts[:1], parts[-1:])
+    return sum(unicodedata.combining(end) << shift for end, shift in zip(ends, native.core.CLASS_SHIFTS, strict=True) if end)
+
+
 def _stands_alone(spelling: str, known: NDArray[np.bool_]) -> bool:
     """Whether what a character becomes is read as such, whatever stands before it."""
-    return bool(spelling) and METASPACE not in spelling and all(known[ord(c)] and ord(c) not in _joining() for c in spelling)
-
-
-@cache
-def _joining() -> frozenset[int]:
-    """Characters that may become one with what stands before them."""
-    parts = (unicodedata.decomposition(chr(code)).split() for code in range(KNOWN))
-    return frozenset(MEDIALS_AND_FINALS) | {int(pair[1], 16) for pair in parts if len(pair) == 2 and pair[0][0] != "<"}
+    return bool(spelling) and METASPACE not in spelling and all(known[ord(c)] and c not in joining() for c in spelling)
 
 
 @cache
@@ -168,6 +170,7 @@ def _sorts() -> Codes:
     """The sort of each code point, with the classes of regular expressions, shape (CODES,)."""
     flag, sorts = native.core.SORTS, character_sorts().astype(np.uint32)
     bits = {"L": flag["LETTER_CLASS"], "N": flag["NUMBER_CLASS"], "M": flag["MARK_CLASS"], "P": flag["PUNCTUATION"], "S": 0}
+    sorts[list(AM)] |= flag["LETTER_CLASS"] | flag["MARK_CLASS"]  # of one cluster with the letter in front
     for code in np.flatnonzero(sorts & (SOLID | MARK)).tolist():
         sorts[code] |= bits[unicodedata.category(chr(code))[0]]
     sorts[[ord(mark) for mark in "$+<=>^`|~"]] |= flag["PUNCTUATION"]  # symbols to Unicode

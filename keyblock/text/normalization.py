@@ -10,10 +10,11 @@ import unicodedata
 from keyblock.text.scripts import IGNORABLE
 
 _IGNORED = re.compile(f"[{IGNORABLE}]+")
+_DROPPED = "\u0591-\u05c7\u0610-\u061a\u0640\u064b-\u065f\u0670\u093c"  # whatever stands before them
+VANISHING = re.compile(f"[{_DROPPED}]")
+"""A mark that `folded` leaves out behind any letter."""
 # of Cyrillic the stress marks and the dots of ё; of Arabic vowel points, hamza and tatweel; of Hebrew points; of Hindi nukta
-_MARKS = re.compile(
-    "(?<=[a-zα-ω])[\u0300-\u036f]+|(?<=[а-я])[\u0300\u0301]|(?<=е)\u0308|[\u0591-\u05c7\u0610-\u061a\u0640\u064b-\u065f\u0670\u093c]"
-)
+_MARKS = re.compile(f"(?<=[a-zα-ω])[\u0300-\u036f]+|(?<=[а-я])[\u0300\u0301]|(?<=е)\u0308|[{_DROPPED}]")
 _ALIKE = str.maketrans(
     {
         "ı": "i",

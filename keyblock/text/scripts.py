@@ -15,6 +15,7 @@ IGNORABLE = (  # characters that change how others look and say nothing: Unicode
     "\u00ad\u034f\u0600-\u0605\u061c\u06dd\u070f\u0890\u0891\u08e2\u180b-\u180f\u200c-\u200f\u202a-\u202e\u2060-\u206f\ufe00-\ufe0f"
     "\ufeff\ufff9-\ufffb\U000e0001\U000e0020-\U000e007f\U000e0100-\U000e01ef"
 )
+MEDIALS_AND_FINALS = (*range(0x1161, 0x1176), *range(0x11A8, 0x11C3))  # of Korean
 ASSIGNED = range(0x20000)  # code points that may be a part of words of scripts with spaces
 
 
@@ -26,6 +27,14 @@ def spaced_letters() -> str:
     """
     unspaced = re.compile(f"[{UNSPACED}]")
     return "".join(_ranges(code for code in ASSIGNED if _in_words(chr(code)) and not unspaced.match(chr(code)))) + IGNORABLE
+
+
+@cache
+def joining() -> frozenset[str]:
+    """Characters that may become one with what stands before them, when a text is composed."""
+    parts = (unicodedata.decomposition(chr(code)).split() for code in range(0x30000))
+    second = {chr(int(pair[1], 16)) for pair in parts if len(pair) == 2 and pair[0][0] != "<"}
+    return frozenset(second | set(map(chr, MEDIALS_AND_FINALS)))
 
 
 def _in_words(character: str) -> bool:

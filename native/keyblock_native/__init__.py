@@ -2,6 +2,7 @@
 
 from keyblock_native._core import (
     ASKED,
+    CLASS_SHIFTS,
     FLAGS,
     INTERFACE,
     NONE,
@@ -35,6 +36,7 @@ from keyblock_native._core import (
 
 __all__ = [
     "ASKED",
+    "CLASS_SHIFTS",
     "FLAGS",
     "INTERFACE",
     "NONE",

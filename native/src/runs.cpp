@@ -31,6 +31,8 @@ struct RunReader::Call {
     std::shared_ptr<Known> known = newest();
     Spelling word{};
     std::vector<int64_t> keys{};
+    std::vector<Code> folded{};
+    std::vector<size_t> places{};  // of these
 
     std::shared_ptr<Known> newest() const {
         std::lock_guard lock(by.renewing_);
@@ -44,13 +46,15 @@ struct RunReader::Call {
         for (size_t start = 0, end; start < text.size; start = end + 1) {
             uint32_t any = 0;
             bool odd = false;
+            uint32_t last = 0;  // combining class
             size_t pairs = 0;  // that stand together
             for (end = start; end < text.size; ++end) {
                 const uint32_t one = flags(end);
                 if (one & ENDS_SENTENCE) found.marks.push_back(static_cast<int32_t>(end));
                 if ((one & RUN_KIND) == SPACE) break;
                 pairs = one & PAIRED ? pairs + 1 : 0;
-                odd |= (one & (RUN_KIND | PAIRED)) == ODD || pairs > STRETCH;
+                odd |= (one & (RUN_KIND | PAIRED)) == ODD || pairs > STRETCH || (first_class(one) != 0 && last > first_class(one));
+                if (first_class(one) == 0 || !(one & VANISHES)) last = last_class(one);
                 any |= one;
             }
             if (odd) read(start, end, false);
@@ -61,29 +65,53 @@ struct RunReader::Call {
     // The runs of a stretch in which nothing is odd.
     void stretch(size_t start, size_t end) {
         for (size_t head = start, tail; head < end; head = tail) {
+            const uint32_t sort = flags(head) & (IN_RUN | PAIRED);
             tail = head + 1;
-            const uint32_t first = flags(head);
-            if (first & PAIRED) {
-                const bool followed = tail < end && (flags(tail) & PAIRED), alone = head == start || !(flags(head - 1) & PAIRED);
-                if (followed || alone) read(head, head + (followed ? 2 : 1), true);
-            } else if (first & IN_RUN) {
-                while (tail < end && (flags(tail) & (IN_RUN | PAIRED)) == IN_RUN) ++tail;
-                read(head, tail, true);
-            }
+            if (sort == 0) continue;
+            const auto alike = [&](size_t at) { return sort & PAIRED ? (flags(at) & PAIRED) != 0 : (flags(at) & (IN_RUN | PAIRED)) == IN_RUN; };
+            while (tail < end && alike(tail)) ++tail;
+            if (sort & PAIRED) read_pairs(head, tail);
+            else read(head, tail, true);
         }
     }
 
+    void read_pairs(size_t start, size_t end) {
+        folded.clear(), places.clear();
+        for (size_t at = start; at < end; ++at) {
+            if (by.analyzer_ == nullptr) folded.push_back(text.data[at]);
+            else by.analyzer_->fold(text.data[at], folded);
+            places.resize(folded.size(), at);
+        }
+        const size_t n = folded.size();
+        if (n == 1) pair(0, 1);
+        for (size_t i = 0; i + 1 < n; ++i) pair(i, 2);
+    }
+
+    void pair(size_t first, size_t size) {
+        spell(folded.data() + first, size);
+        look_up(places[first], places[first + size - 1] + 1, size, true);
+    }
+
     void read(size_t head, size_t tail, bool plain) {
-        const size_t size = tail - head;
-        if (size > LONGEST) return add(head, tail, 0);
+        if (tail - head > LONGEST) return add(head, tail, 0);
+        spell(text.data + head, tail - head);
+        look_up(head, tail, tail - head, plain);
+    }
+
+    template <class Some>
+    void spell(const Some* from, size_t size) {
         Code* const codes = word.codes();
         uint8_t* const narrow = word.narrow();
         Code bits = 0;
         for (size_t i = 0; i < size; ++i) {
-            const Code c = text.data[head + i];
+            const Code c = from[i];
             bits |= c, codes[i] = c, narrow[i] = static_cast<uint8_t>(c);
         }
         word.close(size, bits);
+    }
+
+    // The keys of `word`, which stands there.
+    void look_up(size_t head, size_t tail, size_t size, bool plain) {
         if (const Known::Slot* slot = known->find(word)) {
             if (slot->entry == nullptr) return add(head, tail, slot->key);
             for (size_t i = 0; i < slot->entry->n_keys; ++i) add(head, tail, slot->entry->keys()[i]);
@@ -93,9 +121,7 @@ struct RunReader::Call {
             keys.assign(1, by.analyzer_->key(word.codes(), size));
         } else {
             const auto place = given.find(std::u32string(text.data + head, text.data + tail));
-            if (place == given.end()) {
-                return found.ask(head, tail, TERMS);
-            }
+            if (place == given.end()) return found.ask(head, tail, TERMS);
             keys = place->second.keys;
         }
         known->add(word, {{0, 0, static_cast<int32_t>(size)}}, keys);  // a token, so that short runs need no second look

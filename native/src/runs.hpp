@@ -10,6 +10,7 @@ enum RunFlag : uint32_t {
     IN_RUN = 1 << 2,
     PAIRED = 1 << 3,        // stands in pairs
     ENDS_SENTENCE = 1 << 4,  // ENDS of characters.hpp
+    VANISHES = 1 << 5,       // is no part of the term
 };
 
 // keyblock.text.universal: one spelling, of characters that do not change their neighbours.
@@ -17,6 +18,9 @@ class Universal : public Analyzer {
   public:
     explicit Universal(Spellings folded) : folded_(std::move(folded)) {}
     int64_t key(const Code* run, size_t size) const override;
+    void fold(Code c, std::vector<Code>& into) const override {
+        folded_.spell(c, [&](Code one) { into.push_back(one); });
+    }
 
   private:
     Spellings folded_;

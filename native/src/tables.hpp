@@ -32,6 +32,12 @@ class Paged {
     std::vector<uint32_t> rows_, firsts_;
 };
 
+// Marks of Unicode's combining classes, which are sorted by them when a text is normalized: at the top of a row of flags stand the
+// classes of the first and of the last part of what a character becomes.
+constexpr uint32_t FIRST_CLASS_SHIFT = 16, LAST_CLASS_SHIFT = 24;
+constexpr uint32_t first_class(uint32_t flags) { return flags >> FIRST_CLASS_SHIFT & 0xFF; }
+constexpr uint32_t last_class(uint32_t flags) { return flags >> LAST_CLASS_SHIFT; }
+
 // What each character becomes: one character, or several. Steps from the code point itself, so that most pages are equal.
 class Spellings {
   public:

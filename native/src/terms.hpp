@@ -14,6 +14,8 @@ class Analyzer {
     virtual ~Analyzer() = default;
     // Of a run of word characters as it stands in the text, none of them ODD; 0 where it has no term.
     virtual int64_t key(const Code* run, size_t size) const = 0;
+    // Appends what a character becomes before characters are paired.
+    virtual void fold(Code c, std::vector<Code>& into) const { into.push_back(c); }
 };
 
 class English : public Analyzer {

@@ -79,17 +79,18 @@ class TextReader {
 void bind_units(nb::module_& module) {
     nb::dict sorts, runs, asked;
     const std::pair<const char*, uint32_t> sort_bits[] = {
-        {"PLAIN", PLAIN}, {"STACKS", STACKS}, {"LETTER_CLASS", LETTER_CLASS}, {"NUMBER_CLASS", NUMBER_CLASS}, {"MARK_CLASS", MARK_CLASS},
+        {"PLAIN", PLAIN}, {"LETTER_CLASS", LETTER_CLASS}, {"NUMBER_CLASS", NUMBER_CLASS}, {"MARK_CLASS", MARK_CLASS},
         {"PUNCTUATION", PUNCTUATION}, {"BEGINS_ADDED", BEGINS_ADDED},
     };
     for (auto [name, bit] : sort_bits) sorts[name] = bit;
-    const std::pair<const char*, uint32_t> run_bits[] = {{"IN_RUN", IN_RUN}, {"PAIRED", PAIRED}, {"ENDS_SENTENCE", ENDS_SENTENCE}};
+    const std::pair<const char*, uint32_t> run_bits[] = {{"IN_RUN", IN_RUN}, {"PAIRED", PAIRED}, {"ENDS_SENTENCE", ENDS_SENTENCE}, {"VANISHES", VANISHES}};
     for (auto [name, bit] : run_bits) runs[name] = bit;
     const std::pair<const char*, uint32_t> questions[] = {{"FIRST_TOKENS", FIRST_TOKENS}, {"LAST_TOKENS", LAST_TOKENS}, {"TERMS", TERMS}};
     for (auto [name, number] : questions) asked[name] = number;
     module.attr("SORTS") = sorts;
     module.attr("RUNS") = runs;
     module.attr("ASKED") = asked;
+    module.attr("CLASS_SHIFTS") = nb::make_tuple(FIRST_CLASS_SHIFT, LAST_CLASS_SHIFT);
     module.attr("SEVERAL") = Spellings::SEVERAL;
 
     nb::class_<Spellings>(module, "Spellings")

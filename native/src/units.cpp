@@ -80,17 +80,18 @@ bool UnitReader::spell(View<Unit> unit, Symbols& into) const {
         }
         const auto place = static_cast<int32_t>(i);
         if (sort & BLANK_SPACE) {
-            if (rules_.bytes.empty() && (i > 0 || c != ' ')) return false;
-            into.add(c, place);
+            const bool dropped = rules_.bytes.empty() && !rules_.keeps_space && into.codes.empty();  // in front of a word
+            if (rules_.bytes.empty() && !dropped && (i > 0 || c != ' ')) return false;
+            if (!dropped) into.add(c, place);
         } else if (sort & PLAIN) {
-            if ((sort & STACKS & before) || (rules_.joins && (sort & MARK_CLASS) && i > 0 && (c < THREE_BYTES || unit.data[i - 1] < THREE_BYTES))) return false;
+            if ((first_class(sort) != 0 && last_class(before) > first_class(sort)) || (rules_.joins && (sort & MARK_CLASS) && i > 0 && (c < THREE_BYTES || unit.data[i - 1] < THREE_BYTES))) return false;
             normal_.spell(c, [&](Code one) { into.add(one, place); });
         } else {
             return false;
         }
         before = sort;
     }
-    return !rules_.bytes.empty() || into.codes.back() != ' ';
+    return !into.codes.empty() && (!rules_.bytes.empty() || into.codes.back() != ' ');
 }
 
 bool UnitReader::cut(const Symbols& unit, bool first, std::vector<Piece>& found) const {
@@ -105,8 +106,7 @@ bool UnitReader::cut_words(const Symbols& unit, bool first, std::vector<Piece>& 
     static thread_local Symbols word;
     const size_t size = unit.codes.size();
     const auto alone = [&](size_t i) { return rules_.marks_alone && (sorts_[unit.codes[i]] & PUNCTUATION); };
-    size_t start = !rules_.keeps_space && unit.codes[0] == ' ' ? 1 : 0;
-    for (size_t end; start < size; start = end) {
+    for (size_t start = 0, end; start < size; start = end) {
         end = start + 1;
         if (!alone(start))
             while (end < size && !alone(end)) ++end;

@@ -14,7 +14,6 @@ enum Sort : uint32_t {  // keyblock.text.units.character_sorts, and more
     OF_NUMBERS = 1 << 4,
     OF_OTHERS = 1 << 5,
     PLAIN = 1 << 6,        // the tokenizer's normalizer reads it as it would alone
-    STACKS = 1 << 7,       // a mark whose place among other marks may change
     LETTER_CLASS = 1 << 8,   // \p{L}
     NUMBER_CLASS = 1 << 9,   // \p{N}
     MARK_CLASS = 1 << 10,    // \p{M}
