@@ -118,7 +118,7 @@ def _marked(sorts: Codes, borders: Borders, added: list[str]) -> Codes:
 
 @lru_cache(maxsize=4)
 def _normal(description: str, *, in_bytes: bool) -> tuple[Codes, Codes, list[str]]:
-    """What each code point is, with PLAIN and its combining classes, shape (CODES,), and what a so described normalizer makes of the plain ones.
+    """What each code point is, shape (CODES,), and what a so described normalizer makes of the PLAIN ones.
 
     That are steps to another code point, shape (CODES,), or SEVERAL and the number of one of the strings.
     """
@@ -150,7 +150,8 @@ def _sequence(steps: Steps) -> normalizers.Normalizer | None:
         return None
     bare = Tokenizer(models.BPE())
     described = json.loads(bare.to_str()) | {"normalizer": {"type": "Sequence", "normalizers": steps}}
-    return Tokenizer.from_str(json.dumps(described)).normalizer
+    found: normalizers.Normalizer | None = Tokenizer.from_str(json.dumps(described)).normalizer
+    return found
 
 
 def combining_classes(spelling: str) -> int:

@@ -15,14 +15,11 @@ from keyblock.description import PipelineConfig
 from keyblock.pipeline import Pipeline
 from keyblock.prepared import PreparedDocument
 from keyblock.segmenters import SEGMENTERS
-from keyblock.text import compiled
 from keyblock.text.analyzer import Analyzer, AnalyzerConfig
-from keyblock.text.characters import CODES
 from keyblock.text.compiled import CompiledReader, compiled_reader
 from keyblock.text.frequencies import DocumentFrequencies
 from keyblock.text.parts import PART
 from keyblock.text.reader import SAMPLE, Reader
-from keyblock.text.scripts import ASSIGNED
 from keyblock.text.sentences import sentence_ends
 from keyblock.text.tokenizer import Tokenizer
 from tests.compiled import need_compiled
@@ -154,16 +151,6 @@ def test_threads(tokenizer: Tokenizer) -> None:
         assert expected is not None
         np.testing.assert_array_equal(found.ids, expected.ids)
         np.testing.assert_array_equal(found.runs.keys, expected.runs.keys)
-
-
-def test_nothing_is_said_of_characters_that_nobody_asked_about() -> None:
-    """Beyond ASSIGNED no character has a case, is a digit or a space."""
-    need_compiled()
-    lower, flags = compiled._letters()
-    others = [chr(code) for code in range(ASSIGNED.stop, CODES, 7)]
-    assert [c for c in others if c.lower() != c or c.isspace() or c.isdigit() or c.islower() or c.isupper()] == []
-    assert (lower[ASSIGNED.stop :] == np.arange(ASSIGNED.stop, CODES)).all()
-    assert len(flags) == CODES
 
 
 @pytest.mark.parametrize("name", ["squad-articles", "qmsum", "languages", "evidence"])

@@ -9,22 +9,27 @@ import numpy as np
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
+from tokenizers import models, processors
 
+from keyblock.description import PipelineConfig
 from keyblock.text import compiled
 from keyblock.text.analyzer import Analyzer, AnalyzerConfig
 from keyblock.text.compiled import CompiledReader, compiled_reader
 from keyblock.text.reader import SAMPLE
 from keyblock.text.tokenizer import Tokenizer
+from keyblock.text.unit_reader import FILLER
 from tests.compiled import need_compiled
+from tests.keyblock.text.test_compiled import Pair
 from tests.keyblock.text.test_unit_reader import TEXTS
 from tests.keyblock.text.test_words import LONG, assert_alike, cuts, slowly
-from tests.keyblock.text.trained_tokenizers import KINDS, LINES, trained
+from tests.keyblock.text.trained_tokenizers import KINDS, LINES, backend, trained
 
 WRITTEN = (
     "don't DON'T 'S 'ſ x'll \u2026 ﬁ ½ Ⅷ ２ ς Σ Å é क़ की กี้ ဗမာ שָׁלוֹם مَ ё 가 각 각 ㍿ ❤\ufe0f 'tis 12345 ¼% a_b _ -- ...".split()
 )
 GAPS = st.sampled_from([" "] * 8 + ["  ", "\n", "\n\n", "\t", "\r\n", " \n ", "\u3000", "", "", "", ",", "."])
 WORDS = st.one_of(st.sampled_from([*WRITTEN, *" ".join(LINES).split()]), st.text(st.characters(codec=None), max_size=6))
+JOINED = ["▁", "a", "b", "▁a", "▁ab", "x", "y"]
 MADE = st.lists(st.tuples(GAPS, WORDS)).map(lambda pairs: "".join(gap + word for gap, word in pairs))
 
 
@@ -71,6 +76,57 @@ def test_any_unicode(
     reader: CompiledReader, tokenizer: Tokenizer, analyzer: Analyzer, texts: list[str], length: int, stride: int
 ) -> None:
     check(reader, tokenizer, analyzer, texts, (length, stride))
+
+
+@pytest.mark.parametrize("segmenter", ["whole_sentences", "structure"])
+@given(texts=st.lists(MADE, max_size=3))
+@example(texts=["", " ", f"{SAMPLE} 東京都。中文句子！ Dr. No ran; it fell. " * 6])
+def test_documents(pairs: dict[str, Pair], segmenter: str, texts: list[str]) -> None:
+    pairs[segmenter].check(texts)
+
+
+@pytest.fixture(scope="module", params=["english", "universal"])
+def pairs(request: pytest.FixtureRequest, tokenizer: Tokenizer) -> dict[str, Pair]:
+    """By segmenter, in blocks of seven tokens."""
+    names = ("whole_sentences", "structure")
+    configs = [PipelineConfig(analyzer={"name": request.param}, segmenter={"name": name, "block_tokens": 7}) for name in names]
+    return {name: Pair(config, tokenizer) for name, config in zip(names, configs, strict=True)}
+
+
+@pytest.mark.parametrize(
+    ("model", "expected"),
+    [
+        # -3 for both at once, -2.5 for one by one; x and y are unknown, side by side
+        (models.Unigram([("<unk>", 0.0), ("▁", -4.0), ("▁a", -1.0), ("b", -1.5), ("▁ab", -3.0)], 0), ["▁a", "b", "▁", "<unk>"]),
+        # the first pair of the list is joined first, then the second
+        (
+            models.BPE({c: i for i, c in enumerate(["▁", "a", "b", "▁a", "▁ab", "x", "y"])}, [("▁", "a"), ("▁a", "b")]),
+            ["▁ab", "▁", "x", "y"],
+        ),
+    ],
+)
+def test_models_by_hand(tmp_path: Path, model: models.Model, expected: list[str]) -> None:
+    made = backend("xlm-roberta")
+    made.model, made.normalizer = model, None
+    made.post_processor = processors.TemplateProcessing(single="$A", pair="$A b $B", special_tokens=[("b", 2)])
+    made.save(str(tmp_path / "made.json"))
+    tokenizer = Tokenizer(tmp_path / "made.json")
+    (found,) = reader_of(tokenizer, Analyzer(AnalyzerConfig())).read(["ab xy"])
+    assert found is not None
+    assert [tokenizer.backend.id_to_token(token) for token in found.ids.tolist()] == expected
+
+
+def test_what_is_plain_is_not_asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Thai, Arabic and Chinese among it; a soft hyphen is asked about, once."""
+    tokenizer, analyzer = trained("qwen2", tmp_path), Analyzer(AnalyzerConfig(name="universal"))
+    reader, encode, keys = reader_of(tokenizer, analyzer), tokenizer.encode, analyzer.keys
+    read: list[str] = []
+    monkeypatch.setattr(tokenizer, "encode", lambda texts: [read.extend(texts), encode(texts)][1])
+    monkeypatch.setattr(analyzer, "keys", lambda text: [read.append(text), keys(text)][1])
+    reader.read(["Die Flüsse, 東京都は ภาษาไทย ผู้ทำ العَرَبية हिन्दी\n\n# A heading’s end…"])
+    assert read == []
+    reader.read(["A bro\u00adken word and a bro\u00adken one"] * 2)
+    assert read == [f"{FILLER} bro\u00adken", "bro\u00adken"]
 
 
 def test_threads(tokenizer: Tokenizer) -> None:

@@ -1,0 +1,18 @@
+"""What compiled readers are told of each code point."""
+
+import numpy as np
+
+from keyblock.text.characters import CODES
+from keyblock.text.compiled_characters import letters
+from keyblock.text.scripts import ASSIGNED
+from tests.compiled import need_compiled
+
+
+def test_nothing_is_said_of_characters_that_nobody_asked_about() -> None:
+    """Beyond ASSIGNED no character has a case, is a digit or a space."""
+    need_compiled()
+    lower, flags = letters()
+    others = [chr(code) for code in range(ASSIGNED.stop, CODES, 7)]
+    assert [c for c in others if c.lower() != c or c.isspace() or c.isdigit() or c.islower() or c.isupper()] == []
+    assert (lower[ASSIGNED.stop :] == np.arange(ASSIGNED.stop, CODES)).all()
+    assert len(flags) == CODES
