@@ -32,16 +32,16 @@ def compiled_reader(tokenizer: Tokenizer, analyzer: Analyzer) -> "CompiledReader
     """The compiled reader; None where it is not installed, or knows nothing of such a tokenizer."""
     if native.core is None:
         return None
-    kinds, borders = character_kinds(tokenizer.backend), borders_of(tokenizer.backend)
-    if kinds is None and borders is None:
-        return None
-    characters = plain_characters() if kinds is None else read_characters(tokenizer, kinds)
+    kinds = character_kinds(tokenizer.backend)
     if kinds is not None:
+        characters = read_characters(tokenizer, kinds)
         tokens = _word_reader(tokenizer, analyzer, characters)
         if analyzer.config.name == "english":
             return CompiledReader(tokens, analyzer, characters, partial(words_told, tokenizer, analyzer))
-    elif borders is not None:
-        tokens = unit_reader(tokenizer.backend, borders)
+    elif (borders := borders_of(tokenizer.backend)) is not None:
+        characters, tokens = plain_characters(), unit_reader(tokenizer.backend, borders)
+    else:
+        return None
     reader = native.core.TextReader(tokens, run_reader(analyzer, characters))
     return CompiledReader(reader, analyzer, characters, partial(told, tokenizer, analyzer, units=kinds is None))
 

@@ -30,19 +30,20 @@ def unit_reader(tokenizer: Tokenizer, borders: Borders) -> Any:
     """What finds the tokens of such a tokenizer's units."""
     normalizer, pre_tokenizer = steps_of(tokenizer.normalizer), steps_of(tokenizer.pre_tokenizer)
     in_bytes = pre_tokenizer[-1]["type"] == "ByteLevel"
+    split = _byte_rules(pre_tokenizer) if in_bytes else _sentencepiece_rules(pre_tokenizer)
+    described = {
+        **(split or {}),
+        "breaks_join": borders.breaks_join,
+        "words_end": borders.words_end,
+        "trim": any(step.get("trim_offsets") for step in steps_of(tokenizer.post_processor)),
+        "joins": any(step["type"] == "Precompiled" for step in normalizer),
+    }
     rules = native.core.UnitRules()
-    described = _byte_rules(pre_tokenizer) if in_bytes else _sentencepiece_rules(pre_tokenizer)
-    if described is not None:
-        trim = any(step.get("trim_offsets") for step in steps_of(tokenizer.post_processor))
-        joins = any(step["type"] == "Precompiled" for step in normalizer)
-        described |= {"trim": trim} if in_bytes else {"joins": joins}
-    for name, value in {**(described or {}), "breaks_join": borders.breaks_join, "words_end": borders.words_end}.items():
+    for name, value in described.items():
         setattr(rules, name, value)
     sorts, steps, several = _normal(json.dumps(normalizer), in_bytes=in_bytes)
-    added = list(_added(tokenizer))
-    model = None if described is None else _model(tokenizer.model)
-    spellings = native.core.Spellings(steps, several)
-    symbols = _byte_symbols() if in_bytes else ""
+    added, spellings = list(_added(tokenizer)), native.core.Spellings(steps, several)
+    model, symbols = _model(tokenizer.model) if split else None, _byte_symbols() if in_bytes else ""
     return native.core.UnitReader(_marked(sorts, borders, added), spellings, rules, symbols, added, model)
 
 

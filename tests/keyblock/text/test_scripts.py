@@ -4,7 +4,7 @@ import re
 import sys
 import unicodedata
 
-from keyblock.text.scripts import IGNORABLE, UNSPACED, spaced_letters
+from keyblock.text.scripts import IGNORABLE, UNSPACED, joining, spaced_letters
 
 NAMES = (
     "CJK UNIFIED",
@@ -40,3 +40,12 @@ def test_ignorable_characters_are_formats_and_selectors() -> None:
         character, category = chr(code), unicodedata.category(chr(code))
         if ignorable.match(character):
             assert category in ("Cf", "Cn") or "VARIATION SELECTOR" in unicodedata.name(character) or code == 0x34F
+
+
+def test_what_joins_the_character_in_front() -> None:
+    """And nothing else does: any other two characters are composed apart."""
+    assert {"\u0301", "\u3099", "\u1161", "\u11a8"} <= joining()
+    assert not joining() & set("aé中\u0e49\uac00")
+    for first in "aeιकか\u1100\uac00":
+        met = {chr(code) for code in range(0x30000) if len(unicodedata.normalize("NFKC", first + chr(code))) == 1}
+        assert {c for c in met if unicodedata.normalize("NFKC", c) == c} <= joining()
