@@ -5,11 +5,16 @@ events: the same code then meets in a minute what a service meets in a day, and 
 """
 
 import asyncio
+import random
+import threading
 import time
 from collections.abc import Callable, Coroutine, Iterable
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
-from contextlib import AbstractAsyncContextManager
-from typing import Any, Protocol, TypeVar
+from contextlib import AbstractAsyncContextManager, AbstractContextManager
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+
+if TYPE_CHECKING:
+    import httpx
 
 T = TypeVar("T")
 Clock = Callable[[], float]
@@ -23,8 +28,35 @@ class Awaited(Protocol):
         """Wait until then at most, for None as long as it takes; whether it is done."""
 
 
+class Thread(Protocol):
+    """A thread of its own: what the service asks of a `threading.Thread`."""
+
+    @property
+    def ident(self) -> int | None:
+        """None before it is started."""
+
+    def start(self) -> None:
+        """Begin its work."""
+
+    def is_alive(self) -> bool:
+        """Whether it is started, and its work is not over."""
+
+    def join(self, timeout: float | None = None) -> None:
+        """Wait until it is over, so many seconds at most."""
+
+
+class Condition(AbstractContextManager[Any], Protocol):
+    """A lock that threads wait with: what the service asks of a `threading.Condition`."""
+
+    def wait(self) -> Any:
+        """Wait until another thread notifies; the lock is given up meanwhile."""
+
+    def notify(self) -> None:
+        """Let one that waits go on."""
+
+
 class Machine(Protocol):
-    """What a coroutine of the service asks of whoever runs it."""
+    """What the service asks of whoever runs it."""
 
     def now(self) -> float:
         """Seconds from any beginning; it never jumps."""
@@ -32,8 +64,20 @@ class Machine(Protocol):
     def wall(self) -> float:
         """Seconds since 1970, as this machine's clock is set; it may jump either way."""
 
+    def uniform(self, low: float, high: float) -> float:
+        """Any number between these."""
+
     def pool(self, threads: int, name: str) -> Executor:
         """So many threads of this name."""
+
+    def thread(self, work: Callable[[], None], name: str) -> Thread:
+        """A thread for this work, which the process does not wait for when it ends."""
+
+    def condition(self) -> Condition:
+        """What threads wait with."""
+
+    def transport(self) -> "httpx.AsyncBaseTransport | None":
+        """What carries HTTP requests to elsewhere; None for httpx's own, on sockets."""
 
     async def run(self, pool: Executor | None, work: Callable[..., T], *arguments: Any) -> T:
         """What the work returns, done in the pool, for None in any thread. Cancelling the await drops it if it has not begun."""
@@ -59,9 +103,25 @@ class AsyncioMachine:
         """See Machine."""
         return time.time()
 
+    def uniform(self, low: float, high: float) -> float:
+        """See Machine."""
+        return random.uniform(low, high)
+
     def pool(self, threads: int, name: str) -> Executor:
         """See Machine."""
         return ThreadPoolExecutor(threads, name)
+
+    def thread(self, work: Callable[[], None], name: str) -> Thread:
+        """See Machine."""
+        return threading.Thread(target=work, name=name, daemon=True)
+
+    def condition(self) -> Condition:
+        """See Machine."""
+        return threading.Condition()
+
+    def transport(self) -> "httpx.AsyncBaseTransport | None":
+        """See Machine."""
+        return None
 
     async def run(self, pool: Executor | None, work: Callable[..., T], *arguments: Any) -> T:
         """See Machine."""
@@ -79,18 +139,18 @@ class AsyncioMachine:
 
     def awaited(self, future: "Future[Any]") -> Awaited:
         """See Machine."""
-        return _Awaited(future)
+        return _Awaited(future, self.now)
 
 
 class _Awaited:
     """See Awaited."""
 
-    def __init__(self, future: "Future[Any]") -> None:
-        self._future = asyncio.wrap_future(future)
+    def __init__(self, future: "Future[Any]", now: Clock) -> None:
+        self._future, self._now = asyncio.wrap_future(future), now
 
     async def by(self, until: float | None) -> bool:
         """See Awaited."""
-        await asyncio.wait([self._future], timeout=None if until is None else max(until - time.perf_counter(), 0.0))
+        await asyncio.wait([self._future], timeout=None if until is None else max(until - self._now(), 0.0))
         if self._future.done() and not self._future.cancelled():
             self._future.exception()  # asyncio warns of one that nobody asks for; it is asked for in the other thread's future
         return self._future.done()

@@ -3,6 +3,7 @@
 import math
 import random
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
@@ -50,12 +51,12 @@ class Budget:
         return self.retry_end - time.monotonic()
 
 
-def pause(attempt: int, retry_after: float | None) -> float:
+def pause(attempt: int, retry_after: float | None, uniform: Callable[[float, float], float] = random.uniform) -> float:
     """Seconds to wait after an attempt, the first being number 0: never less than the service asked for, and never all at once."""
     if retry_after is not None:
-        return retry_after + random.uniform(0, JITTER * max(retry_after, FIRST_PAUSE))
+        return retry_after + uniform(0, JITTER * max(retry_after, FIRST_PAUSE))
     longest = min(math.ldexp(FIRST_PAUSE, min(attempt, 100)), LONGEST_PAUSE)
-    return random.uniform(longest / 2, longest)
+    return uniform(longest / 2, longest)
 
 
 def read_retry_after(value: str | None) -> float | None:

@@ -19,7 +19,7 @@ from service.engine.instance import Graphs, Instance
 from service.engine.jobs import Job, Scored
 from service.engine.rounds import Rounds, backlog
 from service.engine.score_cache import ScoreCache
-from service.machine import ASYNCIO
+from service.machine import ASYNCIO, Machine
 from service.telemetry.metrics import Metrics
 
 log = logging.getLogger(__name__)
@@ -34,20 +34,21 @@ class Engine:
         caps: of a batch.
         metrics: counts batches, tokens and padding.
         score_cache_bytes: of what graphs have said that is kept.
+        machine: has the thread.
 
     Attributes:
         scores: what is kept of it.
     """
 
-    def __init__(self, caps: Caps, metrics: Metrics, score_cache_bytes: int = 0) -> None:
+    def __init__(self, caps: Caps, metrics: Metrics, score_cache_bytes: int = 0, machine: Machine = ASYNCIO) -> None:
         self.scores = ScoreCache(score_cache_bytes, metrics)
         self._caps = caps
-        self._metrics = metrics
-        self._rounds = Rounds(metrics, ASYNCIO.now)
-        self._changed = threading.Condition()
+        self._metrics, self._machine = metrics, machine
+        self._rounds = Rounds(metrics, machine.now)
+        self._changed = machine.condition()
         self._closing = False
         self._warm = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="model", daemon=True)
+        self._thread = machine.thread(self._run, "model")
 
     def add(self, name: str, graphs: Graphs, pipeline: Pipeline) -> Instance:
         """Take a model in: it is warmed up, and jobs for it wait until it is. Raises EngineDeadError.
@@ -55,7 +56,7 @@ class Engine:
         If one fails to that was there before the start, the thread ends; of a later one only `Instance.warmed` fails. Nothing is
         kept of a model but its jobs.
         """
-        instance = Instance(name, graphs, pipeline, self._caps, self.submit, self.scores)
+        instance = Instance(name, graphs, pipeline, self._caps, self.submit, self.scores, self._machine)
         with self._changed:
             if self._closing:
                 raise _not_running()
@@ -86,7 +87,7 @@ class Engine:
     def hung(self) -> bool:
         """Whether a batch takes far longer than any batch does: a device that does not answer."""
         since = self._rounds.runner.busy_since
-        return since is not None and ASYNCIO.now() - since > self._caps.hung_after
+        return since is not None and self._machine.now() - since > self._caps.hung_after
 
     @property
     def ready(self) -> bool:

@@ -1,9 +1,7 @@
 """The service at work: its models, and what they share: the engine, the threads, the store and the way in."""
 
-import asyncio
 import logging
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from typing import Self, TypeVar
 
 from keyblock import __version__
@@ -11,6 +9,7 @@ from keyblock.bundle import Bundle
 from service.engine.encoder import Caps
 from service.engine.engine import Engine
 from service.errors import RequestError
+from service.machine import ASYNCIO, Machine
 from service.ranking.admission import Admission, Place
 from service.ranking.cache import DocumentCache
 from service.ranking.loading import Opened, open_bundle, served_bundles, upstream_bundle
@@ -42,6 +41,8 @@ class Ranker:
         opened: the bundles that are served, the default one first.
         store: keeps documents by id; none: requests for them are refused.
         upstream: what prepares documents for the settings' upstream, which is a model behind those of the bundles.
+        machine: that all of it runs on.
+        metrics: of the service; its own where they are left out.
 
     Attributes:
         models: that are served; a reload puts others in their place.
@@ -54,18 +55,20 @@ class Ranker:
         opened: Sequence[Opened],
         store: DocumentStore | None = None,
         upstream: Bundle | None = None,
+        machine: Machine = ASYNCIO,
+        metrics: Metrics | None = None,
     ) -> None:
-        self.settings = settings
-        self.metrics = Metrics()
+        self.settings, self.machine = settings, machine
+        self.metrics = metrics or Metrics()
         caps = Caps(settings.token_cap, settings.batch_ms / 1000, settings.hung_seconds)
-        self.engine = Engine(caps, self.metrics, settings.score_cache_bytes)
+        self.engine = Engine(caps, self.metrics, settings.score_cache_bytes, machine)
         self.gpus = Gpus(self.metrics)
         self.admission = Admission(settings, self._shortest_backlog, self.metrics, self._fastest)
-        self._edge = ThreadPoolExecutor(EDGE_THREADS, "edge")
-        self._edge_of_large = ThreadPoolExecutor(EDGE_THREADS, "edge-large")
-        self._threads = Threads(max(settings.n_threads, SLICES_IN_HAND))
+        self._edge = machine.pool(EDGE_THREADS, "edge")
+        self._edge_of_large = machine.pool(EDGE_THREADS, "edge-large")
+        self._threads = Threads(max(settings.n_threads, SLICES_IN_HAND), machine)
         seal = Seal(settings.store_key.get_secret_value())
-        self.library = None if store is None else Library(store, b"", settings.store_ttl_seconds, self.metrics, seal)
+        self.library = None if store is None else Library(store, b"", settings.store_ttl_seconds, self.metrics, seal, machine)
         cache = DocumentCache(settings.cache_bytes)
         self._shared = Shared(settings, self.metrics, cache, self._threads, self.library)
         self.models = Models([])
@@ -86,7 +89,7 @@ class Ranker:
         """A model that is warmed up from now on, and not served yet. Raises BundleError and EngineDeadError."""
         bundle, graphs, choice = opened.bundle, opened.graphs, opened.choice
         if graphs is None or choice is None:
-            model = Model(bundle, lambda _: VectorScorer(bundle), self._shared)
+            model = Model(bundle, lambda _: VectorScorer(bundle, self.machine.now), self._shared)
             log.info("%s from %s: scores by the vectors of blocks, and runs no graph to score", model.name, bundle.path)
             return model
         model = Model(bundle, lambda _: EngineScorer(self.engine, bundle, graphs, choice), self._shared, opened.seconds)
@@ -95,7 +98,7 @@ class Ranker:
 
     def _asking_upstream(self, bundle: Bundle) -> Model:
         """The model in front of the settings' upstream."""
-        model = Model(bundle, lambda metrics: UpstreamScorer(bundle, self.settings, metrics), self._shared)
+        model = Model(bundle, lambda metrics: UpstreamScorer(bundle, self.settings, metrics, self.machine), self._shared)
         log.info("%s, at %s; blocks are cut by the tokenizer of %s", model.name, self.settings.upstream_place, bundle.path)
         return model
 
@@ -144,7 +147,7 @@ class Ranker:
 
     async def beside(self, work: Callable[[], T], *, large: bool) -> T:
         """Do short work off the event loop; that of large requests in threads of its own, so that it holds up no small one."""
-        return await asyncio.get_running_loop().run_in_executor(self._edge_of_large if large else self._edge, work)
+        return await self.machine.run(self._edge_of_large if large else self._edge, work)
 
     def enter(self, n_bytes: int) -> Place:
         """Let a request in that declares so many bytes, of which none is there yet.

@@ -12,9 +12,7 @@ import logging
 import os
 import signal
 import threading
-import time
-from collections.abc import Coroutine, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, NamedTuple, TypeVar
 
 from starlette.datastructures import State
@@ -24,10 +22,11 @@ from keyblock.runtime.providers import ProviderError
 from keyblock.runtime.session import SessionError
 from service.engine.errors import EngineDeadError, EngineError
 from service.keys.keys import Keyring, KeysError, describe, load_keys
-from service.ranking.loading import open_bundle, served_bundles
+from service.ranking.loading import Opened, open_bundle, served_bundles
 from service.ranking.model import Model
 from service.ranking.models import Models
 from service.ranking.ranker import Ranker
+from service.settings import Settings
 from service.terminal import Terminal
 
 log = logging.getLogger(__name__)
@@ -62,11 +61,20 @@ class Reloader:
     Args:
         ranker: that serves the bundles.
         state: the application's, whose `keyring` says who may ask.
+        read: gives the bundles that the settings name, checked.
+        opened: opens one's graphs.
     """
 
-    def __init__(self, ranker: Ranker, state: State) -> None:
-        self._ranker, self._state = ranker, state
-        self._thread = ThreadPoolExecutor(1, "reload")
+    def __init__(
+        self,
+        ranker: Ranker,
+        state: State,
+        read: Callable[[Settings], list[Bundle]] = served_bundles,
+        opened: Callable[[Bundle, Settings], Opened] = open_bundle,
+    ) -> None:
+        self._ranker, self._state, self._machine = ranker, state, ranker.machine
+        self._read, self._opened = read, opened
+        self._thread = self._machine.pool(1, "reload")
         self._one_at_a_time = asyncio.Lock()
         self._next: asyncio.Task[Reloaded] | None = None
         self._tasks: set[asyncio.Task[Any]] = set()  # the event loop alone would not keep them alive
@@ -127,11 +135,11 @@ class Reloader:
             return reloaded
 
     async def _reload(self) -> Reloaded:
-        began = time.perf_counter()
+        began = self._machine.now()
         old = self._ranker.models
         if self._closed:
             raise EngineDeadError("the service is ending")
-        keyring, models = await asyncio.get_running_loop().run_in_executor(self._thread, self._load, old)
+        keyring, models = await self._machine.run(self._thread, self._load, old)
         new = [model for model in models if model not in set(old)]
         await self._warmed(new)
         self._ranker.serve(Models(models))
@@ -140,7 +148,7 @@ class Reloader:
         removed = [model.name for model in old if model.name not in names]
         self._ranker.metrics.add("reloads", outcome="ok" if new or removed or rekeyed else "unchanged")
         held = [key.name for key in keyring.keys] if keyring else []
-        return Reloaded(names, [model.name for model in new], removed, held, time.perf_counter() - began)
+        return Reloaded(names, [model.name for model in new], removed, held, self._machine.now() - began)
 
     def _admit(self, keyring: Keyring | None) -> bool:
         """These are the keys from now on; whether they differ from those until now."""
@@ -155,9 +163,9 @@ class Reloader:
         """The keys, and the models of all bundles; those whose bundle is as it was are the old ones."""
         settings = self._ranker.settings
         keyring = load_keys(settings)
-        bundles = served_bundles(settings)
+        bundles = self._read(settings)
         kept = {bundle.manifest.name: model for bundle in bundles if (model := _unchanged(bundle, old)) is not None}
-        opened = [open_bundle(bundle, settings) for bundle in bundles if bundle.manifest.name not in kept]
+        opened = [self._opened(bundle, settings) for bundle in bundles if bundle.manifest.name not in kept]
         models = dict(kept)
         try:
             for one in opened:

@@ -1,6 +1,5 @@
 """What scores a model's candidates: the engine with a bundle's graphs, a bundle's vectors, or a reranker that runs elsewhere."""
 
-import time
 from collections.abc import Sequence
 from concurrent.futures import Future
 from itertools import chain
@@ -19,6 +18,7 @@ from service.engine.aggregation import Aggregation
 from service.engine.engine import Engine
 from service.engine.instance import ANY_TURN, Graphs, Turn
 from service.engine.jobs import Scored
+from service.machine import ASYNCIO, Clock, Machine
 from service.pace import Pace
 from service.settings import Settings
 from service.telemetry.metrics import Metrics
@@ -145,11 +145,13 @@ class VectorScorer:
 
     Args:
         bundle: whose pipeline has a `cosine_scale`.
+        clock: says how long scoring takes.
     """
 
     stage, reads_texts, marks, fell_back = "model", False, False, False
 
-    def __init__(self, bundle: Bundle) -> None:
+    def __init__(self, bundle: Bundle, clock: Clock = ASYNCIO.now) -> None:
+        self._clock = clock
         self.pace = Pace()  # of no token: stays 0
         self.warmed: Future[None] = Future()
         self.warmed.set_result(None)
@@ -161,9 +163,9 @@ class VectorScorer:
 
     async def score(self, call: Call, candidates: Sequence[Candidate], turn: Turn = ANY_TURN) -> Scored:
         """See Scorer."""
-        started = time.perf_counter()
+        started = self._clock()
         (logits, passages), _ = score_sequences(self._pipeline, [one.sequences for one in candidates], self._model)
-        return Scored(logits, 0.0, time.perf_counter() - started, passages)
+        return Scored(logits, 0.0, self._clock() - started, passages)
 
     async def choose(self, packed: Sequence[Packed], turn: Turn = ANY_TURN) -> Scored:
         """See Scorer. Raises ValueError: no such pipeline asks."""
@@ -188,18 +190,19 @@ class UpstreamScorer:
         bundle: the pipeline in front of it, see `service.upstream.passages`.
         settings: where it is, and how it is asked.
         metrics: the service's, of this model.
+        machine: whose clock it uses, and where it waits.
     """
 
     stage, reads_texts, marks = "upstream", True, False
 
-    def __init__(self, bundle: Bundle, settings: Settings, metrics: Metrics) -> None:
+    def __init__(self, bundle: Bundle, settings: Settings, metrics: Metrics, machine: Machine = ASYNCIO) -> None:
         from service.upstream.asking import Asker  # what sends HTTP, which nobody else needs
         from service.upstream.client import Upstream
 
-        self._upstream = Upstream(settings, metrics)
-        self._asker = Asker(self._upstream, settings.upstream_batch, settings.upstream_concurrency)
+        self._upstream = Upstream(settings, metrics, machine)
+        self._asker = Asker(self._upstream, settings.upstream_batch, settings.upstream_concurrency, machine)
         self._aggregator, self._packing = bundle.pipeline.aggregator, bundle.pipeline.config.packing
-        self._settings = settings
+        self._settings, self._clock = settings, machine.now
         self._warmed: Future[None] = Future()
         self._warmed.set_result(None)
 
@@ -234,7 +237,7 @@ class UpstreamScorer:
         ends = np.cumsum(counts)
         documents = range(len(candidates)) if turn.order is None else turn.order
         order = [number for document in documents for number in range(ends[document] - counts[document], ends[document])]
-        usual = time.perf_counter() + self._settings.upstream_timeout_ms / 1000
+        usual = self._clock() + self._settings.upstream_timeout_ms / 1000
         until = usual if turn.until is None else min(turn.until, usual)
         passages = _passages(call, candidates, self._packing.kept_inside(call.max_tokens))
         said = await self._asker.ask(Pairs(call.query, passages, tokens, order), until)

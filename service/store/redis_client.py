@@ -9,6 +9,7 @@ from redis.connection import Connection, parse_url
 from redis.exceptions import ConnectionError, OutOfMemoryError, RedisError, TimeoutError
 from redis.retry import Retry
 
+from service.machine import ASYNCIO, Clock
 from service.store.base import HEAD, StoreError, StoreFullError, StoreUnavailableError
 from service.store.bounded import bounded
 
@@ -31,11 +32,12 @@ def options_of(url: str) -> dict[str, Any]:
     return options
 
 
-def client_of(options: Mapping[str, Any]) -> "redis.Redis":
+def client_of(options: Mapping[str, Any], clock: Clock = ASYNCIO.now) -> "redis.Redis":
     """A client of a server, which need not be there.
 
     Args:
         options: as `options_of` gives them; what a URL says of time goes before ours.
+        clock: says how long an answer takes.
     """
     own: dict[str, Any] = {
         "connection_class": Connection,
@@ -45,7 +47,7 @@ def client_of(options: Mapping[str, Any]) -> "redis.Redis":
         "retry": Retry(NoBackoff(), 1, (ConnectionError,)),
     }
     together = own | dict(options)
-    together["connection_class"] = bounded(together["connection_class"])
+    together["connection_class"] = bounded(together["connection_class"], clock)
     return redis.Redis.from_pool(redis.ConnectionPool(**together))
 
 

@@ -5,13 +5,13 @@ and `maxmemory-policy`), and how much a crash of the server may lose (`appendfsy
 """
 
 import logging
-import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
 from redis.exceptions import AuthenticationError, ClusterCrossSlotError, MovedError
 
+from service.machine import ASYNCIO, Clock
 from service.store.base import DocumentStore, Item, Renewal, Size, StoreUnavailableError
 from service.store.redis_client import ERRORS, LARGEST, NO_ANSWER, RENEW, client_of, key_of, line_of, options_of, told
 
@@ -25,6 +25,8 @@ class RedisStore(DocumentStore):
 
     Args:
         url: ``redis://[user:password@]host[:port][/database]``, ``rediss://`` for TLS, ``unix://`` for a socket.
+        connection: the client's class of connections; the one that the URL asks for where it is left out.
+        clock: says for how long a server is left alone.
 
     Raises StoreUnavailableError, one line, when the URL is none or the server refuses the password.
     """
@@ -32,15 +34,15 @@ class RedisStore(DocumentStore):
     kind = "redis"
     largest = LARGEST
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str, connection: type | None = None, clock: Clock = ASYNCIO.now) -> None:
         try:
-            self._redis = client_of(options_of(url))
+            self._redis = client_of(options_of(url) | ({"connection_class": connection} if connection else {}), clock)
         except ValueError:  # which may quote a part of the password
             raise StoreUnavailableError(
                 "the store's URL is not one of Redis: give redis://[user:password@]host[:port][/database], "
                 "with special characters as %XX"
             ) from None
-        self._resting_until = 0.0
+        self._resting_until, self._clock = 0.0, clock
         self._renew = self._redis.register_script(RENEW)
         self._check()
 
@@ -105,13 +107,13 @@ class RedisStore(DocumentStore):
     @contextmanager
     def _clear(self) -> Iterator[None]:
         """What the client and the server say becomes one line; no thread waits again and again for a server that is away."""
-        if time.monotonic() < self._resting_until:
+        if self._clock() < self._resting_until:
             raise StoreUnavailableError("the store does not answer: Redis could not be reached a moment ago")
         try:
             yield
         except ERRORS as error:
             if isinstance(error, NO_ANSWER):
-                self._resting_until = time.monotonic() + REST_SECONDS
+                self._resting_until = self._clock() + REST_SECONDS
             if isinstance(error, ClusterCrossSlotError | MovedError):
                 raise StoreUnavailableError("the store's URL names a server of a Redis Cluster: give redis+cluster://") from None
             raise told(error) from None

@@ -1,13 +1,13 @@
 """All passages of a request, in batches of bounded size, several at once; large requests and small ones take turns."""
 
 import asyncio
-import time
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from service.machine import ASYNCIO, Machine
 from service.pace import Pace
 from service.upstream.client import Upstream, UpstreamError
 
@@ -53,16 +53,17 @@ class Asker:
         upstream: answers.
         batch: passages of a request at most.
         concurrency: requests at once, of all together.
+        machine: whose clock it uses, and where it waits.
 
     Attributes:
         pace: seconds a token, of all requests at once together.
         waiting: tokens that each request in hand still waits for.
     """
 
-    def __init__(self, upstream: Upstream, batch: int, concurrency: int) -> None:
+    def __init__(self, upstream: Upstream, batch: int, concurrency: int, machine: Machine = ASYNCIO) -> None:
         self.pace = Pace()
         self.waiting: dict[object, int] = {}
-        self._upstream, self._batch, self._concurrency = upstream, batch, concurrency
+        self._upstream, self._batch, self._concurrency, self._machine = upstream, batch, concurrency, machine
         self._free = asyncio.Semaphore(concurrency)
         self._in_flight = 0
 
@@ -71,25 +72,23 @@ class Asker:
         return sum(min(self.pace.estimate(tokens), share) for tokens in self.waiting.values())
 
     async def ask(self, pairs: Pairs, until: float) -> Said:
-        """Logits of the passages, as far as there is time until then, as `time.perf_counter` counts."""
+        """Logits of the passages, as far as there is time until then, as the machine's clock counts."""
         asking = _Asking(pairs, self._batch)
         self.waiting[asking] = int(pairs.tokens.sum())
-        began = time.perf_counter()
+        began = self._machine.now()
         workers = min(self._concurrency, len(asking.batches))
         try:
-            async with asyncio.TaskGroup() as group:
-                for _ in range(workers):
-                    group.create_task(self._work(asking, until))
+            await self._machine.together([self._work(asking, until) for _ in range(workers)])
         finally:
             del self.waiting[asking]
-        started = asking.started or time.perf_counter()
-        return Said(asking.logits, asking.problem, started - began, time.perf_counter() - started)
+        started = asking.started or self._machine.now()
+        return Said(asking.logits, asking.problem, started - began, self._machine.now() - started)
 
     async def _work(self, asking: "_Asking", until: float) -> None:
         """Send batch after batch; each waits for its turn among those of other requests."""
         for batch in asking.left:
             try:
-                async with asyncio.timeout(until - time.perf_counter()):
+                async with self._machine.timeout(until):
                     await self._free.acquire()
             except TimeoutError:
                 return
@@ -105,15 +104,15 @@ class Asker:
 
     async def _batch_of(self, asking: "_Asking", batch: Sequence[int], until: float) -> None:
         pairs, tokens = asking.pairs, int(asking.pairs.tokens[list(batch)].sum())
-        asking.started = asking.started or time.perf_counter()
+        asking.started = asking.started or self._machine.now()
         self._in_flight += 1
-        began, beside = time.perf_counter(), self._in_flight
+        began, beside = self._machine.now(), self._in_flight
         try:
             asking.logits[list(batch)] = await self._upstream.rank(pairs.query, [pairs.passages[n] for n in batch], until)
         finally:
             self._in_flight -= 1
             self.waiting[asking] -= tokens
-        self.pace.measured(tokens, (time.perf_counter() - began) / beside)
+        self.pace.measured(tokens, (self._machine.now() - began) / beside)
 
 
 class _Asking:

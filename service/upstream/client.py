@@ -3,7 +3,6 @@
 import asyncio
 import logging
 import math
-import time
 from collections.abc import Sequence
 from contextlib import suppress
 from typing import NamedTuple
@@ -13,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from keyblock.client.retries import AGAIN, pause, read_retry_after
+from service.machine import ASYNCIO, Machine
 from service.settings import Settings, UpstreamKind
 from service.telemetry.account import CURRENT_ID, REQUEST_ID
 from service.telemetry.metrics import Metrics
@@ -56,10 +56,11 @@ class Upstream:
     Args:
         settings: where it is, and how it is asked.
         metrics: of its model; counts requests.
+        machine: whose clock it uses, where it waits, and what carries its requests.
     """
 
-    def __init__(self, settings: Settings, metrics: Metrics) -> None:
-        self._settings, self._metrics = settings, metrics
+    def __init__(self, settings: Settings, metrics: Metrics, machine: Machine = ASYNCIO) -> None:
+        self._settings, self._metrics, self._machine = settings, metrics, machine
         self._kind = settings.upstream_kind
         self._probing = asyncio.Lock()
         self._failures, self._away_until, self._busy_until = 0, 0.0, 0.0
@@ -77,15 +78,15 @@ class Upstream:
             await self._http.aclose()
 
     async def rank(self, query: str, passages: Sequence[str], until: float) -> NDArray[np.float32]:
-        """The logit of each passage, shape (passages,); `until` as `time.perf_counter` counts.
+        """The logit of each passage, shape (passages,); `until` as the machine's clock counts.
 
         Raises UpstreamError, and TimeoutError where there was too little time to say anything of the upstream.
         """
         self._check_away()
-        had = until - time.perf_counter()
-        started = time.perf_counter()
+        started = self._machine.now()
+        had = until - started
         try:
-            async with asyncio.timeout(max(had, 0.0)):
+            async with self._machine.timeout(until):
                 found = await self._ranked(query, passages, until)
         except TimeoutError:
             if had < SLOW_SECONDS:
@@ -94,7 +95,7 @@ class Upstream:
             raise self._failed(f"has not answered in {had:.1f} s", away=True, outcome="late") from None
         self._failures = 0
         self._metrics.add("upstream_requests", outcome="ok")
-        self._metrics.observe("upstream_seconds", time.perf_counter() - started)
+        self._metrics.observe("upstream_seconds", self._machine.now() - started)
         return found
 
     async def _ranked(self, query: str, passages: Sequence[str], until: float) -> NDArray[np.float32]:
@@ -142,10 +143,10 @@ class Upstream:
                 problem, answer = f"cannot be reached ({_line(error)})", Answer(0, None, b"")
             if not problem and answer.status not in AGAIN:
                 return answer
-            wait = pause(attempt, answer.retry_after)
+            wait = pause(attempt, answer.retry_after, self._machine.uniform)
             if (answer.retry_after or 0.0) > AWAY_SECONDS:
-                self._busy_until = time.perf_counter() + min(wait, MOST_BUSY_SECONDS)
-            if attempt == self._settings.upstream_retries or time.perf_counter() + wait >= until:
+                self._busy_until = self._machine.now() + min(wait, MOST_BUSY_SECONDS)
+            if attempt == self._settings.upstream_retries or self._machine.now() + wait >= until:
                 break
             self._metrics.add("upstream_requests", outcome="retried")
             await asyncio.sleep(wait)
@@ -173,6 +174,7 @@ class Upstream:
                 | ({"authorization": f"Bearer {key}"} if key else {}),
                 timeout=httpx.Timeout(None, connect=CONNECT_SECONDS),  # the time as a whole is bounded by `rank`
                 limits=httpx.Limits(max_connections=None, max_keepalive_connections=self._settings.upstream_concurrency),
+                transport=self._machine.transport(),
             )
         return self._http
 
@@ -191,7 +193,7 @@ class Upstream:
 
     def _check_away(self) -> None:
         """Raise UpstreamError where it asked for time, or was away just now; one request tries when that is some seconds ago."""
-        now = time.perf_counter()
+        now = self._machine.now()
         if now < self._busy_until:
             self._metrics.add("upstream_requests", outcome="spared")
             raise UpstreamError(f"is busy, and has asked to be left alone for {math.ceil(self._busy_until - now)} s more")
@@ -204,7 +206,7 @@ class Upstream:
 
     def _failed(self, problem: str, *, away: bool = False, outcome: str = "failed", of_batch: bool = False) -> UpstreamError:
         """The error, which is logged unless that was done a moment ago."""
-        now = time.perf_counter()
+        now = self._machine.now()
         if away:
             self._failures += 1
             self._away_until = now + AWAY_SECONDS
