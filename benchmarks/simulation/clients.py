@@ -1,23 +1,28 @@
 """Who asks: what stands in a service between a connection and the models, and beside it what each request is checked for."""
 
+import asyncio
 from asyncio import CancelledError
 
 import numpy as np
 
-from benchmarks.simulation.faults import DEVICE, STORE, Faults
+from benchmarks.simulation.faults import DEVICE, ENDS, STORE, UPSTREAM, Faults
 from benchmarks.simulation.invariants import Checks, ViolationError
 from benchmarks.simulation.machine import SimulatedMachine
-from benchmarks.simulation.ranker import Text, document, logit, n_sequences
+from benchmarks.simulation.ranker import UPSTREAM as ELSEWHERE
+from benchmarks.simulation.ranker import Text, digits, document
 from benchmarks.simulation.service import Service
 from benchmarks.simulation.traffic import Ask
 from service.call import ById, Call, Documents
-from service.engine.errors import EngineError
+from service.engine.errors import EngineDeadError, EngineError
 from service.errors import RequestError
 from service.ranking.admission import Place
-from service.ranking.model import Model
+from service.ranking.model import PROMISED_SECONDS, Model
 from service.ranking.outcome import Outcome
+from service.ranking.ranker import Ranker, dead
+from service.ranking.reload import ReloadError
 from service.store.base import Item
 from service.store.codec import StoredDocument, encode, pack_text
+from service.telemetry.account import CURRENT_ID
 from service.telemetry.stages import Stages
 
 NAMESPACE = "default"
@@ -32,27 +37,40 @@ class Clients:
         service: is asked.
         checks: of all.
         faults: that may be the reason of an error.
+
+    Attributes:
+        in_flight: requests that are let in, or about to be.
     """
 
     def __init__(self, machine: SimulatedMachine, service: Service, checks: Checks, faults: Faults) -> None:
+        self.in_flight: set[asyncio.Task[None]] = set()
         self._machine, self._service, self._checks, self._faults = machine, service, checks, faults
 
     async def exchange(self, ask: Ask) -> None:
         """A request from its head to the end of its answer, as `service.http.endpoint.Exchange` has it."""
-        checks, number = self._checks, ask.number
-        outcome, came = "answered", self._machine.time
+        checks, number, ranker = self._checks, ask.number, self._service.ranker
+        if not self._service.listens:
+            checks.leaves(number, "refused: nobody listens")
+            return
+        outcome, came = "answered", self._machine.now()
+        CURRENT_ID.set(str(number))
         try:
-            with self._service.admission.enter(ask.bytes, held=0) as place:
+            with ranker.enter(ask.bytes) as place:
                 checks.enters(number)
                 await self._received(ask, place)
-                await self._answered(ask, place)
-                await self._machine.sleep(ask.answer_bytes * BYTE_SECONDS)
+                await self._answered(ask, place, ranker)
+                await asyncio.sleep(ask.answer_bytes * BYTE_SECONDS)
         except RequestError as error:
             outcome = self._refused(ask, error, came)
+        except EngineDeadError:
+            outcome = self._refused(ask, dead(), came)
         except EngineError:
             outcome = self._failed(ask, came)
+        except Exception as error:
+            checks.problem = error
+            raise
         except CancelledError:
-            outcome = "gone"
+            outcome = "gone" if self._service.listens else "ended: 503"
         if not outcome.startswith("refused"):
             checks.trace.add("ends", number, outcome)
         checks.leaves(number, outcome)
@@ -61,22 +79,22 @@ class Clients:
         """The body comes, in pieces."""
         for piece in range(1, ask.pieces + 1):
             if ask.pieces > 1:
-                await self._machine.sleep(PIECE_SECONDS)
+                await asyncio.sleep(PIECE_SECONDS)
             n_bytes = ask.bytes * piece // ask.pieces
             place.holds(n_bytes)
             self._checks.receives(ask.number, n_bytes)
 
-    async def _answered(self, ask: Ask, place: Place) -> None:
-        machine, service, checks = self._machine, self._service, self._checks
-        stages = Stages(service.metrics, clock=machine.now)
+    async def _answered(self, ask: Ask, place: Place, ranker: Ranker) -> None:
+        machine, checks = self._machine, self._checks
+        stages = Stages(ranker.metrics, clock=machine.now)
         call = _call(ask)
-        await machine.run(service.edge, machine.spend, ask.bytes * BYTE_SECONDS)
-        model = service.models.chosen(call, strict=False)
-        asked = machine.time
+        await ranker.beside(lambda: machine.spend(ask.bytes * BYTE_SECONDS), large=False)
+        model = ranker.models.chosen(call, strict=False)
+        asked = machine.now()
         checks.trace.add("asks", ask.number, ask.model, f"documents={len(call.documents)}", f"deadline={ask.deadline}")
         outcome = await model.score(call, stages, place)
         if ask.deadline is not None:
-            checks.in_time(ask.number, machine.time - stages.began - ask.deadline)
+            checks.in_time(ask.number, machine.now() - stages.began - ask.deadline)
         self._check(ask, call, model, outcome, asked)
         place.answers(ask.answer_bytes)
         checks.answers(ask.number, ask.answer_bytes)
@@ -86,16 +104,27 @@ class Clients:
         logits = outcome.scored.logits.tolist()
         if len(logits) != len(call.documents):
             raise ViolationError(f"request {ask.number} has {len(call.documents)} documents, and {len(logits)} logits")
-        keys = ask.keys or self._keys(call, asked)
         if call.documents.by_id.away and not self._faults.between(STORE, asked):
             raise ViolationError(f"request {ask.number} misses documents of a store that is whole")
-        salt, joint = model.bundle.salt, model.bundle.pipeline.aggregator.joint
-        for n, (key, one) in enumerate(zip(keys, logits, strict=True)):
+        excused = ask.deadline is not None or self._elsewhere(ask, model, outcome, asked)
+        says = model.bundle.pipeline.says
+        for n, (key, one) in enumerate(zip(ask.keys or self._keys(call, asked), logits, strict=True)):
             if one == -np.inf:
-                if key and ask.deadline is None:
+                if key and not excused:
                     raise ViolationError(f"request {ask.number} has time, and its document {n} has no score")
-            elif one != max(logit(salt, ask.query, key, part) for part in range(n_sequences(key, joint=joint))):
+            elif one != says(ask.query, key):
                 raise ViolationError(f"request {ask.number} has for document {n} ({key}) a score that is not its own: {one}")
+
+    def _elsewhere(self, ask: Ask, model: Model, outcome: Outcome, asked: float) -> bool:
+        """Whether the upstream is why there are no scores; then it says so, and why, and does not take longer than it may."""
+        if model.name != ELSEWHERE:
+            return False
+        scored, most = outcome.scored, self._service.settings.upstream_timeout_ms / 1000
+        if (seconds := scored.queue_seconds + scored.model_seconds) > most + PROMISED_SECONDS:
+            raise ViolationError(f"request {ask.number} waits {seconds:.3f} s for the upstream; {most} s is the bound")
+        if scored.problem and not self._faults.between(UPSTREAM, asked - most - 60.0):  # it is left alone for a while after
+            raise ViolationError(f"request {ask.number} is not scored for no reason: {scored.problem}")
+        return bool(scored.problem)
 
     def _keys(self, call: Call, asked: float) -> list[int]:
         """The numbers of documents by id, 0 for those that are not there; those that the store could not know are refused."""
@@ -110,34 +139,55 @@ class Clients:
     def _refused(self, ask: Ask, error: RequestError, came: float) -> str:
         if error.status == 429 or (error.status == 422 and ask.ids):
             return f"refused: {error.status}"
-        if error.status == 503 and ask.ids and self._faults.between(STORE, came):
-            return "store away"
+        if error.status == 503:
+            if not self._service.ranker.engine.ready and self._faults.between(ENDS, 0.0):
+                return "refused: 503"
+            if ask.ids and self._faults.between(STORE, came - 5.0):
+                return "store away"
         raise ViolationError(f"request {ask.number} is refused for no reason: {error}")
 
     def _failed(self, ask: Ask, came: float) -> str:
-        if self._faults.between(DEVICE, came) or self._service.device.poison.intersection(ask.keys):
+        if self._faults.between(DEVICE, came) or self._faults.device.poison.intersection(ask.keys):
             return "failed"
         raise ViolationError(f"request {ask.number} fails for no reason")
 
     async def store(self, identity: str, number: int, seconds: float | None) -> None:
         """Store a document under an id, or delete it (number 0)."""
-        checks, library, began = self._checks, self._service.library, self._machine.time
+        checks, library, began = self._checks, self._service.ranker.library, self._machine.now()
+        if library is None or not self._service.listens:
+            return
         write = checks.ledger.begin((NAMESPACE, identity), number, expires=seconds is not None)
         try:
             if number:
-                new = StoredDocument(
-                    identity, "", pack_text(str(number)), document(number), library.fingerprint, library.expiry(seconds)
-                )
+                text, expires = pack_text(digits(number)), library.expiry(seconds)
+                new = StoredDocument(identity, "", text, document(number), library.fingerprint, expires)
                 await library.put(NAMESPACE, [Item(identity, encode(new), new.expires)])
             else:
                 await library.delete(NAMESPACE, identity)
         except RequestError as error:
             checks.trace.add("not stored", identity, number, error.status)
-            if not self._faults.between(STORE, began):
+            if not self._faults.between(STORE, began - 5.0):
                 raise ViolationError(f"document {identity} is not stored for no reason: {error}") from error
             return
-        write.acknowledged = self._machine.time
+        write.acknowledged = self._machine.now()
         checks.trace.add("stored", identity, number)
+
+    async def reload(self) -> None:
+        """Ask for a reload: what lies on the disk now is served after it."""
+        service, ranker, asked = self._service, self._service.ranker, dict(self._service.files.salts)
+        if not service.listens:
+            return
+        try:
+            done = await service.reloader.reload()
+        except ReloadError as error:
+            self._checks.trace.add("not reloaded", error)
+            if not self._faults.between(ENDS + DEVICE, 0.0) and service.listens:
+                raise ViolationError(f"nothing is reloaded for no reason: {error}") from error
+            return
+        self._checks.trace.add("reloaded", *done.loaded)
+        served = {model.name: model.bundle.salt for model in ranker.models}
+        if any(served.get(name, 0) < salt for name, salt in asked.items() if name in service.files.salts):
+            raise ViolationError(f"a reload is answered, and does not serve what was there before: {asked} {served}")
 
 
 def _call(ask: Ask) -> Call:

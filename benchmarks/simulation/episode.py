@@ -1,22 +1,32 @@
 """An episode: a service from its start through its requests and faults until nothing is left to do, all of it decided by a seed."""
 
-from asyncio import CancelledError
+import asyncio
 from collections import Counter
 from collections.abc import Coroutine
 from random import Random
 from typing import Any, NamedTuple
 
 from benchmarks.simulation.clients import Clients
+from benchmarks.simulation.device import Device
 from benchmarks.simulation.faults import DAY, Faults, drawn
 from benchmarks.simulation.invariants import Checks, ViolationError
-from benchmarks.simulation.machine import Process, SimulatedMachine
+from benchmarks.simulation.machine import SimulatedMachine
+from benchmarks.simulation.ranker import MODELS, UPSTREAM_SALT
+from benchmarks.simulation.redis import connection
 from benchmarks.simulation.service import Service
+from benchmarks.simulation.store import Shelf, SimulatedStore
 from benchmarks.simulation.traffic import STORED_IDS, Traffic, climate
+from benchmarks.simulation.upstream import SimulatedUpstream
+from service.store.base import DocumentStore
+from service.store.redis_store import RedisStore
 
 REQUESTS = 1000  # of an episode
 BURST = 100
 POISON_SHARE = 0.1
 WRITE_SHARE = 0.1  # writes for each request
+PROBED_EACH = 20  # requests, about: how often health is asked for
+START_SECONDS = 0.1
+MOST_RELOADS = 4  # that are asked for at about the same time
 
 
 class Report(NamedTuple):
@@ -48,102 +58,153 @@ class Episode:
     def __init__(self, seed: int, requests: int = REQUESTS) -> None:
         self.seed, self._requests = seed, requests
         self._random = Random(seed)
-        self.machine = SimulatedMachine()
         self._climate = climate(self._random)
+        self.machine = machine = SimulatedMachine(Random(self._random.random()))
         self._traffic = Traffic(Random(self._random.random()), self._climate)
-        self.service = Service(self.machine, Random(self._random.random()), self._climate)
-        service = self.service
-        self.checks = Checks(self.machine, service.admission, service.rounds, service.settings)
-        service.device.submitted, service.device.taken = self.checks.submits, self.checks.round_begins
+        self.device = Device(machine, Random(self._random.random()), self._climate.token_seconds)
+        self.shelf = Shelf(machine)
+        self.service = Service(machine, self.device, self._climate, self._store)
+        self.checks = Checks(machine, self.service.settings)
+        machine.carrier = self.upstream = SimulatedUpstream(machine, Random(self._random.random()), self.service.settings)
         occasions = {
             "burst": self._burst,
-            "reload": lambda _: self._reloads(broken=False),
-            "reload fails": lambda amount: self._reloads(broken=amount >= 0.5),
+            "reloads": self._reloads,
+            "reload fails": self._reloads,
+            "thread dies": lambda _: setattr(self.device, "dies", True),
+            "device hangs": lambda _: setattr(self.device, "hangs", True),
+            "terminated": lambda _: self._begin(self._restart()),
         }
-        self.faults = Faults(self.machine, service.device, service.store, occasions)
-        self.clients = Clients(self.machine, service, self.checks, self.faults)
-        self._asked, self._loads, self._loading = 0, 0, False
-        self._processes: set[Process] = set()
+        self.faults = Faults(machine, self.device, self.shelf, self.upstream, occasions)
+        self.clients = Clients(machine, self.service, self.checks, self.faults)
+        self._asked, self._salt, self._restarting = 0, UPSTREAM_SALT + 1, False
+        self._tasks: set[asyncio.Task[None]] = set()
 
     def run(self) -> Report:
         """Run it to its end. Raises ViolationError, with the seed, the command that replays it and the last events."""
+        loop, checks = self.machine.loop, self.checks
         try:
-            self._begin(self._open())
-            while self.machine.step():
-                self.checks.after_event()
-            self.checks.at_the_end(self._asked, self.service.store, self.machine.time)
+            with loop.running():
+                self._start()
+                self._begin(self._open())
+                while loop.step():
+                    checks.after_event()
+                checks.at_the_end(self._asked, self.shelf, loop.seconds)
+                if wrong := (*self.shelf.wrong, *self.upstream.wrong):
+                    raise ViolationError(wrong[0])
         except Exception as error:
             raise ViolationError(self._told(error)) from error
+        finally:
+            self.machine.end()
         kinds = Counter(fault.kind for fault in self.faults.begun)
-        batches = self.service.device.batches
-        return Report(Counter(self.checks.outcomes.values()), kinds, self.machine.events, batches, self.machine.time)
+        return Report(Counter(checks.outcomes.values()), kinds, loop.n_events, self.device.batches, loop.seconds)
 
     def _told(self, error: Exception) -> str:
         what = str(error) if isinstance(error, ViolationError) else f"the service stumbles: {error!r}"
         command = f"python -m benchmarks.simulation --seed {self.seed} --requests {self._requests}"
-        lines = [f"{self.machine.time:12.6f} s  {what}", f"again: {command}", f"{self._climate}", *self.checks.trace.lines()]
+        lines = [f"{self.machine.now():12.6f} s  {what}", f"again: {command}", f"{self._climate}", *self.checks.trace.lines()]
         return "\n".join(lines)
 
-    def _begin(self, coroutine: Coroutine[Any, Any, None]) -> Process:
-        process = self.machine.begin(coroutine, self._ended)
-        if not process.ended:
-            self._processes.add(process)  # a coroutine that nobody holds would be closed, as if its client had gone
-        return process
+    def _store(self) -> DocumentStore:
+        if self._climate.redis:
+            return RedisStore("redis://simulated", connection(self.shelf), self.machine.now)
+        return SimulatedStore(self.shelf)
 
-    def _ended(self, process: Process) -> None:
-        """A process ends with nothing, or because its client has gone."""
-        self._processes.discard(process)
-        if process.error is not None and not isinstance(process.error, CancelledError):
-            raise process.error
+    def _begin(self, coroutine: Coroutine[Any, Any, None]) -> "asyncio.Task[None]":
+        task: asyncio.Task[None] = self.machine.loop.create_task(coroutine)
+        self._tasks.add(task)  # the loop alone would not keep it alive
+        task.add_done_callback(self._ended)
+        return task
+
+    def _ask(self, coroutine: Coroutine[Any, Any, None]) -> "asyncio.Task[None]":
+        """A client's: a process that is to end waits for it."""
+        task = self._begin(coroutine)
+        self.clients.in_flight.add(task)
+        return task
+
+    def _ended(self, task: "asyncio.Task[None]") -> None:
+        """A task ends with nothing, or because it was cancelled."""
+        self._tasks.discard(task)
+        self.clients.in_flight.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            raise error
+
+    def _start(self) -> None:
+        self.service.start()
+        self.checks.watch(self.service.ranker)
+        self.checks.trace.add("started")
 
     async def _open(self) -> None:
-        if not await self._load():
-            raise ViolationError("the first models are not served")
+        ranker = self.service.ranker
+        while not ranker.engine.ready:
+            await asyncio.sleep(0.01)
         length = self._requests * self._traffic.mean_gap
-        for fault in drawn(self._random, self.machine.time, length):
+        for fault in drawn(self._random, self.machine.now(), length):
             self.faults.schedule(fault)
-        self._next_request()
+        self._begin(self._supervise())
+        while self._asked < self._requests:
+            self._request()
+            if self._random.random() < WRITE_SHARE:
+                self._write()
+            await asyncio.sleep(self._traffic.gap())
 
-    async def _load(self, *, broken: bool = False) -> bool:
-        self._loads += 1
-        loaded = await self.service.load(self._loads, broken=broken)
-        self.checks.trace.add("loaded" if loaded else "not loaded", self._loads)
-        return loaded
+    async def _supervise(self) -> None:
+        """A process whose thread is dead or hangs is ended, and another started; at the end the last is ended."""
+        while self._asked < self._requests or self.clients.in_flight or self._restarting:
+            await asyncio.sleep(PROBED_EACH * self._traffic.mean_gap)
+            if not (self.service.ranker.engine.alive or self._restarting):
+                await self._restart()
+        await self._end()
 
-    def _next_request(self) -> None:
-        if self._asked == self._requests:
+    async def _restart(self) -> None:
+        if self._restarting:
             return
-        self._request()
-        if self._random.random() < WRITE_SHARE:
-            self._write()
-        self.machine.at(self.machine.time + self._traffic.gap(), self._next_request)
+        self._restarting = True
+        await self._end()
+        await asyncio.sleep(START_SECONDS)
+        self._start()
+        self._restarting = False
+
+    async def _end(self) -> None:
+        """SIGTERM: nobody is let in any more, and those in flight are given so long."""
+        service, in_flight = self.service, self.clients.in_flight
+        self.checks.trace.add("terminated", f"in flight: {len(in_flight)}")
+        service.listens = False
+        if in_flight:
+            _, late = await asyncio.wait(in_flight, timeout=service.settings.shutdown_seconds)
+            for task in sorted(late, key=hash):
+                task.cancel()
+            await asyncio.wait(late) if late else None
+        self.checks.at_rest()
+        await service.end()
+        self.checks.trace.add("ended")
 
     def _request(self) -> None:
         self._asked += 1
         ask = self._traffic.ask()
         if self.faults.poisons and ask.keys and self._random.random() < POISON_SHARE:
-            self.service.device.poison.add(ask.keys[0])
-        process = self._begin(self.clients.exchange(ask))
+            self.device.poison.add(ask.keys[0])
+        task = self._ask(self.clients.exchange(ask))
         if ask.leaves is not None:
-            self.machine.at(self.machine.time + ask.leaves, process.cancel)
+            self.machine.loop.call_later(ask.leaves, task.cancel)
 
     def _write(self) -> None:
         number = self._traffic.new_key() if self._random.random() < 0.9 else 0
         seconds = self._random.choice((None, None, 0.01, 2 * DAY)) if number else None
-        self._begin(self.clients.store(f"d{self._random.randrange(STORED_IDS)}", number, seconds))
+        self._ask(self.clients.store(f"d{self._random.randrange(STORED_IDS)}", number, seconds))
 
     def _burst(self, _amount: float) -> None:
         for _ in range(min(BURST, self._requests - self._asked)):
             self._request()
 
-    def _reloads(self, *, broken: bool) -> None:
-        self._begin(self._reload(broken=broken))
+    def _reloads(self, amount: float) -> None:
+        """Other bundles come, and a reload is asked for, a few times; broken files are what the faults say they are."""
+        self.service.files.broken = "reload fails" in self.faults.now and amount >= 0.5
+        for _ in range(1 + int(amount * MOST_RELOADS)):
+            self.machine.loop.call_later(self._random.random() * amount, self._reload)
 
-    async def _reload(self, *, broken: bool) -> None:
-        """One at a time, as `service.ranking.reload` has it."""
-        if self._loading:
-            return
-        self._loading, before = True, self.service.models
-        if not await self._load(broken=broken) and self.service.models is not before:
-            raise ViolationError("a reload fails, and other models are served")
-        self._loading = False
+    def _reload(self) -> None:
+        self._salt += 1
+        for name in MODELS:
+            if self._random.random() < 0.5:
+                self.service.files.salts[name] = self._salt
+        self._ask(self.clients.reload())

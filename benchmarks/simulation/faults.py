@@ -6,12 +6,15 @@ from random import Random
 
 from benchmarks.simulation.device import Device
 from benchmarks.simulation.machine import SimulatedMachine
-from benchmarks.simulation.store import USUAL_SECONDS, SimulatedStore
+from benchmarks.simulation.store import USUAL_SECONDS, Shelf
+from benchmarks.simulation.upstream import FAULTS as UPSTREAM
+from benchmarks.simulation.upstream import SimulatedUpstream
 
 DAY = 86_400
 DEVICE = ("device slow", "batches fail", "no memory", "poison")
-STORE = ("store away", "store slow", "store mute", "store full")
-AT_ONCE = ("clock jumps", "reload", "reload fails", "burst")
+ENDS = ("thread dies", "device hangs", "terminated", "reload fails")  # of a process, after which nothing may be served for a while
+STORE = ("store away", "store slow", "store mute", "store full", "store cut")
+AT_ONCE = ("clock jumps", "reloads", "burst")
 LARGE = 1 << 30
 PARTLY = 1 / 3  # how bad it is when only a part of the store goes away
 
@@ -36,7 +39,7 @@ def drawn(random: Random, now: float, seconds: float) -> list[Fault]:
     for _ in range(random.choice((0, 2, 5, 9))):
         begins = now + random.random() * seconds
         ends = begins + random.random() * seconds / 5
-        made.append(Fault(random.choice(DEVICE + STORE + AT_ONCE), begins, ends, random.random()))
+        made.append(Fault(random.choice(DEVICE + ENDS + STORE + AT_ONCE + UPSTREAM), begins, ends, random.random()))
     return made
 
 
@@ -45,24 +48,31 @@ class Faults:
 
     Args:
         machine: whose clock jumps.
-        device, store: that break.
+        device, store, upstream: that break.
         occasions: what to do for a kind that is of one moment, by its name; given how bad it is.
 
     Attributes:
         begun: those so far.
+        now: those of the moment, with how bad each is.
+        device: see above.
     """
 
     def __init__(
-        self, machine: SimulatedMachine, device: Device, store: SimulatedStore, occasions: dict[str, Callable[[float], None]]
+        self,
+        machine: SimulatedMachine,
+        device: Device,
+        store: Shelf,
+        upstream: SimulatedUpstream,
+        occasions: dict[str, Callable[[float], None]],
     ) -> None:
         self.begun: list[Fault] = []
-        self._machine, self._device, self._store, self._occasions = machine, device, store, occasions
-        self._now: dict[str, float] = {}
+        self._machine, self.device, self._store, self._upstream, self._occasions = machine, device, store, upstream, occasions
+        self.now: dict[str, float] = {}
 
     @property
     def poisons(self) -> bool:
         """Whether documents come that no batch survives."""
-        return "poison" in self._now
+        return "poison" in self.now
 
     def between(self, kinds: tuple[str, ...], since: float) -> bool:
         """Whether one of these kinds was there at any time since then."""
@@ -70,7 +80,7 @@ class Faults:
 
     def schedule(self, fault: Fault) -> None:
         """It is going to begin, and to end."""
-        self._machine.at(fault.begins, self._begins, fault)
+        self._machine.loop.at(fault.begins, self._begins, fault)
 
     def _begins(self, fault: Fault) -> None:
         self.begun.append(fault)
@@ -78,21 +88,22 @@ class Faults:
             self._machine.wall_is += (fault.amount - 0.5) * 4 * DAY
         elif fault.kind in self._occasions:
             self._occasions[fault.kind](fault.amount)
-        self._now[fault.kind] = fault.amount
+        self.now[fault.kind] = fault.amount
         self._apply()
-        self._machine.at(fault.ends, self._ends, fault)
+        self._machine.loop.at(fault.ends, self._ends, fault)
 
     def _ends(self, fault: Fault) -> None:
-        self._now.pop(fault.kind, None)
+        self.now.pop(fault.kind, None)
         self._apply()
 
     def _apply(self) -> None:
-        now, device, store = self._now, self._device, self._store
+        now, device, store = self.now, self.device, self._store
         device.slower = 1 + 50 * now.get("device slow", 0.0)
         device.failing = now.get("batches fail", 0.0)
         device.memory = 64 + int(2000 * now["no memory"]) if "no memory" in now else LARGE
         device.warm_ups_fail = now.get("reload fails", 1.0) < 0.5
         away = now.get("store away", 0.0)
         store.away, store.partly = away >= PARTLY, 0 < away < PARTLY
-        store.mute, store.full = ("store " + how in now for how in ("mute", "full"))
-        store.seconds = max(USUAL_SECONDS, now.get("store slow", 0.0), 2 * away)
+        store.mute, store.full, store.cut = (f"store {how}" in now for how in ("mute", "full", "cut"))
+        store.seconds = max(USUAL_SECONDS, 3 * now.get("store slow", 0.0))
+        self._upstream.faults = {kind: amount for kind, amount in now.items() if kind in UPSTREAM}

@@ -1,15 +1,15 @@
 """What must hold after every event, and at the end when nothing is left to do."""
 
 from collections import deque
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from benchmarks.simulation.machine import SimulatedMachine
-from benchmarks.simulation.store import Key, SimulatedStore
+from benchmarks.simulation.store import Key, Shelf
 from service.engine.jobs import Job
-from service.engine.rounds import Rounds
-from service.engine.schedule import TURNS_TO_OLDEST
-from service.ranking.admission import Admission, Load
+from service.engine.schedule import TURNS_TO_OLDEST, Run
 from service.ranking.model import PROMISED_SECONDS
+from service.ranking.ranker import Ranker
 from service.settings import Limits
 
 TRACED = 30
@@ -28,7 +28,7 @@ class Trace:
 
     def add(self, what: str, *about: object) -> None:
         """Remember what happens now."""
-        self._last.append((self._machine.time, what, about))
+        self._last.append((self._machine.now(), what, about))
 
     def lines(self) -> list[str]:
         """One a line, the latest last."""
@@ -74,19 +74,34 @@ class Checks:
 
     Args:
         machine: has the clock.
-        admission: counts what is in flight.
-        rounds: of the model's thread.
         limits: of what may be in flight.
     """
 
-    def __init__(self, machine: SimulatedMachine, admission: Admission, rounds: Rounds, limits: Limits) -> None:
+    def __init__(self, machine: SimulatedMachine, limits: Limits) -> None:
         self.trace, self.ledger = Trace(machine), Ledger()
         self.inside: dict[int, int] = {}  # bytes that have come of each request that is in flight and not answered
         self.answering: dict[int, int] = {}  # bytes of the answers that are being read
         self.outcomes: dict[int, str] = {}
         self._received = self._answers = 0
-        self._admission, self._rounds, self._limits = admission, rounds, limits
+        self._limits = limits
         self._turns: dict[Job, tuple[int, int]] = {}  # at which a job came, and by which all of it must have been taken
+        self.problem: Exception | None = None  # of a client, or of a thread that would swallow it
+
+    def watch(self, ranker: Ranker) -> None:
+        """A process begins to serve, and nothing is in flight."""
+        self._ranker, self._rounds, self._load = ranker, ranker.engine.rounds, ranker.admission.load
+        self._turns.clear()
+        hand_in, take = self._rounds.submit, self._rounds.round
+
+        def submit(job: Job) -> None:
+            self.submits(job)
+            hand_in(job)
+
+        def round_() -> Iterator[Run[Job]]:
+            yield from take()
+            self.round_ends()
+
+        self._rounds.submit, self._rounds.round = submit, round_  # type: ignore[method-assign]
 
     def enters(self, number: int) -> None:
         """A request is let in."""
@@ -116,25 +131,28 @@ class Checks:
         before = sum(one.n_waiting for one in self._rounds.jobs if not one.over)
         self._turns[job] = self._rounds.turns, TURNS_TO_OLDEST * (before + job.n_waiting + 1)
 
-    def round_begins(self) -> None:
-        """A round has taken its sequences."""
+    def round_ends(self) -> None:
+        """A round has taken its sequences, and is over."""
         turns, ended = self._rounds.turns, []
         for job, (came, most) in self._turns.items():
             if job.over or not job.n_waiting:
                 ended.append(job)
             elif turns - came > most:
-                raise ViolationError(f"a job of {len(job.lengths)} sequences waits for {turns - came} turns; {most} is the bound")
+                waits = f"a job of {len(job.lengths)} sequences waits for {turns - came} turns"
+                self.problem = ViolationError(f"{waits}; {most} is the bound")
         for job in ended:
             del self._turns[job]
 
     def after_event(self) -> None:
         """What is in flight is counted, and within its bounds."""
-        load, limits = self._admission.load, self._limits
+        load, limits = self._load, self._limits
         n = len(self.inside) + len(self.answering)
+        if self.problem is not None:
+            raise self.problem
         if load.requests != n or n > limits.max_requests_in_flight:
             raise ViolationError(f"{n} requests are in flight, {load.requests} are counted, of {limits.max_requests_in_flight}")
         if not n:
-            if load != Load():
+            if load.documents or load.bytes:
                 raise ViolationError(f"nothing is in flight, and {load} is counted")
         elif load.bytes < self._received + self._answers:
             raise ViolationError(f"{self._received + self._answers} bytes are in flight, and {load.bytes} are counted")
@@ -153,15 +171,19 @@ class Checks:
                 f"document {identity} is {number or 'not there'}, and a later one was acknowledged before {since:.6f} s"
             )
 
-    def at_the_end(self, asked: int, store: SimulatedStore, now: float) -> None:
+    def at_rest(self) -> None:
+        """Nothing is left of what was in flight."""
+        if any(not job.over for job in self._rounds.jobs):
+            raise ViolationError("a job is left over")
+        if (wait := self._ranker.admission.wait_seconds()) > 0:
+            raise ViolationError(f"nothing is in flight, and a newcomer would wait {wait:.3f} s")
+
+    def at_the_end(self, asked: int, store: Shelf, now: float) -> None:
         """All is answered, nothing is held, and what was acknowledged is there."""
         if len(self.outcomes) != asked:
             missing = sorted(set(range(1, asked + 1)) - set(self.outcomes))
             raise ViolationError(f"{len(missing)} requests are never answered, request {missing[0]} among them")
-        if any(not job.over for job in self._rounds.jobs):
-            raise ViolationError("a job is left over")
-        if (wait := self._admission.wait_seconds()) > 0:
-            raise ViolationError(f"nothing is in flight, and a newcomer would wait {wait:.3f} s")
+        self.at_rest()
         for key in self.ledger.writes:
             self.found(key, store.number(key), now)
         if store.wrong:

@@ -1,337 +1,273 @@
-"""A machine whose clock is a number and whose threads are events: it keeps the contract of `service.machine.Machine`."""
+"""A machine whose clock is a number and whose threads take turns: it keeps the contract of `service.machine.Machine`.
 
-import heapq
-from asyncio import CancelledError
+A simulated thread has a thread of the process, of which one runs at a time: it goes on until it spends time, waits, or is over. So
+what other threads do in the time that a work takes comes between its steps, and a seed decides all of it.
+"""
+
+import threading
 from collections import deque
-from collections.abc import Callable, Coroutine, Iterable
-from concurrent.futures import Executor
-from contextlib import AbstractAsyncContextManager
-from typing import Any, Self
+from collections.abc import Callable
+from concurrent.futures import Executor, Future
+from functools import partial
+from random import Random
+from typing import Any, ClassVar, Self
 
-MOST_AT_ONCE = 10_000  # events of one moment; more is a loop that gets nowhere
+import httpx
 
+from benchmarks.simulation.loop import Loop, StuckError
+from service.machine import AsyncioMachine
 
-class StuckError(Exception):
-    """Events follow each other and time does not pass."""
-
-
-class _Suspended:
-    """Awaited by a coroutine that goes on when its process is resumed."""
-
-    def __await__(self) -> Any:
-        yield
+DEFAULT_THREADS = 6  # that asyncio has where nobody names others
+HELD_SECONDS = 60.0  # of the real clock: a thread that does not go on for so long waits for a lock that one holds which sleeps
 
 
-SUSPENDED = _Suspended()
+class EndedError(BaseException):
+    """The simulation is over, and so is each thread of it."""
 
 
-class Process:
-    """A coroutine on its way.
+class SimulatedMachine(AsyncioMachine):
+    """Asyncio on the loop of a simulation.
 
-    Attributes:
-        ended: whether it is.
-        error: what it ended with, if anything.
-    """
-
-    __slots__ = ("_asked_to_end", "_coroutine", "_machine", "_on_end", "_turn", "cancels", "ended", "error")
-
-    def __init__(
-        self, machine: "SimulatedMachine", coroutine: Coroutine[Any, Any, None], on_end: Callable[["Process"], None] | None = None
-    ) -> None:
-        self._machine, self._coroutine, self._on_end = machine, coroutine, on_end
-        self._turn = self.cancels = 0
-        self._asked_to_end = self.ended = False
-        self.error: BaseException | None = None
-
-    def later(self) -> Callable[[], None]:
-        """What resumes it where it now comes to wait, and does nothing once it is past that."""
-        turn = self._turn
-        return lambda: self._step(None) if turn == self._turn else None
-
-    def cancel(self) -> None:
-        """It ends with CancelledError where it waits."""
-        if not self.ended:
-            self.cancels += 1
-            self._asked_to_end = True
-            self._machine.soon(self._end)
-
-    def _end(self) -> None:
-        if self._asked_to_end:
-            self._asked_to_end = False
-            self._step(CancelledError())
-
-    def start(self) -> Self:
-        """Run it until it waits."""
-        self._step(None)
-        return self
-
-    def _step(self, error: BaseException | None) -> None:
-        if self.ended:
-            return
-        self._turn += 1
-        before, self._machine.current = self._machine.current, self
-        try:
-            self._coroutine.send(None) if error is None else self._coroutine.throw(error)
-        except StopIteration:
-            self.ended = True
-        except (Exception, CancelledError) as ended_with:
-            self.ended, self.error = True, ended_with
-        finally:
-            self._machine.current = before
-        if self.ended and self._on_end is not None:
-            self._on_end(self)
-
-
-class SimulatedMachine:
-    """Events in the order of their times, and of their making where these are equal.
+    Args:
+        random: what is any number.
 
     Attributes:
-        time: seconds since the beginning.
-        wall_is: seconds that the wall clock is ahead of that.
-        events: so far.
-        spent_in_vain: what the last work that raised took.
+        loop: has the clock.
+        wall_is: seconds that the wall clock is ahead of it.
+        carrier: of requests to elsewhere.
+        threads: begun and not over; in order.
+        current: the one that runs.
     """
 
-    def __init__(self) -> None:
-        self.time, self.wall_is, self.events = 0.0, 1.8e9, 0
-        self.current: Process | None = None
-        self._spent = self.spent_in_vain = 0.0
-        self._queue: list[tuple[float, int, Callable[..., None], tuple[Any, ...]]] = []
-        self._made = self._at_once = 0
+    def __init__(self, random: Random) -> None:
+        self.loop, self.wall_is = Loop(), 1.8e9
+        self.carrier: httpx.AsyncBaseTransport | None = None
+        self._random = random
+        self.loop.set_default_executor(SimulatedPool(self, DEFAULT_THREADS))
+        self.threads: dict[SimulatedThread, None] = {}
+        self.current: SimulatedThread | None = None
 
     def now(self) -> float:
-        """See Machine; work in hand sees the time pass that it spends."""
-        return self.time + self._spent
+        """See Machine."""
+        return self.loop.seconds
 
     def wall(self) -> float:
         """See Machine."""
-        return self.now() + self.wall_is
+        return self.loop.seconds + self.wall_is
 
-    def at(self, when: float, call: Callable[..., None], *arguments: Any) -> None:
-        """Call it then, or now where that is past."""
-        self._made += 1
-        heapq.heappush(self._queue, (max(when, self.time), self._made, call, arguments))
-
-    def soon(self, call: Callable[..., None], *arguments: Any) -> None:
-        """Call it after what is due now."""
-        self.at(self.time, call, *arguments)
-
-    def step(self) -> bool:
-        """The next event; False where there is none. Raises StuckError, and what the event raises."""
-        if not self._queue:
-            return False
-        when, _, call, arguments = heapq.heappop(self._queue)
-        self._at_once = self._at_once + 1 if when == self.time else 0
-        if self._at_once > MOST_AT_ONCE:
-            raise StuckError(f"{MOST_AT_ONCE} events follow each other, and time does not pass")
-        self.time = when
-        self.events += 1
-        call(*arguments)
-        return True
-
-    def spend(self, seconds: float) -> None:
-        """Work in hand takes so long."""
-        self._spent += seconds
-
-    def took(self, work: Callable[..., Any], *arguments: Any) -> tuple[Any, float]:
-        """What the work returns, and the seconds that it spends. Raises what it raises, after `spent_in_vain`."""
-        outer, self._spent = self._spent, 0.0
-        try:
-            return work(*arguments), self._spent
-        finally:
-            self.spent_in_vain, self._spent = self._spent, outer
-
-    def begin(self, coroutine: Coroutine[Any, Any, None], on_end: Callable[[Process], None] | None = None) -> Process:
-        """A process, run until it waits."""
-        return Process(self, coroutine, on_end).start()
+    def uniform(self, low: float, high: float) -> float:
+        """See Machine."""
+        return self._random.uniform(low, high)
 
     def pool(self, threads: int, name: str) -> Executor:
         """See Machine."""
-        return _Pool(self, threads)
+        return SimulatedPool(self, threads)
 
-    async def sleep(self, seconds: float) -> None:
-        """Wait."""
-        self.at(self.time + seconds, self._waiting().later())
-        await SUSPENDED
-
-    async def run(self, pool: Executor | None, work: Callable[..., Any], *arguments: Any) -> Any:
+    def thread(self, work: Callable[[], None], name: str) -> "SimulatedThread":
         """See Machine."""
-        future = (pool or self.pool(1, "any")).submit(work, *arguments)
-        try:
-            await self.awaited(future).by(None)
-        except CancelledError:
-            future.cancel()
-            raise
-        return future.result()
+        return SimulatedThread(self, work)
 
-    def timeout(self, until: float | None) -> AbstractAsyncContextManager[object]:
+    def condition(self) -> "SimulatedCondition":
         """See Machine."""
-        return _Timeout(self, until)
+        return SimulatedCondition(self)
 
-    async def together(self, works: Iterable[Coroutine[Any, Any, None]]) -> None:
+    def transport(self) -> httpx.AsyncBaseTransport | None:
         """See Machine."""
-        group = _Group(self, self._waiting())
-        await group.run(works)
+        return self.carrier
 
-    def awaited(self, future: Any) -> "_Awaited":
-        """See Machine."""
-        return _Awaited(self, future)
+    def spend(self, seconds: float) -> None:
+        """The thread that runs takes so long over its work; where it is the loop's own, only other threads go on meanwhile."""
+        thread = self.current
+        if thread is None:
+            self.loop.block(lambda: False, self.loop.seconds + seconds)
+            return
+        self.loop.at(self.loop.seconds + seconds, thread.go_on, of_thread=True)
+        thread.rest()
 
-    def _waiting(self) -> Process:
+    def end(self) -> None:
+        """No thread goes on."""
+        for thread in list(self.threads):
+            thread.end()
+
+    def running(self) -> "SimulatedThread":
+        """The thread whose work calls this. Raises RuntimeError for the loop's own."""
         if self.current is None:
-            raise RuntimeError("who waits is no process of the simulation")
+            raise RuntimeError("who rests is no thread of the simulation")
         return self.current
 
 
-class _Awaited:
-    """See `service.machine.Awaited`."""
+class _Worker:
+    """A thread of the process, which simulated ones borrow one after the other: to start one takes longer than most works."""
 
-    def __init__(self, machine: SimulatedMachine, future: Any) -> None:
-        self._machine, self._future = machine, future
-
-    async def by(self, until: float | None) -> bool:
-        """See Awaited."""
-        machine, future = self._machine, self._future
-        if not future.done():
-            resume = machine._waiting().later()
-            future.add_done_callback(lambda _: machine.soon(resume))
-            if until is not None:
-                machine.at(until, resume)
-            await SUSPENDED
-        return future.done()
-
-
-class _Timeout(AbstractAsyncContextManager[object]):
-    def __init__(self, machine: SimulatedMachine, until: float | None) -> None:
-        self._machine, self._until = machine, until
-        self._process = machine._waiting()
-        self._over = self._expired = False
-
-    async def __aenter__(self) -> object:
-        if self._until is not None:
-            self._machine.at(self._until, self._expire)
-        return self
-
-    def _expire(self) -> None:
-        if not self._over:
-            self._expired = True
-            self._process.cancel()
-
-    async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
-        self._over = True
-        if self._expired:
-            self._process.cancels -= 1
-            self._process._asked_to_end &= self._process.cancels > 0
-            if self._process.cancels == 0 and kind is CancelledError:
-                raise TimeoutError from error
-
-
-class _Group:
-    def __init__(self, machine: SimulatedMachine, parent: Process) -> None:
-        self._machine, self._parent = machine, parent
-        self._members: list[Process] = []
-        self._errors: list[Exception] = []
-        self._resume: Callable[[], None] | None = None
-
-    async def run(self, works: Iterable[Coroutine[Any, Any, None]]) -> None:
-        for work in works:
-            member = Process(self._machine, work, self._ended)
-            self._members.append(member)
-            member.start()
-        try:
-            await self._all_ended()
-        except CancelledError:
-            self._cancel()
-            await self._all_ended()
-            raise
-        if self._errors:
-            raise ExceptionGroup("some of these failed", self._errors)
-
-    async def _all_ended(self) -> None:
-        while not all(member.ended for member in self._members):
-            self._resume = self._parent.later()
-            await SUSPENDED
-
-    def _cancel(self) -> None:
-        for member in self._members:
-            member.cancel()
-
-    def _ended(self, member: Process) -> None:
-        if isinstance(member.error, Exception):
-            self._errors.append(member.error)
-            self._cancel()
-        if self._resume is not None:
-            self._machine.soon(self._resume)
-
-
-class _Outcome:
-    """A future of work that runs in no thread: what the service asks of a `concurrent.futures.Future`, at a tenth of its cost."""
-
-    __slots__ = ("_callbacks", "_cancelled", "_done", "_error", "_result")
+    free: ClassVar[list["_Worker"]] = []
 
     def __init__(self) -> None:
-        self._callbacks: list[Callable[[Any], None]] = []
-        self._done = self._cancelled = False
-        self._result: Any = None
-        self._error: Exception | None = None
+        self._begins = threading.Lock()
+        self._begins.acquire()
+        self._work: Callable[[_Worker], None] = lambda _: None
+        threading.Thread(target=self._run, name="simulated", daemon=True).start()
 
-    def done(self) -> bool:
-        return self._done or self._cancelled
+    def begin(self, work: Callable[["_Worker"], None]) -> None:
+        """Do this work, which puts the worker back among those that are free."""
+        self._work = work
+        self._begins.release()
 
-    def cancelled(self) -> bool:
-        return self._cancelled
-
-    def cancel(self) -> bool:
-        self._cancelled = self._cancelled or not self._done
-        return self._cancelled
-
-    def add_done_callback(self, callback: Callable[[Any], None]) -> None:
-        self._callbacks.append(callback)
-
-    def result(self) -> Any:
-        if self._error is not None:
-            raise self._error
-        return self._result
-
-    def end(self, result: Any, error: Exception | None) -> None:
-        self._done, self._result, self._error = True, result, error
-        for callback in self._callbacks:
-            callback(self)
+    def _run(self) -> None:
+        while True:
+            self._begins.acquire()
+            self._work(self)
 
 
-class _Pool(Executor):
-    """Threads that take work first come, first served; it is done as it begins, and known when its time is over."""
+class SimulatedThread:
+    """See `service.machine.Thread`; what its work raises comes out of the loop's step.
+
+    Args:
+        machine: whose it is.
+        work: that it does.
+    """
+
+    def __init__(self, machine: SimulatedMachine, work: Callable[[], None]) -> None:
+        self.ident: int | None = None
+        self._machine, self._work = machine, work
+        self._goes_on, self._rests = threading.Lock(), threading.Lock()
+        self._goes_on.acquire()
+        self._rests.acquire()
+        self._begun = self._over = self._ends = False
+        self._raised: BaseException | None = None
+
+    def start(self) -> None:
+        """See Thread."""
+        self.ident = id(self)
+        self.soon()
+
+    def is_alive(self) -> bool:
+        """See Thread."""
+        return self.ident is not None and not self._over
+
+    def join(self, timeout: float | None = None) -> None:
+        """See Thread; for the loop's own thread."""
+        loop = self._machine.loop
+        loop.block(lambda: self._over, None if timeout is None else loop.seconds + timeout)
+
+    def soon(self) -> None:
+        """It goes on after what is due now."""
+        self._machine.loop.at(self._machine.loop.seconds, self.go_on, of_thread=True)
+
+    def go_on(self) -> None:
+        """Let it run until it rests or is over, while who calls waits. Raises what its work raises, and StuckError."""
+        if self._over:
+            return
+        machine = self._machine
+        machine.current, machine.threads[self] = self, None
+        if self._begun:
+            self._goes_on.release()
+        else:
+            self._begun = True
+            (_Worker.free.pop() if _Worker.free else _Worker()).begin(self._run)
+        if not self._rests.acquire(timeout=HELD_SECONDS):
+            raise StuckError("a thread waits for a lock that is held by another, which sleeps")
+        machine.current = None
+        if self._over:
+            del machine.threads[self]
+        if self._raised is not None:
+            raise self._raised
+
+    def rest(self) -> None:
+        """Called by its own work: others run until it goes on."""
+        self._rests.release()
+        self._goes_on.acquire()
+        if self._ends:
+            raise EndedError
+
+    def end(self) -> None:
+        """It does not go on with its work."""
+        self._ends = True
+        while not self._over:
+            self.go_on()
+
+    def _run(self, worker: _Worker) -> None:
+        try:
+            self._work()
+        except EndedError:
+            pass
+        except BaseException as error:
+            self._raised = error
+        self._over = True
+        _Worker.free.append(worker)
+        self._rests.release()
+
+
+class SimulatedCondition:
+    """See `service.machine.Condition`. Whoever holds it must not rest: the others could not but wait for ever."""
+
+    def __init__(self, machine: SimulatedMachine) -> None:
+        self._machine, self._held = machine, False
+        self._waiting: deque[SimulatedThread] = deque()
+
+    def __enter__(self) -> Self:
+        if self._held:
+            raise StuckError("a lock is taken that is held by a thread which sleeps")
+        self._held = True
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._held = False
+
+    def wait(self) -> None:
+        """See Condition."""
+        thread = self._machine.running()
+        self._waiting.append(thread)
+        self._held = False
+        thread.rest()
+        self._held = True
+
+    def notify(self) -> None:
+        """See Condition."""
+        if self._waiting:
+            self._waiting.popleft().soon()
+
+
+class SimulatedPool(Executor):
+    """Threads that take work first come, first served.
+
+    Args:
+        machine: whose they are.
+        threads: how many.
+    """
 
     def __init__(self, machine: SimulatedMachine, threads: int) -> None:
-        self._machine, self._free = machine, threads
-        self._queue: deque[tuple[_Outcome, Callable[..., Any], tuple[Any, ...]]] = deque()
+        self._machine, self._free, self._threads = machine, threads, threads
+        self._queue: deque[tuple[Future[Any], Callable[..., Any], tuple[Any, ...]]] = deque()
+        self._closed = False
 
-    def submit(self, work: Callable[..., Any], /, *arguments: Any, **_none: Any) -> Any:
+    def submit(self, work: Callable[..., Any], /, *arguments: Any, **_none: Any) -> Future[Any]:
         """See Executor."""
-        outcome = _Outcome()
-        self._queue.append((outcome, work, arguments))
-        self._go_on()
-        return outcome
+        if self._closed:
+            raise RuntimeError("cannot schedule new futures after shutdown")
+        future: Future[Any] = Future()
+        self._queue.append((future, work, arguments))
+        self._take()
+        return future
 
-    def _go_on(self) -> None:
+    def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
+        """See Executor; for the loop's own thread."""
+        self._closed = True
+        while cancel_futures and self._queue:
+            self._queue.popleft()[0].cancel()
+        if wait:
+            self._machine.loop.block(lambda: self._free == self._threads and not self._queue)
+
+    def _take(self) -> None:
         while self._free and self._queue:
-            outcome, work, arguments = self._queue.popleft()
-            if not outcome.cancelled():
+            future, work, arguments = self._queue.popleft()
+            if future.set_running_or_notify_cancel():
                 self._free -= 1
-                self._begin(outcome, work, arguments)
+                SimulatedThread(self._machine, partial(self._do, future, work, arguments)).start()
 
-    def _begin(self, outcome: _Outcome, work: Callable[..., Any], arguments: tuple[Any, ...]) -> None:
-        machine = self._machine
-        process, machine.current = machine.current, None
-        result, error, seconds = None, None, 0.0
+    def _do(self, future: Future[Any], work: Callable[..., Any], arguments: tuple[Any, ...]) -> None:
         try:
-            result, seconds = machine.took(work, *arguments)
-        except Exception as raised:
-            error, seconds = raised, machine.spent_in_vain
-        machine.current = process
-        machine.at(machine.time + seconds, self._end, outcome, result, error)
-
-    def _end(self, outcome: _Outcome, result: Any, error: Exception | None) -> None:
+            future.set_result(work(*arguments))
+        except Exception as error:
+            future.set_exception(error)
         self._free += 1
-        outcome.end(result, error)  # also of one that was cancelled meanwhile: a thread cannot be stopped
-        self._go_on()
+        self._take()

@@ -20,11 +20,13 @@ from keyblock.evidence import FEATURES
 from keyblock.packing import Packed
 from keyblock.prepared import PreparedDocument
 
-ASKING = "asking"
+ASKING, UPSTREAM = "asking", "upstream"
 MODELS = {"joint": "joint", "passages": "max", "learned": "states", ASKING: "joint"}
-"""Names of models, with their aggregators."""
+"""Names of the bundles' models, with their aggregators."""
+UPSTREAM_SALT = 1
 NONE = np.zeros(0, np.int32)
-BOUNDS, STARTS, ENDS = np.array([[0, 1]], np.int32), np.zeros(1, np.int32), np.ones(1, np.int32)
+DIGITS = 8  # of a document's number: its text, as far as there is one
+BOUNDS, STARTS, ENDS = np.array([[0, 1]], np.int32), np.zeros(1, np.int32), np.full(1, DIGITS, np.int32)
 TERM_BOUNDS = np.zeros(2, np.int32)
 TERMS, REACH, TAKEN = np.zeros(0, np.int64), np.array([[0, 1]]), np.zeros(1, np.intp)
 SCORES, EVIDENCE = np.ones(1), np.ones(len(FEATURES) - 1)
@@ -40,7 +42,7 @@ class Text(str):
 
     def __new__(cls, key: int, chars: int) -> "Text":
         """See Text."""
-        made = super().__new__(cls, key)
+        made = super().__new__(cls, digits(key))
         made.chars = chars
         return made
 
@@ -48,21 +50,16 @@ class Text(str):
         return self.chars
 
 
-class Ids:
-    """The token ids of a sequence, of which there are only a number and a key."""
+def sequence(number: int, *key: int) -> Packed:
+    """A sequence of so many tokens, the first of which are the query, the document and the part."""
+    ids = np.zeros(number, np.int32)
+    ids[:3] = key
+    return Packed(ids, 1, TAKEN)
 
-    __slots__ = ("key", "number")
 
-    def __init__(self, number: int, key: tuple[int, int, int]) -> None:
-        self.number, self.key = number, key
-
-    def __len__(self) -> int:
-        return self.number
-
-    @property
-    def data(self) -> bytes:
-        """Of which the cache of scores makes a key, see `service.engine.score_cache`."""
-        return repr((self.number, self.key)).encode()
+def digits(key: int) -> str:
+    """A document's text."""
+    return f"{key:0{DIGITS}d}"
 
 
 class Query(NamedTuple):
@@ -92,14 +89,9 @@ def document(key: int) -> PreparedDocument:
     return PreparedDocument(np.array([key], np.int32), BOUNDS, STARTS, ENDS, TERMS, TERM_BOUNDS, NONE)
 
 
-def logit(salt: int, query: int, key: int, part: int) -> float:
-    """What the model says of a sequence, as a float32 would hold it."""
-    return float((salt * 7919 + query * 104729 + key * 1299709 + part * 15485863) % 65521)
-
-
-def n_sequences(key: int, *, joint: bool) -> int:
-    """Of a document."""
-    return 1 if joint else 1 + key % MOST_SEQUENCES
+def logit(salt: int, query: Any, key: Any, part: Any) -> Any:
+    """What the model says of a sequence, or of many; each fits a float32."""
+    return (salt * 7919 + query * 104729 + key * 1299709 + part * 15485863) % 65521
 
 
 Asked = tuple[Seen, NDArray[np.float32]]
@@ -111,9 +103,10 @@ class SimulatedPipeline:
 
     encoder = None
 
-    def __init__(self, machine: SimulatedMachine, config: PipelineConfig, char_seconds: float, salt: int, *, asks: bool) -> None:
-        self.config, self.salt, self.asks_model = config, salt, asks
+    def __init__(self, machine: SimulatedMachine, config: PipelineConfig, char_seconds: float, salt: int, name: str) -> None:
+        self.config, self.salt, self.asks_model = config, salt, name == ASKING
         self.aggregator = AGGREGATORS.create(config.aggregator)
+        self._one = self.aggregator.joint or name == UPSTREAM
         self.tokenizer = SimpleNamespace(pad_id=0, template=SimpleNamespace(document_type=1), prompt=None)
         self._machine, self._char_seconds = machine, char_seconds
 
@@ -138,7 +131,7 @@ class SimulatedPipeline:
     def shortlist(self, query: Query, one: PreparedDocument, budget: int) -> Seen:
         """See Pipeline: what the model is asked about differs from what it scores in the part."""
         keys = one.token_ids.tolist()
-        return Seen([Packed(Ids(LEAST_TOKENS, (query.number, key, ASKED + part)), 1, TAKEN) for key in keys for part in range(2)])
+        return Seen([sequence(LEAST_TOKENS, query.number, key, ASKED + part) for key in keys for part in range(2)])
 
     def select(self, query: Query, one: PreparedDocument, budget: int, asked: Asked | None = None) -> Seen:
         """See Pipeline: all of its sequences, of a length that its number and the budget say.
@@ -148,12 +141,18 @@ class SimulatedPipeline:
         if not one.n_blocks:
             return Seen([])
         for packed, said in zip(asked[0].sequences, asked[1].tolist(), strict=True) if asked else ():
-            if said > -np.inf and said != logit(self.salt, *packed.ids.key):
-                raise ValueError(f"the block {packed.ids.key} has the logit of another")
+            if said > -np.inf and said != logit(self.salt, *packed.ids[:3].tolist()):
+                raise ValueError(f"the block {packed.ids[:3]} has the logit of another")
         key = int(one.token_ids[0])
         number = min(LEAST_TOKENS + key % SPREAD, budget)
-        parts = range(n_sequences(key, joint=self.aggregator.joint))
-        return Seen([Packed(Ids(number, (query.number, key, part)), 1, TAKEN) for part in parts])
+        return Seen([sequence(number, query.number, key, part) for part in self._parts(key)])
+
+    def says(self, query: int, key: int) -> float:
+        """The logit of a document: its best sequence's."""
+        return max(float(logit(self.salt, query, key, part)) for part in self._parts(key))
+
+    def _parts(self, key: int) -> range:
+        return range(1 if self._one else 1 + key % MOST_SEQUENCES)
 
     def select_each(self, query: Query, documents: Sequence[PreparedDocument], budget: int) -> list[Seen]:
         """See Pipeline."""
@@ -170,13 +169,17 @@ def combine(states: NDArray[np.float32], mask: NDArray[np.bool_]) -> NDArray[np.
 
 
 def bundle(machine: SimulatedMachine, name: str, salt: int, char_seconds: float, *, broken: bool = False) -> Any:
-    """A bundle as far as the service reads it, of one of the MODELS; broken: its files are not those that were checked."""
+    """A bundle as far as the service reads it, of one of the MODELS or in front of an UPSTREAM.
+
+    Broken: its files are not those that were checked.
+    """
     # another number of title tokens is another preparation; few lengths are soon warm
-    config = PipelineConfig(aggregator={"name": MODELS[name]}, packing={"title_tokens": salt % 100, "budget_range": (64, 128)})
-    pipeline = SimulatedPipeline(machine, config, char_seconds, salt, asks=name == ASKING)
+    packing = {"title_tokens": salt % 100, "budget_range": (64, 128)}
+    config = PipelineConfig(aggregator={"name": MODELS.get(name, "max")}, packing=packing)
+    pipeline = SimulatedPipeline(machine, config, char_seconds, salt, name)
     manifest = SimpleNamespace(name=name, pipeline=config)
     return SimpleNamespace(
-        manifest=manifest, pipeline=pipeline, path=_Anywhere(), salt=salt, check_files=partial(_check, broken), graph=_UNMARKED
+        manifest=manifest, pipeline=pipeline, path=_ANYWHERE, salt=salt, check_files=partial(_check, broken), graph=_UNMARKED
     )
 
 
@@ -193,3 +196,6 @@ class _Anywhere:
 
     def __truediv__(self, _name: str) -> Path:
         return Path(__file__)
+
+
+_ANYWHERE = _Anywhere()

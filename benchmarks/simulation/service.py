@@ -1,31 +1,27 @@
-"""The service put together on a simulated machine: all but HTTP in front, the texts' meaning and the device behind."""
+"""The service put together on a simulated machine: all but HTTP in front, the texts, the device, the files and other servers."""
 
-from random import Random
+from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any, Self
 
 from benchmarks.simulation.device import Device, Graph
 from benchmarks.simulation.machine import SimulatedMachine
-from benchmarks.simulation.ranker import MODELS, bundle, combine
-from benchmarks.simulation.store import SimulatedStore
+from benchmarks.simulation.ranker import MODELS, UPSTREAM, UPSTREAM_SALT, bundle, combine
 from benchmarks.simulation.traffic import Climate
-from keyblock.bundle import BundleError
-from service.engine.encoder import Caps
-from service.engine.errors import EngineError
+from keyblock.runtime.providers import Choice, Provider
 from service.engine.instance import Graphs
-from service.engine.rounds import Rounds
-from service.engine.score_cache import ScoreCache
-from service.ranking.admission import Admission
-from service.ranking.cache import DocumentCache
-from service.ranking.model import Model, Shared
-from service.ranking.models import Models
-from service.ranking.scorers import EngineScorer
-from service.ranking.slicing import Threads
-from service.settings import Settings
-from service.store.library import Library
+from service.ranking.loading import Opened
+from service.ranking.ranker import Ranker
+from service.ranking.reload import Reloader
+from service.settings import Settings, UpstreamKind, UpstreamScores
+from service.store.base import DocumentStore
 
-USUAL = Settings(cache_bytes=0)  # every document is new, but for those by id
-EDGE_THREADS = 2
+READ_SECONDS = 0.01
 SCORE_BYTES = 1 << 16  # a few requests, so that what is kept is soon pushed out
+USUAL = Settings(
+    cache_bytes=SCORE_BYTES, score_cache_bytes=SCORE_BYTES, upstream_scores=UpstreamScores.LOGIT, upstream_model=UPSTREAM
+)
+CHOICE = Choice(Provider.CPU, [], "simulated")
 
 
 class Silent:
@@ -41,55 +37,82 @@ class Silent:
     set = observe = forget = forget_model = add
 
 
+class Files:
+    """The bundles as they lie on the disk.
+
+    Args:
+        machine: on which they are read.
+        device: that runs their graphs.
+        char_seconds: that a thread takes to prepare a character.
+
+    Attributes:
+        salts: of the bundles, by name; the larger the later.
+        broken: whether a bundle's files are not those that its manifest names.
+    """
+
+    def __init__(self, machine: SimulatedMachine, device: Device, char_seconds: float) -> None:
+        self.salts = dict.fromkeys(MODELS, UPSTREAM_SALT + 1)
+        self.broken = False
+        self._machine, self._device, self._char_seconds = machine, device, char_seconds
+
+    def read(self, _settings: Settings) -> list[Any]:
+        """See `service.ranking.loading.served_bundles`."""
+        found = []
+        for name in MODELS:
+            self._machine.spend(READ_SECONDS)
+            if name in self.salts:
+                found.append(self.bundle(name, self.salts[name]))
+        return found
+
+    def bundle(self, name: str, salt: int) -> Any:
+        """A bundle."""
+        return bundle(self._machine, name, salt, self._char_seconds, broken=self.broken)
+
+    def opened(self, one: Any, _settings: Settings) -> Opened:
+        """See `service.ranking.loading.open_bundle`."""
+        self._machine.spend(READ_SECONDS)
+        learned = one.pipeline.aggregator.learned
+        graph = Graph(self._device, one.salt, states=learned)
+        return Opened(one, Graphs(graph, combine=combine if learned else None), CHOICE)
+
+
 class Service:
-    """See `service.ranking.ranker.Ranker`.
+    """A process of the service, and the next one in its place.
 
     Args:
         machine: that it runs on.
-        random: of the device.
+        device: that runs graphs.
         climate: says how large it is.
+        store: opens the store of documents.
 
     Attributes:
-        models: that are served.
-        edge: threads that read and write requests.
+        files: that the bundles are read from.
+        ranker, reloader: of the process that runs.
+        listens: whether requests are let in.
     """
 
-    def __init__(self, machine: SimulatedMachine, random: Random, climate: Climate) -> None:
-        self.settings = USUAL.model_copy(update=climate.limits)
-        self.metrics: Any = Silent()
-        self.rounds = Rounds(self.metrics, machine.now)
-        caps = Caps(climate.cap, climate.cap * climate.token_seconds * 2)
-        scores = ScoreCache(SCORE_BYTES, self.metrics)
-        self.device = Device(machine, random, self.rounds, climate.token_seconds, caps, scores)
-        self.admission = Admission(self.settings, self.device.backlog, self.metrics, self._fastest)
-        self.store = SimulatedStore(machine)
-        self.library = Library(self.store, b"", 0, self.metrics, machine=machine)
-        threads = Threads(climate.threads, machine)
-        cache = DocumentCache(self.settings.cache_bytes)
-        self._shared = Shared(self.settings, self.metrics, cache, threads, self.library)
-        self._machine, self._char_seconds = machine, climate.char_seconds
-        self.edge = machine.pool(EDGE_THREADS, "edge")
-        self.models = Models([])
+    def __init__(self, machine: SimulatedMachine, device: Device, climate: Climate, store: Callable[[], DocumentStore]) -> None:
+        upstream = (
+            {"upstream": "http://upstream/rerank", "upstream_kind": UpstreamKind(climate.upstream)} if climate.upstream else {}
+        )
+        self.settings = USUAL.model_copy(update=climate.limits | upstream | {"threads": climate.threads})
+        self.files = Files(machine, device, climate.char_seconds)
+        self.listens = False
+        self._machine, self._store = machine, store
 
-    async def load(self, salt: int, *, broken: bool = False) -> bool:
-        """Serve models of this salt in the place of the others once they are warm; whether that went well."""
-        try:
-            new = [self._model(name, salt, broken=broken) for name in MODELS]
-            for model in new:
-                await self._machine.awaited(model.scorer.warmed).by(None)
-                model.scorer.warmed.result()
-        except (BundleError, EngineError):
-            return False
-        self.models = Models(new)
-        self.library.fingerprint = self.models.default.fingerprint
-        return True
+    def start(self) -> None:
+        """A process starts, as `service.app` has it."""
+        settings, metrics = self.settings, Silent()
+        opened = [self.files.opened(one, settings) for one in self.files.read(settings)]
+        upstream = self.files.bundle(UPSTREAM, UPSTREAM_SALT) if settings.upstream else None
+        self.ranker = Ranker(settings, opened, self._store(), upstream, self._machine, metrics)  # type: ignore[arg-type]
+        self.ranker.start()
+        state: Any = SimpleNamespace(keyring=None)
+        self.reloader = Reloader(self.ranker, state, self.files.read, self.files.opened)
+        self.listens = True
 
-    def _model(self, name: str, salt: int, *, broken: bool) -> Model:
-        made = bundle(self._machine, name, salt, self._char_seconds, broken=broken)
-        learned = made.pipeline.aggregator.learned
-        graphs: Any = Graphs(Graph(self.device, salt, states=learned), combine=combine if learned else None)
-        engine: Any = self.device
-        return Model(made, lambda _: EngineScorer(engine, made, graphs, None), self._shared)
-
-    def _fastest(self) -> float:
-        return min((model.scorer.pace.seconds for model in self.models), default=0.0)
+    async def end(self) -> None:
+        """The process ends, as `service.app` has it."""
+        await self.ranker.end()
+        self.ranker.close()
+        self.reloader.close()

@@ -12,31 +12,73 @@ USUAL_SECONDS = 1e-4
 Key = tuple[str, str]
 
 
-class SimulatedStore(DocumentStore):
-    """Keeps items in memory; all of a change happens as it begins.
+class Shelf:
+    """What is stored, wherever it lies, and what becomes of who asks.
 
     Attributes:
         away: whether it does not answer.
-        partly: whether a third of it does not.
+        partly: whether a third of it does not; then only SimulatedStore answers for the rest, as a cluster does.
         mute: whether it does as told and does not say so.
         full: whether it has no room.
+        cut: whether a server's answers break off.
         seconds: that it takes for an answer, or for none.
         wrong: what it saw that nobody should ask of it.
     """
 
-    kind, largest = "simulated", 1 << 30
-
     def __init__(self, machine: SimulatedMachine) -> None:
-        self.away = self.partly = self.mute = self.full = False
+        self.away = self.partly = self.mute = self.full = self.cut = False
         self.seconds = USUAL_SECONDS
         self.wrong: list[str] = []
-        self._machine = machine
+        self.machine = machine
         self._kept: dict[Key, Item] = {}
+
+    def lost(self, identity: str) -> bool:
+        """Whether a document is in the part that does not answer."""
+        return self.partly and zlib.crc32(identity.encode()) % 3 == 0
 
     def number(self, key: Key) -> int:
         """The document that is there now; 0 for none."""
-        content = self._alive(key)
+        content = self.get(key)
         return 0 if content is None else _number(content)
+
+    def get(self, key: Key) -> bytes | None:
+        """What is there."""
+        item = self._kept.get(key)
+        if item is not None and 0 < item.expires <= self.machine.wall() * 1000:
+            del self._kept[key]
+            return None
+        return None if item is None else item.content
+
+    def put(self, key: Key, content: bytes, expires: int) -> None:
+        """It is there from now on."""
+        self._kept[key] = Item(key[1], content, expires)
+
+    def renew(self, key: Key, head: bytes, content: bytes) -> None:
+        """The same in the place of what starts so; it must be the same document, prepared anew. It expires as that did."""
+        before = self.get(key)
+        if before is not None and before.startswith(head):
+            if _number(content) != _number(before):
+                self.wrong.append(f"{key}: document {_number(before)} is renewed with {_number(content)}")
+            self.put(key, content, self._kept[key].expires)
+
+    def delete(self, key: Key) -> bool:
+        """It is not there any more; whether it was."""
+        was_there = self.get(key) is not None
+        self._kept.pop(key, None)
+        return was_there
+
+
+class SimulatedStore(DocumentStore):
+    """Beside the service, as LMDB is.
+
+    Args:
+        shelf: what it holds.
+    """
+
+    kind, largest = "simulated", 1 << 30
+
+    def __init__(self, shelf: Shelf) -> None:
+        self._shelf = shelf
 
     def sizes(self, namespace: str, ids: Sequence[str]) -> list[int | Away]:
         """See DocumentStore."""
@@ -45,70 +87,50 @@ class SimulatedStore(DocumentStore):
     def get_many(self, namespace: str, ids: Sequence[str]) -> list[bytes | Away | None]:
         """See DocumentStore."""
         self._answer()
-        return [AWAY if self._lost(identity) else self._alive((namespace, identity)) for identity in ids]
+        return [AWAY if self._shelf.lost(identity) else self._shelf.get((namespace, identity)) for identity in ids]
 
     def put_many(self, namespace: str, items: Sequence[Item]) -> None:
         """See DocumentStore."""
         self._answer(*(item.id for item in items), changes=True)
         for item in items:
-            self._kept[(namespace, item.id)] = item
+            self._shelf.put((namespace, item.id), item.content, item.expires)
         self._acknowledge()
 
     def renew_many(self, namespace: str, renewals: Sequence[Renewal]) -> None:
         """See DocumentStore."""
         self._answer(*(item.id for _, item in renewals), changes=True)
         for head, item in renewals:
-            key = namespace, item.id
-            if (self._alive(key) or b"").startswith(head):
-                self._renew(key, item)
+            self._shelf.renew((namespace, item.id), head, item.content)
         self._acknowledge()
 
     def delete(self, namespace: str, identity: str) -> bool:
         """See DocumentStore."""
         self._answer(identity, changes=True)
-        key = namespace, identity
-        was_there = self._alive(key) is not None
-        self._kept.pop(key, None)
+        was_there = self._shelf.delete((namespace, identity))
         self._acknowledge()
         return was_there
 
     def size(self) -> Size:
         """See DocumentStore."""
-        self._answer()
-        return Size(len(self._kept), sum(len(item.content) for item in self._kept.values()), 0)
+        raise NotImplementedError
 
     def about(self) -> dict[str, Any]:
         """See DocumentStore."""
-        return {"kind": self.kind}
+        raise NotImplementedError
 
     def close(self) -> None:
         """See DocumentStore."""
 
     def _answer(self, *changed: str, changes: bool = False) -> None:
-        self._machine.spend(self.seconds)
-        if self.away or any(map(self._lost, changed)):
+        self._shelf.machine.spend(self._shelf.seconds)
+        if self._shelf.away or any(map(self._shelf.lost, changed)):
             raise StoreUnavailableError("away")
-        if self.full and changes:
+        if self._shelf.full and changes:
             raise StoreFullError("full")
 
-    def _lost(self, identity: str) -> bool:
-        return self.partly and zlib.crc32(identity.encode()) % 3 == 0
-
     def _acknowledge(self) -> None:
-        if self.mute:
+        if self._shelf.mute:
             raise StoreUnavailableError("no answer")
-
-    def _alive(self, key: Key) -> bytes | None:
-        item = self._kept.get(key)
-        if item is not None and 0 < item.expires <= self._machine.wall() * 1000:
-            del self._kept[key]
-            return None
-        return None if item is None else item.content
-
-    def _renew(self, key: Key, item: Item) -> None:
-        before, self._kept[key] = self._kept[key], item
-        if (_number(item.content), item.expires) != (_number(before.content), before.expires):
-            self.wrong.append(f"{key}: document {_number(before.content)} is renewed with {_number(item.content)}")
 
 
 def _number(content: bytes) -> int:

@@ -3,11 +3,11 @@
 from dataclasses import dataclass
 from random import Random
 
-from benchmarks.simulation.ranker import LEAST_TOKENS, MODELS, SPREAD
+from benchmarks.simulation.ranker import LEAST_TOKENS, MODELS, SPREAD, UPSTREAM
 
 QUERIES = 20
 STORED_IDS = 40  # documents by id
-NAMES = tuple(MODELS)
+FIRST_KEY = 10  # of documents; smaller ones are those of warm-ups
 
 
 @dataclass(slots=True)
@@ -24,6 +24,8 @@ class Climate:
         leaving: how likely a client does not wait for its answer.
         by_id: how likely a request asks for stored documents.
         threads: that prepare.
+        redis: whether stored documents lie on a server, and not beside the service.
+        upstream: the API of a reranker that runs elsewhere, as `upstream_kind` has it; empty for none.
         limits: of what may be in flight, and how long a newcomer may wait.
     """
 
@@ -36,6 +38,8 @@ class Climate:
     leaving: float
     by_id: float
     threads: int
+    redis: bool
+    upstream: str
     limits: dict[str, int]
 
 
@@ -82,6 +86,13 @@ def climate(random: Random) -> Climate:
         "max_bytes_in_flight": random.choice((200_000, 2_000_000, 1 << 30)),
         "max_wait_ms": random.choice((200, 2_000, 10_000)),
         "max_backlog_ms": random.choice((2_000, 60_000)),
+        "hung_seconds": random.choice((2, 60)),
+        "shutdown_seconds": random.choice((0, 1, 30)),
+        "cache_bytes": random.choice((0, 1 << 16)),
+        "upstream_batch": random.choice((2, 16)),
+        "upstream_concurrency": random.choice((1, 4)),
+        "upstream_timeout_ms": random.choice((300, 3_000)),
+        "upstream_retries": random.choice((0, 2)),
     }
     return Climate(
         load=random.choice((0.2, 0.5, 0.8, 1.5)),
@@ -93,6 +104,8 @@ def climate(random: Random) -> Climate:
         leaving=random.choice((0.0, 0.05, 0.3)),
         by_id=random.choice((0.0, 0.1, 0.3)),
         threads=random.choice((2, 4)),
+        redis=random.random() < 0.5,
+        upstream=random.choice(("", "", "auto", "jina", "tei")),
         limits=limits,
     )
 
@@ -110,7 +123,8 @@ class Traffic:
 
     def __init__(self, random: Random, climate: Climate) -> None:
         self._random, self._climate = random, climate
-        self._number = self._key = 0
+        self._number, self._key = 0, FIRST_KEY
+        self._names = (*MODELS, UPSTREAM, UPSTREAM) if climate.upstream else tuple(MODELS)
         mean = (LEAST_TOKENS + SPREAD / 2) * 1.5 * 3.3  # tokens of a request, about
         self.mean_gap = mean * climate.token_seconds / climate.load
 
@@ -147,7 +161,7 @@ class Traffic:
             pieces=1 if random.random() < 0.8 else 3,
             deadline=random.uniform(0.2, 4.0) * usual + 0.01 if hurried else None,
             leaves=random.expovariate(1.0) * 4 * usual if random.random() < climate.leaving else None,
-            model=random.choice(NAMES),
+            model=random.choice(self._names),
             priority=random.choice((0, 0, 0, 5)),
             answer_bytes=100 * number,
         )

@@ -38,13 +38,14 @@ class Engine:
 
     Attributes:
         scores: what is kept of it.
+        rounds: what the thread has to do; nobody else touches them, but for a test or a simulation that watches.
     """
 
     def __init__(self, caps: Caps, metrics: Metrics, score_cache_bytes: int = 0, machine: Machine = ASYNCIO) -> None:
         self.scores = ScoreCache(score_cache_bytes, metrics)
         self._caps = caps
         self._metrics, self._machine = metrics, machine
-        self._rounds = Rounds(metrics, machine.now)
+        self.rounds = Rounds(metrics, machine.now)
         self._changed = machine.condition()
         self._closing = False
         self._warm = threading.Event()
@@ -60,13 +61,13 @@ class Engine:
         with self._changed:
             if self._closing:
                 raise _not_running()
-            self._rounds.add(instance, first=self._thread.ident is None)
+            self.rounds.add(instance, first=self._thread.ident is None)
             self._changed.notify()
         return instance
 
     def start(self) -> None:
         """Start the thread; it warms up first, and jobs handed in meanwhile wait. Without a model it is ready at once."""
-        if not self._rounds.warm_ups:
+        if not self.rounds.warm_ups:
             self._now_ready()
         self._thread.start()
 
@@ -86,7 +87,7 @@ class Engine:
     @property
     def hung(self) -> bool:
         """Whether a batch takes far longer than any batch does: a device that does not answer."""
-        since = self._rounds.runner.busy_since
+        since = self.rounds.runner.busy_since
         return since is not None and self._machine.now() - since > self._caps.hung_after
 
     @property
@@ -112,13 +113,13 @@ class Engine:
         with self._changed:
             if self._closing or not self.alive:
                 raise _not_running()
-            self._rounds.submit(job)
+            self.rounds.submit(job)
             self._changed.notify()
         return job.future
 
     def _jobs(self) -> list[Job]:
         with self._changed:
-            return self._rounds.jobs
+            return self.rounds.jobs
 
     def _run(self) -> None:
         try:
@@ -131,33 +132,33 @@ class Engine:
                 self._closing = True
             for job in self._jobs():
                 job.fail(EngineDeadError("the model's thread stopped before this request was scored"))
-            self._rounds.warm_ups.stop(_not_running())
+            self.rounds.warm_ups.stop(_not_running())
 
     def _go_on(self) -> bool:
         """A round of what waits, and a run of a warm-up; False when closing. It ends holding nothing of any job or model."""
         self._wait()
         if self._closing:
             return False
-        for batch in self._rounds.round():
-            self._rounds.runner.run(batch)
-        if self._rounds.warm_ups:
+        for batch in self.rounds.round():
+            self.rounds.runner.run(batch)
+        if self.rounds.warm_ups:
             self._warm_up()
         return True
 
     def _wait(self) -> None:
         """Wait until there is something to do, and take in the new jobs."""
         with self._changed:
-            while self._rounds.idle and not self._closing:
-                self._rounds.forget()
+            while self.rounds.idle and not self._closing:
+                self.rounds.forget()
                 self._changed.wait()
-            self._rounds.take_in()
+            self.rounds.take_in()
 
     def _warm_up(self) -> None:
         """One run of the first model that is not warm; ready when none is cold that was there before the start."""
         # the runs of those may take minutes, where a provider compiles
-        with nullcontext() if self._rounds.warm_ups.first else self._rounds.runner.busy():
-            self._rounds.warm_ups.run()
-        if not (self._rounds.warm_ups.first or self._warm.is_set()):
+        with nullcontext() if self.rounds.warm_ups.first else self.rounds.runner.busy():
+            self.rounds.warm_ups.run()
+        if not (self.rounds.warm_ups.first or self._warm.is_set()):
             self._now_ready()
 
     def _now_ready(self) -> None:

@@ -77,5 +77,5 @@ class Rounds:
 
 
 def backlog(jobs: Iterable[Job], share: float) -> float:
-    """Seconds of work that wait for the models; of each job at most `share`: turns are taken."""
-    return sum(min(job.seconds_waiting, share) for job in jobs)
+    """Seconds of work that wait for the models; of each job at most `share`: turns are taken. Who has gone waits for none."""
+    return sum(min(job.seconds_waiting, share) for job in jobs if not job.over)

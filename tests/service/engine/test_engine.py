@@ -616,7 +616,7 @@ def test_a_warm_up_that_nobody_waits_for_any_more_ends(engine: One, session: Ses
     added = engine.add("later", Graphs(later), shorter(pipeline))
     assert added.warmed.cancel()
     later.open.set()
-    wait_for(lambda: not engine._rounds.warm_ups)
+    wait_for(lambda: not engine.rounds.warm_ups)
     assert len(later.shapes) <= 1
 
 

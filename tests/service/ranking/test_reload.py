@@ -343,7 +343,7 @@ def test_a_service_that_stops_ends_a_reload_and_the_next(settings: Settings, pla
         place.put("second")
         task = asyncio.create_task(reloader.reload())
         async with asyncio.timeout(PATIENCE):
-            while len(ranker.engine._rounds.warm_ups) < 2:
+            while len(ranker.engine.rounds.warm_ups) < 2:
                 await asyncio.sleep(0.01)
         following = asyncio.create_task(reloader.reload())
         await asyncio.sleep(0.01)

@@ -1,0 +1,190 @@
+"""An event loop of asyncio whose clock is a number: its tasks, locks and timeouts are asyncio's own, and repeat exactly."""
+
+import asyncio
+import heapq
+import sys
+from asyncio import events
+from collections.abc import Callable, Coroutine, Iterator
+from concurrent.futures import Executor
+from contextlib import contextmanager
+from contextvars import Context
+from typing import Any
+
+MOST_AT_ONCE = 10_000  # events of one moment; more is a loop that gets nowhere
+
+
+class StuckError(Exception):
+    """Events follow each other and time does not pass, or there is none and somebody waits."""
+
+
+class Event:
+    """Something that is going to happen: what asyncio asks of a Handle and a TimerHandle.
+
+    Attributes:
+        of_thread: whether it happens though the loop's own thread is blocked.
+    """
+
+    __slots__ = ("_arguments", "_call", "_context", "_when", "of_thread")
+
+    def __init__(
+        self, when: float, call: Callable[..., object], arguments: tuple[Any, ...], context: Context | None, of_thread: bool
+    ) -> None:
+        self._when, self._arguments, self._context, self.of_thread = when, arguments, context, of_thread
+        self._call: Callable[..., object] | None = call
+
+    def cancel(self) -> None:
+        """It does not happen."""
+        self._call, self._arguments = None, ()
+
+    def cancelled(self) -> bool:
+        """Whether it does not."""
+        return self._call is None
+
+    def when(self) -> float:
+        """As the loop's clock counts."""
+        return self._when
+
+    def happen(self) -> None:
+        """Call what is to be called. Raises what that raises."""
+        if self._call is None:
+            return
+        if self._context is None:
+            self._call(*self._arguments)
+        else:
+            self._context.run(self._call, *self._arguments)
+
+
+class Numbered(asyncio.Task[Any]):
+    """A task whose place in a set does not depend on where it lies in memory: a task group cancels its members in a set's order."""
+
+    def __init__(self, number: int, *arguments: Any, **named: Any) -> None:
+        self._number = number
+        super().__init__(*arguments, **named)
+
+    def __hash__(self) -> int:
+        return self._number
+
+
+class Loop(asyncio.AbstractEventLoop):
+    """Events in the order of their times, and of their making where these are equal; one is over before the next begins.
+
+    Attributes:
+        seconds: since the beginning.
+        n_events: so far.
+        problem: what a task or a callback raised that nobody has asked for.
+    """
+
+    def __init__(self) -> None:
+        self.seconds, self.n_events = 0.0, 0
+        self.problem: BaseException | None = None
+        self._queue: list[tuple[float, int, Event]] = []
+        self._made = self._tasks = self._at_once = 0
+
+    @contextmanager
+    def running(self) -> Iterator[None]:
+        """It is the running loop of this thread meanwhile."""
+        hooks = sys.get_asyncgen_hooks()
+        sys.set_asyncgen_hooks(finalizer=lambda generator: self.create_task(generator.aclose()) and None)
+        events._set_running_loop(self)
+        try:
+            yield
+        finally:
+            events._set_running_loop(None)
+            sys.set_asyncgen_hooks(*hooks)
+
+    def step(self) -> bool:
+        """The next event; False where there is none. Raises StuckError, and what the event raises."""
+        if not self._queue:
+            return False
+        self._happens(*heapq.heappop(self._queue))
+        if self.problem is not None:
+            raise self.problem
+        return True
+
+    def block(self, done: Callable[[], bool], until: float | None = None) -> None:
+        """The loop's own thread waits, until then at most, and only what is of others goes on. Raises StuckError."""
+        kept = []
+        while not done():
+            if until is not None and not (self._queue and self._queue[0][0] <= until):
+                self.seconds = until
+                break
+            if not self._queue:
+                raise StuckError("the loop waits for threads of which none is ever going on")
+            event = heapq.heappop(self._queue)
+            if event[2].of_thread:
+                self._happens(*event)
+            else:
+                kept.append(event)
+        for event in kept:
+            heapq.heappush(self._queue, event)
+
+    def _happens(self, when: float, _number: int, event: Event) -> None:
+        self._at_once = self._at_once + 1 if when <= self.seconds else 0
+        if self._at_once > MOST_AT_ONCE:
+            raise StuckError(f"{MOST_AT_ONCE} events follow each other, and time does not pass")
+        self.seconds = max(when, self.seconds)
+        self.n_events += 1
+        event.happen()
+
+    def at(self, when: float, call: Callable[..., object], *arguments: Any, of_thread: bool = False) -> Event:
+        """Call it then, or now where that is past."""
+        return self._add(when, call, arguments, None, of_thread)
+
+    def _add(
+        self, when: float, call: Callable[..., object], arguments: tuple[Any, ...], context: Context | None, of_thread: bool
+    ) -> Event:
+        self._made += 1
+        event = Event(when, call, arguments, context, of_thread)
+        heapq.heappush(self._queue, (max(when, self.seconds), self._made, event))
+        return event
+
+    def time(self) -> float:
+        """See AbstractEventLoop."""
+        return self.seconds
+
+    def call_soon(self, callback: Any, *arguments: Any, context: Context | None = None) -> Any:
+        """See AbstractEventLoop."""
+        return self._add(self.seconds, callback, arguments, context, False)
+
+    call_soon_threadsafe = call_soon
+
+    def call_at(self, when: float, callback: Any, *arguments: Any, context: Context | None = None) -> Any:
+        """See AbstractEventLoop."""
+        return self._add(when, callback, arguments, context, False)
+
+    def call_later(self, delay: float, callback: Any, *arguments: Any, context: Context | None = None) -> Any:
+        """See AbstractEventLoop."""
+        return self._add(self.seconds + delay, callback, arguments, context, False)
+
+    def create_future(self) -> asyncio.Future[Any]:
+        """See AbstractEventLoop."""
+        return asyncio.Future(loop=self)
+
+    def create_task(self, coroutine: Coroutine[Any, Any, Any], *, name: str | None = None, context: Any = None) -> Any:  # type: ignore[override]
+        """See AbstractEventLoop."""
+        self._tasks += 1
+        return Numbered(self._tasks, coroutine, loop=self, name=name, context=context)
+
+    def run_in_executor(self, executor: Executor | None, work: Callable[..., Any], *arguments: Any) -> Any:  # type: ignore[override]
+        """See AbstractEventLoop; without an executor, on the one that it was given."""
+        return asyncio.wrap_future((executor or self._pool).submit(work, *arguments), loop=self)
+
+    def set_default_executor(self, executor: Executor) -> None:
+        """See AbstractEventLoop."""
+        self._pool = executor
+
+    def call_exception_handler(self, context: dict[str, Any]) -> None:
+        """See AbstractEventLoop: the next step raises it."""
+        self.problem = context.get("exception") or RuntimeError(context["message"])
+
+    def remove_signal_handler(self, _number: int) -> bool:
+        """See AbstractEventLoop: there are no signals."""
+        return False
+
+    def get_debug(self) -> bool:
+        """See AbstractEventLoop."""
+        return False
+
+    def is_closed(self) -> bool:
+        """See AbstractEventLoop."""
+        return False
