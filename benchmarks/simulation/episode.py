@@ -59,7 +59,7 @@ class Episode:
         self.seed, self._requests = seed, requests
         self._random = Random(seed)
         self._climate = climate(self._random)
-        self.machine = machine = SimulatedMachine(Random(self._random.random()))
+        self.machine = machine = SimulatedMachine(Random(self._random.random()), interleaves=self._climate.interleaves)
         self._traffic = Traffic(Random(self._random.random()), self._climate)
         self.device = Device(machine, Random(self._random.random()), self._climate.token_seconds)
         self.shelf = Shelf(machine)
@@ -74,7 +74,7 @@ class Episode:
             "device hangs": lambda _: setattr(self.device, "hangs", True),
             "terminated": lambda _: self._begin(self._restart()),
         }
-        self.faults = Faults(machine, self.device, self.shelf, self.upstream, occasions)
+        self.faults = Faults((machine, self.device, self.shelf, self.upstream, self.service.files), occasions)
         self.clients = Clients(machine, self.service, self.checks, self.faults)
         self._asked, self._salt, self._restarting = 0, UPSTREAM_SALT + 1, False
         self._tasks: set[asyncio.Task[None]] = set()
@@ -161,6 +161,8 @@ class Episode:
         self._restarting = True
         await self._end()
         await asyncio.sleep(START_SECONDS)
+        while self.service.files.broken:  # it exits
+            await asyncio.sleep(START_SECONDS)
         self._start()
         self._restarting = False
 
@@ -197,8 +199,7 @@ class Episode:
             self._request()
 
     def _reloads(self, amount: float) -> None:
-        """Other bundles come, and a reload is asked for, a few times; broken files are what the faults say they are."""
-        self.service.files.broken = "reload fails" in self.faults.now and amount >= 0.5
+        """Other bundles come, and a reload is asked for, a few times."""
         for _ in range(1 + int(amount * MOST_RELOADS)):
             self.machine.loop.call_later(self._random.random() * amount, self._reload)
 

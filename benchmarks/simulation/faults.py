@@ -6,6 +6,7 @@ from random import Random
 
 from benchmarks.simulation.device import Device
 from benchmarks.simulation.machine import SimulatedMachine
+from benchmarks.simulation.service import Files
 from benchmarks.simulation.store import USUAL_SECONDS, Shelf
 from benchmarks.simulation.upstream import FAULTS as UPSTREAM
 from benchmarks.simulation.upstream import SimulatedUpstream
@@ -47,26 +48,23 @@ class Faults:
     """Begin and end.
 
     Args:
-        machine: whose clock jumps.
-        device, store, upstream: that break.
+        breaks: what does: the machine, whose clock jumps, and the others.
         occasions: what to do for a kind that is of one moment, by its name; given how bad it is.
 
     Attributes:
         begun: those so far.
         now: those of the moment, with how bad each is.
-        device: see above.
+        device: of what breaks.
     """
 
     def __init__(
         self,
-        machine: SimulatedMachine,
-        device: Device,
-        store: Shelf,
-        upstream: SimulatedUpstream,
+        breaks: tuple[SimulatedMachine, Device, Shelf, SimulatedUpstream, Files],
         occasions: dict[str, Callable[[float], None]],
     ) -> None:
         self.begun: list[Fault] = []
-        self._machine, self.device, self._store, self._upstream, self._occasions = machine, device, store, upstream, occasions
+        self._machine, self.device, self._store, self._upstream, self._files = breaks
+        self._occasions = occasions
         self.now: dict[str, float] = {}
 
     @property
@@ -102,6 +100,7 @@ class Faults:
         device.failing = now.get("batches fail", 0.0)
         device.memory = 64 + int(2000 * now["no memory"]) if "no memory" in now else LARGE
         device.warm_ups_fail = now.get("reload fails", 1.0) < 0.5
+        self._files.broken = now.get("reload fails", 0.0) >= 0.5
         away = now.get("store away", 0.0)
         store.away, store.partly = away >= PARTLY, 0 < away < PARTLY
         store.mute, store.full, store.cut = (f"store {how}" in now for how in ("mute", "full", "cut"))

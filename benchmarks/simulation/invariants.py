@@ -145,19 +145,21 @@ class Checks:
 
     def after_event(self) -> None:
         """What is in flight is counted, and within its bounds."""
-        load, limits = self._load, self._limits
-        n = len(self.inside) + len(self.answering)
+        load, held = self._load, self._received + self._answers
         if self.problem is not None:
             raise self.problem
-        if load.requests != n or n > limits.max_requests_in_flight:
-            raise ViolationError(f"{n} requests are in flight, {load.requests} are counted, of {limits.max_requests_in_flight}")
-        if not n:
-            if load.documents or load.bytes:
-                raise ViolationError(f"nothing is in flight, and {load} is counted")
-        elif load.bytes < self._received + self._answers:
-            raise ViolationError(f"{self._received + self._answers} bytes are in flight, and {load.bytes} are counted")
-        elif self._received > limits.max_bytes_in_flight and sum(map(bool, self.inside.values())) > 1:
-            raise ViolationError(f"{self._received} bytes of several requests are in flight, of {limits.max_bytes_in_flight}")
+        n = len(self.inside) + len(self.answering)
+        if load.requests != n or n > self._limits.max_requests_in_flight:
+            raise ViolationError(
+                f"{n} requests are in flight, {load.requests} are counted, of {self._limits.max_requests_in_flight}"
+            )
+        if load.bytes < held:
+            raise ViolationError(f"{held} bytes are in flight, and {load.bytes} are counted")
+        if not n and (load.documents or load.bytes):
+            raise ViolationError(f"nothing is in flight, and {load} is counted")
+        most = self._limits.max_bytes_in_flight
+        if self._received > most and sum(map(bool, self.inside.values())) > 1:
+            raise ViolationError(f"{self._received} bytes of several requests are in flight, of {most}")
 
     def in_time(self, number: int, late: float) -> None:
         """A hurried request was answered so many seconds after its deadline: no batch, however long, is waited for."""

@@ -5,7 +5,6 @@ import heapq
 import sys
 from asyncio import events
 from collections.abc import Callable, Coroutine, Iterator
-from concurrent.futures import Executor
 from contextlib import contextmanager
 from contextvars import Context
 from typing import Any
@@ -165,11 +164,13 @@ class Loop(asyncio.AbstractEventLoop):
         self._tasks += 1
         return Numbered(self._tasks, coroutine, loop=self, name=name, context=context)
 
-    def run_in_executor(self, executor: Executor | None, work: Callable[..., Any], *arguments: Any) -> Any:  # type: ignore[override]
+    def run_in_executor(self, executor: Any, work: Callable[..., Any], *arguments: Any) -> Any:  # type: ignore[override]
         """See AbstractEventLoop; without an executor, on the one that it was given."""
-        return asyncio.wrap_future((executor or self._pool).submit(work, *arguments), loop=self)
+        future = self.create_future()
+        (executor or self._pool).serve(future, work, arguments)
+        return future
 
-    def set_default_executor(self, executor: Executor) -> None:
+    def set_default_executor(self, executor: Any) -> None:
         """See AbstractEventLoop."""
         self._pool = executor
 

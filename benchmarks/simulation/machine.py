@@ -10,15 +10,20 @@ from collections.abc import Callable
 from concurrent.futures import Executor, Future
 from functools import partial
 from random import Random
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Self, TypeVar, cast
 
 import httpx
 
 from benchmarks.simulation.loop import Loop, StuckError
 from service.machine import AsyncioMachine
 
+T = TypeVar("T")
 DEFAULT_THREADS = 6  # that asyncio has where nobody names others
 HELD_SECONDS = 60.0  # of the real clock: a thread that does not go on for so long waits for a lock that one holds which sleeps
+
+
+Promise = Any
+"""A future, of asyncio or of threads."""
 
 
 class EndedError(BaseException):
@@ -30,6 +35,8 @@ class SimulatedMachine(AsyncioMachine):
 
     Args:
         random: what is any number.
+        interleaves: whether the steps of works in pools come between each other; else each is done as it begins, and known when
+            its time is over, which is several times as fast.
 
     Attributes:
         loop: has the clock.
@@ -39,7 +46,8 @@ class SimulatedMachine(AsyncioMachine):
         current: the one that runs.
     """
 
-    def __init__(self, random: Random) -> None:
+    def __init__(self, random: Random, *, interleaves: bool = True) -> None:
+        self.interleaves, self._spent = interleaves, cast("float | None", None)
         self.loop, self.wall_is = Loop(), 1.8e9
         self.carrier: httpx.AsyncBaseTransport | None = None
         self._random = random
@@ -48,12 +56,12 @@ class SimulatedMachine(AsyncioMachine):
         self.current: SimulatedThread | None = None
 
     def now(self) -> float:
-        """See Machine."""
-        return self.loop.seconds
+        """See Machine; work that is done at once sees the time pass that it spends."""
+        return self.loop.seconds + (self._spent or 0.0)
 
     def wall(self) -> float:
         """See Machine."""
-        return self.loop.seconds + self.wall_is
+        return self.now() + self.wall_is
 
     def uniform(self, low: float, high: float) -> float:
         """See Machine."""
@@ -78,11 +86,22 @@ class SimulatedMachine(AsyncioMachine):
     def spend(self, seconds: float) -> None:
         """The thread that runs takes so long over its work; where it is the loop's own, only other threads go on meanwhile."""
         thread = self.current
+        if self._spent is not None:
+            self._spent += seconds
+            return
         if thread is None:
             self.loop.block(lambda: False, self.loop.seconds + seconds)
             return
         self.loop.at(self.loop.seconds + seconds, thread.go_on, of_thread=True)
         thread.rest()
+
+    def at_once(self, work: Callable[[], T]) -> tuple[T, float]:
+        """What the work returns, and the seconds that it spends, which do not pass yet."""
+        outer, self._spent = self._spent, 0.0
+        try:
+            return work(), self._spent
+        finally:
+            self._spent = outer
 
     def end(self) -> None:
         """No thread goes on."""
@@ -237,17 +256,21 @@ class SimulatedPool(Executor):
 
     def __init__(self, machine: SimulatedMachine, threads: int) -> None:
         self._machine, self._free, self._threads = machine, threads, threads
-        self._queue: deque[tuple[Future[Any], Callable[..., Any], tuple[Any, ...]]] = deque()
+        self._queue: deque[tuple[Promise, Callable[..., Any], tuple[Any, ...]]] = deque()
         self._closed = False
 
     def submit(self, work: Callable[..., Any], /, *arguments: Any, **_none: Any) -> Future[Any]:
         """See Executor."""
+        future: Future[Any] = Future()
+        self.serve(future, work, arguments)
+        return future
+
+    def serve(self, promise: Promise, work: Callable[..., Any], arguments: tuple[Any, ...]) -> None:
+        """Keep the promise of what the work returns, or raises; unless it is cancelled before the work begins."""
         if self._closed:
             raise RuntimeError("cannot schedule new futures after shutdown")
-        future: Future[Any] = Future()
-        self._queue.append((future, work, arguments))
+        self._queue.append((promise, work, arguments))
         self._take()
-        return future
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
         """See Executor; for the loop's own thread."""
@@ -259,15 +282,30 @@ class SimulatedPool(Executor):
 
     def _take(self) -> None:
         while self._free and self._queue:
-            future, work, arguments = self._queue.popleft()
-            if future.set_running_or_notify_cancel():
-                self._free -= 1
-                SimulatedThread(self._machine, partial(self._do, future, work, arguments)).start()
+            promise, work, arguments = self._queue.popleft()
+            if promise.cancelled():
+                continue
+            self._free -= 1
+            if self._machine.interleaves:
+                SimulatedThread(self._machine, partial(self._do, promise, work, arguments)).start()
+            else:
+                outcome, seconds = self._machine.at_once(partial(_outcome, work, arguments))
+                self._machine.loop.at(self._machine.loop.seconds + seconds, self._over, promise, outcome, of_thread=True)
 
-    def _do(self, future: Future[Any], work: Callable[..., Any], arguments: tuple[Any, ...]) -> None:
-        try:
-            future.set_result(work(*arguments))
-        except Exception as error:
-            future.set_exception(error)
+    def _do(self, promise: Promise, work: Callable[..., Any], arguments: tuple[Any, ...]) -> None:
+        self._over(promise, _outcome(work, arguments))
+
+    def _over(self, promise: Promise, outcome: tuple[Any, Exception | None]) -> None:
+        result, error = outcome
+        if not promise.cancelled():  # the work of one that was cancelled meanwhile is done in vain
+            promise.set_result(result) if error is None else promise.set_exception(error)
         self._free += 1
         self._take()
+
+
+def _outcome(work: Callable[..., Any], arguments: tuple[Any, ...]) -> tuple[Any, Exception | None]:
+    """What the work returns, or raises."""
+    try:
+        return work(*arguments), None
+    except Exception as error:
+        return None, error

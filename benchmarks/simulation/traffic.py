@@ -25,6 +25,7 @@ class Climate:
         by_id: how likely a request asks for stored documents.
         threads: that prepare.
         redis: whether stored documents lie on a server, and not beside the service.
+        interleaves: whether the steps of two works come between each other.
         upstream: the API of a reranker that runs elsewhere, as `upstream_kind` has it; empty for none.
         limits: of what may be in flight, and how long a newcomer may wait.
     """
@@ -39,6 +40,7 @@ class Climate:
     by_id: float
     threads: int
     redis: bool
+    interleaves: bool
     upstream: str
     limits: dict[str, int]
 
@@ -105,6 +107,7 @@ def climate(random: Random) -> Climate:
         by_id=random.choice((0.0, 0.1, 0.3)),
         threads=random.choice((2, 4)),
         redis=random.random() < 0.5,
+        interleaves=random.random() < 0.3,
         upstream=random.choice(("", "", "auto", "jina", "tei")),
         limits=limits,
     )

@@ -78,4 +78,4 @@ class Rounds:
 
 def backlog(jobs: Iterable[Job], share: float) -> float:
     """Seconds of work that wait for the models; of each job at most `share`: turns are taken. Who has gone waits for none."""
-    return sum(min(job.seconds_waiting, share) for job in jobs if not job.over)
+    return sum(min(seconds, share) for job in jobs if (seconds := job.seconds_waiting) and not job.over)

@@ -113,8 +113,13 @@ class Reloader:
     def _begun(self, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
         task = asyncio.create_task(work)
         self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        task.add_done_callback(self._done)
         return task
+
+    def _done(self, task: asyncio.Task[Any]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled():
+            task.exception()  # it is logged; asyncio would log it again, with its trace, where nobody waits for it any more
 
     async def _quietly(self) -> None:
         try:
