@@ -6,9 +6,13 @@ import random
 import sys
 import time
 from collections import Counter
+from concurrent.futures import ProcessPoolExecutor
+from contextlib import nullcontext
+from functools import partial
+from multiprocessing import get_context
 
 import benchmarks.simulation
-from benchmarks.simulation.episode import REQUESTS, Episode
+from benchmarks.simulation.episode import REQUESTS, Episode, Report
 from benchmarks.simulation.invariants import ViolationError
 
 
@@ -16,25 +20,34 @@ def main(options: argparse.Namespace) -> int:
     """Run episodes; the exit code is 1 where something does not hold."""
     seed = random.SystemRandom().randrange(10**9) if options.seed is None else options.seed
     seeds = options.seeds if options.seeds else -(-options.requests // REQUESTS)
-    each = min(options.requests, REQUESTS)
-    outcomes, faults, events, batches, virtual = Counter[str](), Counter[str](), 0, 0, 0.0
-    began = time.perf_counter()
-    for number in range(seed, seed + seeds):
-        try:
-            report = Episode(number, each).run()
-        except ViolationError as error:
-            print(error)
-            return 1
-        outcomes += report.outcomes
-        faults += report.faults
-        events, batches, virtual = events + report.events, batches + report.batches, virtual + report.seconds
-    seconds = time.perf_counter() - began
-    n = outcomes.total()
+    episode = partial(_episode, min(options.requests, REQUESTS))
+    total, began = Report(Counter(), Counter(), 0, 0, 0.0), time.perf_counter()
+    with (
+        ProcessPoolExecutor(options.processes, mp_context=get_context("spawn")) if options.processes > 1 else nullcontext() as pool
+    ):
+        for report in (pool.map if pool else map)(episode, range(seed, seed + seeds)):
+            if isinstance(report, str):
+                print(report)
+                return 1
+            total = Report(*(so_far + more for so_far, more in zip(total, report, strict=True)))
+    seconds, n = time.perf_counter() - began, total.outcomes.total()
     print(f"{n:,} requests of {seeds} seeds from {seed} in {seconds:.1f} s: {n / seconds:,.0f} a second; all invariants hold")
-    print(f"{events:,} events, {batches:,} batches, {virtual / 3600:,.1f} hours of the simulated clock")
-    for what, counted in (("requests", outcomes), ("faults", faults)):
+    print(f"{total.events:,} events, {total.batches:,} batches, {total.seconds / 3600:,.1f} hours of the simulated clock")
+    for what, counted in (("requests", total.outcomes), ("faults", total.faults)):
         print(f"{what}: " + ", ".join(f"{number:,} {name}" for name, number in counted.most_common()))
     return 0
+
+
+def _episode(requests: int, seed: int) -> Report | str:
+    """What an episode was, or what does not hold."""
+    disabled = logging.root.manager.disable
+    logging.disable(logging.CRITICAL)  # the service says what fails, and all that is meant to
+    try:
+        return Episode(seed, requests).run()
+    except ViolationError as error:
+        return str(error)
+    finally:
+        logging.disable(disabled)
 
 
 def parser() -> argparse.ArgumentParser:
@@ -51,10 +64,10 @@ def parser() -> argparse.ArgumentParser:
         help=f"in all, or of each episode where --seeds is given; an episode has at most {REQUESTS}",
     )
     made.add_argument("--seed", type=int, help="of the first episode; a fresh one where it is left out")
+    made.add_argument("--processes", type=int, default=1, help="episodes at the same time")
     made.add_argument("--seeds", type=int, help="episodes; as many as the requests need where it is left out")
     return made
 
 
 if __name__ == "__main__":
-    logging.disable(logging.CRITICAL)  # the service says what fails, and all that is meant to
     sys.exit(main(parser().parse_args()))

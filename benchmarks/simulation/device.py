@@ -32,6 +32,8 @@ class Device:
         memory: tokens that a batch may have.
         warm_ups_fail: whether new models cannot be run.
         dies, hangs: whether the next batch ends the thread, or takes longer than any batch does.
+        hangs_since: when the batch in hand began, where it is one that hangs.
+        dead: whether the thread that runs it has ended.
         poison: documents that no batch survives.
         batches: run so far.
     """
@@ -39,7 +41,8 @@ class Device:
     def __init__(self, machine: SimulatedMachine, random: Random, token_seconds: float) -> None:
         self.machine = machine
         self.slower, self.failing, self.memory, self.warm_ups_fail = 1.0, 0.0, 1 << 30, False
-        self.dies = self.hangs = False
+        self.dies = self.hangs = self.dead = False
+        self.hangs_since: float | None = None
         self.poison: set[int] = set()
         self.batches = 0
         self._random, self._token_seconds = random, token_seconds
@@ -50,12 +53,14 @@ class Device:
         self.batches += not warm_up
         hangs, self.hangs = self.hangs and not warm_up, self.hangs and warm_up
         usual = (LAUNCH_SECONDS + ids.size * self._token_seconds) * self.slower * (0.8 + 0.4 * self._random.random())
+        self.hangs_since = self.machine.now() if hangs else None
         self.machine.spend(HUNG_SECONDS if hangs else usual)
+        self.hangs_since = None
         if warm_up:
             if self.warm_ups_fail:
                 raise RuntimeError("this graph does not run here")
         elif self.dies:
-            self.dies = False
+            self.dies, self.dead = False, True
             raise DyingError
         elif (self.failing and self._random.random() < self.failing) or (
             self.poison and not self.poison.isdisjoint(ids[:, 1].tolist())

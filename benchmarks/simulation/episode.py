@@ -26,6 +26,7 @@ POISON_SHARE = 0.1
 WRITE_SHARE = 0.1  # writes for each request
 PROBED_EACH = 20  # requests, about: how often health is asked for
 START_SECONDS = 0.1
+MOST_CLOSING_SECONDS = 20.0  # that k8s/ gives it beyond `shutdown_seconds`
 MOST_RELOADS = 4  # that are asked for at about the same time
 
 
@@ -129,6 +130,7 @@ class Episode:
             raise error
 
     def _start(self) -> None:
+        self.device.dead, self.device.hangs_since = False, None
         self.service.start()
         self.checks.watch(self.service.ranker)
         self.checks.trace.add("started")
@@ -151,9 +153,17 @@ class Episode:
         """A process whose thread is dead or hangs is ended, and another started; at the end the last is ended."""
         while self._asked < self._requests or self.clients.in_flight or self._restarting:
             await asyncio.sleep(PROBED_EACH * self._traffic.mean_gap)
+            self._check_health()
             if not (self.service.ranker.engine.alive or self._restarting):
                 await self._restart()
         await self._end()
+
+    def _check_health(self) -> None:
+        """A thread that is dead, or hangs, is no secret."""
+        device, hung_after = self.device, self.service.settings.hung_seconds
+        hung = device.hangs_since is not None and self.machine.now() - device.hangs_since > hung_after
+        if (device.dead or hung) and self.service.ranker.engine.alive and not self._restarting:
+            raise ViolationError(f"the model's thread {'is dead' if device.dead else 'hangs'}, and is said to be alive")
 
     async def _restart(self) -> None:
         if self._restarting:
@@ -175,9 +185,14 @@ class Episode:
             _, late = await asyncio.wait(in_flight, timeout=service.settings.shutdown_seconds)
             for task in sorted(late, key=hash):
                 task.cancel()
-            await asyncio.wait(late) if late else None
+            _, stays = await asyncio.wait(late, timeout=0.0) if late else (late, late)
+            if stays:
+                raise ViolationError(f"{len(stays)} requests do not end when the process does")
         self.checks.at_rest()
+        closing = self.machine.now()
         await service.end()
+        if (seconds := self.machine.now() - closing) > MOST_CLOSING_SECONDS:
+            raise ViolationError(f"the process ends {seconds:.1f} s after its last request; {MOST_CLOSING_SECONDS} s is the bound")
         self.checks.trace.add("ended")
 
     def _request(self) -> None:

@@ -1,6 +1,7 @@
 """An event loop of asyncio whose clock is a number: its tasks, locks and timeouts are asyncio's own, and repeat exactly."""
 
 import asyncio
+import gc
 import heapq
 import sys
 from asyncio import events
@@ -82,7 +83,8 @@ class Loop(asyncio.AbstractEventLoop):
     @contextmanager
     def running(self) -> Iterator[None]:
         """It is the running loop of this thread meanwhile."""
-        hooks = sys.get_asyncgen_hooks()
+        hooks, collects = sys.get_asyncgen_hooks(), gc.isenabled()
+        gc.disable()  # what asyncio says of forgotten tasks would come at any time
         sys.set_asyncgen_hooks(finalizer=lambda generator: self.create_task(generator.aclose()) and None)
         events._set_running_loop(self)
         try:
@@ -90,6 +92,8 @@ class Loop(asyncio.AbstractEventLoop):
         finally:
             events._set_running_loop(None)
             sys.set_asyncgen_hooks(*hooks)
+            if collects:
+                gc.enable()
 
     def step(self) -> bool:
         """The next event; False where there is none. Raises StuckError, and what the event raises."""
