@@ -12,6 +12,7 @@ from benchmarks.simulation.ranker import UPSTREAM as ELSEWHERE
 from benchmarks.simulation.ranker import Text, digits, document
 from benchmarks.simulation.service import Service
 from benchmarks.simulation.traffic import Ask
+from benchmarks.simulation.upstream import SimulatedUpstream
 from service.call import ById, Call, Documents
 from service.engine.errors import EngineDeadError, EngineError
 from service.errors import RequestError
@@ -37,14 +38,17 @@ class Clients:
         service: is asked.
         checks: of all.
         faults: that may be the reason of an error.
+        upstream: that some requests are asked of.
 
     Attributes:
         in_flight: requests that are let in, or about to be.
     """
 
-    def __init__(self, machine: SimulatedMachine, service: Service, checks: Checks, faults: Faults) -> None:
+    def __init__(
+        self, machine: SimulatedMachine, service: Service, checks: Checks, faults: Faults, upstream: SimulatedUpstream
+    ) -> None:
         self.in_flight: set[asyncio.Task[None]] = set()
-        self._machine, self._service, self._checks, self._faults = machine, service, checks, faults
+        self._machine, self._service, self._checks, self._faults, self._upstream = machine, service, checks, faults, upstream
 
     async def exchange(self, ask: Ask) -> None:
         """A request from its head to the end of its answer, as `service.http.endpoint.Exchange` has it."""
@@ -119,7 +123,10 @@ class Clients:
         """Whether the upstream is why there are no scores; then it says so, and why, and does not take longer than it may."""
         if model.name != ELSEWHERE:
             return False
-        scored, most = outcome.scored, self._service.settings.upstream_timeout_ms / 1000
+        scored, settings = outcome.scored, self._service.settings
+        most, batches = settings.upstream_timeout_ms / 1000, -(-len(outcome.chosen.candidates) // settings.upstream_batch)
+        if (times := self._upstream.asked[str(ask.number)]) > batches * (settings.upstream_retries + 1):
+            raise ViolationError(f"request {ask.number} asks the upstream {times} times, of {batches} batches")
         if (seconds := scored.queue_seconds + scored.model_seconds) > most + PROMISED_SECONDS:
             raise ViolationError(f"request {ask.number} waits {seconds:.3f} s for the upstream; {most} s is the bound")
         if scored.problem and not self._faults.between(UPSTREAM, asked - most - 60.0):  # it is left alone for a while after

@@ -15,7 +15,7 @@ from benchmarks.simulation.ranker import MODELS, UPSTREAM_SALT
 from benchmarks.simulation.redis import connection
 from benchmarks.simulation.service import Service
 from benchmarks.simulation.store import Shelf, SimulatedStore
-from benchmarks.simulation.traffic import STORED_IDS, Traffic, climate
+from benchmarks.simulation.traffic import Traffic, climate
 from benchmarks.simulation.upstream import SimulatedUpstream
 from service.store.base import DocumentStore
 from service.store.redis_store import RedisStore
@@ -23,7 +23,6 @@ from service.store.redis_store import RedisStore
 REQUESTS = 1000  # of an episode
 BURST = 100
 POISON_SHARE = 0.1
-WRITE_SHARE = 0.1  # writes for each request
 PROBED_EACH = 20  # requests, about: how often health is asked for
 START_SECONDS = 0.1
 MOST_CLOSING_SECONDS = 20.0  # that k8s/ gives it beyond `shutdown_seconds`
@@ -76,7 +75,7 @@ class Episode:
             "terminated": lambda _: self._begin(self._restart()),
         }
         self.faults = Faults((machine, self.device, self.shelf, self.upstream, self.service.files), occasions)
-        self.clients = Clients(machine, self.service, self.checks, self.faults)
+        self.clients = Clients(machine, self.service, self.checks, self.faults, self.upstream)
         self._asked, self._salt, self._restarting = 0, UPSTREAM_SALT + 1, False
         self._tasks: set[asyncio.Task[None]] = set()
 
@@ -145,7 +144,7 @@ class Episode:
         self._begin(self._supervise())
         while self._asked < self._requests:
             self._request()
-            if self._random.random() < WRITE_SHARE:
+            if self._random.random() < self._climate.writes:
                 self._write()
             await asyncio.sleep(self._traffic.gap())
 
@@ -207,7 +206,7 @@ class Episode:
     def _write(self) -> None:
         number = self._traffic.new_key() if self._random.random() < 0.9 else 0
         seconds = self._random.choice((None, None, 0.01, 2 * DAY)) if number else None
-        self._ask(self.clients.store(f"d{self._random.randrange(STORED_IDS)}", number, seconds))
+        self._ask(self.clients.store(self._traffic.identity(), number, seconds))
 
     def _burst(self, _amount: float) -> None:
         for _ in range(min(BURST, self._requests - self._asked)):

@@ -16,6 +16,8 @@ DEVICE = ("device slow", "batches fail", "no memory", "poison")
 ENDS = ("thread dies", "device hangs", "terminated", "reload fails")  # of a process, after which nothing may be served for a while
 STORE = ("store away", "store slow", "store mute", "store full", "store cut")
 AT_ONCE = ("clock jumps", "reloads", "burst")
+ALL = DEVICE + ENDS + STORE + AT_ONCE + UPSTREAM
+TOGETHER = (ALL, ALL, DEVICE + ENDS, ENDS + AT_ONCE, STORE + AT_ONCE, UPSTREAM)  # kinds of an episode: those akin meet more often
 LARGE = 1 << 30
 PARTLY = 1 / 3  # how bad it is when only a part of the store goes away
 
@@ -36,11 +38,11 @@ class Fault:
 
 def drawn(random: Random, now: float, seconds: float) -> list[Fault]:
     """The faults of an episode that takes about so long from now on."""
-    made = []
+    made, kinds = [], random.choice(TOGETHER)
     for _ in range(random.choice((0, 2, 5, 9))):
         begins = now + random.random() * seconds
         ends = begins + random.random() * seconds / 5
-        made.append(Fault(random.choice(DEVICE + ENDS + STORE + AT_ONCE + UPSTREAM), begins, ends, random.random()))
+        made.append(Fault(random.choice(kinds), begins, ends, random.random()))
     return made
 
 

@@ -6,7 +6,6 @@ from random import Random
 from benchmarks.simulation.ranker import LEAST_TOKENS, MODELS, SPREAD, UPSTREAM
 
 QUERIES = 20
-STORED_IDS = 40  # documents by id
 FIRST_KEY = 10  # of documents; smaller ones are those of warm-ups
 
 
@@ -23,6 +22,9 @@ class Climate:
         hurried: how likely a request has a deadline.
         leaving: how likely a client does not wait for its answer.
         by_id: how likely a request asks for stored documents.
+        ids: of stored documents.
+        writes: of stored documents, for each request.
+        models: that are asked for; none: all.
         threads: that prepare.
         redis: whether stored documents lie on a server, and not beside the service.
         interleaves: whether the steps of two works come between each other.
@@ -38,6 +40,9 @@ class Climate:
     hurried: float
     leaving: float
     by_id: float
+    ids: int
+    writes: float
+    models: tuple[str, ...]
     threads: int
     redis: bool
     interleaves: bool
@@ -92,10 +97,11 @@ def climate(random: Random) -> Climate:
         "shutdown_seconds": random.choice((0, 1, 30)),
         "cache_bytes": random.choice((0, 1 << 16)),
         "upstream_batch": random.choice((2, 16)),
-        "upstream_concurrency": random.choice((1, 4)),
+        "upstream_concurrency": random.choice((1, 8)),
         "upstream_timeout_ms": random.choice((300, 3_000)),
         "upstream_retries": random.choice((0, 2)),
     }
+    upstream = random.choice(("", "", "auto", "jina", "tei"))
     return Climate(
         load=random.choice((0.2, 0.5, 0.8, 1.5)),
         token_seconds=random.choice((2e-6, 2e-5, 1e-4)),
@@ -105,10 +111,13 @@ def climate(random: Random) -> Climate:
         hurried=random.choice((0.0, 0.2, 0.6)),
         leaving=random.choice((0.0, 0.05, 0.3)),
         by_id=random.choice((0.0, 0.1, 0.3)),
+        ids=random.choice((3, 40)),
+        writes=random.choice((0.1, 0.1, 0.8)),
+        models=random.choice(((), (), ("joint",), (UPSTREAM,) if upstream else ())),
         threads=random.choice((2, 4)),
         redis=random.random() < 0.5,
         interleaves=random.random() < 0.3,
-        upstream=random.choice(("", "", "auto", "jina", "tei")),
+        upstream=upstream,
         limits=limits,
     )
 
@@ -127,7 +136,7 @@ class Traffic:
     def __init__(self, random: Random, climate: Climate) -> None:
         self._random, self._climate = random, climate
         self._number, self._key = 0, FIRST_KEY
-        self._names = (*MODELS, UPSTREAM, UPSTREAM) if climate.upstream else tuple(MODELS)
+        self._names = climate.models or ((*MODELS, UPSTREAM, UPSTREAM) if climate.upstream else tuple(MODELS))
         mean = (LEAST_TOKENS + SPREAD / 2) * 1.5 * 3.3  # tokens of a request, about
         self.mean_gap = mean * climate.token_seconds / climate.load
 
@@ -141,6 +150,10 @@ class Traffic:
         self._key += 1
         return self._key
 
+    def identity(self) -> str:
+        """An id under which a document may be stored."""
+        return f"d{self._random.randrange(self._climate.ids)}"
+
     def ask(self) -> Ask:
         """The next request."""
         random, climate = self._random, self._climate
@@ -151,7 +164,7 @@ class Traffic:
             number = 64 + int(192 * random.random())
         by_id = random.random() < climate.by_id
         keys = [] if by_id else [self.new_key() for _ in range(number)]
-        ids = [f"d{random.randrange(STORED_IDS)}" for _ in range(number)] if by_id else []
+        ids = [self.identity() for _ in range(number)] if by_id else []
         chars = [int(random.paretovariate(1.2) * 500) for _ in keys]
         usual = number * 200 * climate.token_seconds
         hurried = random.random() < climate.hurried
