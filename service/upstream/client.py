@@ -137,6 +137,7 @@ class Upstream:
         body = written(SHAPES[kind], self._settings.upstream_model, query, passages)
         for attempt in range(self._settings.upstream_retries + 1):
             problem = ""
+            self._check_busy()  # another request may have heard it meanwhile
             try:
                 answer = await self._sent(body)
             except (httpx.HTTPError, ValueError) as error:  # ValueError: a host that no name service can be asked about
@@ -193,16 +194,21 @@ class Upstream:
 
     def _check_away(self) -> None:
         """Raise UpstreamError where it asked for time, or was away just now; one request tries when that is some seconds ago."""
+        self._check_busy()
         now = self._machine.now()
-        if now < self._busy_until:
-            self._metrics.add("upstream_requests", outcome="spared")
-            raise UpstreamError(f"is busy, and has asked to be left alone for {math.ceil(self._busy_until - now)} s more")
         if self._failures < AWAY_AFTER:
             return
         if now < self._away_until:
             self._metrics.add("upstream_requests", outcome="spared")
             raise UpstreamError("was away just now")
         self._away_until = now + AWAY_SECONDS
+
+    def _check_busy(self) -> None:
+        """Raise UpstreamError where it asked for time that is not over."""
+        left = self._busy_until - self._machine.now()
+        if left > 0:
+            self._metrics.add("upstream_requests", outcome="spared")
+            raise UpstreamError(f"is busy, and has asked to be left alone for {math.ceil(left)} s more")
 
     def _failed(self, problem: str, *, away: bool = False, outcome: str = "failed", of_batch: bool = False) -> UpstreamError:
         """The error, which is logged unless that was done a moment ago."""

@@ -1,5 +1,6 @@
 """KeyBlock in front of a reranker that runs already: a real one, and real servers that misbehave."""
 
+import asyncio
 import functools
 import json
 import logging
@@ -7,6 +8,7 @@ import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import httpx
@@ -14,11 +16,13 @@ import pytest
 from starlette.testclient import TestClient
 
 from benchmarks.performance.service import Service
+from benchmarks.simulation.machine import SimulatedMachine
 from keyblock.bundle import BundleError
 from service.app import create_app
 from service.ranking import loading
 from service.ranking.ranker import Ranker
-from service.settings import DEFAULT_BUNDLE, Settings
+from service.settings import DEFAULT_BUNDLE, Settings, UpstreamKind
+from service.telemetry.metrics import Metrics
 from service.upstream import client as asking
 from service.upstream.passages import passage_text
 from tests.service.upstream.servers import Behaviour, Server, dies, drips, floods, hangs, overlap, says, scores, tei
@@ -201,6 +205,31 @@ def test_an_upstream_that_fails_costs_its_scores_and_nothing_else(
     lines = [record.getMessage() for record in caplog.records if record.name == asking.__name__]
     assert len(lines) == 1
     assert lines[0].startswith(f"upstream {problem}")
+
+
+def test_a_retry_leaves_alone_who_has_asked_for_that_meanwhile() -> None:
+    """Two requests, one busy answer each; the first would be sent again after a tenth of a second."""
+
+    class Busy(httpx.AsyncBaseTransport):
+        waits = iter(["", "60"])
+
+        async def handle_async_request(self, _request: httpx.Request) -> httpx.Response:
+            wait = next(self.waits)  # there is no third
+            return httpx.Response(429, headers={"retry-after": wait} if wait else {}, stream=httpx.ByteStream(b""))
+
+    async def both() -> list[Any]:
+        upstream = asking.Upstream(settings, Metrics().of("upstream"), machine)
+        asked = [upstream.rank("river", ["Danube"], until=30.0) for _ in range(2)]
+        return await asyncio.gather(*asked, return_exceptions=True)
+
+    settings = Settings(upstream="http://upstream/rerank", upstream_kind=UpstreamKind.JINA, upstream_retries=2)
+    machine = SimulatedMachine(Random(1))
+    machine.carrier = Busy()
+    with machine.loop.running():
+        said = machine.loop.create_task(both())
+        while machine.loop.step():
+            pass
+    assert [str(error)[:24] for error in said.result()] == ["is busy, and has asked t", "answers 429: it is busy"]
 
 
 def test_one_that_is_away_is_left_alone_for_a_while_and_found_again(monkeypatch: pytest.MonkeyPatch) -> None:
