@@ -2,7 +2,8 @@
 
 import asyncio
 from collections import Counter
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Iterator
+from contextlib import contextmanager, suppress
 from random import Random
 from typing import Any, NamedTuple
 
@@ -10,6 +11,7 @@ from benchmarks.simulation.clients import Clients
 from benchmarks.simulation.device import Device
 from benchmarks.simulation.faults import DAY, Faults, drawn
 from benchmarks.simulation.invariants import Checks, ViolationError
+from benchmarks.simulation.loop import MOST_AT_ONCE
 from benchmarks.simulation.machine import SimulatedMachine
 from benchmarks.simulation.ranker import MODELS, UPSTREAM_SALT
 from benchmarks.simulation.redis import connection
@@ -83,20 +85,34 @@ class Episode:
         """Run it to its end. Raises ViolationError, with the seed, the command that replays it and the last events."""
         loop, checks = self.machine.loop, self.checks
         try:
-            with loop.running():
+            with loop.running(), self._abandoning():
                 self._start()
                 self._begin(self._open())
                 while loop.step():
                     checks.after_event()
+                loop.forget()
                 checks.at_the_end(self._asked, self.shelf, loop.seconds)
                 if wrong := (*self.shelf.wrong, *self.upstream.wrong):
                     raise ViolationError(wrong[0])
-        except Exception as error:
-            raise ViolationError(self._told(error)) from error
         finally:
             self.machine.end()
         kinds = Counter(fault.kind for fault in self.faults.begun)
         return Report(Counter(checks.outcomes.values()), kinds, loop.n_events, self.device.batches, loop.seconds)
+
+    @contextmanager
+    def _abandoning(self) -> Iterator[None]:
+        """What is under way is cancelled where something does not hold: else it would be closed half done, in any order."""
+        try:
+            yield
+        except Exception as error:
+            told = ViolationError(self._told(error))
+            for task in list(self._tasks):
+                task.cancel()
+            for _ in range(MOST_AT_ONCE):
+                with suppress(Exception):
+                    if not (self._tasks and self.machine.loop.step()):
+                        break
+            raise told from error
 
     def _told(self, error: Exception) -> str:
         what = str(error) if isinstance(error, ViolationError) else f"the service stumbles: {error!r}"

@@ -104,6 +104,12 @@ class Loop(asyncio.AbstractEventLoop):
             raise self.problem
         return True
 
+    def forget(self) -> None:
+        """Nothing is left to do. Raises what asyncio says of tasks that ended with an error which nobody has asked for."""
+        gc.collect()
+        if self.problem is not None:
+            raise self.problem
+
     def block(self, done: Callable[[], bool], until: float | None = None) -> None:
         """The loop's own thread waits, until then at most, and only what is of others goes on. Raises StuckError."""
         kept = []

@@ -155,7 +155,7 @@ def asks_twice(patch: Patch) -> None:
 
 def troubles_the_busy(patch: Patch) -> None:
     """An upstream that asked for time is given none."""
-    patch.setattr(Upstream, "_check_away", lambda _: None)
+    patch.setattr(Upstream, "_check_busy", lambda _: None)
 
 
 def believes_what_is_missing(patch: Patch) -> None:
@@ -201,6 +201,11 @@ def joins_the_reload_in_hand(patch: Patch) -> None:
         return cast(Reloaded, await asyncio.shield(self.in_hand))
 
     patch.setattr(Reloader, "reload", reload)
+
+
+def says_it_twice(patch: Patch) -> None:
+    """A reload that fails is logged, and once more by asyncio where nobody waits for it any more: the simulation found it."""
+    patch.setattr(Reloader, "_done", lambda self, task: self._tasks.discard(task))
 
 
 def remembers_for_all(patch: Patch) -> None:

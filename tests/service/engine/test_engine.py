@@ -545,6 +545,18 @@ def test_no_batch_is_of_two_models(two: Two, packed: list[Packed]) -> None:
     assert count(two.engine, "tokens", model="two") == sum(len(p.ids) for p in packed)
 
 
+def test_who_has_gone_waits_for_nothing(engine: One, faulty: Faulty, packed: list[Packed]) -> None:
+    """A batch is in hand, and the schedule has not heard yet that a client left: a newcomer does not wait for it."""
+    faulty.open.clear()
+    submit(engine, packed)
+    wait_for(lambda: engine.rounds.runner.busy_since is not None)
+    left = submit(engine, packed)
+    before = engine.backlog()
+    left.cancel()
+    assert engine.backlog() < before
+    faulty.open.set()
+
+
 def test_the_backlog_is_told_in_seconds(two: Two, packed: list[Packed]) -> None:
     two.instances["one"].pace.measured(1e9, 1e3)
     assert two.engine.backlog() == 0

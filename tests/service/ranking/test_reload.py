@@ -19,7 +19,7 @@ from onnx import numpy_helper
 from starlette.datastructures import State
 from starlette.testclient import TestClient
 
-from keyblock.bundle import GRAPH_FILE, load_bundle, write_bundle
+from keyblock.bundle import GRAPH_FILE, Bundle, BundleError, load_bundle, write_bundle
 from service.app import create_app
 from service.engine.engine import Engine
 from service.keys.keys import New, make
@@ -330,6 +330,31 @@ def test_a_reload_goes_on_when_nobody_waits_for_it(settings: Settings, place: Pl
 
     asyncio.run(work())
     assert [model.name for model in ranker.models] == ["first", "second"]
+    ranker.close()
+
+
+def test_a_reload_that_fails_and_that_nobody_waits_for_is_logged_once(
+    settings: Settings, place: Place, caplog: pytest.LogCaptureFixture
+) -> None:
+    ranker = Ranker.load(settings.model_copy(update={"bundle": (place.folder,)}))
+
+    def nothing(_settings: Settings) -> list[Bundle]:
+        raise BundleError("its files have changed")
+
+    async def work() -> None:
+        reloader = Reloader(ranker, KEYLESS, read=nothing)
+        task = asyncio.create_task(reloader.reload())
+        await asyncio.sleep(0)
+        task.cancel()
+        async with asyncio.timeout(PATIENCE):
+            while reloader._tasks:
+                await asyncio.sleep(0.01)
+        reloader.close()
+
+    asyncio.run(work())
+    gc.collect()
+    problems = [record.getMessage() for record in caplog.records if record.levelno >= logging.ERROR]
+    assert problems == ["not reloaded, nothing has changed: its files have changed"]
     ranker.close()
 
 
