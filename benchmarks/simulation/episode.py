@@ -26,7 +26,7 @@ REQUESTS = 1000  # of an episode
 BURST = 100
 POISON_SHARE = 0.1
 PROBED_EACH = 20  # requests, about: how often health is asked for
-START_SECONDS = 0.1
+START_SECONDS, AT_ONCE_SECONDS = 0.1, 0.001
 MOST_CLOSING_SECONDS = 20.0  # that k8s/ gives it beyond `shutdown_seconds`
 MOST_RELOADS = 4  # that are asked for at about the same time
 
@@ -179,6 +179,8 @@ class Episode:
         hung = device.hangs_since is not None and self.machine.now() - device.hangs_since > hung_after
         if (device.dead or hung) and self.service.ranker.engine.alive and not self._restarting:
             raise ViolationError(f"the model's thread {'is dead' if device.dead else 'hangs'}, and is said to be alive")
+        if device.dead and any(not job.over for job in self.service.ranker.engine.rounds.jobs):
+            raise ViolationError("the model's thread is dead, and a request still waits for it")
 
     async def _restart(self) -> None:
         if self._restarting:
@@ -200,7 +202,7 @@ class Episode:
             _, late = await asyncio.wait(in_flight, timeout=service.settings.shutdown_seconds)
             for task in sorted(late, key=hash):
                 task.cancel()
-            _, stays = await asyncio.wait(late, timeout=0.0) if late else (late, late)
+            _, stays = await asyncio.wait(late, timeout=AT_ONCE_SECONDS) if late else (late, late)
             if stays:
                 raise ViolationError(f"{len(stays)} requests do not end when the process does")
         self.checks.at_rest()

@@ -6,6 +6,7 @@ from random import Random
 from benchmarks.simulation.ranker import LEAST_TOKENS, MODELS, SPREAD, UPSTREAM
 
 QUERIES = 20
+AGAIN, MOST_BEFORE = 0.1, 10  # of the requests by text, so many ask what one of the last so many has asked
 FIRST_KEY = 10  # of documents; smaller ones are those of warm-ups
 
 
@@ -56,6 +57,7 @@ class Ask:
 
     Attributes:
         number: its own.
+        query: a number, too; others have asked it before.
         keys: its documents' numbers; none where it asks for them by id.
         chars: of each.
         ids: of stored documents.
@@ -68,6 +70,7 @@ class Ask:
     """
 
     number: int
+    query: int
     keys: list[int]
     chars: list[int]
     ids: list[str]
@@ -78,11 +81,6 @@ class Ask:
     model: str
     priority: int
     answer_bytes: int
-
-    @property
-    def query(self) -> int:
-        """What it asks; others have asked it before."""
-        return self.number % QUERIES
 
 
 def climate(random: Random) -> Climate:
@@ -136,6 +134,7 @@ class Traffic:
     def __init__(self, random: Random, climate: Climate) -> None:
         self._random, self._climate = random, climate
         self._number, self._key = 0, FIRST_KEY
+        self._before: list[tuple[int, list[int]]] = []
         self._names = climate.models or ((*MODELS, UPSTREAM, UPSTREAM) if climate.upstream else tuple(MODELS))
         mean = (LEAST_TOKENS + SPREAD / 2) * 1.5 * 3.3  # tokens of a request, about
         self.mean_gap = mean * climate.token_seconds / climate.load
@@ -164,12 +163,18 @@ class Traffic:
             number = 64 + int(192 * random.random())
         by_id = random.random() < climate.by_id
         keys = [] if by_id else [self.new_key() for _ in range(number)]
+        query = self._number % QUERIES
+        if keys and self._before and random.random() < AGAIN:
+            query, keys = random.choice(self._before)
+            number = len(keys)
+        self._before = [*self._before[1 - MOST_BEFORE :], (query, keys)] if keys else self._before
         ids = [self.identity() for _ in range(number)] if by_id else []
         chars = [int(random.paretovariate(1.2) * 500) for _ in keys]
         usual = number * 200 * climate.token_seconds
         hurried = random.random() < climate.hurried
         return Ask(
             self._number,
+            query,
             keys,
             chars,
             ids,
