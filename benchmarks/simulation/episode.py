@@ -28,6 +28,7 @@ POISON_SHARE = 0.1
 PROBED_EACH = 20  # requests, about: how often health is asked for
 START_SECONDS, AT_ONCE_SECONDS = 0.1, 0.001
 MOST_CLOSING_SECONDS = 20.0  # that k8s/ gives it beyond `shutdown_seconds`
+PATIENCE_SECONDS = 10_000.0  # after the last request, about
 MOST_RELOADS = 4  # that are asked for at about the same time
 
 
@@ -166,8 +167,12 @@ class Episode:
 
     async def _supervise(self) -> None:
         """A process whose thread is dead or hangs is ended, and another started; at the end the last is ended."""
+        pause = PROBED_EACH * self._traffic.mean_gap
         while self._asked < self._requests or self.clients.in_flight or self._restarting:
-            await asyncio.sleep(PROBED_EACH * self._traffic.mean_gap)
+            await asyncio.sleep(pause)
+            pause *= 1.0 if self._asked < self._requests else 1.5
+            if pause > PATIENCE_SECONDS:
+                raise ViolationError(f"{len(self.clients.in_flight)} requests are never answered")
             self._check_health()
             if not (self.service.ranker.engine.alive or self._restarting):
                 await self._restart()

@@ -14,7 +14,7 @@ from typing import Any, ClassVar, Self, TypeVar, cast
 
 import httpx
 
-from benchmarks.simulation.loop import Loop, StuckError
+from benchmarks.simulation.loop import MOST_AT_ONCE, Loop, StuckError
 from service.machine import AsyncioMachine
 
 T = TypeVar("T")
@@ -221,11 +221,16 @@ class SimulatedCondition:
 
     def __init__(self, machine: SimulatedMachine) -> None:
         self._machine, self._held = machine, False
+        self._times, self._since = 0, -1.0  # it was taken since then, which is now
         self._waiting: deque[SimulatedThread] = deque()
 
     def __enter__(self) -> Self:
         if self._held:
             raise StuckError("a lock is taken that is held by a thread which sleeps")
+        now = self._machine.loop.seconds
+        self._times, self._since = self._times + 1 if now == self._since else 0, now
+        if self._times > MOST_AT_ONCE:
+            raise StuckError(f"a lock is taken {MOST_AT_ONCE} times, and time does not pass")
         self._held = True
         return self
 
