@@ -13,7 +13,7 @@ from benchmarks.simulation.faults import DAY, Faults, drawn
 from benchmarks.simulation.invariants import Checks, ViolationError
 from benchmarks.simulation.loop import MOST_AT_ONCE
 from benchmarks.simulation.machine import SimulatedMachine
-from benchmarks.simulation.ranker import MODELS, UPSTREAM_SALT
+from benchmarks.simulation.ranker import MODELS, salt_of
 from benchmarks.simulation.redis import connection
 from benchmarks.simulation.service import Service
 from benchmarks.simulation.store import Shelf, SimulatedStore
@@ -79,7 +79,7 @@ class Episode:
         }
         self.faults = Faults((machine, self.device, self.shelf, self.upstream, self.service.files), occasions)
         self.clients = Clients(machine, self.service, self.checks, self.faults, self.upstream)
-        self._asked, self._salt, self._restarting = 0, UPSTREAM_SALT + 1, False
+        self._asked, self._generation, self._restarting = 0, 1, False
         self._tasks: set[asyncio.Task[None]] = set()
 
     def run(self) -> Report:
@@ -241,8 +241,8 @@ class Episode:
             self.machine.loop.call_later(self._random.random() * amount, self._reload)
 
     def _reload(self) -> None:
-        self._salt += 1
+        self._generation += 1
         for name in MODELS:
             if self._random.random() < 0.5:
-                self.service.files.salts[name] = self._salt
+                self.service.files.salts[name] = salt_of(name, self._generation)
         self._ask(self.clients.reload())

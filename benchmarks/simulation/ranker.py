@@ -24,6 +24,7 @@ ASKING, UPSTREAM = "asking", "upstream"
 MODELS = {"joint": "joint", "passages": "max", "learned": "states", ASKING: "joint"}
 """Names of the bundles' models, with their aggregators."""
 UPSTREAM_SALT = 1
+GENERATION = 10  # salts are so far apart from one generation of bundles to the next
 NONE = np.zeros(0, np.int32)
 DIGITS = 8  # of a document's number: its text, as far as there is one
 BOUNDS, STARTS, ENDS = np.array([[0, 1]], np.int32), np.zeros(1, np.int32), np.full(1, DIGITS, np.int32)
@@ -168,13 +169,18 @@ def combine(states: NDArray[np.float32], mask: NDArray[np.bool_]) -> NDArray[np.
     return best
 
 
+def salt_of(name: str, generation: int) -> int:
+    """Of a bundle's model; no two are equal, and bundles of one generation prepare alike."""
+    return GENERATION * generation + list(MODELS).index(name)
+
+
 def bundle(machine: SimulatedMachine, name: str, salt: int, char_seconds: float, *, broken: bool = False) -> Any:
     """A bundle as far as the service reads it, of one of the MODELS or in front of an UPSTREAM.
 
     Broken: its files are not those that were checked.
     """
     # another number of title tokens is another preparation; few lengths are soon warm
-    packing = {"title_tokens": salt % 100, "budget_range": (64, 128)}
+    packing = {"title_tokens": salt // GENERATION % 100, "budget_range": (64, 128)}
     config = PipelineConfig(aggregator={"name": MODELS.get(name, "max")}, packing=packing)
     pipeline = SimulatedPipeline(machine, config, char_seconds, salt, name)
     manifest = SimpleNamespace(name=name, pipeline=config)

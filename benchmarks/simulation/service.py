@@ -6,7 +6,7 @@ from typing import Any, Self
 
 from benchmarks.simulation.device import Device, Graph
 from benchmarks.simulation.machine import SimulatedMachine
-from benchmarks.simulation.ranker import MODELS, UPSTREAM, UPSTREAM_SALT, bundle, combine
+from benchmarks.simulation.ranker import MODELS, UPSTREAM, UPSTREAM_SALT, bundle, combine, salt_of
 from benchmarks.simulation.traffic import Climate
 from keyblock.runtime.providers import Choice, Provider
 from service.engine.instance import Graphs
@@ -51,7 +51,7 @@ class Files:
     """
 
     def __init__(self, machine: SimulatedMachine, device: Device, char_seconds: float) -> None:
-        self.salts = dict.fromkeys(MODELS, UPSTREAM_SALT + 1)
+        self.salts = {name: salt_of(name, 1) for name in MODELS}
         self.broken = False
         self._machine, self._device, self._char_seconds = machine, device, char_seconds
 

@@ -227,6 +227,7 @@ def remembers_for_all(patch: Patch) -> None:
         (lets_everything_in, 1, "bytes of several requests"),
         (is_late, 3, "after its deadline"),
         (acknowledges_too_early, 1, "a later one was acknowledged"),
+        (remembers_for_all, 0, "a score that is not its own"),
         (dies_in_silence, 13, "is dead, and a request still waits for it"),
         (is_always_well, 4, "is said to be alive"),
         (says_it_twice, 122, "the service stumbles: ReloadError"),
