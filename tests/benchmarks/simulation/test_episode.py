@@ -4,14 +4,18 @@ import asyncio
 import random
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import replace
 from hashlib import blake2b
 from typing import Any, cast
 
 import numpy as np
 import pytest
 
+from benchmarks.simulation import episode
 from benchmarks.simulation.episode import Episode, Report
+from benchmarks.simulation.faults import Fault
 from benchmarks.simulation.invariants import ViolationError
+from benchmarks.simulation.traffic import Climate, climate
 from keyblock.runtime import batching
 from service.engine import schedule, score_cache
 from service.engine.engine import Engine
@@ -40,8 +44,8 @@ def test_what_must_hold_holds_for_fresh_seeds() -> None:
 
 def test_a_seed_repeats_everything() -> None:
     def last() -> tuple[Report, list[str]]:
-        episode = Episode(11, 100)
-        return episode.run(), episode.checks.trace.lines()
+        one = Episode(11, 100)
+        return one.run(), one.checks.trace.lines()
 
     assert last() == last()
 
@@ -57,8 +61,27 @@ def found(patch: Patch, mutant: Callable[[Patch], None], first: int) -> str:
     return "nothing"
 
 
+ROOMY = {"max_requests_in_flight": 1024, "max_documents_in_flight": 100_000, "max_bytes_in_flight": 1 << 30}
+ROOMY |= {"max_wait_ms": 10_000, "max_backlog_ms": 60_000, "hung_seconds": 60}
+
+
+def always(patch: Patch, kinds: tuple[str, ...], **about: Any) -> None:
+    """The climate is such, and of the faults these are there: what is planted is rare elsewhere."""
+
+    def such(random: random.Random) -> Climate:
+        drawn = climate(random)
+        return replace(drawn, models=("joint",), redis=False, limits={**drawn.limits, **ROOMY}, **about)
+
+    def these(random: random.Random, now: float, seconds: float) -> list[Fault]:
+        return [Fault(kind, at := now + random.random() * seconds, at, 0.0) for kind in kinds]
+
+    patch.setattr(episode, "climate", such)
+    patch.setattr(episode, "drawn", these)
+
+
 def queries_wait(patch: Patch) -> None:
     """The bug that the simulation found first: a query waits for a thread behind others' documents."""
+    always(patch, (), char_seconds=1e-6, token_seconds=2e-6, load=1.5, hurried=0.6, threads=2, by_id=0.0)
     patch.setattr(Threads, "run_short", Threads.run)
 
 
@@ -133,6 +156,7 @@ def acknowledges_too_early(patch: Patch) -> None:
 
 def renews_with_anothers(patch: Patch) -> None:
     """A stale document is written back with what was prepared of another."""
+    always(patch, ("reloads",) * 5, by_id=0.9, cap=512, ids=40, writes=0.8)
     renew = Library.renew
 
     def shifted(self: Library, namespace: str, renewed: Any, fingerprint: bytes) -> None:
@@ -228,6 +252,8 @@ def remembers_for_all(patch: Patch) -> None:
         (is_late, 3, "after its deadline"),
         (acknowledges_too_early, 1, "a later one was acknowledged"),
         (remembers_for_all, 0, "a score that is not its own"),
+        (queries_wait, 0, "after its deadline"),
+        (renews_with_anothers, 0, "document ('default', "),
         (dies_in_silence, 13, "is dead, and a request still waits for it"),
         (is_always_well, 4, "is said to be alive"),
         (says_it_twice, 122, "the service stumbles: ReloadError"),
