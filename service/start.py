@@ -61,6 +61,11 @@ def configure(settings: Settings) -> None:
     if not outlived():  # else it is ignored while loading, and later asks for a reload: see Reloader.listen
         terminal = Terminal()
         signal.signal(signal.SIGHUP, lambda number, frame: _stop(number, frame) if terminal.closed else None)
+    share(settings)
+
+
+def share(settings: Settings) -> None:
+    """How the threads of this process share the processors and the interpreter."""
     sys.setswitchinterval(SWITCH_SECONDS)
     os.environ.setdefault("RAYON_NUM_THREADS", str(settings.n_threads))  # the tokenizer's threads
 

@@ -99,6 +99,10 @@ class Engine:
         """Seconds of work that wait for the models; of each job at most `share`: turns are taken."""
         return backlog(self._jobs(), share)
 
+    def waiting(self) -> list[float]:
+        """Seconds of work of each job that wait for the models."""
+        return [job.seconds_waiting for job in self._jobs()]
+
     def measure(self, models: Iterable[str]) -> None:
         """Set the gauges of what waits for these models."""
         waiting = [job for job in self._jobs() if job.n_waiting and not job.over]

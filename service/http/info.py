@@ -8,10 +8,9 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from keyblock import __version__
-from service.engine.engine import Engine
 from service.http.responses import JSON
 from service.ranking.model import Model
-from service.ranking.ranker import Ranker
+from service.ranking.ranker import Health, Ranker
 from service.settings import Limits, Settings
 
 
@@ -81,18 +80,18 @@ async def info(request: Request) -> Response:
 
 async def live(request: Request) -> Response:
     """200 while the model's thread lives and gets on; 503 when it is dead or hangs: restart this replica."""
-    engine = ranker_of(request).engine
-    return _health(engine.alive, "live" if engine.alive else _trouble(engine))
+    health = ranker_of(request).health
+    return _health(health.alive, "live" if health.alive else _trouble(health))
 
 
 async def ready(request: Request) -> Response:
     """200 once the model is warmed up and while its thread lives; else 503: send requests elsewhere."""
-    engine = ranker_of(request).engine
-    return _health(engine.ready, "ready" if engine.ready else "warming up" if engine.alive else _trouble(engine))
+    health = ranker_of(request).health
+    return _health(health.ready, "ready" if health.ready else "warming up" if health.alive else _trouble(health))
 
 
-def _trouble(engine: Engine) -> str:
-    return "the model's thread hangs" if engine.hung else "the model's thread is dead"
+def _trouble(health: Health) -> str:
+    return "the model's thread hangs" if health.hung else "the model's thread is dead"
 
 
 def _health(good: bool, status: str) -> Response:
@@ -104,7 +103,7 @@ async def metrics(request: Request) -> Response:
     ranker = ranker_of(request)
     ranker.engine.measure([model.name for model in ranker.models])
     ranker.gpus.measure()
-    ranker.metrics.set("ready", ranker.engine.ready)
+    ranker.metrics.set("ready", ranker.health.ready)
     ranker.metrics.set("in_flight", ranker.admission.load.requests)
     ranker.metrics.set("wait", ranker.admission.wait_seconds())
     if ranker.library is not None:

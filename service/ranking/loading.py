@@ -2,7 +2,7 @@
 
 import logging
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -11,7 +11,9 @@ from keyblock.runtime.batching import LENGTHS
 from keyblock.runtime.model import GraphModel
 from keyblock.runtime.providers import Choice
 from service.engine.instance import Graphs
+from service.ranking.scorers import Scorer
 from service.settings import Settings
+from service.telemetry.metrics import Metrics
 from service.upstream.passages import UNNAMED, in_front_of_upstream
 
 log = logging.getLogger(__name__)
@@ -23,15 +25,17 @@ class Opened(NamedTuple):
 
     Attributes:
         bundle: checked and built.
-        graphs: open; None for a bundle that scores by vectors alone.
+        graphs: open; None for a bundle that scores by vectors alone, and for one whose graphs run elsewhere.
         choice: where and in which arithmetic they compute, and why; None where there are none.
         seconds: that it took to open them.
+        elsewhere: makes what asks the process that runs them, where it is not this one.
     """
 
     bundle: Bundle
     graphs: Graphs | None
     choice: Choice | None
     seconds: float = 0.0
+    elsewhere: Callable[[Metrics], Scorer] | None = None
 
 
 def find_bundles(paths: Sequence[Path]) -> list[Path]:

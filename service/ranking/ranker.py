@@ -2,7 +2,7 @@
 
 import logging
 from collections.abc import Callable, Sequence
-from typing import Self, TypeVar
+from typing import Protocol, Self, TypeVar
 
 from keyblock import __version__
 from keyblock.bundle import Bundle
@@ -33,6 +33,22 @@ EDGE_THREADS = 2  # read and write JSON, apart from preparation so that small re
 T = TypeVar("T")
 
 
+class Health(Protocol):
+    """Whether what scores can be asked."""
+
+    @property
+    def alive(self) -> bool:
+        """Whether it is going to score what is handed in."""
+
+    @property
+    def hung(self) -> bool:
+        """Whether it does not get on with what it has begun."""
+
+    @property
+    def ready(self) -> bool:
+        """Whether it is alive and warmed up."""
+
+
 class Ranker:
     """Everything that serves. `start` it before use, `close` it after.
 
@@ -43,8 +59,10 @@ class Ranker:
         upstream: what prepares documents for the settings' upstream, which is a model behind those of the bundles.
         machine: that all of it runs on.
         metrics: of the service; its own where they are left out.
+        health: of what scores, where that is not the engine of this process.
 
     Attributes:
+        health: decides whether requests are let in.
         models: that are served; a reload puts others in their place.
         upstream: of these, the one that asks an upstream; a reload leaves it as it is.
     """
@@ -57,11 +75,13 @@ class Ranker:
         upstream: Bundle | None = None,
         machine: Machine = ASYNCIO,
         metrics: Metrics | None = None,
+        health: Health | None = None,
     ) -> None:
         self.settings, self.machine = settings, machine
         self.metrics = metrics or Metrics()
         caps = Caps(settings.token_cap, settings.batch_ms / 1000, settings.hung_seconds)
         self.engine = Engine(caps, self.metrics, settings.score_cache_bytes, machine)
+        self.health: Health = health or self.engine
         self.gpus = Gpus(self.metrics)
         self.admission = Admission(settings, self._shortest_backlog, self.metrics, self._fastest)
         self._edge = machine.pool(EDGE_THREADS, "edge")
@@ -88,6 +108,10 @@ class Ranker:
     def model(self, opened: Opened) -> Model:
         """A model that is warmed up from now on, and not served yet. Raises BundleError and EngineDeadError."""
         bundle, graphs, choice = opened.bundle, opened.graphs, opened.choice
+        if opened.elsewhere is not None:
+            model = Model(bundle, opened.elsewhere, self._shared)
+            log.info("%s from %s, whose graphs run in another process", model.name, bundle.path)
+            return model
         if graphs is None or choice is None:
             model = Model(bundle, lambda _: VectorScorer(bundle, self.machine.now), self._shared)
             log.info("%s from %s: scores by the vectors of blocks, and runs no graph to score", model.name, bundle.path)
@@ -142,8 +166,8 @@ class Ranker:
 
     async def end(self) -> None:
         """Give back what the event loop holds."""
-        if self.upstream is not None:
-            await self.upstream.scorer.close()
+        for model in self.models:
+            await model.scorer.close()
 
     async def beside(self, work: Callable[[], T], *, large: bool) -> T:
         """Do short work off the event loop; that of large requests in threads of its own, so that it holds up no small one."""
@@ -154,9 +178,9 @@ class Ranker:
 
         Raises RequestError: 503 when nothing can be served, 429 when there is no room.
         """
-        if not self.engine.alive:
+        if not self.health.alive:
             raise dead()
-        if not self.engine.ready:
+        if not self.health.ready:
             self.metrics.add("refused", why="unready")
             raise RequestError(503, "the model is warming up: try again, or another replica", kind=UNREADY, retry_after=1)
         return self.admission.enter(n_bytes, held=0)

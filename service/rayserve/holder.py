@@ -1,0 +1,122 @@
+"""A replica of the model: bundles' graphs on one model thread, which calls of all replicas of preparation share batches on."""
+
+import asyncio
+import logging
+import uuid
+from collections import OrderedDict
+from pathlib import Path
+
+import numpy as np
+
+from keyblock.bundle import BundleError, load_bundle
+from keyblock.runtime.providers import ProviderError
+from keyblock.runtime.session import SessionError
+from service.engine.encoder import Caps
+from service.engine.engine import Engine
+from service.engine.errors import EngineDeadError, EngineError
+from service.engine.instance import Turn
+from service.engine.jobs import Scored
+from service.machine import ASYNCIO
+from service.ranking.loading import Opened, open_bundle, served_bundles
+from service.ranking.scorers import EngineScorer
+from service.rayserve.wire import Asked, Described, Named, Reply, Report, named, read
+from service.settings import Settings
+from service.telemetry.metrics import Metrics
+
+log = logging.getLogger(__name__)
+CANNOT_OPEN = (BundleError, ProviderError, SessionError, OSError)
+
+
+class Holder:
+    """Scores for whoever asks; `warmed` is to be awaited first.
+
+    While versions of an application take over from each other, each is asked about the bundles of the other as well: those are
+    opened when they are first asked about, and the one asked about longest ago is given up when there are more than it has itself.
+
+    Args:
+        settings: its bundles, and how graphs are run.
+
+    Raises BundleError, ProviderError and SessionError, each one clear line.
+    """
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self._id = uuid.uuid4().hex
+        caps = Caps(settings.token_cap, settings.batch_ms / 1000, settings.hung_seconds)
+        self.engine = Engine(caps, Metrics(), settings.score_cache_bytes)
+        opened = [open_bundle(bundle, settings) for bundle in served_bundles(settings)]
+        self._own = {named(one.bundle): scorer for one in opened if (scorer := self._scorer(one)) is not None}
+        self._others: OrderedDict[Named, EngineScorer] = OrderedDict()
+        self._one_at_a_time = asyncio.Lock()
+        self.engine.start()
+
+    async def warmed(self) -> None:
+        """Wait until its own bundles are. Raises EngineDeadError."""
+        for scorer in self._own.values():
+            await asyncio.wrap_future(scorer.warmed)
+
+    def close(self) -> None:
+        """Stop after the batch in hand."""
+        self.engine.close()
+
+    def report(self) -> Report:
+        """How it is."""
+        paces = {name: scorer.pace.seconds for name, scorer in (self._own | self._others).items()}
+        return Report(self._id, np.asarray(self.engine.waiting(), np.float32), paces)
+
+    async def describe(self, name: Named) -> Described:
+        """A bundle that is open, or is opened now. Raises EngineError."""
+        scorer = await self._open(name)
+        return Described(scorer.labels(), scorer.describe(self._settings), scorer.fell_back)
+
+    async def score(self, name: Named, asked: Asked) -> Reply:
+        """Score sequences with a bundle's graphs; cancelling the await drops those that wait."""
+        until = None if asked.seconds is None else ASYNCIO.now() + asked.seconds
+        try:
+            scorer = await self._open(name)
+            return Reply(self.report(), await _scored(scorer, asked, Turn(until, asked.order, asked.priority)))
+        except (EngineError, EngineDeadError) as error:
+            return Reply(self.report(), None, str(error), isinstance(error, EngineDeadError))
+
+    async def _open(self, name: Named) -> EngineScorer:
+        """What scores with this bundle. Raises EngineError where it cannot be opened, and EngineDeadError."""
+        if name in self._own:
+            return self._own[name]
+        async with self._one_at_a_time:
+            if name not in self._others:
+                self._others[name] = await self._opened(name)
+                if len(self._others) > max(len(self._own), 1):
+                    self._others.popitem(last=False)
+            self._others.move_to_end(name)
+            return self._others[name]
+
+    async def _opened(self, name: Named) -> EngineScorer:
+        log.info("%s belongs to another version of the application, and is opened for it", name.path)
+        try:
+            scorer = self._scorer(await asyncio.to_thread(self._load, name))
+        except CANNOT_OPEN as error:
+            raise EngineError(f"the model cannot be opened: {' '.join(str(error).split())}") from None
+        if scorer is None:
+            raise EngineError(f"{name.path} has no graph to score with")
+        await asyncio.wrap_future(scorer.warmed)
+        return scorer
+
+    def _load(self, name: Named) -> Opened:
+        """Raises BundleError where the directory holds another bundle by now, and what opening it raises."""
+        bundle = load_bundle(Path(name.path))
+        if named(bundle) != name:
+            raise BundleError(f"{name.path} holds another bundle by now: give each version a directory of its own")
+        return open_bundle(bundle, self._settings)
+
+    def _scorer(self, opened: Opened) -> EngineScorer | None:
+        """None for a bundle without graphs: preparation scores by its vectors. Raises EngineDeadError."""
+        if opened.graphs is None or opened.choice is None:
+            return None
+        return EngineScorer(self.engine, opened.bundle, opened.graphs, opened.choice)
+
+
+async def _scored(scorer: EngineScorer, asked: Asked, turn: Turn) -> Scored:
+    documents = read(asked.sequences)
+    if asked.blocks:
+        return await scorer.instance.choose([packed for document in documents for packed in document], turn)
+    return await scorer.instance.score(documents, turn, marks=asked.marks)

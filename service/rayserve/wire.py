@@ -1,0 +1,128 @@
+"""What preparation and model say to each other: sequences as a few arrays, whatever their number, and what came of them."""
+
+import hashlib
+from collections.abc import Sequence
+from itertools import chain
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from keyblock.bundle import Bundle
+from keyblock.packing import Packed, weights_of
+from service.engine.jobs import Scored
+
+NO_BLOCKS = np.zeros(0, np.intp)  # which blocks a sequence holds is nothing that scores them
+
+
+class Named(NamedTuple):
+    """A bundle, for another process that sees the same directories.
+
+    Attributes:
+        path: of its directory.
+        digest: of its manifest, which has the hashes of all its files.
+    """
+
+    path: str
+    digest: str
+
+
+class Sequences(NamedTuple):
+    """Documents, each packed into sequences.
+
+    Attributes:
+        ids: shape (n_tokens,), token ids of all sequences, one behind the other.
+        ends: shape (n_sequences,), where each ends in `ids`.
+        splits: shape (n_sequences,), see `Packed`.
+        weights: shape (n_sequences,), see `Packed`.
+        counts: shape (n_documents,), sequences of each.
+    """
+
+    ids: NDArray[np.int32]
+    ends: NDArray[np.intp]
+    splits: NDArray[np.intp]
+    weights: NDArray[np.float32]
+    counts: NDArray[np.intp]
+
+
+class Asked(NamedTuple):
+    """What preparation wants to know.
+
+    Attributes:
+        sequences: to be scored.
+        seconds: after which nothing more is scored, from when the call arrives: two machines share no clock; None for no end.
+        order: document numbers, the first to be scored first where there is an end; None for any.
+        priority: calls of a smaller one go first.
+        marks: whether the tokens' marks are wanted.
+        blocks: whether each sequence is a block that a learned selector asks about, and no part of a document.
+    """
+
+    sequences: Sequences
+    seconds: float | None = None
+    order: Sequence[int] | None = None
+    priority: int = 0
+    marks: bool = False
+    blocks: bool = False
+
+
+class Report(NamedTuple):
+    """How a replica of the model is.
+
+    Attributes:
+        replica: which one.
+        waiting: shape (n_jobs,), seconds of work of each job that it has in hand, whoever handed it in.
+        paces: seconds a token, of each bundle that it has open.
+    """
+
+    replica: str
+    waiting: NDArray[np.float32]
+    paces: dict[Named, float]
+
+
+class Reply(NamedTuple):
+    """What a replica of the model answers.
+
+    Attributes:
+        report: how it is now.
+        scored: None where there is a problem.
+        problem: one line, empty for none.
+        dead: whether the problem is the replica's, so that another one may do better.
+    """
+
+    report: Report
+    scored: Scored | None = None
+    problem: str = ""
+    dead: bool = False
+
+
+class Described(NamedTuple):
+    """An open bundle, as metrics and /info tell of it: see `service.ranking.scorers.Scorer`."""
+
+    labels: dict[str, str]
+    about: dict[str, Any]
+    fell_back: bool
+
+
+def named(bundle: Bundle) -> Named:
+    """The bundle's name for other processes."""
+    return Named(str(bundle.path), hashlib.sha256(bundle.manifest.model_dump_json().encode()).hexdigest())
+
+
+def written(documents: Sequence[Sequence[Packed]]) -> Sequences:
+    """Documents as arrays."""
+    packed = list(chain.from_iterable(documents))
+    return Sequences(
+        np.concatenate([one.ids for one in packed]) if packed else np.zeros(0, np.int32),
+        np.cumsum([len(one.ids) for one in packed], dtype=np.intp),
+        np.asarray([one.split for one in packed], np.intp),
+        weights_of(packed),
+        np.fromiter(map(len, documents), np.intp, len(documents)),
+    )
+
+
+def read(sequences: Sequences) -> list[list[Packed]]:
+    """The documents again, as far as scoring them is concerned."""
+    ids = np.split(sequences.ids, sequences.ends[:-1]) if len(sequences.ends) else []
+    of_all = zip(ids, sequences.splits.tolist(), sequences.weights.tolist(), strict=True)
+    packed = iter([Packed(one, split, NO_BLOCKS, weight=weight) for one, split, weight in of_all])
+    return [[next(packed) for _ in range(count)] for count in sequences.counts.tolist()]
