@@ -1,13 +1,14 @@
 """The command line of keyblock-serve: a flag for each of the `Settings`, with its environment variable."""
 
 import argparse
+import os
 from collections.abc import Iterable, Mapping, Sequence
 from difflib import get_close_matches
 from enum import Enum
 from pathlib import Path
 from typing import Any
 
-from pydantic import SecretStr
+from pydantic import SecretStr, ValidationError
 from pydantic.fields import FieldInfo
 
 from keyblock import __version__
@@ -79,3 +80,15 @@ def _default(value: Any) -> str:
     if isinstance(value, bool):
         return f"; {'on' if value else 'off'} by default"
     return f"; default {value}" if value not in (None, "") and not isinstance(value, SecretStr) else ""
+
+
+def one_line(error: ValidationError, given: Mapping[str, Any]) -> str:
+    """What is wrong with each setting, and which variable it came from if it was not a flag."""
+    problems = []
+    for problem in error.errors():
+        name = str(problem["loc"][0])
+        source = f" ({variable(name)})" if name not in given and variable(name) in os.environ else ""
+        secret = isinstance(Settings.model_fields[name].default, SecretStr)
+        shown = "" if secret else f", and it is {problem['input']!r}"
+        problems.append(f"{flag(name)}: {problem['msg'].removeprefix('Value error, ')}{shown}{source}")
+    return "; ".join(problems)

@@ -2,7 +2,8 @@
 
 import asyncio
 import logging
-import uuid
+import os
+import socket
 from collections import OrderedDict
 from pathlib import Path
 
@@ -41,7 +42,7 @@ class Holder:
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
-        self._id = uuid.uuid4().hex
+        self._id = f"{socket.gethostname()}:{os.getpid()}"
         caps = Caps(settings.token_cap, settings.batch_ms / 1000, settings.hung_seconds)
         self.engine = Engine(caps, Metrics(), settings.score_cache_bytes)
         opened = [open_bundle(bundle, settings) for bundle in served_bundles(settings)]

@@ -69,7 +69,7 @@ class Report(NamedTuple):
     """How a replica of the model is.
 
     Attributes:
-        replica: which one.
+        replica: which one: its host and process.
         waiting: shape (n_jobs,), seconds of work of each job that it has in hand, whoever handed it in.
         paces: seconds a token, of each bundle that it has open.
     """
@@ -105,7 +105,7 @@ class Described(NamedTuple):
 
 def named(bundle: Bundle) -> Named:
     """The bundle's name for other processes."""
-    return Named(str(bundle.path), hashlib.sha256(bundle.manifest.model_dump_json().encode()).hexdigest())
+    return Named(str(bundle.path.absolute()), hashlib.sha256(bundle.manifest.model_dump_json().encode()).hexdigest())
 
 
 def written(documents: Sequence[Sequence[Packed]]) -> Sequences:

@@ -1,0 +1,74 @@
+"""A Ray cluster of this machine, for all tests of this directory: to start one takes most of their time."""
+
+import json
+import os
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from importlib.util import find_spec
+from pathlib import Path
+from typing import IO, Any
+
+import httpx
+import pytest
+
+from tests.programs import missing
+
+ROOT = Path(__file__).parents[3]
+EXACT = {"provider": "cpu", "precision": "fp32", "threads": 1, "score_cache_bytes": 0}
+
+
+class Cluster:
+    """The application on Ray Serve, in processes of its own."""
+
+    def __init__(self, process: "subprocess.Popen[str]", port: int) -> None:
+        self.url = f"http://127.0.0.1:{port}"
+        self._process = process
+
+    def order(self, line: str) -> str:
+        """What the driver says once it is done."""
+        stdin, stdout = self._pipes()
+        stdin.write(line + "\n")
+        stdin.flush()
+        return stdout.readline().strip()
+
+    def deploy(self, **settings: Any) -> None:
+        assert self.order(f"deploy {json.dumps(EXACT | settings)}") == "deployed"
+
+    def end(self) -> None:
+        self._pipes()[0].close()
+        self._process.wait(60)
+
+    def _pipes(self) -> tuple[IO[str], IO[str]]:
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        return self._process.stdin, self._process.stdout
+
+
+@pytest.fixture(scope="session")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    """Serves the embedded bundle at first."""
+    if find_spec("ray") is None:
+        missing("Ray is not installed (pip install 'keyblock[ray-serve]')")
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    log = (tmp_path_factory.mktemp("ray") / "driver.log").open("w")
+    environment = os.environ | {"PYTHONPATH": str(ROOT), "RAY_USAGE_STATS_ENABLED": "0", "OPENBLAS_NUM_THREADS": "1"}
+    command = [sys.executable, str(Path(__file__).with_name("driver.py")), str(port)]
+    pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": log, "text": True}
+    with log, subprocess.Popen(command, cwd=ROOT, env=environment, **pipes) as process:
+        made = Cluster(process, port)
+        try:
+            made.deploy(bundle=str(ROOT / "models" / "default"))
+            yield made
+            made.end()
+        finally:
+            process.kill()
+
+
+@pytest.fixture
+def http(cluster: Cluster) -> Iterator[httpx.Client]:
+    with httpx.Client(base_url=cluster.url, timeout=60) as client:
+        yield client

@@ -1,0 +1,41 @@
+"""A Ray cluster of this machine that runs the application; it does what lines of its standard input say, one word for one done.
+
+``deploy {"bundle": ...}`` deploys with these settings; ``kill`` kills a replica of the model; ``waiting`` counts the jobs that one
+has in hand. It ends with its input.
+"""
+
+import json
+import os
+import signal
+import sys
+
+import ray
+from ray import serve
+
+from service.rayserve.deployments import build
+from service.rayserve.wire import Report
+
+
+def main(port: int) -> None:
+    ray.init(address="local", num_cpus=4, include_dashboard=False, log_to_driver=False)
+    serve.start(http_options={"port": port})
+    said = sys.stdout
+    for line in sys.stdin:
+        order, _, rest = line.strip().partition(" ")
+        print(done(order, rest), file=said, flush=True)
+    serve.shutdown()
+
+
+def done(order: str, rest: str) -> str:
+    if order == "deploy":
+        serve.run(build(json.loads(rest)), name="keyblock", route_prefix="/")
+        return "deployed"
+    report: Report = serve.get_deployment_handle("model", "keyblock").report.remote().result(timeout_s=30)
+    if order == "kill":
+        os.kill(int(report.replica.rpartition(":")[2]), signal.SIGKILL)
+        return "killed"
+    return str(len(report.waiting))
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]))

@@ -1,0 +1,127 @@
+"""The application on a real Ray Serve of this machine."""
+
+import json
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from starlette.testclient import TestClient
+
+from service.settings import Settings
+from tests.service.conftest import warm
+from tests.service.rayserve.conftest import EXACT, ROOT, Cluster
+
+REQUEST = json.loads((ROOT / "examples" / "request.json").read_text(encoding="utf-8"))
+
+
+@pytest.fixture(scope="module")
+def service() -> Any:
+    """The same bundle in the service of one process."""
+    with warm(Settings(bundle=(ROOT / "models" / "default",), **EXACT)) as client:
+        yield client
+
+
+def scores(answer: Any) -> dict[str, float]:
+    """Best first."""
+    return {result["id"]: result["relevance_score"] for result in answer["results"]}
+
+
+def expected_of(service: TestClient) -> Any:
+    return pytest.approx(scores(service.post("/rerank", json=REQUEST).json()), abs=1e-4)
+
+
+def eventually(holds: Callable[[], bool]) -> None:
+    while not holds():
+        time.sleep(0.05)
+
+
+def test_the_request_of_the_readme_is_answered_as_the_service_answers_it(http: httpx.Client, service: TestClient) -> None:
+    answer = http.post("/rerank", json=REQUEST).raise_for_status().json()
+    assert scores(answer) == expected_of(service)
+    assert list(scores(answer)) == ["lease", "advice-column", "gym"]
+    assert scores(answer)["lease"] == pytest.approx(0.476, abs=5e-3)  # as the README has it, which is in bf16
+    assert answer["meta"]["timings_ms"]["model"] > 0
+
+
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [("/rerank", {"query": "q", "documents": []}), ("/v2/rerank", {"documents": ["a"]}), ("/rerank", {"texts": ["a"]}), ("/no", {})],
+)
+def test_errors_and_dialects_are_the_service_s(http: httpx.Client, service: TestClient, path: str, body: Any) -> None:
+    ours, its = http.post(path, json=body), service.post(path, json=body)
+    assert (ours.status_code, ours.json()) == (its.status_code, its.json())
+    texts = {"query": REQUEST["query"], "texts": [document["text"] for document in REQUEST["documents"]]}
+    answer, expected = http.post("/rerank", json=texts).json(), service.post("/rerank", json=texts).json()
+    assert [one["index"] for one in answer] == [one["index"] for one in expected]
+
+
+def test_what_operators_ask(http: httpx.Client) -> None:
+    assert http.get("/health/ready").json() == {"status": "ready"}
+    assert http.get("/health/live").json() == {"status": "live"}
+    about = http.get("/info").json()
+    assert (about["model"], about["provider"]["chosen"]) == ("keyb-bm25-minilm-l6", "cpu")
+    assert "keyblock_ready 1.0" in http.get("/metrics").text
+    assert http.post("/admin/reload").status_code == 404
+
+
+def test_a_deadline_is_kept_with_what_is_known_by_then(http: httpx.Client) -> None:
+    text = REQUEST["documents"][2]["text"]
+    documents = [f"{number} {text}" for number in range(200)]
+    answer = http.post("/rerank", json={"query": REQUEST["query"], "documents": documents, "deadline_ms": 300}).json()
+    assert answer["meta"]["degraded"]
+    assert len(answer["results"]) == 200
+    assert any("deadline_ms" in warning for warning in answer["meta"]["warnings"])
+
+
+def test_who_goes_away_leaves_no_work_behind(cluster: Cluster, http: httpx.Client) -> None:
+    text = REQUEST["documents"][2]["text"]
+    documents = [f"{number} {text}" for number in range(1000)]
+    with pytest.raises(httpx.ReadTimeout):
+        http.post("/rerank", json={"query": REQUEST["query"], "documents": documents}, timeout=httpx.Timeout(60, read=4))
+    eventually(lambda: 'outcome="cancelled"' in http.get("/metrics").text)
+    eventually(lambda: cluster.order("waiting") == "0")
+
+
+def test_a_replica_of_the_model_that_dies_costs_no_request(cluster: Cluster, http: httpx.Client, service: TestClient) -> None:
+    answers: list[httpx.Response] = []
+    text = REQUEST["documents"][2]["text"]
+    large = REQUEST | {"documents": [f"{number} {text}" for number in range(100)]}
+    thread = threading.Thread(target=lambda: answers.append(httpx.post(f"{cluster.url}/rerank", json=large, timeout=90)))
+    thread.start()
+    eventually(lambda: cluster.order("waiting") != "0")
+    assert cluster.order("kill") == "killed"
+    thread.join()
+    assert [answer.status_code for answer in answers] == [200]
+    assert not answers[0].json()["meta"]["degraded"]
+
+
+def test_another_bundle_takes_over_without_a_request_lost(
+    cluster: Cluster, http: httpx.Client, service: TestClient, bundle_path: Path
+) -> None:
+    """Each answer is whole: the scores are those of the model that it names, and of no other."""
+    with warm(Settings(bundle=(bundle_path,), **EXACT)) as tiny:
+        expected = {"keyb-bm25-minilm-l6": expected_of(service), "tiny": expected_of(tiny)}
+    answers: list[httpx.Response] = []
+    done = threading.Event()
+
+    def ask() -> None:
+        while not done.is_set():
+            answers.append(httpx.post(f"{cluster.url}/rerank", json=REQUEST, timeout=60))
+            time.sleep(0.05)
+
+    threads = [threading.Thread(target=ask) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    cluster.deploy(bundle=str(bundle_path))
+    eventually(lambda: http.post("/rerank", json=REQUEST).json()["model"] == "tiny")
+    done.set()
+    for thread in threads:
+        thread.join()
+    assert {answer.status_code for answer in answers} == {200}
+    named = [answer.json() for answer in answers]
+    assert {answer["model"] for answer in named} == set(expected)
+    assert all(scores(answer) == expected[answer["model"]] for answer in named)
