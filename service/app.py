@@ -27,7 +27,7 @@ from keyblock.wire import (
 )
 from service import assets, playground, reference
 from service.errors import RequestError
-from service.http import info
+from service.http import inference, info
 from service.http.accounting import Accounting
 from service.http.admin import add_admin
 from service.http.costs import COST_HEADERS
@@ -46,7 +46,12 @@ from service.telemetry.tracing import open_tracing, tracing_of
 log = logging.getLogger(__name__)
 RERANK_PATHS = ("/rerank", "/v1/rerank", "/v2/rerank")
 JOINED_PATHS = ("/v1/v1/rerank", "/v1/v2/rerank")  # of a base with /v1 and a client that adds the version itself
-HEALTH = {"/health/live": info.live, "/health/ready": info.ready}
+HEALTH = {
+    "/health/live": info.live,
+    "/health/ready": info.ready,
+    "/v2/health/live": inference.live,
+    "/v2/health/ready": inference.ready,
+}
 OPERATIONS = (*HEALTH, "/info", "/metrics")
 EXPOSED = ["X-Request-ID", "Retry-After", "X-Degraded", "Server-Timing", *COST_HEADERS]
 ABOUT = """Reranks documents, however long, by their key blocks. `POST /rerank` speaks the native shape, which Jina's, Cohere's,
@@ -244,6 +249,7 @@ def create_app(settings: Settings, ranker: Ranker | None = None) -> FastAPI:
     add_rerank(app)
     add_documents(app)
     add_health(app)
+    inference.add_inference(app)
     app.add_api_route("/info", info.info, tags=["operations"], dependencies=[requires(None)], responses=DENIALS)
     if settings.admin_port is None:
         add_operators(app)

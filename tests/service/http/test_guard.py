@@ -16,6 +16,7 @@ from keyblock.wire import ErrorBody
 from service import playground, reference
 from service.app import HEALTH, JOINED_PATHS, RERANK_PATHS, create_admin_app, create_app
 from service.http.guard import SCHEME
+from service.http.inference import MODEL_READY
 from service.keys.keys import KeysError
 from service.ranking.ranker import Ranker
 from service.settings import Settings
@@ -23,7 +24,7 @@ from tests.service.faults import PATIENCE, Connection, wait_for
 from tests.service.keyed import ALL, bearing, keyed
 
 GOOD: dict[str, Any] = {"query": "river bridge", "documents": ["the river flooded the bridge", "a city"]}
-OPEN = {*HEALTH, *playground.assets(), *reference.assets(), "/openapi.json"}  # for everybody: nothing of a document is there
+OPEN = {*HEALTH, MODEL_READY, *playground.assets(), *reference.assets(), "/openapi.json"}  # for everybody: nothing of a document is there
 
 
 @pytest.fixture(scope="module")

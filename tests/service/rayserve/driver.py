@@ -1,7 +1,7 @@
 """A Ray cluster of this machine that runs the application; it does what lines of its standard input say, one word for one done.
 
-``deploy {"bundle": ...}`` deploys with these settings; ``kill`` kills a replica of the model; ``waiting`` counts the jobs that one
-has in hand. It ends with its input.
+``deploy {"bundle": ...}`` deploys with these settings; ``waiting`` counts the jobs that a replica of the model has in hand;
+``kill`` kills it. It ends with its input.
 """
 
 import json

@@ -1,0 +1,73 @@
+"""The open inference protocol's health and metadata (KServe's, version 2), for platforms that ask every model server alike.
+
+https://kserve.github.io/website/docs/concepts/architecture/data-plane/v2-protocol. Its inference takes tensors; documents come to
+POST /rerank.
+"""
+
+from typing import Any
+
+import orjson
+from fastapi import FastAPI
+from starlette.requests import Request
+from starlette.responses import Response
+
+from keyblock import __version__
+from service.errors import RequestError
+from service.http.guard import DENIALS, requires
+from service.http.info import ranker_of
+from service.http.responses import JSON
+from service.ranking.model import Model
+from service.ranking.models import LONGEST_SHOWN
+
+SERVER = "/v2"
+MODEL = "/v2/models/{name:path}"
+MODEL_READY = f"{MODEL}/ready"
+_UNREADY: dict[int | str, dict[str, Any]] = {503: {"description": "not ready"}}
+_UNKNOWN: dict[int | str, dict[str, Any]] = {404: {"description": "no model of this name"}}
+
+
+async def live(request: Request) -> Response:
+    """200 where GET /health/live is."""
+    alive = ranker_of(request).health.alive
+    return _answer({"live": alive}, good=alive)
+
+
+async def ready(request: Request) -> Response:
+    """200 where GET /health/ready is: every model is warmed up."""
+    is_ready = ranker_of(request).health.ready
+    return _answer({"ready": is_ready}, good=is_ready)
+
+
+async def model_ready(request: Request) -> Response:
+    """200 once this model can be asked. Raises RequestError 404."""
+    model, is_ready = _model(request), ranker_of(request).health.ready
+    return _answer({"name": model.name, "ready": is_ready}, good=is_ready)
+
+
+async def server(_: Request) -> Response:
+    """The server: its name and version."""
+    return _answer({"name": "keyblock", "version": __version__, "extensions": []})
+
+
+async def model_metadata(request: Request) -> Response:
+    """A model: it takes and gives no tensors, so there are none to describe. Raises RequestError 404."""
+    return _answer({"name": _model(request).name, "platform": "keyblock", "inputs": [], "outputs": []})
+
+
+def add_inference(app: FastAPI) -> None:
+    """The protocol's paths: its health is for everybody, its metadata for who may read /info."""
+    about: dict[str, Any] = {"methods": ["GET"], "tags": ["operations"]}
+    app.add_api_route(MODEL_READY, model_ready, responses=_UNREADY | _UNKNOWN, **about)
+    app.add_api_route(SERVER, server, dependencies=[requires(None)], responses=DENIALS, **about)
+    app.add_api_route(MODEL, model_metadata, dependencies=[requires(None)], responses=DENIALS | _UNKNOWN, **about)
+
+
+def _model(request: Request) -> Model:
+    name: str = request.path_params["name"]
+    if (model := ranker_of(request).models.get(name)) is None:
+        raise RequestError(404, f"{name[:LONGEST_SHOWN]!r} is not served here: GET /info names what is")
+    return model
+
+
+def _answer(content: dict[str, Any], *, good: bool = True) -> Response:
+    return Response(orjson.dumps(content), 200 if good else 503, media_type=JSON)
