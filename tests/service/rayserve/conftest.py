@@ -22,9 +22,9 @@ EXACT = {"provider": "cpu", "precision": "fp32", "threads": 1, "score_cache_byte
 class Cluster:
     """The application on Ray Serve, in processes of its own."""
 
-    def __init__(self, process: "subprocess.Popen[str]", port: int) -> None:
+    def __init__(self, process: "subprocess.Popen[str]", port: int, log: Path) -> None:
         self.url = f"http://127.0.0.1:{port}"
-        self._process = process
+        self._process, self._log = process, log
 
     def order(self, line: str) -> str:
         """What the driver says once it is done."""
@@ -34,7 +34,7 @@ class Cluster:
         return stdout.readline().strip()
 
     def deploy(self, **settings: Any) -> None:
-        assert self.order(f"deploy {json.dumps(EXACT | settings)}") == "deployed"
+        assert self.order(f"deploy {json.dumps(EXACT | settings)}") == "deployed", self._log.read_text(encoding="utf-8")[-2000:]
 
     def end(self) -> None:
         self._pipes()[0].close()
@@ -54,12 +54,12 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    log = (tmp_path_factory.mktemp("ray") / "driver.log").open("w")
+    log = tmp_path_factory.mktemp("ray") / "driver.log"
     environment = os.environ | {"PYTHONPATH": str(ROOT), "RAY_USAGE_STATS_ENABLED": "0", "OPENBLAS_NUM_THREADS": "1"}
     command = [sys.executable, str(Path(__file__).with_name("driver.py")), str(port)]
-    pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": log, "text": True}
-    with log, subprocess.Popen(command, cwd=ROOT, env=environment, **pipes) as process:
-        made = Cluster(process, port)
+    pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+    with log.open("w") as written, subprocess.Popen(command, cwd=ROOT, env=environment, stderr=written, **pipes) as process:
+        made = Cluster(process, port, log)
         try:
             made.deploy(bundle=str(ROOT / "models" / "default"))
             yield made

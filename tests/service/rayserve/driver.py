@@ -16,14 +16,28 @@ from service.rayserve.deployments import build
 from service.rayserve.wire import Report
 
 
+STARTS = 4  # a node that is not there within 30 s is given up by Ray, which a busy machine may need more than once
+
+
 def main(port: int) -> None:
-    ray.init(address="local", num_cpus=4, include_dashboard=False, log_to_driver=False)
+    start()
     serve.start(http_options={"port": port})
     said = sys.stdout
     for line in sys.stdin:
         order, _, rest = line.strip().partition(" ")
         print(done(order, rest), file=said, flush=True)
     serve.shutdown()
+
+
+def start() -> None:
+    for left in reversed(range(STARTS)):
+        try:
+            ray.init(address="local", num_cpus=4, include_dashboard=False, log_to_driver=False)
+            return
+        except Exception:  # of no class of its own
+            ray.shutdown()
+            if not left:
+                raise
 
 
 def done(order: str, rest: str) -> str:
