@@ -1,4 +1,4 @@
-# KeyBlock as images: `cpu` and `gpu` serve, `train` trains and exports (docs/deploy.md).
+# KeyBlock as images: `cpu` and `gpu` serve, `ray` serves on Ray (docs/ray-serve.md), `train` trains and exports (docs/deploy.md).
 #
 #   docker build --target cpu --tag keyblock:0.1.0-cpu .
 #
@@ -34,6 +34,15 @@ RUN /build/bin/pip wheel --no-build-isolation --no-deps --wheel-dir /wheels . \
 
 FROM build AS build-gpu
 RUN /build/bin/pip --python /opt/keyblock/bin/python install --only-binary :all: "$(ls /wheels/*.whl)[gpu,otel,serve]"
+COPY --from=compiled /compiled /compiled
+COPY keyblock keyblock
+COPY service service
+RUN /build/bin/pip wheel --no-build-isolation --no-deps --wheel-dir /wheels . \
+    && /build/bin/pip --python /opt/keyblock/bin/python install --no-deps --force-reinstall /wheels/*.whl /compiled/*.whl \
+    && find /opt/keyblock/bin -name 'keyblock-*' ! -name keyblock-serve ! -name keyblock-key -delete
+
+FROM build AS build-ray
+RUN /build/bin/pip --python /opt/keyblock/bin/python install --only-binary :all: "$(ls /wheels/*.whl)[cpu,otel,ray-serve]"
 COPY --from=compiled /compiled /compiled
 COPY keyblock keyblock
 COPY service service
@@ -77,6 +86,11 @@ COPY --from=build-train /opt/keyblock /opt/keyblock
 COPY training/recipes /training/recipes
 # A recipe's `init: models/default` is found from here.
 WORKDIR /
+
+# KubeRay starts Ray in it.
+FROM runtime AS ray
+ENV KEYBLOCK_BUNDLE=/models/default
+COPY --from=build-ray /opt/keyblock /opt/keyblock
 
 FROM serving AS gpu
 ENV KEYBLOCK_PROVIDER=cuda NVIDIA_VISIBLE_DEVICES=all NVIDIA_DRIVER_CAPABILITIES=compute,utility

@@ -18,7 +18,7 @@ from service.settings import Settings
 
 ROOT = Path(__file__).resolve().parent.parent
 DOCKERFILE = (ROOT / "Dockerfile").read_text(encoding="utf-8")
-TARGETS = ("cpu", "gpu", "train")
+TARGETS = ("cpu", "gpu", "ray", "train")
 
 
 def stages() -> dict[str, tuple[str, str]]:
@@ -57,7 +57,10 @@ def test_an_image_runs_nothing_as_root_and_builds_nothing(target: str) -> None:
     assert f"ARG VERSION={__version__}\n" in found
 
 
-@pytest.mark.parametrize(("target", "extras"), [("cpu", "cpu,otel,serve"), ("gpu", "gpu,otel,serve"), ("train", "cpu,train")])
+@pytest.mark.parametrize(
+    ("target", "extras"),
+    [("cpu", "cpu,otel,serve"), ("gpu", "gpu,otel,serve"), ("ray", "cpu,otel,ray-serve"), ("train", "cpu,train")],
+)
 def test_one_onnx_runtime_of_the_locked_versions(target: str, extras: str) -> None:
     """Two wheels of ONNX Runtime in one environment hide each other's providers."""
     assert re.findall(r"\.whl\)\[([\w,]+)\]", stages()[f"build-{target}"][1]) == [extras]

@@ -1,1 +1,1 @@
-"""The service on Ray Serve: preparation and models in processes of their own, scaled apart. Ray is imported in `deployments` alone."""
+"""The service on Ray Serve: preparation and model in processes of their own, scaled apart. `deployments` alone imports Ray."""

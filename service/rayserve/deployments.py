@@ -35,13 +35,12 @@ SURGE_PERCENT = 100  # a new replica is warm before an old one goes
 QUIET = LoggingConfig(enable_access_log=False)  # no line for each call: the service's own access_log says more
 
 
-@serve.deployment(name="model", max_ongoing_requests=ONGOING, max_surge_percent=SURGE_PERCENT, logging_config=QUIET)
 class Model:
     """A replica of the model; there once it is warm. See `Holder`."""
 
-    async def __init__(self, given: Mapping[str, Any]) -> None:
+    def __init__(self, given: Mapping[str, Any]) -> None:
         self._holder = Holder(begun(given))
-        await self._holder.warmed()
+        self._holder.warm()
 
     async def report(self) -> Report:
         """See Holder."""
@@ -61,17 +60,15 @@ class Model:
             raise RuntimeError("the model's thread hangs" if self._holder.engine.hung else "the model's thread is dead")
 
 
-@serve.deployment(name="preparation", max_ongoing_requests=ONGOING, max_surge_percent=SURGE_PERCENT, logging_config=QUIET)
-@serve.ingress()
 class Preparation:
     """A replica of the service without graphs; there once a replica of the model answers."""
 
-    async def __init__(self, given: Mapping[str, Any], model: DeploymentHandle) -> None:
-        self._app = await prepared(begun(given), asking(model))
+    def __init__(self, given: Mapping[str, Any], model: "DeploymentHandle[Model]") -> None:
+        self._settings, self._ask = begun(given), asking(model)
 
-    def __serve_build_asgi_app__(self) -> FastAPI:
+    async def __serve_build_asgi_app__(self) -> FastAPI:
         """What Serve hands requests to."""
-        return self._app
+        return await prepared(self._settings, self._ask)
 
 
 async def prepared(settings: Settings, ask: Ask) -> FastAPI:
@@ -94,7 +91,7 @@ async def _opened(bundle: Bundle, replicas: Replicas) -> Opened:
     return Opened(bundle, None, None, elsewhere=lambda _: RemoteScorer(replicas, bundle, described))
 
 
-def asking(handle: DeploymentHandle) -> Ask:
+def asking(handle: "DeploymentHandle[Model]") -> Ask:
     """Calls of the model's replicas."""
 
     async def ask(method: str, *arguments: Any) -> Any:
@@ -114,7 +111,7 @@ def begun(given: Mapping[str, Any]) -> Settings:
     """The settings in this process, which begins with them; by default it has as many threads as Ray has reserved CPUs."""
     settings = Settings(**given)
     if not settings.threads:
-        cpus = ray.get_runtime_context().get_assigned_resources().get("CPU", 1)
+        cpus = ray.get_runtime_context().get_assigned_resources().get("CPU", 1)  # type: ignore[no-untyped-call]
         settings = settings.model_copy(update={"threads": max(int(cpus), 1)})
     configure_logs(settings.log_level, settings.log_format)
     share(settings)
@@ -135,6 +132,17 @@ def build(arguments: dict[str, Any]) -> serve.Application:
         raise ValueError(one_line(error, arguments)) from None
     if unknown := set(arguments) - set(Settings.model_fields):
         raise ValueError(f"{sorted(unknown)[0]!r} is no setting: `keyblock-serve --help` lists them")
-    drained = {"graceful_shutdown_timeout_s": settings.shutdown_seconds}
-    model = Model.options(**drained).bind(arguments)
-    return Preparation.options(**drained).bind(arguments, model)
+    model = deployment(Model, "model", settings).bind(arguments)
+    return deployment(serve.ingress()(Preparation), "preparation", settings).bind(arguments, model)
+
+
+def deployment(kind: type, name: str, settings: Settings) -> serve.Deployment:
+    """What Serve makes replicas of."""
+    made: serve.Deployment = serve.deployment(
+        name=name,
+        max_ongoing_requests=ONGOING,
+        max_surge_percent=SURGE_PERCENT,
+        graceful_shutdown_timeout_s=settings.shutdown_seconds,
+        logging_config=QUIET,
+    )(kind)
+    return made

@@ -29,7 +29,7 @@ CANNOT_OPEN = (BundleError, ProviderError, SessionError, OSError)
 
 
 class Holder:
-    """Scores for whoever asks; `warmed` is to be awaited first.
+    """Scores for whoever asks, once it is `warm`.
 
     While versions of an application take over from each other, each is asked about the bundles of the other as well: those are
     opened when they are first asked about, and the one asked about longest ago is given up when there are more than it has itself.
@@ -51,10 +51,10 @@ class Holder:
         self._one_at_a_time = asyncio.Lock()
         self.engine.start()
 
-    async def warmed(self) -> None:
+    def warm(self) -> None:
         """Wait until its own bundles are. Raises EngineDeadError."""
         for scorer in self._own.values():
-            await asyncio.wrap_future(scorer.warmed)
+            scorer.warmed.result()
 
     def close(self) -> None:
         """Stop after the batch in hand."""

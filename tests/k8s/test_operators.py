@@ -39,7 +39,9 @@ def test_ray_reads_the_configuration(serve_config: dict[str, Any]) -> None:
     assert scaled["preparation"]["target_ongoing_requests"] > scaled["model"]["target_ongoing_requests"]
 
 
-def test_replicas_fit_a_worker_and_a_pod_has_the_time_to_drain(built: dict[str, list[Manifest]], serve_config: dict[str, Any]) -> None:
+def test_replicas_fit_a_worker_and_a_pod_has_the_time_to_drain(
+    built: dict[str, list[Manifest]], serve_config: dict[str, Any]
+) -> None:
     (application,) = serve_config["applications"]
     cpus = {one["name"]: one["ray_actor_options"]["num_cpus"] for one in application["deployments"]}
     least = {one["name"]: one["autoscaling_config"]["min_replicas"] for one in application["deployments"]}

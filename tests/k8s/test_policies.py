@@ -51,7 +51,7 @@ def test_a_container_that_breaks_one_is_told(cpu: list[Manifest], change: dict[s
 def test_images_are_of_this_version(built: dict[str, list[Manifest]]) -> None:
     images = {one["image"] for manifests in built.values() for _, pod in pods(manifests) for one in containers(pod)}
     images.add(one(built["jobs/several-gpus"], "TrainJob", "keyblock-train")["spec"]["trainer"]["image"])
-    assert images == {f"registry.example/keyblock:{__version__}-{target}" for target in ("cpu", "gpu", "train")}
+    assert images == {f"registry.example/keyblock:{__version__}-{target}" for target in ("cpu", "gpu", "ray", "train")}
 
 
 def test_everything_is_in_one_namespace(built: dict[str, list[Manifest]]) -> None:

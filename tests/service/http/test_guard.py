@@ -24,7 +24,8 @@ from tests.service.faults import PATIENCE, Connection, wait_for
 from tests.service.keyed import ALL, bearing, keyed
 
 GOOD: dict[str, Any] = {"query": "river bridge", "documents": ["the river flooded the bridge", "a city"]}
-OPEN = {*HEALTH, MODEL_READY, *playground.assets(), *reference.assets(), "/openapi.json"}  # for everybody: nothing of a document is there
+PAGES = {*playground.assets(), *reference.assets(), "/openapi.json"}
+OPEN = {*HEALTH, MODEL_READY, *PAGES}  # for everybody: nothing of a document is there
 
 
 @pytest.fixture(scope="module")

@@ -15,7 +15,6 @@ from ray import serve
 from service.rayserve.deployments import build
 from service.rayserve.wire import Report
 
-
 STARTS = 4  # a node that is not there within 30 s is given up by Ray, which a busy machine may need more than once
 
 

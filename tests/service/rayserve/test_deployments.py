@@ -50,7 +50,12 @@ def test_the_request_of_the_readme_is_answered_as_the_service_answers_it(http: h
 
 @pytest.mark.parametrize(
     ("path", "body"),
-    [("/rerank", {"query": "q", "documents": []}), ("/v2/rerank", {"documents": ["a"]}), ("/rerank", {"texts": ["a"]}), ("/no", {})],
+    [
+        ("/rerank", {"query": "q", "documents": []}),
+        ("/v2/rerank", {"documents": ["a"]}),
+        ("/rerank", {"texts": ["a"]}),
+        ("/no", {}),
+    ],
 )
 def test_errors_and_dialects_are_the_service_s(http: httpx.Client, service: TestClient, path: str, body: Any) -> None:
     ours, its = http.post(path, json=body), service.post(path, json=body)

@@ -1,0 +1,101 @@
+"""A replica of the model, without Ray."""
+
+import asyncio
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from keyblock.bundle import load_bundle
+from keyblock.packing import Packed
+from keyblock.runtime.session import Session
+from service.rayserve.holder import Holder
+from service.rayserve.wire import NO_BLOCKS, Asked, Named, named, written
+from service.settings import Settings
+
+SEQUENCES = [Packed(np.array([101, *range(1000, 1000 + length), 102], np.int32), 4, NO_BLOCKS) for length in (5, 20, 9)]
+ASKED = Asked(written([SEQUENCES[:1], SEQUENCES[1:2], SEQUENCES[2:]]))
+
+
+@pytest.fixture
+def holder(settings: Settings) -> Iterator[Holder]:
+    made = Holder(settings)
+    made.warm()
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def own(bundle_path: Path) -> Named:
+    return named(load_bundle(bundle_path))
+
+
+def other(bundle_path: Path, path: Path) -> Named:
+    """The same bundle in another place: of another version."""
+    shutil.copytree(bundle_path, path)
+    return named(load_bundle(path))
+
+
+def graph_says(session: Session) -> list[float]:
+    said = []
+    for packed in SEQUENCES:
+        types = (np.arange(len(packed.ids)) >= packed.split).astype(np.int64)
+        said.append(float(session.score(packed.ids[None].astype(np.int64), types[None], np.ones_like(types[None]))[0]))
+    return said
+
+
+def test_sequences_are_scored_as_the_graph_scores_each_alone(holder: Holder, own: Named, session: Session) -> None:
+    reply = asyncio.run(holder.score(own, ASKED))
+    assert reply.scored is not None
+    np.testing.assert_allclose(reply.scored.logits, graph_says(session), atol=1e-4)
+    blocks = asyncio.run(holder.score(own, ASKED._replace(blocks=True)))
+    assert blocks.scored is not None
+    np.testing.assert_allclose(blocks.scored.logits, graph_says(session), atol=1e-4)
+
+
+def test_it_says_how_it_is(holder: Holder, own: Named) -> None:
+    report = holder.report()
+    assert report.waiting.tolist() == []
+    assert report.paces[own] > 0
+    described = asyncio.run(holder.describe(own))
+    assert described.labels == {"precision": "fp32", "provider": "cpu"}
+    assert described.about["provider"]["chosen"] == "cpu"
+
+
+def test_nothing_is_scored_once_time_is_up(holder: Holder, own: Named) -> None:
+    reply = asyncio.run(holder.score(own, ASKED._replace(seconds=-1.0, order=[0, 1, 2])))
+    assert reply.scored is not None
+    assert np.isneginf(reply.scored.logits).all()
+
+
+def test_the_bundle_of_another_version_is_opened_when_it_is_asked_about(
+    holder: Holder, own: Named, bundle_path: Path, tmp_path: Path, session: Session
+) -> None:
+    """And the one of before is given up for the next: what is its own stays."""
+    first, second = other(bundle_path, tmp_path / "first"), other(bundle_path, tmp_path / "second")
+    for name in (first, second):
+        reply = asyncio.run(holder.score(name, ASKED))
+        assert reply.scored is not None
+        np.testing.assert_allclose(reply.scored.logits, graph_says(session), atol=1e-4)
+    assert set(holder.report().paces) == {own, second}
+
+
+def test_another_bundle_in_the_same_place_is_not_taken_for_it(holder: Holder, own: Named) -> None:
+    reply = asyncio.run(holder.score(own._replace(digest="0" * 64), ASKED))
+    assert (reply.scored, reply.dead) == (None, False)
+    assert "holds another bundle by now: give each version a directory of its own" in reply.problem
+
+
+def test_a_bundle_that_is_not_there_is_one_line(holder: Holder, own: Named) -> None:
+    reply = asyncio.run(holder.score(own._replace(path="/nowhere"), ASKED))
+    assert reply.problem.startswith("the model cannot be opened: /nowhere")
+    assert "\n" not in reply.problem
+
+
+def test_a_replica_that_is_ending_says_that_another_may_do_better(holder: Holder, own: Named) -> None:
+    holder.close()
+    reply = asyncio.run(holder.score(own, ASKED))
+    assert reply.dead
+    assert reply.scored is None

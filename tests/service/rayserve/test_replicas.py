@@ -1,0 +1,217 @@
+"""What a replica of preparation knows of the model's, and asks of them; without Ray."""
+
+import asyncio
+from collections.abc import Callable, Coroutine, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from starlette.testclient import TestClient
+
+from keyblock.bundle import load_bundle
+from keyblock.packing import Packed
+from service.app import create_app
+from service.engine.errors import EngineDeadError, EngineError
+from service.engine.jobs import Scored
+from service.ranking.loading import Opened
+from service.ranking.ranker import Ranker
+from service.rayserve.holder import Holder
+from service.rayserve.replicas import FRESH_SECONDS, READY_SECONDS, GoneError, RemoteScorer, Replicas
+from service.rayserve.wire import NO_BLOCKS, Asked, Named, Reply, Report, named, written
+from service.settings import Settings
+from tests.service.conftest import warm
+from tests.service.test_kinds import DOCUMENTS, QUERY
+
+NAME = Named("/bundles/mine", "0" * 64)
+ASKED = Asked(written([[Packed(np.arange(10, dtype=np.int32), 4, NO_BLOCKS)]]))
+SCORED = Scored(np.array([1.5], np.float32), 0.0, 0.25)
+
+
+class Time:
+    """A clock that tests set."""
+
+    def __init__(self) -> None:
+        self.now = 100.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def report(*waiting: float, replica: str = "a", pace: float = 0.0) -> Report:
+    return Report(replica, np.array(waiting, np.float32), {NAME: pace})
+
+
+def answering(*replies: Reply | Exception) -> Callable[..., Coroutine[Any, Any, Any]]:
+    """Replicas that give these replies, one after the other."""
+    left = iter(replies)
+
+    async def ask(_method: str, *_arguments: Any) -> Any:
+        reply = next(left)
+        if isinstance(reply, Exception):
+            raise reply
+        return reply
+
+    return ask
+
+
+def score(replicas: Replicas, until: float | None = None) -> Scored | None:
+    return asyncio.run(replicas.score(NAME, ASKED, until))
+
+
+def test_another_replica_answers_where_one_is_gone_or_dead() -> None:
+    replies = [GoneError(), Reply(report(), None, "not running", dead=True), Reply(report(), SCORED)]
+    scored = score(Replicas(answering(*replies), 60.0))
+    assert scored is not None
+    assert scored.logits.tolist() == [1.5]
+    assert scored.model_seconds == 0.25
+
+
+def test_when_all_are_gone_the_service_is_dead() -> None:
+    with pytest.raises(EngineDeadError, match="no replica of the model answers"):
+        score(Replicas(answering(*[GoneError()] * 9), 60.0))
+
+
+def test_a_batch_that_failed_is_not_asked_for_again() -> None:
+    with pytest.raises(EngineError, match="the model failed"):
+        score(Replicas(answering(Reply(report(), None, "the model failed on this request: no memory")), 60.0))
+
+
+@pytest.mark.parametrize("how", ["deadline", "client", "dead"])
+def test_who_waits_no_longer_cancels_the_call(how: str) -> None:
+    cancelled: list[str] = []
+
+    async def ask(method: str, *_: Any) -> Any:
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            cancelled.append(method)
+            raise
+
+    async def run() -> Scored | None:
+        time = Time()
+        replicas = Replicas(ask, 0.0 if how == "dead" else 60.0, time)
+        asking = asyncio.create_task(replicas.score(NAME, ASKED, time.now + 0.01 if how == "deadline" else None))
+        await asyncio.sleep(0.02)
+        time.now += 0.02
+        if how == "client":
+            asking.cancel()
+        try:
+            return await asking
+        except (asyncio.CancelledError, EngineDeadError):
+            return SCORED
+        finally:
+            await asyncio.sleep(0)
+
+    assert asyncio.run(run()) is (None if how == "deadline" else SCORED)
+    assert cancelled == ([] if how == "dead" else ["score"])
+
+
+def test_an_end_is_told_as_the_seconds_that_are_left() -> None:
+    """Two machines share no clock. What the way took before is kept for the way."""
+    told: list[float] = []
+
+    async def ask(_: str, __: Named, asked: Asked) -> Reply:
+        assert asked.seconds is not None
+        told.append(asked.seconds)
+        time.now += 1.0  # the replica says 0.25 of it was the model's
+        return Reply(report(), SCORED)
+
+    time = Time()
+    replicas = Replicas(ask, 60.0, time)
+    for _ in range(2):
+        score(replicas, time.now + 10.0)
+    assert told == [10.0, pytest.approx(9.25)]
+
+
+def test_the_backlog_is_what_replicas_say_or_what_is_asked_from_here() -> None:
+    """Shares of 2 s: replica a has jobs of 1 and 4 s, b one of 0.5 s: 1 + 2 and 0.5, on average 1.75 s."""
+    time = Time()
+    replicas = Replicas(answering(), 60.0, time)
+    assert replicas.backlog(2.0) == 0.0
+    replicas.hear(report(1.0, 4.0, replica="a"))
+    replicas.hear(report(0.5, replica="b"))
+    assert replicas.backlog(2.0) == 1.75
+    time.now += FRESH_SECONDS
+    assert replicas.backlog(2.0) == 0.0, "an old report says nothing"
+
+
+def test_what_is_asked_from_here_waits_until_it_is_answered() -> None:
+    """10 tokens of 0.3 s each."""
+    seen: list[float] = []
+
+    async def ask(*_: Any) -> Reply:
+        seen.extend([replicas.backlog(99.0), replicas.backlog(2.0)])
+        return Reply(report(), SCORED)
+
+    replicas = Replicas(ask, 60.0)
+    replicas.hear(report(pace=0.3))
+    score(replicas)
+    assert seen == [pytest.approx(3.0), 2.0]
+    assert replicas.backlog(99.0) == 0.0
+
+
+def test_silence_is_unready_and_then_dead() -> None:
+    time = Time()
+    replicas = Replicas(answering(), 60.0, time)
+    assert (replicas.ready, replicas.alive) == (True, True)
+    time.now += READY_SECONDS
+    assert (replicas.ready, replicas.alive) == (False, True)
+    time.now += 60.0
+    assert (replicas.ready, replicas.alive, replicas.hung) == (False, False, False)
+    replicas.hear(report())
+    assert (replicas.ready, replicas.alive) == (True, True)
+
+
+def test_it_listens_until_it_is_closed() -> None:
+    async def run() -> None:
+        asked = asyncio.Event()
+
+        async def ask(method: str) -> Report:
+            assert method == "report"
+            asked.set()
+            return report(1.0)
+
+        replicas = Replicas(ask, 60.0)
+        replicas.listen()
+        await asked.wait()
+        await replicas.close()
+        assert replicas.backlog(9.0) == 1.0
+
+    asyncio.run(run())
+
+
+@pytest.fixture(params=["maxp", "escalating", "cascade to max", "parade by binb2"])
+def both(
+    request: pytest.FixtureRequest, settings: Settings, bundle_of: Callable[[str], Path]
+) -> Iterator[tuple[TestClient, TestClient]]:
+    """A bundle in a service of its own, and in one whose scorer asks a replica of the model beside it."""
+    chosen = settings.model_copy(update={"bundle": (bundle_of(request.param),)})
+    holder = Holder(chosen)
+    holder.warm()
+
+    async def ask(method: str, *arguments: Any) -> Any:
+        answer = getattr(holder, method)(*arguments)
+        return await answer if asyncio.iscoroutine(answer) else answer
+
+    bundle = load_bundle(chosen.bundle[0])
+    replicas = Replicas(ask, 60.0)
+    described = asyncio.run(replicas.describe(named(bundle)))
+    opened = Opened(bundle, None, None, elsewhere=lambda _: RemoteScorer(replicas, bundle, described))
+    with warm(chosen) as service, TestClient(create_app(chosen, Ranker(chosen, [opened]))) as remote:
+        yield service, remote
+    holder.close()
+
+
+def test_every_answer_is_the_service_s(both: tuple[TestClient, TestClient]) -> None:
+    """With a selector that asks the model, learned aggregators, escalation, priorities and deadlines that are long enough."""
+    for more in ({}, {"deadline_ms": 60_000, "priority": 3}, {"max_tokens_per_doc": 64, "return_blocks": True}):
+        body = {"query": QUERY, "documents": DOCUMENTS, **more}
+        expected, answer = (client.post("/rerank", json=body).json() for client in both)
+        assert [result["index"] for result in answer["results"]] == [result["index"] for result in expected["results"]]
+        scores = [result["relevance_score"] for result in answer["results"]]
+        assert scores == pytest.approx([result["relevance_score"] for result in expected["results"]], abs=1e-4)
+        assert [result.get("blocks") for result in answer["results"]] == [result.get("blocks") for result in expected["results"]]
+        assert answer["meta"]["degraded"] is expected["meta"]["degraded"]
+    service, remote = (client.get("/info").json() for client in both)
+    assert remote == service
