@@ -1,12 +1,10 @@
 """A Ray cluster of this machine that runs the application; it does what lines of its standard input say, one word for one done.
 
-``deploy {"bundle": ...}`` deploys with these settings; ``waiting`` counts the jobs that a replica of the model has in hand;
-``kill`` kills it. It ends with its input.
+``deploy {"bundle": ...}`` deploys with these settings; ``waiting`` counts the jobs that a replica of the model has in hand. It ends
+with its input.
 """
 
 import json
-import os
-import signal
 import sys
 
 import ray
@@ -44,9 +42,6 @@ def done(order: str, rest: str) -> str:
         serve.run(build(json.loads(rest)), name="keyblock", route_prefix="/")
         return "deployed"
     report: Report = serve.get_deployment_handle("model", "keyblock").report.remote().result(timeout_s=30)
-    if order == "kill":
-        os.kill(int(report.replica.rpartition(":")[2]), signal.SIGKILL)
-        return "killed"
     return str(len(report.waiting))
 
 
