@@ -63,7 +63,7 @@ def test_an_image_runs_nothing_as_root_and_builds_nothing(target: str) -> None:
 )
 def test_one_onnx_runtime_of_the_locked_versions(target: str, extras: str) -> None:
     """Two wheels of ONNX Runtime in one environment hide each other's providers."""
-    assert re.findall(r"\.whl\)\[([\w,]+)\]", stages()[f"build-{target}"][1]) == [extras]
+    assert re.findall(r"\.whl\)\[([\w,-]+)\]", stages()[f"build-{target}"][1]) == [extras]
     assert f'--only-binary :all: "$(ls /wheels/*.whl)[{extras}]"' in stages()[f"build-{target}"][1], "there is no compiler"
     assert "PIP_CONSTRAINT=/src/requirements/constraints.txt" in stages()["build"][1]
 

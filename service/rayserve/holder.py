@@ -72,12 +72,15 @@ class Holder:
 
     async def score(self, name: Named, asked: Asked) -> Reply:
         """Score sequences with a bundle's graphs; cancelling the await drops those that wait."""
-        until = None if asked.seconds is None else ASYNCIO.now() + asked.seconds
+        turn = Turn(None if asked.seconds is None else ASYNCIO.now() + asked.seconds, asked.order, asked.priority)
         try:
             scorer = await self._open(name)
-            return Reply(self.report(), await _scored(scorer, asked, Turn(until, asked.order, asked.priority)))
         except (EngineError, EngineDeadError) as error:
-            return Reply(self.report(), None, str(error), isinstance(error, EngineDeadError))
+            return Reply(self.report(), None, str(error), elsewhere=True)
+        try:
+            return Reply(self.report(), await _scored(scorer, asked, turn))
+        except (EngineError, EngineDeadError) as error:
+            return Reply(self.report(), None, str(error), elsewhere=isinstance(error, EngineDeadError))
 
     async def _open(self, name: Named) -> EngineScorer:
         """What scores with this bundle. Raises EngineError where it cannot be opened, and EngineDeadError."""

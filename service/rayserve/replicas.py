@@ -1,6 +1,7 @@
 """The replicas of the model as one replica of preparation knows them, and a scorer that hands them its sequences."""
 
 import asyncio
+import logging
 import time
 from collections.abc import Callable, Coroutine, Sequence
 from concurrent.futures import Future
@@ -21,11 +22,12 @@ from service.pace import Pace
 from service.rayserve.wire import Asked, Described, Named, Reply, Report, named, written
 from service.settings import Settings
 
+log = logging.getLogger(__name__)
 Ask = Callable[..., Coroutine[Any, Any, Any]]
 """From a method of `Holder` and its arguments to what some replica returns; raises GoneError. Cancelling it cancels the call."""
 
 PAUSE_SECONDS = 0.5  # between two questions how they are
-READY_SECONDS = 3.0  # without a word from any of them, after which no request is let in
+READY_SECONDS = 5.0  # without a word from any of them, after which no request is let in
 FRESH_SECONDS = 2.0  # that a report is believed
 TRIES = 4  # replicas that a call is handed to while they go
 
@@ -121,8 +123,9 @@ class Replicas:
                     self.hear(reply.report)
                     if reply.scored is not None:
                         return self._told(reply.scored, self._clock() - began)
-                    if not reply.dead:
+                    if not reply.elsewhere:
                         raise EngineError(reply.problem)
+                    log.warning("replica %s: %s", reply.report.replica, reply.problem)
         finally:
             del self._in_hand[call]
         raise EngineDeadError("no replica of the model answers")

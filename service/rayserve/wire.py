@@ -86,13 +86,13 @@ class Reply(NamedTuple):
         report: how it is now.
         scored: None where there is a problem.
         problem: one line, empty for none.
-        dead: whether the problem is the replica's, so that another one may do better.
+        elsewhere: whether the problem is the replica's, so that another one may do better.
     """
 
     report: Report
     scored: Scored | None = None
     problem: str = ""
-    dead: bool = False
+    elsewhere: bool = False
 
 
 class Described(NamedTuple):

@@ -1,6 +1,5 @@
 """What the manifests for KubeRay and KServe say is what Ray Serve, KServe and the service read."""
 
-from importlib.util import find_spec
 from typing import Any
 
 import pytest
@@ -10,7 +9,7 @@ from service.app import OPERATIONS
 from service.options import parse
 from service.settings import Settings
 from tests.k8s.manifests import Manifest, one, pods
-from tests.programs import missing
+from tests.rays import imported
 
 
 @pytest.fixture(scope="module")
@@ -21,19 +20,13 @@ def serve_config(built: dict[str, list[Manifest]]) -> dict[str, Any]:
 
 def test_ray_reads_the_configuration(serve_config: dict[str, Any]) -> None:
     """By Ray's own schema; its deployments are those of the application, each with an autoscaler of its own."""
-    if find_spec("ray") is None:
-        missing("Ray is not installed (pip install 'keyblock[ray-serve]')")
-    from ray.serve.schema import ServeDeploySchema
-
-    from service.rayserve.deployments import build
-
-    (application,) = ServeDeploySchema.model_validate(serve_config).applications
+    schema, build = imported("ray.serve.schema").ServeDeploySchema, imported("service.rayserve.deployments").build
+    (application,) = schema.model_validate(serve_config).applications
     module, _, name = application.import_path.partition(":")
     assert (module, name) == (build.__module__, build.__name__)
-    built = build(application.args)
-    preparation = built._bound_deployment
-    assert {one.name for one in application.deployments} == {"preparation", "model"}
-    assert preparation.name == "preparation"
+    preparation = build(application.args)._bound_deployment
+    (model,) = (one._bound_deployment for one in preparation.init_args if hasattr(one, "_bound_deployment"))
+    assert {one.name for one in application.deployments} == {preparation.name, model.name}
     scaled = {one.name: one.autoscaling_config for one in application.deployments}
     assert all(scaled[name]["min_replicas"] >= 2 for name in scaled)
     assert scaled["preparation"]["target_ongoing_requests"] > scaled["model"]["target_ongoing_requests"]

@@ -6,14 +6,13 @@ import socket
 import subprocess
 import sys
 from collections.abc import Iterator
-from importlib.util import find_spec
 from pathlib import Path
 from typing import IO, Any
 
 import httpx
 import pytest
 
-from tests.programs import missing
+from tests.rays import need_ray
 
 ROOT = Path(__file__).parents[3]
 EXACT = {"provider": "cpu", "precision": "fp32", "threads": 1, "score_cache_bytes": 0}
@@ -49,8 +48,7 @@ class Cluster:
 @pytest.fixture(scope="session")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     """Serves the embedded bundle at first."""
-    if find_spec("ray") is None:
-        missing("Ray is not installed (pip install 'keyblock[ray-serve]')")
+    need_ray()
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]

@@ -12,6 +12,7 @@ import pytest
 from starlette.testclient import TestClient
 
 from service.settings import Settings
+from tests.rays import imported
 from tests.service.conftest import warm
 from tests.service.rayserve.conftest import EXACT, ROOT, Cluster
 
@@ -38,6 +39,20 @@ def expected_of(service: TestClient) -> Any:
 def eventually(holds: Callable[[], bool]) -> None:
     while not holds():
         time.sleep(0.05)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ({"bundle": "models/default", "token_cap": "many"}, "--token-cap: Input should be a valid integer"),
+        ({"bundel": "models/default"}, "'bundel' is no setting"),
+    ],
+)
+def test_a_wrong_argument_is_told_before_anything_is_deployed(arguments: dict[str, str], said: str) -> None:
+    build = imported("service.rayserve.deployments").build
+    with pytest.raises(ValueError, match=said) as raised:
+        build(arguments)
+    assert "\n" not in str(raised.value)
 
 
 def test_the_request_of_the_readme_is_answered_as_the_service_answers_it(http: httpx.Client, service: TestClient) -> None:

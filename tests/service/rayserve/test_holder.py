@@ -84,7 +84,7 @@ def test_the_bundle_of_another_version_is_opened_when_it_is_asked_about(
 
 def test_another_bundle_in_the_same_place_is_not_taken_for_it(holder: Holder, own: Named) -> None:
     reply = asyncio.run(holder.score(own._replace(digest="0" * 64), ASKED))
-    assert (reply.scored, reply.dead) == (None, False)
+    assert (reply.scored, reply.elsewhere) == (None, True)
     assert "holds another bundle by now: give each version a directory of its own" in reply.problem
 
 
@@ -97,5 +97,5 @@ def test_a_bundle_that_is_not_there_is_one_line(holder: Holder, own: Named) -> N
 def test_a_replica_that_is_ending_says_that_another_may_do_better(holder: Holder, own: Named) -> None:
     holder.close()
     reply = asyncio.run(holder.score(own, ASKED))
-    assert reply.dead
+    assert reply.elsewhere
     assert reply.scored is None

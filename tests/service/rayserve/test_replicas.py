@@ -60,7 +60,7 @@ def score(replicas: Replicas, until: float | None = None) -> Scored | None:
 
 
 def test_another_replica_answers_where_one_is_gone_or_dead() -> None:
-    replies = [GoneError(), Reply(report(), None, "not running", dead=True), Reply(report(), SCORED)]
+    replies = [GoneError(), Reply(report(), None, "not running", elsewhere=True), Reply(report(), SCORED)]
     scored = score(Replicas(answering(*replies), 60.0))
     assert scored is not None
     assert scored.logits.tolist() == [1.5]
