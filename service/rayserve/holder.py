@@ -47,8 +47,7 @@ class Holder:
         self.engine = Engine(caps, Metrics(), settings.score_cache_bytes)
         opened = [open_bundle(bundle, settings) for bundle in served_bundles(settings)]
         self._own = {named(one.bundle): scorer for one in opened if (scorer := self._scorer(one)) is not None}
-        self._others: OrderedDict[Named, EngineScorer] = OrderedDict()
-        self._one_at_a_time = asyncio.Lock()
+        self._others: OrderedDict[Named, asyncio.Task[EngineScorer]] = OrderedDict()
         self.engine.start()
 
     def warm(self) -> None:
@@ -62,7 +61,8 @@ class Holder:
 
     def report(self) -> Report:
         """How it is."""
-        paces = {name: scorer.pace.seconds for name, scorer in (self._own | self._others).items()}
+        others = {name: task.result() for name, task in self._others.items() if task.done() and not _failed(task)}
+        paces = {name: scorer.pace.seconds for name, scorer in (self._own | others).items()}
         return Report(self._id, np.asarray(self.engine.waiting(), np.float32), paces)
 
     async def describe(self, name: Named) -> Described:
@@ -86,13 +86,12 @@ class Holder:
         """What scores with this bundle. Raises EngineError where it cannot be opened, and EngineDeadError."""
         if name in self._own:
             return self._own[name]
-        async with self._one_at_a_time:
-            if name not in self._others:
-                self._others[name] = await self._opened(name)
-                if len(self._others) > max(len(self._own), 1):
-                    self._others.popitem(last=False)
-            self._others.move_to_end(name)
-            return self._others[name]
+        if name not in self._others or _failed(self._others[name]):
+            self._others[name] = asyncio.create_task(self._opened(name))
+        self._others.move_to_end(name)
+        if len(self._others) > max(len(self._own), 1):
+            self._others.popitem(last=False)
+        return await asyncio.shield(self._others[name])  # who asked first may leave; others ask about it too
 
     async def _opened(self, name: Named) -> EngineScorer:
         log.info("%s belongs to another version of the application, and is opened for it", name.path)
@@ -124,3 +123,7 @@ async def _scored(scorer: EngineScorer, asked: Asked, turn: Turn) -> Scored:
     if asked.blocks:
         return await scorer.instance.choose([packed for document in documents for packed in document], turn)
     return await scorer.instance.score(documents, turn, marks=asked.marks)
+
+
+def _failed(task: "asyncio.Task[EngineScorer]") -> bool:
+    return task.done() and (task.cancelled() or task.exception() is not None)

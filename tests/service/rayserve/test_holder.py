@@ -82,6 +82,20 @@ def test_the_bundle_of_another_version_is_opened_when_it_is_asked_about(
     assert set(holder.report().paces) == {own, second}
 
 
+def test_who_leaves_while_a_bundle_is_opened_does_not_stop_it(holder: Holder, bundle_path: Path, tmp_path: Path) -> None:
+    """Else calls with short deadlines would keep each other from it."""
+    name = other(bundle_path, tmp_path / "other")
+
+    async def run() -> None:
+        leaving = asyncio.create_task(holder.score(name, ASKED))
+        await asyncio.sleep(0)
+        leaving.cancel()
+        while name not in holder.report().paces:
+            await asyncio.sleep(0.01)
+
+    asyncio.run(run())
+
+
 def test_another_bundle_in_the_same_place_is_not_taken_for_it(holder: Holder, own: Named) -> None:
     reply = asyncio.run(holder.score(own._replace(digest="0" * 64), ASKED))
     assert (reply.scored, reply.elsewhere) == (None, True)
