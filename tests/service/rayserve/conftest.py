@@ -15,6 +15,12 @@ import pytest
 from tests.rays import need_ray
 
 ROOT = Path(__file__).parents[3]
+ENVIRONMENT = {
+    "RAY_USAGE_STATS_ENABLED": "0",
+    "OPENBLAS_NUM_THREADS": "1",
+    "RAY_SERVE_PROXY_READY_CHECK_TIMEOUT_S": "60",  # a proxy that starts on a busy machine is not to be killed for it
+    "RAY_SERVE_PROXY_HEALTH_CHECK_TIMEOUT_S": "60",
+}
 EXACT = {"provider": "cpu", "precision": "fp32", "threads": 1, "score_cache_bytes": 0}
 
 
@@ -53,7 +59,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
     log = tmp_path_factory.mktemp("ray") / "driver.log"
-    environment = os.environ | {"PYTHONPATH": str(ROOT), "RAY_USAGE_STATS_ENABLED": "0", "OPENBLAS_NUM_THREADS": "1"}
+    environment = os.environ | {"PYTHONPATH": str(ROOT)} | ENVIRONMENT
     command = [sys.executable, str(Path(__file__).with_name("driver.py")), str(port)]
     pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
     with log.open("w") as written, subprocess.Popen(command, cwd=ROOT, env=environment, stderr=written, **pipes) as process:

@@ -13,12 +13,13 @@ from ray import serve
 from service.rayserve.deployments import build
 from service.rayserve.wire import Report
 
-STARTS = 4  # a node that is not there within 30 s is given up by Ray, which a busy machine may need more than once
+STARTS = (
+    4  # a node that is not there within 30 s, or a proxy within 60 s, is given up by Ray: a busy machine may need more than one
+)
 
 
 def main(port: int) -> None:
-    start()
-    serve.start(http_options={"port": port})
+    start(port)
     said = sys.stdout
     for line in sys.stdin:
         order, _, rest = line.strip().partition(" ")
@@ -26,10 +27,11 @@ def main(port: int) -> None:
     serve.shutdown()
 
 
-def start() -> None:
+def start(port: int) -> None:
     for left in reversed(range(STARTS)):
         try:
             ray.init(address="local", num_cpus=4, include_dashboard=False, log_to_driver=False)
+            serve.start(http_options={"port": port})
             return
         except Exception:  # of no class of its own
             ray.shutdown()
