@@ -7,7 +7,6 @@
 Needs the extra `cpu` or `gpu`.
 """
 
-import re
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from numbers import Integral, Real
@@ -15,10 +14,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal, NamedTuple, Protocol, Self, TypedDict, Unpack
 
-import numpy as np
-from numpy.typing import NDArray
-
-from keyblock.answering import AUTO, Answered, Asked, Documents, answered
+from keyblock.answering import AUTO, Answered, Asked
 from keyblock.bundle import Bundle, load_bundle
 from keyblock.caveats import (
     about_budget,
@@ -32,15 +28,14 @@ from keyblock.caveats import (
     about_scripts,
 )
 from keyblock.first_stage import FirstStage
-from keyblock.order import Candidate, beside_first_stage, candidate, rank, spare
+from keyblock.lists import CandidateList, meet, rank_lists, without_surrogates
+from keyblock.order import Candidate
 from keyblock.order import Ranking as Order
 from keyblock.pipeline import Pipeline
 from keyblock.prepared import PreparedQuery
 from keyblock.results import Block, Context, ContextSize, Ranking, Result, Span
-from keyblock.scoring import Model, score_sequences, select_documents
+from keyblock.scoring import Model
 from keyblock.spans import THRESHOLD
-
-_LONE = re.compile("[\ud800-\udfff]")  # surrogates, which the service reads as U+FFFD too
 
 
 class Beside(TypedDict, total=False):
@@ -173,22 +168,20 @@ class Ranker:
         read = [_read(one, f"documents[{number}]") for number, one in enumerate(_several(documents))]
         first_stage = FirstStage.read(beside.get("first_stage_scores"), beside.get("fusion"), len(read))
         pipeline, packing = self.bundle.pipeline, self.bundle.pipeline.config.packing
-        told = None if instruction is None else _LONE.sub("\ufffd", instruction)
-        prepared = pipeline.prepare_query(_LONE.sub("\ufffd", query), told)
+        told = None if instruction is None else without_surrogates(instruction)
+        prepared = pipeline.prepare_query(without_surrogates(query), told)
         budget = packing.kept_inside(max_tokens_per_doc)
         candidates = self._candidates(prepared, read, model, None if max_tokens_per_doc is None else budget, escalation_tokens)
-        candidates = spare(candidates, pipeline.config, asked.results(first_stage, pipeline.config))
         selected = time.perf_counter()
-        (logits, passages), marks = score_sequences(pipeline, [one.sequences for one in candidates], model)
-        order = _in_order(pipeline, candidates, logits, passages, budget, raw=raw_scores, first_stage=first_stage)
-        whole = answered(pipeline, prepared, Documents(candidates, [one.text for one in read], marks), order, asked)
+        met = CandidateList(prepared, candidates, [one.text for one in read], first_stage)
+        (whole,) = rank_lists(pipeline, model, [met], asked, budget, raw=raw_scores)
         ended = time.perf_counter()
         seconds = {"prepare": selected - began, "model": ended - selected, "total": ended - began}
         warnings = (
             *_about_request(pipeline, max_tokens_per_doc, told, escalation_tokens),
             *about_query(prepared),
             *about_empty([number for number, one in enumerate(candidates) if not one.has_blocks]),
-            *_about_order(order, pipeline, first_stage),
+            *_about_order(whole.ranking, pipeline, first_stage),
             *whole.warnings,
         )
         results = tuple(_result(read[number], whole, number, return_blocks=return_blocks) for number in whole.ranking.order)
@@ -211,26 +204,9 @@ class Ranker:
         self, query: PreparedQuery, documents: Sequence[_Document], model: Model, budget: int | None, tokens: int | None
     ) -> list[Candidate]:
         """The documents with their chosen blocks."""
-        texts, titles = ([_LONE.sub("\ufffd", text) for text in all_of] for all_of in _columns(documents))
+        texts, titles = ([without_surrogates(text) for text in all_of] for all_of in _columns(documents))
         prepared = self.bundle.pipeline.prepare_documents(texts, titles)
-        selections = select_documents(self.bundle.pipeline, query, prepared, model.choose, budget, tokens)
-        return [candidate(*pair) for pair in zip(prepared, selections, strict=True)]
-
-
-def _in_order(
-    pipeline: Pipeline,
-    candidates: Sequence[Candidate],
-    logits: NDArray[np.float32],
-    passages: NDArray[np.float32],
-    budget: int,
-    *,
-    raw: bool,
-    first_stage: FirstStage,
-) -> Order:
-    """All documents in the order of the model, and of the first stage where that has a say."""
-    config, decided = pipeline.config, None if pipeline.aggregator.joint else passages
-    order = rank(candidates, logits, config.fusion, budget, raw=raw, passages=decided, activation=config.activation)
-    return beside_first_stage(order, first_stage, config.first_stage)
+        return meet(self.bundle.pipeline, model, query, prepared, budget, tokens)
 
 
 def _about_order(order: Order, pipeline: Pipeline, first_stage: FirstStage) -> list[str]:

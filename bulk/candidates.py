@@ -1,0 +1,148 @@
+"""Candidate lists as they are given: a row a list, a row a pair, or a TREC run."""
+
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import groupby
+from operator import itemgetter
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from bulk.errors import BulkError
+from bulk.rows import Row, read_lines, read_rows
+from keyblock.lists import without_surrogates
+
+
+class Given(NamedTuple):
+    """A document of a list.
+
+    Attributes:
+        docid: its name; its place in the list, from 0, where it has none.
+        text: none where the collection has it.
+        score: the first stage's; none where nothing says it.
+    """
+
+    docid: str
+    title: str = ""
+    text: str | None = None
+    score: float | None = None
+
+
+class GivenList(NamedTuple):
+    """A query with its candidates, in first-stage order.
+
+    Attributes:
+        qid: its name; the query itself where it has none.
+        query: none where the collection has it.
+        place: where it was read, for an error.
+    """
+
+    qid: str
+    query: str | None
+    documents: list[Given]
+    place: str
+
+
+def read_lists(paths: Sequence[Path]) -> Iterator[GivenList]:
+    """The lists of several files. Raises BulkError, which names the line, for what is no list, and for a query that comes again."""
+    return _each_once(found for path in paths for found in _file_lists(path))
+
+
+def read_run(path: Path) -> Iterator[GivenList]:
+    """The lists of a TREC run (``query Q0 document rank score tag``), best score first; ties stay as given. Raises BulkError."""
+    return _each_once(_run_lists(path))
+
+
+def _each_once(lists: Iterable[GivenList]) -> Iterator[GivenList]:
+    seen: set[str] = set()
+    for found in lists:
+        if found.qid in seen:
+            problem = f"query {found.qid[:80]!r} was there before: keep the rows of a query together, in one file"
+            raise BulkError(f"{found.place}: {problem}")
+        seen.add(found.qid)
+        yield _checked(found)
+
+
+def _checked(found: GivenList) -> GivenList:
+    if found.query is not None and not found.query.strip():
+        raise BulkError(f"{found.place}: the query is empty: say what to rank the documents for")
+    if twice := len(found.documents) - len({one.docid for one in found.documents}):
+        raise BulkError(f"{found.place}: {twice} documents of query {found.qid[:80]!r} have the docid of another: name each once")
+    return found
+
+
+def _run_lists(path: Path) -> Iterator[GivenList]:
+    for qid, lines in groupby(_run_lines(path), key=itemgetter(0)):
+        (_, place, first), *others = lines
+        documents = [first, *(document for _, _, document in others)]
+        yield GivenList(qid, None, sorted(documents, key=lambda one: -(one.score or 0.0)), place)
+
+
+def _run_lines(path: Path) -> Iterator[tuple[str, str, Given]]:
+    """Of each line its query, its place and its document."""
+    for place, line in read_lines(path):
+        fields = line.split()
+        if len(fields) != 6:
+            raise BulkError(f"{place}: has {len(fields)} fields, and a line of a TREC run has 6: query Q0 document rank score tag")
+        yield fields[0], place, Given(fields[2], score=_number(place, fields[4]))
+
+
+def _file_lists(path: Path) -> Iterator[GivenList]:
+    for (qid, query, whole), rows in groupby(read_rows(path), key=_query):
+        for found in [[row] for row in rows] if whole else [list(rows)]:
+            named = query if qid is None else qid
+            if named is None:
+                raise BulkError(f"{found[0].place}: has neither 'query' nor 'qid': say what the documents are ranked for")
+            of_list = found[0].fields["documents"] if whole else [row.fields for row in found]
+            yield GivenList(named, query, _documents(found[0].place, of_list, [row.place for row in found]), found[0].place)
+
+
+def _query(row: Row) -> tuple[str | None, str | None, bool]:
+    """What tells a row's list from the next, and whether the row is all of it."""
+    qid, query = row.fields.get("qid"), _text(row.place, row.fields, "query")
+    return None if qid is None else _name(row.place, "qid", qid), query, row.fields.get("documents") is not None
+
+
+def _documents(place: str, given: object, places: Sequence[str]) -> list[Given]:
+    """Those of a list: texts or objects."""
+    if not isinstance(given, list):
+        raise BulkError(f"{place}: 'documents' must be a list of texts or objects, not {type(given).__name__}")
+    where = places if len(places) == len(given) else [f"{place}, document {number}" for number in range(len(given))]
+    return [_document(*one) for one in zip(where, range(len(given)), given, strict=True)]
+
+
+def _document(place: str, number: int, given: object) -> Given:
+    if isinstance(given, str):
+        return Given(str(number), text=without_surrogates(given))
+    if not isinstance(given, Mapping):
+        raise BulkError(f"{place}: a document must be a text or an object, not {type(given).__name__}")
+    named = next((given[name] for name in ("docid", "id") if given.get(name) is not None), None)
+    docid = str(number) if named is None else _name(place, "docid", named)
+    text, title = _text(place, given, "text"), _text(place, given, "title")
+    if text is None and named is None:
+        raise BulkError(f"{place}: the document has neither 'text' nor 'docid': give its text, or its name in the collection")
+    return Given(docid, title or "", text, None if given.get("score") is None else _number(place, given["score"]))
+
+
+def _text(place: str, fields: Mapping[str, Any], name: str) -> str | None:
+    value = fields.get(name)
+    if not isinstance(value, str | None):
+        raise BulkError(f"{place}: {name!r} must be a text, not {type(value).__name__}")
+    return None if value is None else without_surrogates(value)
+
+
+def _name(place: str, field: str, value: object) -> str:
+    if isinstance(value, bool) or not isinstance(value, str | int):
+        raise BulkError(f"{place}: {field!r} must be a text or a whole number, not {type(value).__name__}")
+    return without_surrogates(str(value))
+
+
+def _number(place: str, value: object) -> float:
+    try:
+        if isinstance(value, bool) or not isinstance(value, str | int | float):
+            raise ValueError
+        number = float(value)
+    except (ValueError, OverflowError):
+        number = math.nan
+    if not math.isfinite(number):
+        raise BulkError(f"{place}: a score must be a finite number, not {value!r}")
+    return number

@@ -1,0 +1,1 @@
+"""Who runs a stage's shards: processes of this machine, or Ray."""

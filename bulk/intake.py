@@ -1,0 +1,151 @@
+"""From what was given to shards: lists that name documents by number, and each distinct document once.
+
+A document is known by its title and text, whatever it is called: two names of one text are one document. The lists are read as a
+stream; in memory are a digest of 16 bytes for each distinct document, and the names that come from a collection.
+"""
+
+import hashlib
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from bulk.candidates import Given, GivenList, read_lists, read_run
+from bulk.collection import read_documents, read_queries
+from bulk.errors import BulkError
+from bulk.options import Options
+from bulk.schemas import DOCUMENTS, STORED_LISTS
+from bulk.tables import write_table
+from bulk.work import Intake, Layout
+
+DOCUMENTS_PER_SHARD = 1000
+CHARS_PER_SHARD = 1 << 24  # 16 million: of very long documents fewer are a shard
+
+
+class DocumentShards:
+    """Writes distinct documents, numbered as they come.
+
+    Attributes:
+        counts: documents of each shard that is written.
+    """
+
+    def __init__(self, layout: Layout) -> None:
+        self.counts: list[int] = []
+        self._layout = layout
+        self._numbers: dict[bytes, int] = {}
+        self._open: dict[str, list[str]] = {"title": [], "text": []}
+        self._chars = 0
+
+    def number(self, title: str, text: str) -> int:
+        """The document's number; it is written where it was not seen before."""
+        key = hashlib.blake2b(f"{len(title)} {title}{text}".encode(), digest_size=16).digest()
+        known = self._numbers.get(key)
+        if known is None:
+            known = self._numbers[key] = len(self._numbers)
+            self._append(title, text)
+        return known
+
+    def flush(self) -> None:
+        """Write the last shard."""
+        if self._open["text"]:
+            write_table(self._layout.documents(len(self.counts)), self._open, DOCUMENTS)
+            self.counts.append(len(self._open["text"]))
+            self._open, self._chars = {"title": [], "text": []}, 0
+
+    def _append(self, title: str, text: str) -> None:
+        self._open["title"].append(title)
+        self._open["text"].append(text)
+        self._chars += len(title) + len(text)
+        if len(self._open["text"]) == DOCUMENTS_PER_SHARD or self._chars >= CHARS_PER_SHARD:
+            self.flush()
+
+
+class ListShards:
+    """Writes lists, in the order given, so many pairs a shard; a list is never cut.
+
+    Attributes:
+        pairs: of each shard that is written.
+        n_lists: that were written.
+    """
+
+    def __init__(self, layout: Layout, pairs: int) -> None:
+        self.pairs: list[int] = []
+        self.n_lists = 0
+        self._layout, self._most = layout, pairs
+        self._open: list[dict[str, Any]] = []
+        self._count = 0
+
+    def add(self, qid: str, query: str, documents: list[dict[str, Any]]) -> None:
+        """One more list."""
+        if self._open and self._count + len(documents) > self._most:
+            self.flush()
+        self._open.append({"qid": qid, "query": query, "documents": documents})
+        self._count += len(documents)
+
+    def flush(self) -> None:
+        """Write the last shard."""
+        if self._open:
+            columns = {name: [row[name] for row in self._open] for name in STORED_LISTS.names}
+            write_table(self._layout.lists(len(self.pairs)), columns, STORED_LISTS)
+            self.pairs.append(self._count)
+            self.n_lists += len(self._open)
+            self._open, self._count = [], 0
+
+
+def take_in(options: Options, layout: Layout, tell: Callable[[int], object] = int) -> Intake:
+    """Read everything and write the shards. Raises BulkError.
+
+    Args:
+        options: say what to read.
+        layout: says where to write.
+        tell: is told of pairs that are taken in.
+    """
+    documents, lists = DocumentShards(layout), ListShards(layout, options.shard_pairs)
+    known, queries = ({}, {}) if options.collection is None else _looked_up(options, options.collection, documents)
+    for given in _lists(options):
+        query = _query(given, queries)
+        lists.add(given.qid, query, [_row(one, _number(one, given, known, documents)) for one in given.documents])
+        tell(len(given.documents))
+    lists.flush()
+    documents.flush()
+    if not lists.n_lists:
+        raise BulkError(f"{options.run or options.lists[0]}: names no candidate list: there is nothing to rank")
+    intake = Intake(lists.pairs, documents.counts, lists.n_lists)
+    intake.write(layout.work)
+    return intake
+
+
+def _lists(options: Options) -> Iterator[GivenList]:
+    return read_lists(options.lists) if options.run is None else read_run(options.run)
+
+
+def _looked_up(options: Options, collection: Path, documents: DocumentShards) -> tuple[dict[str, int], dict[str, str]]:
+    """Of the collection the numbers of the documents that the lists bring no text of, and the queries where one is without text."""
+    wanted: set[str] = set()
+    asks = False
+    for given in _lists(options):
+        asks = asks or given.query is None
+        wanted.update(one.docid for one in given.documents if one.text is None)
+    found = read_documents(collection, wanted) if wanted else ()
+    known = {docid: documents.number(title, text) for docid, title, text in found}
+    return known, read_queries(collection) if asks else {}
+
+
+def _query(given: GivenList, queries: Mapping[str, str]) -> str:
+    query = queries.get(given.qid) if given.query is None else given.query
+    if query is None or not query.strip():
+        what = f"there is no text of query {given.qid[:80]!r}"
+        raise BulkError(f"{given.place}: {what}: give it as 'query', or name a --collection whose queries have it")
+    return query
+
+
+def _number(one: Given, given: GivenList, known: Mapping[str, int], documents: DocumentShards) -> int:
+    if one.text is not None:
+        return documents.number(one.title, one.text)
+    if one.docid not in known:
+        what = f"there is no text of document {one.docid[:80]!r} of query {given.qid[:80]!r}"
+        raise BulkError(f"{given.place}: {what}: give it as 'text', or name a --collection whose corpus has it")
+    return known[one.docid]
+
+
+def _row(one: Given, number: int) -> dict[str, Any]:
+    return {"docid": one.docid, "number": number, "score": one.score}

@@ -1,0 +1,96 @@
+"""A job from beginning to end: the manifest, the intake, the stages on an engine, and the word that all is there."""
+
+import shutil
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, nullcontext
+from typing import NamedTuple, Protocol
+
+from bulk.engines.local import LocalEngine
+from bulk.errors import BulkError
+from bulk.files import alone_in, sweep
+from bulk.intake import take_in
+from bulk.manifest import agree, complete, describe, fingerprint
+from bulk.options import Options
+from bulk.progress import Bar
+from bulk.stages import Job, Prepare, Score, Stage
+from bulk.work import Intake, Layout
+from keyblock.bundle import load_bundle
+from keyblock.runtime.cpus import default_threads
+
+
+class Engine(Protocol):
+    """Runs the shards of a stage."""
+
+    def run(self, stage: type[Stage], job: Job, shards: list[int], note: Callable[[str], object]) -> Iterator[int]:
+        """Do the shards; gives each as it is done, and notes what is mended. Raises BulkError where one cannot be done."""
+
+
+class Summary(NamedTuple):
+    """What there is in the end.
+
+    Attributes:
+        lists: queries.
+        pairs: of query and document.
+        documents: distinct ones.
+        shards: files of rankings.
+        new: of these, written by this process.
+    """
+
+    lists: int
+    pairs: int
+    documents: int
+    shards: int
+    new: int
+
+
+def rank_all(options: Options) -> Summary:
+    """Do what is not done yet. Raises BulkError, BundleError, and OSError where a file cannot be written."""
+    bundle, layout = load_bundle(options.bundle), Layout(options.out)
+    with alone_in(options.out):
+        about = describe(options, bundle)
+        whole = agree(options.out, about)
+        if whole is not None and all(layout.rankings(shard).exists() for shard in range(whole["shards"])):
+            return Summary(**whole, new=0)
+        layout.work.mkdir(exist_ok=True)
+        sweep(options.out, layout.work)
+        intake = Intake.read(layout.work) or _take_in(options, layout)
+        job = Job(layout, options.bundle, options.asking, intake, fingerprint(about))
+        left = _left(Score, job)
+        if left:
+            with _engine(options) as engine:
+                _run(engine, Prepare, job, _left(Prepare, job))
+                _run(engine, Score, job, left)
+        counts = {"lists": intake.n_lists, "pairs": sum(intake.pairs), "documents": sum(intake.documents)}
+        complete(options.out, about, counts := {**counts, "shards": len(intake.pairs)})
+        if not options.keep_work:
+            shutil.rmtree(layout.work)
+        return Summary(**counts, new=len(left))
+
+
+def _take_in(options: Options, layout: Layout) -> Intake:
+    with Bar("take in", "pairs", None) as bar:
+        return take_in(options, layout, bar.add)
+
+
+def _left(stage: type[Stage], job: Job) -> list[int]:
+    return [shard for shard in range(len(stage.sizes(job))) if not stage.whole(job, shard)]
+
+
+def _run(engine: Engine, stage: type[Stage], job: Job, shards: list[int]) -> None:
+    sizes = stage.sizes(job)
+    done = sum(sizes) - sum(sizes[shard] for shard in shards)
+    with Bar(stage.name, stage.unit, sum(sizes), done) as bar:
+        for shard in engine.run(stage, job, shards, bar.note) if shards else ():
+            bar.add(sizes[shard])
+
+
+def _engine(options: Options) -> AbstractContextManager[Engine]:
+    """The engine that was asked for. Raises BulkError where it is not there."""
+    if options.engine == "local":
+        workers = options.workers or max(1, default_threads() // options.threads)
+        return nullcontext(LocalEngine(workers, options.attempts))
+    try:
+        from bulk.engines.ray import RayEngine
+    except ImportError as error:
+        raise BulkError(f"--engine ray: Ray is not here: pip install 'keyblock[ray]' ({error})") from None
+    return RayEngine(options.workers, options.attempts, options.address, options.gpus)

@@ -1,0 +1,91 @@
+"""What an output directory is made from: fingerprints of the input, the bundle and what was asked. Nothing else is mixed in."""
+
+import hashlib
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from bulk.collection import find, look_for
+from bulk.errors import BulkError
+from bulk.files import write_whole
+from bulk.options import Options
+from keyblock import __version__
+from keyblock.bundle import Bundle
+
+FORMAT, NAME = 1, "manifest.json"
+
+
+def describe(options: Options, bundle: Bundle) -> dict[str, Any]:
+    """What decides the answers; paths, engines and numbers of workers do not. Raises BulkError for a file that cannot be read."""
+    files = {name: entry.sha256 for name, entry in sorted(bundle.manifest.files.items())}
+    pipeline = bundle.manifest.model_dump(mode="json", include={"name", "pipeline"})
+    return {
+        "format": FORMAT,
+        "keyblock": __version__,
+        "input": {name: _digest_of_file(path) for name, path in _inputs(options)},
+        "bundle": {"name": bundle.manifest.name, "sha256": _digest({**pipeline, "files": files})},
+        "asked": options.asking.model_dump(mode="json"),
+    }
+
+
+def fingerprint(about: dict[str, Any]) -> str:
+    """32 hexadecimal digits for all of it."""
+    return _digest(about)[:32]
+
+
+def agree(out: Path, about: dict[str, Any]) -> dict[str, int] | None:
+    """Write down what the output is made from, or see that it is that; gives the counts of `complete`, None before it was whole.
+
+    Raises BulkError where the directory holds something else.
+    """
+    path = out / NAME
+    if not path.exists():
+        if others := [one.name for one in sorted(out.iterdir()) if one.name != "work"]:
+            raise BulkError(f"{out}: has no {NAME}, but {others[0]}: name a directory that is empty, or new")
+        write_whole(path, json.dumps(about, indent=1))
+        return None
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+        whole: dict[str, int] | None = found.pop("whole", None)
+    except (ValueError, AttributeError):
+        raise BulkError(f"{path}: is damaged: name another --out, or remove the directory to begin again") from None
+    if differing := [name for name in about if found.get(name) != about[name]]:
+        what = "; ".join(_difference(name, found.get(name), about[name]) for name in differing)
+        raise BulkError(f"{out}: holds rankings of another job ({what}): name another --out, or remove it to begin again")
+    return whole
+
+
+def complete(out: Path, about: dict[str, Any], counts: dict[str, int]) -> None:
+    """Say that everything is there, and how much that is."""
+    write_whole(out / NAME, json.dumps({**about, "whole": counts}, indent=1))
+
+
+def _difference(name: str, before: Any, now: Any) -> str:
+    if isinstance(before, dict) and isinstance(now, dict):
+        parts = [key for key in {**before, **now} if before.get(key) != now.get(key)]
+        return ", ".join(f"{name}.{key} was {before.get(key)}, and is {now.get(key)}" for key in parts)
+    return f"{name} was {before}, and is {now}"
+
+
+def _inputs(options: Options) -> Iterator[tuple[str, Path]]:
+    """The files that are read, each by what it is in the job, not by its path."""
+    yield from ((f"lists {number}", path) for number, path in enumerate(options.lists, 1))
+    if options.run is not None:
+        yield "run", options.run
+    if options.collection is not None:
+        yield "corpus", find(options.collection, "corpus")
+        if (queries := look_for(options.collection, "queries")) is not None:
+            yield "queries", queries
+
+
+def _digest_of_file(path: Path) -> str:
+    try:
+        with path.open("rb") as content:
+            return hashlib.file_digest(content, "sha256").hexdigest()
+    except OSError as error:
+        raise BulkError(f"{path}: cannot be read: {error.strerror}") from None
+
+
+def _digest(of: Any) -> str:
+    return hashlib.sha256(json.dumps(of, sort_keys=True).encode()).hexdigest()

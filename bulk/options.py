@@ -1,0 +1,122 @@
+"""What keyblock-bulk is told: each option once, with its type, default and meaning; the command line is made of it."""
+
+import argparse
+from collections.abc import Sequence
+from enum import Enum
+from pathlib import Path
+from typing import Any, Literal, Self, get_args, get_origin
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic.fields import FieldInfo
+
+from bulk.errors import BulkError
+from keyblock import __version__
+from keyblock.runtime.providers import Precision, Provider
+from keyblock.spans import THRESHOLD
+
+PROGRAM = "keyblock-bulk"
+ABOUT = "Re-rank candidate lists with a bundle. The same command goes on where it was stopped; docs/bulk.md says more."
+
+
+class Asking(BaseModel):
+    """What decides the answers, to the byte: shards of two different `Asking` are never mixed."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+    top_n: int = Field(0, ge=0, description="results of a query, best first; 0: all")
+    blocks: bool = Field(False, description="write the blocks that the model read of each document")
+    spans: bool = Field(False, description="write the sentences that answer")
+    span_threshold: float = Field(THRESHOLD, ge=0, le=1, description="the probability that a sentence of a span must reach")
+    max_tokens_per_doc: int | None = Field(None, ge=1, description="bound on the tokens of a sequence; the bundle's own by default")
+    fusion: str | None = Field(
+        None, description="orders by the model and the first stage together: the name of a fusion; the bundle's own by default"
+    )
+    provider: Provider = Field(Provider.AUTO, description="where the model runs")
+    precision: Precision = Field(Precision.AUTO, description="its arithmetic")
+    threads: int = Field(1, ge=1, description="that compute in each worker")
+    shard_pairs: int = Field(2000, ge=1, description="pairs of query and document in a shard, which is the unit of resuming")
+
+
+class Options(Asking):
+    """All options."""
+
+    lists: tuple[Path, ...] = Field((), description="candidate lists: Parquet or JSON lines, gzipped or not; may be repeated")
+    run: Path | None = Field(None, description="candidate lists as a TREC run, whose texts are in the collection")
+    collection: Path | None = Field(None, description="directory with corpus.jsonl and queries.jsonl, gzipped or not")
+    bundle: Path = Field(description="directory of a bundle")
+    out: Path = Field(description="directory of the rankings, which all workers see")
+    engine: Literal["local", "ray"] = Field("local", description="who runs the workers")
+    workers: int | None = Field(None, ge=1, description="processes that work; as many as there are CPUs for, by default")
+    address: str | None = Field(None, description="of a Ray cluster; by default Ray starts one on this machine")
+    gpus: float = Field(0.0, ge=0, description="GPUs that Ray reserves for a scoring worker; 0.5: two share one")
+    attempts: int = Field(3, ge=1, description="times that a shard is tried whose worker dies")
+    keep_work: bool = Field(False, description="keep OUT/work, the prepared documents, when all is ranked")
+
+    @model_validator(mode="after")
+    def _one_input(self) -> Self:
+        if bool(self.lists) == (self.run is not None):
+            raise ValueError("name the candidate lists: --lists FILE, or --run FILE with --collection DIR; one of both")
+        if self.run is not None and self.collection is None:
+            raise ValueError("a TREC run has no texts: name the directory that has them with --collection")
+        if self.address is not None and self.engine != "ray":
+            raise ValueError("--address is of a Ray cluster: add --engine ray")
+        return self
+
+    @property
+    def asking(self) -> Asking:
+        """What decides the answers."""
+        return Asking(**self.model_dump(include=set(Asking.model_fields)))
+
+
+def flag(option: str) -> str:
+    """The flag of an option."""
+    return "--" + option.replace("_", "-")
+
+
+def parser() -> argparse.ArgumentParser:
+    """The command line; what is left out is left to the defaults."""
+    made = argparse.ArgumentParser(prog=PROGRAM, description=ABOUT, argument_default=argparse.SUPPRESS)
+    made.add_argument("--version", action="version", version=f"{PROGRAM} {__version__}")
+    answers = made.add_argument_group("answers", "What is written of each list; one output directory has one kind of answers.")
+    ours = [name for name in Options.model_fields if name not in Asking.model_fields]
+    for name in (*ours, *Asking.model_fields):
+        _add(answers if name in Asking.model_fields else made, name, Options.model_fields[name])
+    return made
+
+
+def parse(arguments: Sequence[str]) -> Options:
+    """Exits, as commands do, at --help, --version and an unknown flag. Raises BulkError for a value that is none."""
+    try:
+        return Options(**vars(parser().parse_args(arguments)))
+    except ValidationError as error:
+        raise BulkError("; ".join(map(_problem, error.errors()))) from None
+
+
+def _problem(problem: Any) -> str:
+    message = problem["msg"].removeprefix("Value error, ")
+    return f"{flag(str(problem['loc'][0]))}: {message}, and it is {problem['input']!r}" if problem["loc"] else message
+
+
+def _add(group: argparse._ActionsContainer, name: str, field: FieldInfo) -> None:
+    text = f"{field.description}{_default(field.default)}".replace("%", "%%")
+    if field.annotation is bool:
+        group.add_argument(flag(name), action=argparse.BooleanOptionalAction, help=text)
+    elif get_origin(field.annotation) is tuple:
+        group.add_argument(flag(name), action="append", metavar="PATH", help=text)
+    else:
+        group.add_argument(flag(name), metavar=_kind(field.annotation), help=text, required=field.is_required())
+
+
+def _kind(annotation: Any) -> str:
+    """What the help shows as a flag's value: the choices, or a plain word for the type."""
+    if isinstance(annotation, type) and issubclass(annotation, Enum):
+        return f"{{{','.join(member.value for member in annotation)}}}"
+    if get_origin(annotation) is Literal:
+        return f"{{{','.join(get_args(annotation))}}}"
+    words = {int: "NUMBER", float: "NUMBER", str: "TEXT", Path: "PATH"}
+    kinds = (annotation, *get_args(annotation))
+    return next(word for kind, word in words.items() if kind in kinds)
+
+
+def _default(value: Any) -> str:
+    shown = isinstance(value, str | int | float) and not isinstance(value, bool)
+    return f" [default {value}]" if shown else ""

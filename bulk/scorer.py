@@ -1,0 +1,88 @@
+"""The scorer that every engine calls: candidate lists in, rankings out, as Arrow record batches."""
+
+from collections.abc import Iterator, Sequence
+from typing import Any, TypeVar
+
+import pyarrow as pa
+
+from bulk.options import Asking
+from bulk.schemas import rankings_schema
+from bulk.sources import Source, TextSource
+from keyblock.answering import Answered, Asked
+from keyblock.bundle import Bundle
+from keyblock.first_stage import FirstStage
+from keyblock.lists import CandidateList, meet, rank_lists
+from keyblock.scoring import Model
+
+T = TypeVar("T")
+
+
+class BundleScorer:
+    """Ranks each list of a record batch as POST /rerank does; the sequences of all of them go through the model together.
+
+    Args:
+        bundle: says how scores are made.
+        model: the bundle's, at work.
+        asking: what is written of each list.
+        source: knows the documents; by default the lists bring their texts.
+
+    Attributes:
+        schema: of what it gives.
+    """
+
+    def __init__(self, bundle: Bundle, model: Model, asking: Asking, source: Source | None = None) -> None:
+        self.schema = rankings_schema(blocks=asking.blocks, spans=asking.spans)
+        self._pipeline, self._model = bundle.pipeline, model
+        self._source = source or TextSource(bundle.pipeline)
+        self._asked = Asked(asking.spans, asking.span_threshold, top_n=asking.top_n)
+        self._fusion = asking.fusion
+        packing = self._pipeline.config.packing
+        self._budget = packing.kept_inside(asking.max_tokens_per_doc)
+        self._asked_budget = None if asking.max_tokens_per_doc is None else self._budget
+
+    def __call__(self, lists: pa.RecordBatch) -> pa.RecordBatch:
+        """Rank.
+
+        Args:
+            lists: a row each, with documents as the source knows them; see `bulk.schemas.LISTS`.
+
+        Returns:
+            A row for each document that is ranked, list after list, best first; see `bulk.schemas.rankings_schema`.
+
+        Raises ValueError for a fusion that needs first-stage scores where a list has none, and what the model raises.
+        """
+        qids, documents = lists.column("qid").to_pylist(), lists.column("documents")
+        names = _parts(documents.flatten().field("docid").to_pylist(), documents)
+        met = list(self._meet(lists.column("query").to_pylist(), documents))
+        answers = rank_lists(self._pipeline, self._model, met, self._asked, self._budget)
+        rows = [row for one in zip(qids, names, answers, strict=True) for row in self._rows(*one)]
+        return pa.RecordBatch.from_pylist(rows, schema=self.schema)
+
+    def _meet(self, queries: Sequence[str], lists: pa.ListArray) -> Iterator[CandidateList]:
+        column = lists.flatten()
+        found = self._source.read(column, texts=self._asked.reads_texts)
+        parts = (_parts(of, lists) for of in (found.prepared, found.texts, column.field("score").to_pylist()))
+        for text, prepared, texts, scores in zip(queries, *parts, strict=True):
+            first_stage = FirstStage.read(None if None in scores else scores, self._fusion, len(scores))
+            query = self._pipeline.prepare_query(text)
+            candidates = meet(self._pipeline, self._model, query, prepared, self._asked_budget)
+            yield CandidateList(query, candidates, texts, first_stage)
+
+    def _rows(self, qid: str, names: Sequence[str], answer: Answered) -> Iterator[dict[str, Any]]:
+        """Of a list, what `schema` names."""
+        ranking = answer.ranking
+        for place, number in enumerate(ranking.order, 1):
+            row: dict[str, Any] = {"qid": qid, "docid": names[number], "rank": place, "score": float(ranking.scores[number])}
+            row |= {"scored_by": ranking.scored_by[number].value, "fused_score": ranking.fused.get(number)}
+            if "blocks" in self.schema.names:
+                row["blocks"] = [block._asdict() for block in ranking.blocks[number]]
+            if "spans" in self.schema.names:
+                row["spans"] = [span._asdict() for span in answer.spans.get(number, ())]
+            yield row
+
+
+def _parts(of_documents: Sequence[T], lists: pa.ListArray) -> Iterator[Sequence[T]]:
+    """What is known of all documents, list by list."""
+    end = 0
+    for count in lists.value_lengths().to_pylist():
+        yield of_documents[end : (end := end + count)]

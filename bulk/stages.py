@@ -1,0 +1,152 @@
+"""The two stages of a job, each of them work on shards that any engine runs: preparation, then scoring.
+
+A stage object holds what is loaded once in a worker. Called with a shard's number it writes that shard, whole or not at all.
+"""
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from pathlib import Path
+from typing import ClassVar
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from bulk.errors import BulkError
+from bulk.files import whole_file, write_once
+from bulk.options import Asking
+from bulk.prepared import columns_of
+from bulk.schemas import PREPARED
+from bulk.scorer import BundleScorer
+from bulk.sources import StoredSource
+from bulk.tables import map_table, write_table
+from bulk.work import Intake, Layout
+from keyblock.bundle import load_bundle
+from keyblock.runtime.model import GraphModel, open_model
+from keyblock.scoring import Model
+
+ARITHMETIC = "arithmetic.txt"
+FINGERPRINT = b"keyblock.fingerprint"
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """What a worker needs to know.
+
+    Attributes:
+        layout: where files are.
+        bundle: its directory.
+        asking: what decides the answers.
+        intake: how much there is.
+        fingerprint: of all that decides the answers; each shard of rankings carries it.
+    """
+
+    layout: Layout
+    bundle: Path
+    asking: Asking
+    intake: Intake
+    fingerprint: str
+
+
+class Stage(ABC):
+    """Work on shards.
+
+    Attributes:
+        name: for the progress bar.
+        unit: what its sizes count.
+        runs_model: whether a GPU is of use.
+    """
+
+    name: ClassVar[str]
+    unit: ClassVar[str]
+    runs_model: ClassVar[bool]
+
+    @abstractmethod
+    def __init__(self, job: Job) -> None:
+        """Load what is needed; each error that a person can mend is one line."""
+
+    @abstractmethod
+    def __call__(self, shard: int) -> None:
+        """Write a shard."""
+
+    @staticmethod
+    @abstractmethod
+    def sizes(job: Job) -> list[int]:
+        """What each shard counts."""
+
+    @staticmethod
+    @abstractmethod
+    def whole(job: Job, shard: int) -> bool:
+        """Whether a shard was written before."""
+
+
+class Prepare(Stage):
+    """Prepares the distinct documents; needs no model."""
+
+    name, unit, runs_model = "prepare", "documents", False
+
+    def __init__(self, job: Job) -> None:
+        self._layout, self._pipeline = job.layout, load_bundle(job.bundle).pipeline
+
+    def __call__(self, shard: int) -> None:
+        """See Stage."""
+        batch = map_table(self._layout.documents(shard))
+        prepared = self._pipeline.prepare_documents(batch.column("text").to_pylist(), batch.column("title").to_pylist())
+        write_table(self._layout.prepared(shard), columns_of(prepared), PREPARED)
+
+    @staticmethod
+    def sizes(job: Job) -> list[int]:
+        """See Stage."""
+        return job.intake.documents
+
+    @staticmethod
+    def whole(job: Job, shard: int) -> bool:
+        """See Stage."""
+        return job.layout.prepared(shard).exists()
+
+
+class Score(Stage):
+    """Ranks lists whose documents are prepared."""
+
+    name, unit, runs_model = "score", "pairs", True
+
+    def __init__(self, job: Job) -> None:
+        self._job = job
+        bundle = load_bundle(job.bundle)
+        model = open_model(bundle, job.asking.provider, job.asking.threads, job.asking.precision)
+        _agree(job.layout.work / ARITHMETIC, model)
+        self._score = BundleScorer(bundle, model, job.asking, StoredSource(job.layout, job.intake.documents))
+
+    def __call__(self, shard: int) -> None:
+        """See Stage."""
+        ranked = self._score(map_table(self._job.layout.lists(shard)))
+        schema = ranked.schema.with_metadata({FINGERPRINT: self._job.fingerprint})
+        with whole_file(self._job.layout.rankings(shard)) as partial:
+            pq.write_table(pa.Table.from_batches([ranked.cast(schema)]), partial, compression="zstd", store_schema=False)
+
+    @staticmethod
+    def sizes(job: Job) -> list[int]:
+        """See Stage."""
+        return job.intake.pairs
+
+    @staticmethod
+    def whole(job: Job, shard: int) -> bool:
+        """See Stage. Raises BulkError for a file of that name that this job did not write."""
+        path = job.layout.rankings(shard)
+        if not path.exists():
+            return False
+        try:
+            found = (pq.read_schema(path).metadata or {}).get(FINGERPRINT, b"")
+        except (pa.ArrowException, OSError):
+            found = b""
+        if found.decode() != job.fingerprint:
+            raise BulkError(f"{path}: is damaged, or of another job: remove it, and the same command writes it again")
+        return True
+
+
+def _agree(path: Path, model: Model) -> None:
+    """Raise BulkError where another worker of the job computes otherwise: its scores would differ in their last digits, or more."""
+    choice = model.session.choice if isinstance(model, GraphModel) else None
+    own = "vectors" if choice is None else f"{choice.provider} in {choice.precision}"
+    if (first := write_once(path, own)) != own:
+        problem = f"this worker's model runs on {own}, and that of another on {first}"
+        raise BulkError(f"{problem}: name --provider and --precision that all machines have, with another --out")
