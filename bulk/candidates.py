@@ -92,8 +92,8 @@ def _file_lists(path: Path) -> Iterator[GivenList]:
             named = query if qid is None else qid
             if named is None:
                 raise BulkError(f"{found[0].place}: has neither 'query' nor 'qid': say what the documents are ranked for")
-            of_list = found[0].fields["documents"] if whole else [row.fields for row in found]
-            yield GivenList(named, query, _documents(found[0].place, of_list, [row.place for row in found]), found[0].place)
+            documents = _listed(found[0]) if whole else [(row.place, row.fields) for row in found]
+            yield GivenList(named, query, [_document(n, *one) for n, one in enumerate(documents)], found[0].place)
 
 
 def _query(row: Row) -> tuple[str | None, str | None, bool]:
@@ -102,15 +102,15 @@ def _query(row: Row) -> tuple[str | None, str | None, bool]:
     return None if qid is None else _name(row.place, "qid", qid), query, row.fields.get("documents") is not None
 
 
-def _documents(place: str, given: object, places: Sequence[str]) -> list[Given]:
-    """Those of a list: texts or objects."""
+def _listed(row: Row) -> list[tuple[str, object]]:
+    """The documents of a row that is a list, each with its place."""
+    given = row.fields["documents"]
     if not isinstance(given, list):
-        raise BulkError(f"{place}: 'documents' must be a list of texts or objects, not {type(given).__name__}")
-    where = places if len(places) == len(given) else [f"{place}, document {number}" for number in range(len(given))]
-    return [_document(*one) for one in zip(where, range(len(given)), given, strict=True)]
+        raise BulkError(f"{row.place}: 'documents' must be a list of texts or objects, not {type(given).__name__}")
+    return [(f"{row.place}, document {number}", one) for number, one in enumerate(given)]
 
 
-def _document(place: str, number: int, given: object) -> Given:
+def _document(number: int, place: str, given: object) -> Given:
     if isinstance(given, str):
         return Given(str(number), text=without_surrogates(given))
     if not isinstance(given, Mapping):

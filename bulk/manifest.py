@@ -48,7 +48,7 @@ def agree(out: Path, about: dict[str, Any]) -> dict[str, int] | None:
     try:
         found = json.loads(path.read_text(encoding="utf-8"))
         whole: dict[str, int] | None = found.pop("whole", None)
-    except (ValueError, AttributeError):
+    except (ValueError, AttributeError, TypeError):
         raise BulkError(f"{path}: is damaged: name another --out, or remove the directory to begin again") from None
     if differing := [name for name in about if found.get(name) != about[name]]:
         what = "; ".join(_difference(name, found.get(name), about[name]) for name in differing)

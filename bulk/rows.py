@@ -56,7 +56,7 @@ def _json_rows(path: Path) -> Iterator[Row]:
 
 def _parquet_rows(path: Path) -> Iterator[Row]:
     try:
-        with pq.ParquetFile(path) as file:
+        with path.open("rb") as content, pq.ParquetFile(content) as file:
             number = 0
             for batch in file.iter_batches(batch_size=ROWS_AT_ONCE, use_threads=False):
                 for fields in batch.to_pylist():
@@ -65,4 +65,4 @@ def _parquet_rows(path: Path) -> Iterator[Row]:
     except (pa.ArrowException, UnicodeDecodeError) as error:
         raise BulkError(f"{path}: cannot be read as Parquet ({one_line(error)}); copy it again") from None
     except OSError as error:
-        raise BulkError(f"{path}: cannot be read: {error.strerror or one_line(error)}") from None
+        raise BulkError(f"{path}: cannot be read: {error.strerror}") from None

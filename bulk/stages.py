@@ -121,7 +121,7 @@ class Score(Stage):
         ranked = self._score(map_table(self._job.layout.lists(shard)))
         schema = ranked.schema.with_metadata({FINGERPRINT: self._job.fingerprint})
         with whole_file(self._job.layout.rankings(shard)) as partial:
-            pq.write_table(pa.Table.from_batches([ranked.cast(schema)]), partial, compression="zstd", store_schema=False)
+            pq.write_table(pa.Table.from_batches([ranked.cast(schema)]), partial, compression="zstd")
 
     @staticmethod
     def sizes(job: Job) -> list[int]:

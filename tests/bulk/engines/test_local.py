@@ -1,0 +1,49 @@
+"""Processes of this machine; that one is killed in the middle of a job is in tests/bulk/test_kills.py."""
+
+import os
+import signal
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bulk.engines.local import LocalEngine
+from bulk.errors import BulkError
+
+
+class Mortal:
+    """Writes a file for each shard; dies at shard 1 as often as there are lives to take, which are files too."""
+
+    def __init__(self, job: Any) -> None:
+        self._place = Path(job)
+
+    def __call__(self, shard: int) -> None:
+        lives = sorted(self._place.glob("life-*"))
+        if shard == 1 and lives:
+            lives[0].unlink()
+            os.kill(os.getpid(), signal.SIGKILL)
+        (self._place / f"done-{shard}").write_text(str(os.getpid()))
+
+
+def run(place: Path, *, deaths: int, workers: int = 2) -> tuple[list[int], list[str]]:
+    for number in range(deaths):
+        (place / f"life-{number}").touch()
+    notes: list[str] = []
+    done = LocalEngine(workers, attempts=3).run(Mortal, str(place), [0, 1, 2], notes.append)  # type: ignore[arg-type]
+    return sorted(done), notes
+
+
+def test_a_worker_that_dies_is_replaced_and_its_shard_is_tried_again(tmp_path: Path) -> None:
+    done, notes = run(tmp_path, deaths=2)
+    assert done == [0, 1, 2]
+    assert notes == ["a worker died (by signal 9, Killed); shard 1 is tried again"] * 2
+    assert len({path.read_text() for path in tmp_path.glob("done-*")}) > 1
+
+
+def test_a_shard_that_kills_each_worker_ends_the_job(tmp_path: Path) -> None:
+    with pytest.raises(BulkError, match=r"shard 1 was tried 3 times, and its worker died each time \(by signal 9, Killed\)"):
+        run(tmp_path, deaths=3, workers=1)
+
+
+def test_nothing_to_do_starts_nothing() -> None:
+    assert list(LocalEngine(2, 3).run(Mortal, "none", [], print)) == []  # type: ignore[arg-type]

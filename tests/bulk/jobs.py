@@ -1,0 +1,70 @@
+"""Small jobs for the tests: lists whose answers a person can check, and an engine without processes."""
+
+import json
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+
+from bulk.options import Options
+from bulk.stages import Job, Stage
+from bulk.work import Layout
+
+FILLER = "The meeting went on for a while, and nobody said anything of interest about the weather. "
+RIVERS = {"Vienna": "Danube", "London": "Thames", "Paris": "Seine", "Rome": "Tiber"}
+
+
+def sentence(city: str) -> str:
+    return f"The {RIVERS[city]} flows through {city}."
+
+
+def river_lists(n_lists: int = 4) -> list[dict[str, Any]]:
+    """Queries for the river of a city; the answer stands deep in one of the documents, which all lists share."""
+    texts = {city: f"{FILLER * 40}{sentence(city)} {FILLER * 20}" for city in RIVERS}
+    documents = [{"docid": city.lower(), "text": text} for city, text in texts.items()]
+    cities = list(RIVERS)
+    return [
+        {"qid": f"q{number}", "query": f"Which river flows through {cities[number % len(cities)]}?", "documents": documents}
+        for number in range(n_lists)
+    ]
+
+
+def write_lines(path: Path, rows: Sequence[Any]) -> Path:
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    return path
+
+
+def made(work: Path, bundle: Path, rows: Sequence[Any], **options: Any) -> Options:
+    """The options of a job over these rows."""
+    given = {"provider": "cpu", "precision": "fp32", "workers": 1} | options
+    return Options(lists=(write_lines(work / "lists.jsonl", rows),), bundle=bundle, out=work / "out", **given)
+
+
+def rankings(out: Path) -> list[dict[str, Any]]:
+    """All rows, shard after shard."""
+    return [row for path in shards(out) for row in pq.read_table(path).to_pylist()]
+
+
+def shards(out: Path) -> list[Path]:
+    return sorted(out.glob("rankings-*.parquet"))
+
+
+def contents(out: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in shards(out)}
+
+
+class InThisProcess:
+    """The obvious engine: one shard after the other."""
+
+    def run(self, stage: type[Stage], job: Job, shards: Sequence[int], note: Callable[[str], object]) -> Iterator[int]:
+        at_work = stage(job)
+        for shard in shards:
+            at_work(shard)
+            yield shard
+
+
+def layout(tmp_path: Path) -> Layout:
+    made = Layout(tmp_path)
+    made.work.mkdir()
+    return made

@@ -1,0 +1,94 @@
+"""kill -9 of a worker and of the driver in the middle of a job: nothing that was finished is lost or done again."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
+from pathlib import Path
+
+import pytest
+
+from bulk import job
+from bulk.options import Options
+from tests.bulk.jobs import InThisProcess, contents, made, river_lists, shards
+from tests.conftest import ROOT
+
+N_LISTS = 40  # a shard each: enough that some are left whenever the first is seen
+
+
+def options_in(work: Path, bundle: Path) -> Options:
+    return made(work, bundle, river_lists(N_LISTS), shard_pairs=4, workers=2, top_n=1)
+
+
+@pytest.fixture
+def options(tmp_path: Path, bundle_path: Path) -> Options:
+    return options_in(tmp_path, bundle_path)
+
+
+@pytest.fixture(scope="module")
+def expected(tmp_path_factory: pytest.TempPathFactory, bundle_path: Path) -> dict[str, bytes]:
+    """The same job, never interrupted, in one process."""
+    options = options_in(tmp_path_factory.mktemp("uninterrupted"), bundle_path)
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(job, "_engine", lambda _: nullcontext(InThisProcess()))
+        job.rank_all(options)
+    return contents(options.out)
+
+
+@contextmanager
+def started(options: Options) -> Iterator["subprocess.Popen[str]"]:
+    """The command over the same options."""
+    given = options.model_dump(include={"bundle", "out", "provider", "precision", "workers", "shard_pairs", "top_n"})
+    flags = [part for name, value in given.items() for part in (f"--{name.replace('_', '-')}", str(value))]
+    command = [sys.executable, "-m", "bulk.cli", "--lists", str(options.lists[0]), *flags]
+    with subprocess.Popen(command, cwd=ROOT, stderr=subprocess.PIPE, text=True) as process:
+        yield process
+
+
+def stamps(out: Path) -> dict[str, tuple[int, int]]:
+    """Of each shard that is there the inode and the time of writing."""
+    return {path.name: (path.stat().st_ino, path.stat().st_mtime_ns) for path in shards(out)}
+
+
+def some_shards(process: "subprocess.Popen[str]", out: Path) -> dict[str, tuple[int, int]]:
+    """The first few, once they are there."""
+    while len(shards(out)) < 3:
+        assert process.poll() is None, process.communicate()
+        time.sleep(0.001)
+    return stamps(out)
+
+
+def workers_of(driver: int) -> list[int]:
+    children = Path(f"/proc/{driver}/task/{driver}/children").read_text().split()
+    return [int(child) for child in children if b"spawn_main" in Path(f"/proc/{child}/cmdline").read_bytes()]
+
+
+def test_a_killed_worker_is_replaced(options: Options, expected: dict[str, bytes]) -> None:
+    with started(options) as process:
+        before = some_shards(process, options.out)
+        os.kill(workers_of(process.pid)[0], signal.SIGKILL)
+        _, said = process.communicate()
+    assert process.returncode == 0, said
+    assert said.count("a worker died (by signal 9, Killed)") == 1
+    assert before.items() <= stamps(options.out).items()
+    assert contents(options.out) == expected
+
+
+def test_a_killed_driver_takes_its_workers_along_and_the_same_command_goes_on(options: Options, expected: dict[str, bytes]) -> None:
+    with started(options) as process:
+        some_shards(process, options.out)
+        workers = workers_of(process.pid)
+        process.kill()
+    while any(Path(f"/proc/{worker}/cmdline").exists() and Path(f"/proc/{worker}/cmdline").read_bytes() for worker in workers):
+        time.sleep(0.001)
+    before = stamps(options.out)
+    assert 3 <= len(before) < N_LISTS
+    with started(options) as process:
+        _, said = process.communicate()
+    assert process.returncode == 0, said
+    assert f"{N_LISTS - len(before)} of them new" in said
+    assert before.items() <= stamps(options.out).items()
+    assert contents(options.out) == expected
