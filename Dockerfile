@@ -1,4 +1,5 @@
-# KeyBlock as images: `cpu` and `gpu` serve, `ray` serves on Ray (docs/ray-serve.md), `train` trains and exports (docs/deploy.md).
+# KeyBlock as images: `cpu` and `gpu` serve, `ray` serves on Ray (docs/ray-serve.md), `bulk` re-ranks lists (docs/bulk.md), `train` trains
+# and exports (docs/deploy.md).
 #
 #   docker build --target cpu --tag keyblock:0.1.0-cpu .
 #
@@ -57,7 +58,16 @@ COPY training training
 COPY export export
 RUN /build/bin/pip wheel --no-build-isolation --no-deps --wheel-dir /wheels . \
     && /build/bin/pip --python /opt/keyblock/bin/python install --no-deps --force-reinstall /wheels/*.whl \
-    && rm /opt/keyblock/bin/keyblock-serve /opt/keyblock/bin/keyblock-key
+    && rm /opt/keyblock/bin/keyblock-serve /opt/keyblock/bin/keyblock-key /opt/keyblock/bin/keyblock-bulk
+
+FROM build AS build-bulk
+RUN /build/bin/pip --python /opt/keyblock/bin/python install --only-binary :all: "$(ls /wheels/*.whl)[cpu,ray]"
+COPY --from=compiled /compiled /compiled
+COPY keyblock keyblock
+COPY bulk bulk
+RUN /build/bin/pip wheel --no-build-isolation --no-deps --wheel-dir /wheels . \
+    && /build/bin/pip --python /opt/keyblock/bin/python install --no-deps --force-reinstall /wheels/*.whl /compiled/*.whl \
+    && find /opt/keyblock/bin -name 'keyblock-*' ! -name keyblock-bulk -delete
 
 FROM ${PYTHON_IMAGE} AS runtime
 ARG VERSION=0.1.0
@@ -91,6 +101,10 @@ WORKDIR /
 FROM runtime AS ray
 ENV KEYBLOCK_BUNDLE=/models/default
 COPY --from=build-ray /opt/keyblock /opt/keyblock
+
+FROM runtime AS bulk
+COPY --from=build-bulk /opt/keyblock /opt/keyblock
+ENTRYPOINT ["keyblock-bulk"]
 
 FROM serving AS gpu
 ENV KEYBLOCK_PROVIDER=cuda NVIDIA_VISIBLE_DEVICES=all NVIDIA_DRIVER_CAPABILITIES=compute,utility

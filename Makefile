@@ -1,6 +1,7 @@
 # make serve: serve the default model at http://127.0.0.1:8000 (KEYBLOCK_HOST and KEYBLOCK_PORT say otherwise).
 # make test:  every check that a change has to pass (HYPOTHESIS_PROFILE=thorough: four times the examples of property tests).
 # make test-clients: what Cohere's, LangChain's, Haystack's ... own libraries make of it (docs/clients.md); environments of 1.5 GB in build/.
+# make test-spark: keyblock-bulk's scorer in a real Spark (docs/bulk.md); needs Java; an environment of 1.2 GB in build/.
 # make audit: known vulnerabilities of the locked versions (docs/security.md); says so where there is no network to ask.
 # make docs: the documentation as a site in build/site, its links checked.
 # make bench: how fast it serves, beside other rerankers; puts it into docs/performance.md (25 minutes).
@@ -16,7 +17,7 @@ TESTS_frameworks := keyblock_haystack keyblock_langchain keyblock_llama_index
 TESTS_haystack := cohere cohere_spans haystack rerankers
 TESTS_langchain := cohere infinity langchain llama_index
 TESTS_litellm := litellm
-.PHONY: help serve test check pytest env docs test-clients $(CLIENTS:%=test-clients-%) audit bench bench-parts clean
+.PHONY: help serve test check pytest env docs test-clients $(CLIENTS:%=test-clients-%) test-spark audit bench bench-parts clean
 BIN := $(VENV)/bin
 PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11; do \
 	$$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && { echo $$p; break; }; done)
@@ -25,7 +26,7 @@ PINS := pyproject.toml requirements/constraints.txt
 NATIVE := native/pyproject.toml native/setup.py $(wildcard native/src/* native/keyblock_native/*.py)
 
 help:
-	@sed -n 's/^# //p' Makefile | head -7
+	@sed -n 's/^# //p' Makefile | head -8
 
 $(VENV)/made:
 	@[ -n "$(PYTHON)" ] || { echo "KeyBlock needs Python 3.11 or newer: install one, or name it: make $(MAKECMDGOALS) PYTHON=/path/to/python3" >&2; exit 1; }
@@ -50,7 +51,7 @@ $(VENV)/native: $(NATIVE) requirements/constraints.txt | $(VENV)/made
 
 $(VENV)/testing: $(PINS) | $(VENV)/made
 	@echo "Installing what training and the tests need into $(VENV) (PyTorch among it; minutes) ..."
-	@$(INSTALL) --editable '.[cpu,serve,cli,files,otel,train,test]'
+	@$(INSTALL) --editable '.[cpu,serve,cli,files,otel,train,ray,test]'
 	@touch $@ $(VENV)/serving
 
 env: $(VENV)/testing $(VENV)/native
@@ -83,6 +84,16 @@ test-clients: $(CLIENTS:%=test-clients-%)
 
 $(CLIENTS:%=test-clients-%): test-clients-%: $(VENV)/serving build/clients/%/made
 	build/clients/$*/bin/python -m pytest -c tests/clients/pytest.ini $(TESTS_$*:%=tests/clients/test_%.py)
+
+build/spark/made: requirements/spark.txt requirements/constraints.txt
+	@echo "Installing Spark into $(@D) (minutes) ..."
+	@$(PYTHON) -m venv --clear $(@D)
+	@$(@D)/bin/python -m pip install --quiet --disable-pip-version-check --constraint requirements/constraints.txt --requirement $< --editable '.[cpu,bulk]'
+	@touch $@
+
+test-spark: build/spark/made
+	@command -v java >/dev/null || { echo "Spark needs Java: install one (Debian: apt install default-jre-headless)" >&2; exit 1; }
+	build/spark/bin/python -m pytest -c tests/spark/pytest.ini tests/spark
 
 build/docs/made: requirements/docs.txt
 	@$(PYTHON) -m venv --clear $(@D)

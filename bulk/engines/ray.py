@@ -8,6 +8,7 @@ import logging
 import os
 import warnings
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from types import TracebackType
 from typing import Any, Self
 
@@ -67,8 +68,7 @@ class RayEngine:
             compute=ray.data.ActorPoolStrategy(size=workers),
             num_cpus=threads,
             num_gpus=self._gpus if stage.runs_model else 0,
-            max_restarts=self._attempts - 1,
-            max_task_retries=self._attempts - 1,
+            ray_remote_args_fn=partial(dict, max_restarts=self._attempts - 1, max_task_retries=self._attempts - 1),
         )
         try:
             for batch in done.iter_batches(batch_size=None, batch_format="pyarrow", prefetch_batches=0):

@@ -14,7 +14,7 @@ class Worker:
     """
 
     def __init__(self, stage: type[Stage], job: Job, attempts: int) -> None:
-        self._attempts = attempts
+        self._job, self._attempts = job, attempts
         self._stage: Stage | None = None
         self._problem = ""
         try:
@@ -29,7 +29,8 @@ class Worker:
         problem = ""
         for _ in range(self._attempts):
             try:
-                self._stage(shard)
+                if not self._stage.whole(self._job, shard):  # a worker before may have died when it had only to say so
+                    self._stage(shard)
             except Exception as error:
                 problem = f"shard {shard} failed {self._attempts} times: {one_line(error)}"
             else:

@@ -15,7 +15,7 @@ from tests.bulk.jobs import InThisProcess, contents, made, rankings, river_lists
 
 @pytest.fixture(autouse=True)
 def _in_this_process(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(job, "_engine", lambda options: nullcontext(InThisProcess()))
+    monkeypatch.setattr(job, "_engine", lambda _: nullcontext(InThisProcess()))
 
 
 def test_all_is_ranked_once(tmp_path: Path, bundle_path: Path) -> None:

@@ -12,7 +12,10 @@ from bulk.errors import BulkError
 
 
 class Mortal:
-    """Writes a file for each shard; dies at shard 1 as often as there are lives to take, which are files too."""
+    """Writes a file for each shard; dies at shard 1 as often as there are lives to take, which are files too.
+
+    Where there is a file `tells`, it dies once when shard 1 is written, and had only to be told.
+    """
 
     def __init__(self, job: Any) -> None:
         self._place = Path(job)
@@ -23,6 +26,12 @@ class Mortal:
             lives[0].unlink()
             os.kill(os.getpid(), signal.SIGKILL)
         (self._place / f"done-{shard}").write_text(str(os.getpid()))
+        if shard == 1 and (self._place / "tells").exists():
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    @staticmethod
+    def whole(job: Any, shard: int) -> bool:
+        return (Path(job) / f"done-{shard}").exists()
 
 
 def run(place: Path, *, deaths: int, workers: int = 2) -> tuple[list[int], list[str]]:
@@ -43,6 +52,12 @@ def test_a_worker_that_dies_is_replaced_and_its_shard_is_tried_again(tmp_path: P
 def test_a_shard_that_kills_each_worker_ends_the_job(tmp_path: Path) -> None:
     with pytest.raises(BulkError, match=r"shard 1 was tried 3 times, and its worker died each time \(by signal 9, Killed\)"):
         run(tmp_path, deaths=3, workers=1)
+
+
+def test_what_was_written_is_not_done_again_where_its_worker_died_before_it_said_so(tmp_path: Path) -> None:
+    (tmp_path / "tells").touch()
+    done, notes = run(tmp_path, deaths=0, workers=1)
+    assert (done, len(notes)) == ([0, 1, 2], 1)
 
 
 def test_nothing_to_do_starts_nothing() -> None:

@@ -17,6 +17,10 @@ class Flaky:
         if shard == 2 or (shard == 1 and self.tried.count(1) == 1):
             raise OSError(28, "No space left on device")
 
+    @staticmethod
+    def whole(_: Any, shard: int) -> bool:
+        return shard == 3
+
 
 class Broken:
     def __init__(self, job: Any) -> None:
@@ -28,6 +32,7 @@ def test_a_shard_is_tried_again_and_then_said() -> None:
     worker = Worker(Flaky, made, attempts=3)  # type: ignore[arg-type]
     assert [worker.do(shard) for shard in (0, 1)] == ["", ""]
     assert worker.do(2) == "shard 2 failed 3 times: [Errno 28] No space left on device"
+    assert worker.do(3) == "", "it was written before"
     assert made[0].tried == [0, 1, 1, 2, 2, 2]
 
 
