@@ -18,7 +18,7 @@ from service.settings import Settings
 
 ROOT = Path(__file__).resolve().parent.parent
 DOCKERFILE = (ROOT / "Dockerfile").read_text(encoding="utf-8")
-TARGETS = ("cpu", "gpu", "ray", "train")
+TARGETS = ("cpu", "gpu", "ray", "bulk", "train")
 
 
 def stages() -> dict[str, tuple[str, str]]:
@@ -59,7 +59,13 @@ def test_an_image_runs_nothing_as_root_and_builds_nothing(target: str) -> None:
 
 @pytest.mark.parametrize(
     ("target", "extras"),
-    [("cpu", "cpu,otel,serve"), ("gpu", "gpu,otel,serve"), ("ray", "cpu,otel,ray-serve"), ("train", "cpu,train")],
+    [
+        ("cpu", "cpu,otel,serve"),
+        ("gpu", "gpu,otel,serve"),
+        ("ray", "cpu,otel,ray-serve"),
+        ("bulk", "cpu,ray"),
+        ("train", "cpu,train"),
+    ],
 )
 def test_one_onnx_runtime_of_the_locked_versions(target: str, extras: str) -> None:
     """Two wheels of ONNX Runtime in one environment hide each other's providers."""

@@ -72,7 +72,9 @@ def test_each_module_has_its_tests(files: list[Path]) -> None:
     """tests/keyblock/test_segmenters.py is for keyblock/segmenters.py; tests of several modules at once have names of their own."""
     names = [path.relative_to(ROOT) for path in files]
     modules = [
-        name for name in names if name.parts[0] in ("keyblock", "export") and name.suffix == ".py" and name.stem != "__init__"
+        name
+        for name in names
+        if name.parts[0] in ("keyblock", "export", "bulk") and name.suffix == ".py" and name.stem != "__init__"
     ]
     assert len(modules) > 15
     assert [str(name) for name in modules if Path("tests", *name.parts[:-1], f"test_{name.name}") not in names] == []

@@ -32,7 +32,12 @@ def test_two_workers_score_as_the_service_answers(tmp_path: Path, running: Servi
     found = rankings(out)
     for one in lists:
         documents = [{"id": document["docid"], "text": document["text"]} for document in one["documents"]]
-        asked = {"query": one["query"], "documents": documents, "return_blocks": True, "relevant_spans": {"threshold": 0.0}}
+        asked = {
+            "query": one["query"],
+            "documents": documents,
+            "return_blocks": True,
+            "relevant_spans": {"mode": "enabled", "threshold": 0.0},
+        }
         results = httpx.post(f"{running.url}/rerank", json=asked, timeout=60).raise_for_status().json()["results"]
         rows = [row for row in found if row["qid"] == one["qid"]]
         assert [row["docid"] for row in rows] == [result["id"] for result in results]
