@@ -93,4 +93,4 @@ def _engine(options: Options) -> AbstractContextManager[Engine]:
         from bulk.engines.ray import RayEngine
     except ImportError as error:
         raise BulkError(f"--engine ray: Ray is not here: pip install 'keyblock[ray]' ({error})") from None
-    return RayEngine(options.workers, options.attempts, options.address, options.gpus)
+    return RayEngine(options.workers, options.attempts, options.address, options.threads, options.gpus)

@@ -8,7 +8,6 @@ import logging
 import os
 import warnings
 from collections.abc import Callable, Iterator, Sequence
-from functools import partial
 from types import TracebackType
 from typing import Any, Self
 
@@ -19,6 +18,7 @@ import pyarrow as pa
 import ray
 import ray.data
 from ray.exceptions import RayError
+from ray.util.annotations import RayDeprecationWarning
 
 from bulk.engines.worker import Worker
 from bulk.errors import BulkError, one_line
@@ -34,18 +34,15 @@ class RayEngine:
         workers: actors of a stage; none: as many as the cluster has CPUs for.
         attempts: times that a shard is tried.
         address: of the cluster; none: one is started on this machine.
+        threads: CPUs of a worker.
         gpus: of a scoring worker.
     """
 
-    def __init__(self, workers: int | None, attempts: int, address: str | None = None, gpus: float = 0.0) -> None:
-        self._workers, self._attempts, self._address, self._gpus = workers, attempts, address, gpus
+    def __init__(self, workers: int | None, attempts: int, address: str | None = None, threads: int = 1, gpus: float = 0.0) -> None:
+        self._workers, self._attempts, self._address, self._threads, self._gpus = workers, attempts, address, threads, gpus
 
     def __enter__(self) -> Self:
-        own: dict[str, Any] = {"include_dashboard": False, "object_store_memory": OBJECT_STORE, "num_cpus": self._workers}
-        try:
-            ray.init(self._address, log_to_driver=False, logging_level=logging.ERROR, **({} if self._address else own))
-        except (RayError, OSError, ValueError, RuntimeError) as error:
-            raise BulkError(f"Ray: {one_line(error)}") from None
+        self._connect()
         logging.getLogger("ray.data").setLevel(logging.ERROR)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", DeprecationWarning)  # of options of Ray's own that it sets
@@ -56,20 +53,36 @@ class RayEngine:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         ray.shutdown()
 
+    def _connect(self) -> None:
+        """Raises BulkError where there is no cluster. One of our own is started again: on a busy machine 30 s may not do for it."""
+        cpus = None if self._workers is None else self._workers * self._threads
+        own: dict[str, Any] = {"include_dashboard": False, "object_store_memory": OBJECT_STORE, "num_cpus": cpus}
+        for left in reversed(range(1 if self._address else self._attempts)):
+            try:
+                ray.init(self._address, log_to_driver=False, logging_level=logging.ERROR, **({} if self._address else own))
+                return
+            except Exception as error:  # Ray raises bare ones, too
+                ray.shutdown()
+                if not left:
+                    raise BulkError(f"Ray: {one_line(error)}") from None
+
     def run(self, stage: type[Stage], job: Job, shards: Sequence[int], note: Callable[[str], object]) -> Iterator[int]:
         """See `bulk.job.Engine`; what Ray mends it keeps to itself."""
-        threads = job.asking.threads
-        workers = min(self._workers or _cpus() // threads or 1, len(shards))
-        done = ray.data.from_items([{"shard": shard} for shard in shards], override_num_blocks=len(shards)).map_batches(
-            _Actor,
-            fn_constructor_args=(stage, job, self._attempts),
-            batch_size=1,
-            batch_format="pyarrow",
-            compute=ray.data.ActorPoolStrategy(size=workers),
-            num_cpus=threads,
-            num_gpus=self._gpus if stage.runs_model else 0,
-            ray_remote_args_fn=partial(dict, max_restarts=self._attempts - 1, max_task_retries=self._attempts - 1),
-        )
+        workers = min(self._workers or _cpus() // self._threads or 1, len(shards))
+        numbers = ray.data.from_items([{"shard": shard} for shard in shards], override_num_blocks=len(shards))
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", RayDeprecationWarning)  # of max_...: until 2.64 there is no other way to bound attempts
+            done = numbers.map_batches(
+                _Actor,
+                fn_constructor_args=(stage, job, self._attempts),
+                batch_size=1,
+                batch_format="pyarrow",
+                compute=ray.data.ActorPoolStrategy(size=workers),
+                num_cpus=self._threads,
+                num_gpus=self._gpus if stage.runs_model else 0,
+                max_restarts=self._attempts - 1,
+                max_task_retries=self._attempts - 1,
+            )
         try:
             for batch in done.iter_batches(batch_size=None, batch_format="pyarrow", prefetch_batches=0):
                 yield from _done(batch)
