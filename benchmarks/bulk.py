@@ -109,7 +109,7 @@ def show(name: str, pairs: int, costs: Sequence[Cost]) -> tuple[float, float]:
     """Print medians, and give the two rates."""
     rates = [(pairs / one.wall, pairs / one.cpu) for one in costs]
     wall, cpu = (statistics.median(column) for column in zip(*rates, strict=True))
-    print(f"{name:<22} {wall:8.1f} pairs/s   {cpu:8.1f} pairs a CPU second   ({len(costs)} rounds)", flush=True)
+    print(f"{name:<22} {wall:8.1f} pairs/s   {cpu:8.1f} pairs a CPU second", flush=True)
     return wall, cpu
 
 
@@ -128,17 +128,18 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         work = Path(folder)
         start = rank(one_pair, work, "--workers", "1")[0]
-        for _ in range(options.rounds):
+        for number in range(1, options.rounds + 1):
             with Service(1, work / "log") as service:
                 ask(service, one_pair)
                 online.append(ask(service, lists))
             cost, memory = rank(lists, work, "--workers", "1", "--shard-pairs", "500")
             one.append(cost - start)
             two.append(rank(lists, work, "--workers", "2", "--shard-pairs", "500")[0] - start)
-        before = show("service, 1 thread", pairs, online)
-        for name, costs in (("bulk, 1 worker", one), ("bulk, 2 workers", two)):
-            wall, cpu = show(name, pairs, costs)
-            print(f"{'':<22} {wall / before[0]:8.2f} x         {cpu / before[1]:8.2f} x")
+            print(f"after {number} of {options.rounds} rounds, medians:")
+            before = show("service, 1 thread", pairs, online)
+            for name, costs in (("bulk, 1 worker", one), ("bulk, 2 workers", two)):
+                wall, cpu = show(name, pairs, costs)
+                print(f"{'':<22} {wall / before[0]:8.2f} x         {cpu / before[1]:8.2f} x", flush=True)
         print("resident, most MiB:", {kind: round(most) for kind, most in memory.items()})
         if options.ray:
             print(
