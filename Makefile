@@ -51,7 +51,7 @@ $(VENV)/native: $(NATIVE) requirements/constraints.txt | $(VENV)/made
 
 $(VENV)/testing: $(PINS) | $(VENV)/made
 	@echo "Installing what training and the tests need into $(VENV) (PyTorch among it; minutes) ..."
-	@$(INSTALL) --editable '.[cpu,serve,cli,files,otel,train,ray,test]'
+	@$(INSTALL) --editable '.[cpu,serve,cli,files,otel,train,ray,ray-serve,test]'
 	@touch $@ $(VENV)/serving
 
 env: $(VENV)/testing $(VENV)/native
