@@ -120,7 +120,9 @@ def write_bodies(folder: Path, documents: int, words: int) -> dict[str, list[Pat
         by_id = [{"id": one["id"]} for one in named]
         for way, listed in (("new", named), ("by id", by_id)):
             paths[way].append(folder / f"{way}-{number}.json")
-            paths[way][-1].write_text(json.dumps({"query": asked.query, "documents": listed}), encoding="utf-8")
+            paths[way][-1].write_text(
+                json.dumps({"query": asked.query, "documents": listed, "top_n": len(listed)}), encoding="utf-8"
+            )
     return paths
 
 

@@ -39,7 +39,9 @@ def measure(bench: Bench) -> Iterator[Row]:
         for clients in bench.sizes.clients:
             requests = [source.request(bench.sizes.documents, bench.sizes.words) for _ in range(bench.sizes.requests)]
             texts = [make_body(request) for request in requests]
-            by_id = [json.dumps({"query": request.query, "documents": stored}).encode() for request in requests]
+            by_id = [
+                json.dumps({"query": request.query, "documents": stored, "top_n": len(stored)}).encode() for request in requests
+            ]
             for seen, bodies in (("new", texts), ("by id", by_id)):
                 row = {"table": "service", "seen": seen, "clients": clients}
                 yield row | asked(bench, service, bodies, clients)

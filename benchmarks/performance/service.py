@@ -165,8 +165,8 @@ class Service:
 
 
 def make_body(request: Request, tokens: int | None = None) -> bytes:
-    """The request as JSON, with a budget of tokens for each document or the bundle's own."""
-    asked = {"query": request.query, "documents": request.documents}
+    """The request as JSON, with a budget of tokens for each document or the bundle's own. The model reads all, as the peers' do."""
+    asked = {"query": request.query, "documents": request.documents, "top_n": len(request.documents)}
     return json.dumps(asked if tokens is None else asked | {"max_tokens_per_doc": tokens}).encode()
 
 

@@ -41,7 +41,8 @@ def test_an_answer_that_is_no_measurement(status: int, content: bytes, message: 
 
 
 def test_a_body_asks_for_a_budget_or_leaves_it_to_the_bundle() -> None:
-    assert json.loads(make_body(REQUEST)) == {"query": REQUEST.query, "documents": REQUEST.documents}
+    asked = {"query": REQUEST.query, "documents": REQUEST.documents, "top_n": len(REQUEST.documents)}  # the model reads all
+    assert json.loads(make_body(REQUEST)) == asked
     assert json.loads(make_body(REQUEST, 256))["max_tokens_per_doc"] == 256
 
 
