@@ -294,10 +294,11 @@ DOCUMENTS = Row(
     [
         Panel(
             "Documents ranked",
-            "Documents of answered requests, a second, and of these those without anything to score.",
+            "Documents of answered requests, a second; of these those without anything to score, and those that promise too little "
+            "for the model to read.",
             Kind.LINES,
             Unit.DOCUMENTS_A_SECOND,
-            [Query(rate("documents"), "ranked"), Query(rate("unscored"), "without a block")],
+            [Query(rate("documents"), "ranked"), Query(rate("unscored"), "without a block"), Query(rate("spared"), "spared")],
         ),
         Panel(
             "Found, not prepared",
