@@ -10,7 +10,7 @@ from pythonjsonlogger.orjson import OrjsonFormatter
 from service.settings import LogFormat
 from service.telemetry.account import CURRENT_ID
 
-UNUSED = (*RESERVED_ATTRS, "taskName", "color_message")  # the last is uvicorn's
+UNUSED = (*RESERVED_ATTRS, "taskName", "color_message", "_ray_timestamp_ns")  # the last are uvicorn's and Ray's
 SAID = ("method", "path", "status")  # by the message of a line of the access log already
 _PLAIN = re.compile(r"[^\s\"'=\\]+")
 
