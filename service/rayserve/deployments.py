@@ -77,7 +77,7 @@ async def prepared(settings: Settings, ask: Ask) -> FastAPI:
     opened = [await _opened(bundle, replicas) for bundle in served_bundles(settings)]
     replicas.listen()
     remote = any(one.elsewhere for one in opened)
-    ranker = Ranker(settings, opened, open_store(settings), upstream_bundle(settings), replicas if remote else None)
+    ranker = Ranker(settings, opened, open_store(settings), upstream_bundle(settings), health=replicas if remote else None)
     app = create_app(settings.model_copy(update={"admin_port": None}), ranker)
     app.router.routes[:] = [route for route in app.router.routes if getattr(route, "path", "") != RELOAD_PATH]
     return app

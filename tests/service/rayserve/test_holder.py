@@ -94,6 +94,7 @@ def test_who_leaves_while_a_bundle_is_opened_does_not_stop_it(holder: Holder, bu
             await asyncio.sleep(0.01)
 
     asyncio.run(run())
+    assert name in holder.report().paces
 
 
 def test_another_bundle_in_the_same_place_is_not_taken_for_it(holder: Holder, own: Named) -> None:
