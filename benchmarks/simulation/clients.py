@@ -5,7 +5,7 @@ from asyncio import CancelledError
 
 import numpy as np
 
-from benchmarks.simulation.faults import DEVICE, ENDS, STORE, UPSTREAM, Faults
+from benchmarks.simulation.faults import DEVICE, ENDS, SLOW, STORE, UPSTREAM, Faults
 from benchmarks.simulation.invariants import Checks, ViolationError
 from benchmarks.simulation.machine import SimulatedMachine
 from benchmarks.simulation.ranker import UPSTREAM as ELSEWHERE
@@ -147,7 +147,7 @@ class Clients:
         if error.status == 429 or (error.status == 422 and ask.ids):
             return f"refused: {error.status}"
         if error.status == 503:
-            if not self._service.ranker.engine.ready and self._faults.between(ENDS, 0.0):
+            if not self._service.ranker.engine.ready and self._faults.between((*ENDS, SLOW), 0.0):
                 return "refused: 503"
             if ask.ids and self._faults.between(STORE, came - 5.0):
                 return "store away"

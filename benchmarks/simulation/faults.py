@@ -12,7 +12,8 @@ from benchmarks.simulation.upstream import FAULTS as UPSTREAM
 from benchmarks.simulation.upstream import SimulatedUpstream
 
 DAY = 86_400
-DEVICE = ("device slow", "batches fail", "no memory", "poison")
+SLOW = "device slow"  # and where it is slow enough, it counts as one that hangs
+DEVICE = (SLOW, "batches fail", "no memory", "poison")
 ENDS = ("thread dies", "device hangs", "terminated", "reload fails")  # of a process, after which nothing may be served for a while
 STORE = ("store away", "store slow", "store mute", "store full", "store cut")
 AT_ONCE = ("clock jumps", "reloads", "burst")
