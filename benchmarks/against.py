@@ -25,7 +25,6 @@ from benchmarks.adaptive import DEFAULT
 from benchmarks.performance.service import REQUEST_SECONDS, Service
 from benchmarks.performance.texts import Request, Source, collected, invented
 from benchmarks.systems import ROOT
-from training.collections.collection import Collection
 from training.evaluation.tables import markdown
 
 START = "from service.cli import main; main()"
@@ -59,7 +58,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """Measure, and print a table."""
     options = parser().parse_args(arguments)
     tokenizer = DEFAULT / "tokenizer.json"
-    source = collected(Collection(options.data)) if options.data else invented(tokenizer)
+    source = collected(options.data) if options.data else invented(tokenizer)
     with ExitStack() as running, tempfile.TemporaryDirectory() as logs:
         trees = [running.enter_context(worktree(options.commit)), ROOT]
         both = [running.enter_context(served(tree, options.threads, Path(logs) / f"{n}.log")) for n, tree in enumerate(trees)]

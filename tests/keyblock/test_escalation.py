@@ -185,7 +185,7 @@ def test_answers_in_other_words_are_read() -> None:
     bundle = load_bundle(EMBEDDED)
     pairs = doubtful_pairs()
     model = GraphModel.open(bundle, "cpu", 1, "fp32")
-    escalation = {"escalation": {"below": 0.6, "tokens": 4096, "budget": 256}}
+    escalation = {"escalation": {"below": 0.6, "tokens": 4096, "budget": 256}, "cascade": None}
     own = bundle.manifest.pipeline.model_dump()
     wider = {"packing": own["packing"] | {"budget_range": (96, 256)}}
     description = own | WORDS_ALONE | escalation | wider
