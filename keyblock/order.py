@@ -20,7 +20,7 @@ from keyblock.selection import Selection
 from keyblock.selectors import SelectedBy
 
 UNSCORED_LOGIT = -5.0  # a document that the model has not scored stays below it: nothing is known of its relevance
-LOWEST = -100.0  # the logit of a document without a block: the sigmoid of it is 0
+LOWEST = -100.0  # the logit of a document without a block, whose score as a probability is 0
 
 
 SIGMOID = Activation()

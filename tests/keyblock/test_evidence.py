@@ -81,6 +81,13 @@ def test_the_sigmoid() -> None:
     np.testing.assert_allclose(sigmoid(values), [0, 1 / (1 + math.exp(2)), 0.5, 1 / (1 + math.exp(-2)), 1], atol=1e-15)
 
 
+def test_the_sigmoid_tells_small_probabilities_apart() -> None:
+    """A query of a thousand words has fused logits of -100 and below: scores stay in the logits' order, and above 0."""
+    values = np.linspace(-500, -30, 2000)
+    np.testing.assert_allclose(sigmoid(values), np.exp(values), rtol=1e-12)
+    assert (np.diff(sigmoid(values)) > 0).all()
+
+
 def test_activations_by_hand() -> None:
     logits = np.asarray([0.0, 2.0, -2.0])
     np.testing.assert_allclose(Activation().scores(logits), [0.5, 0.880797, 0.119203], rtol=1e-5)
