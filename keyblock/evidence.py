@@ -112,6 +112,6 @@ def speaks(evidence: NDArray[np.float64]) -> NDArray[np.bool_]:
 
 
 def sigmoid(values: NDArray[np.float64]) -> NDArray[np.float64]:
-    """The logistic function, without overflow at either end, and with all its digits near 0, where long queries have their scores."""
+    """The logistic function, without overflow at either end, and with all its digits near 0, where a long query's are."""
     small = np.exp(-np.abs(values))
     return np.asarray(np.where(values < 0, small, 1.0) / (1 + small))
