@@ -137,7 +137,7 @@ Keys::Keys(Span<int64_t> keys) {
     slots_.resize(size_t{1} << bits);
     for (size_t i = 0; i < keys.size; ++i) {
         size_t at = first(keys.data[i]);
-        while (slots_[at].number != NONE) at = (at + 1) % slots_.size();
+        while (slots_[at].number != NONE) at = (at + 1) & (slots_.size() - 1);
         slots_[at] = {keys.data[i], static_cast<int32_t>(i)};
     }
 }
@@ -151,6 +151,7 @@ int32_t Keys::find(int64_t key) const {
 
 bool Document::whole(size_t dimensions, size_t vocabulary) const {
     const auto n = static_cast<int32_t>(tokens.size);
+    if (bounds.size % 2 != 0) return false;
     for (size_t i = 0; i < bounds.size; i += 2)
         if (bounds.data[i] < 0 || bounds.data[i] > bounds.data[i + 1] || bounds.data[i + 1] > n) return false;
     if (blocks() > 0 && (term_bounds.size != blocks() + 1 || !ascending(term_bounds, terms.size))) return false;

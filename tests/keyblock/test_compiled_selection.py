@@ -183,6 +183,9 @@ def test_what_cannot_be_selected_is_said_in_words(pipelines: dict[str, Pipeline]
     for damaged in (document, replace(document, bounds=document.bounds + 9), replace(document, term_bounds=document.bounds[0])):
         with pytest.raises(ValueError, match="arrays do not belong together, or to this pipeline"):
             hybrid.select_each(query, [given_to(hybrid, damaged) if damaged is not document else document])
+    halved = replace(document, bounds=np.ones(4, np.int32)[:3])  # a block and a half
+    with pytest.raises(ValueError, match="arrays do not belong together, or to this pipeline"):
+        bm25.select_each(bare, [halved])
 
 
 def test_arrays_of_another_kind(pipelines: dict[str, Pipeline]) -> None:
