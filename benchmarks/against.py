@@ -62,7 +62,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     with ExitStack() as running, tempfile.TemporaryDirectory() as logs:
         trees = [running.enter_context(worktree(options.commit)), ROOT]
         both = [running.enter_context(served(tree, options.threads, Path(logs) / f"{n}.log")) for n, tree in enumerate(trees)]
-        rows = [[name, *measured(kind, source, [one.url for one in both], options)] for name, kind in KINDS.items()]
+        clients = [running.enter_context(httpx.Client(base_url=one.url, timeout=REQUEST_SECONDS)) for one in both]
+        rows = [[name, *measured(kind, source, clients, options)] for name, kind in KINDS.items()]
     print(markdown([["", "requests", f"seconds, {options.commit}", "seconds, now", "times as fast"], *rows]))
 
 
@@ -83,24 +84,25 @@ def served(tree: Path, threads: int, log: Path) -> Service:
     return Service(threads, log, ("env", f"--chdir={tree}", f"PYTHONPATH={tree}", sys.executable, "-c", START))
 
 
-def measured(kind: Kind, source: Source, urls: Sequence[str], options: argparse.Namespace) -> list[str]:
-    """Medians of seconds, and of the ratio within a round; the first round is not counted."""
+def measured(kind: Kind, source: Source, clients: Sequence[httpx.Client], options: argparse.Namespace) -> list[str]:
+    """Medians of seconds, and of the ratio within a round; another begins each round, and the first is not counted."""
     rounds = []
-    for _ in range(options.rounds + 1):
-        request = source.request(kind.documents, options.words)
-        rounds.append([asked(kind, request, url) for url in urls])
+    for turn in range(options.rounds + 1):
+        request, order = source.request(kind.documents, options.words), [turn % 2, 1 - turn % 2]
+        seconds = {number: asked(kind, request, clients[number]) for number in order}
+        rounds.append((seconds[0], seconds[1]))
     before, now = zip(*rounds[1:], strict=True)
     ratio = statistics.median(old / new for old, new in zip(before, now, strict=True))
     return [str(options.rounds), f"{statistics.median(before):.3f}", f"{statistics.median(now):.3f}", f"{ratio:.2f}"]
 
 
-def asked(kind: Kind, request: Request, url: str) -> float:
+def asked(kind: Kind, request: Request, client: httpx.Client) -> float:
     """Seconds until a service has answered. Raises HTTPStatusError where it refuses."""
     body = {"query": request.query, "documents": request.documents} | ({"top_n": kind.top_n} if kind.top_n else {})
     content = json.dumps(body).encode()
     for _ in range(1 + kind.again):
         started = time.perf_counter()
-        httpx.post(f"{url}/rerank", content=content, timeout=REQUEST_SECONDS).raise_for_status()
+        client.post("/rerank", content=content).raise_for_status()
         seconds = time.perf_counter() - started
     return seconds
 
