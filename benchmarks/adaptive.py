@@ -214,14 +214,14 @@ class Asked(NamedTuple):
 
 
 def ask_in_turns(options: argparse.Namespace) -> None:
-    """Ask a service of the bundle and one of its copy with the rule the same questions, one after the other; keep the figures."""
+    """Ask a service of the fixed budget and one with the rule the same questions, one after the other; keep the figures."""
     with tempfile.TemporaryDirectory() as folder:
         bundle = load_bundle(options.bundle)
-        copy = with_rule(bundle, CHOSEN, Path(folder) / "adaptive")
+        paths = [with_rule(bundle, name, Path(folder) / f"{n}").path for n, name in enumerate((FIXED, CHOSEN))]  # both read all
         logs = [Path(folder) / name for name in ("fixed.log", "adaptive.log")]
         with (
-            Service(options.threads, logs[0], bundle=bundle.path) as fixed,
-            Service(options.threads, logs[1], bundle=copy.path) as adaptive,
+            Service(options.threads, logs[0], bundle=paths[0]) as fixed,
+            Service(options.threads, logs[1], bundle=paths[1]) as adaptive,
         ):
             rows = {name: in_turns(name, [fixed.url, adaptive.url], options) for name in options.collections}
     write_json(options.records / "http.json", rows | {"threads": options.threads, "depth": options.depth})
