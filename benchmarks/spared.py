@@ -13,7 +13,6 @@ import contextlib
 import json
 import statistics
 import tempfile
-import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,7 +21,7 @@ from typing import Any, NamedTuple
 import httpx
 
 from benchmarks.adaptive import CHOSEN as ADAPTIVE
-from benchmarks.adaptive import COLLECTIONS, DEFAULT, MEASURES, cell, read_kept, write_kept
+from benchmarks.adaptive import COLLECTIONS, DEFAULT, MEASURES, Asked, ask, cell, read_kept, write_kept
 from benchmarks.adaptive import SETTINGS as RULES
 from benchmarks.cascade import Remembering
 from benchmarks.performance.report import put
@@ -138,20 +137,6 @@ def row(own: Record, every: Record) -> list[str]:
     return [*about, *(part for m, p in tests for part in (f"{own.means[m] - every.means[m]:+.4f}", p_text(p)))]
 
 
-class Asked(NamedTuple):
-    """What one request took.
-
-    Attributes:
-        seconds: from sending to the answer.
-        model: seconds of these in the model.
-        tokens: that it was fed.
-    """
-
-    seconds: float
-    model: float
-    tokens: int
-
-
 def ask_in_turns(options: argparse.Namespace) -> None:
     """Ask a service that reads all documents and some that spare documents the same, one after the other; keep the figures."""
     source = collected(options.data / "squad-articles")
@@ -217,15 +202,6 @@ def store(url: str, documents: Sequence[Mapping[str, str]]) -> None:
     """Store documents. Raises httpx.HTTPError where that is refused."""
     lines = "".join(json.dumps(one) + "\n" for one in documents)
     httpx.put(f"{url}/documents", content=lines.encode(), timeout=REQUEST_SECONDS).raise_for_status()
-
-
-def ask(url: str, body: bytes) -> Asked:
-    """Send a request and wait for the answer. Raises httpx.HTTPError where there is none, or a refusal."""
-    began = time.perf_counter()
-    response = httpx.post(f"{url}/rerank", content=body, timeout=REQUEST_SECONDS)
-    seconds = time.perf_counter() - began
-    answer = response.raise_for_status().json()
-    return Asked(seconds, answer["meta"]["timings_ms"]["model"] / 1000, answer["usage"]["total_tokens"])
 
 
 def http_table(rows: Mapping[str, Any]) -> str:
