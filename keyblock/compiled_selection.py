@@ -16,7 +16,7 @@ from keyblock.description import PipelineConfig
 from keyblock.meeting import PRODUCT, WeighedQuery, similar_tokens, whole_numbers
 from keyblock.packing import Packed, room_in
 from keyblock.pooled import FEWEST, KEPT, KNOWN, LOOKED_UP, TERMS_BY, Shared
-from keyblock.prepared import PreparedDocument
+from keyblock.prepared import PreparedDocument, PreparedQuery
 from keyblock.selection import Selection, alone
 from keyblock.selectors import Bm25, Hybrid, SelectedBy, Selector
 from keyblock.text.alphabets import CLEARLY, Alphabets
@@ -91,7 +91,7 @@ class CompiledSelection:
             weighed.idf if hybrid is None else hybrid.rare_weights(weighed),
             float(weighed.idf.sum()),
             NO_VECTOR if hybrid is None else whole_numbers(query),
-            similar_tokens(query) if hybrid is not None and hybrid.compares_tokens else query.similar,
+            _near(query, needed=hybrid is not None and hybrid.compares_tokens),
             self._alphabets is not None and self._alphabets.foreign(query.token_ids),
             head,
             list(template.after),
@@ -103,6 +103,11 @@ class CompiledSelection:
 
 def _bm25(selector: Any) -> Any:
     return native.core.Bm25(**selector.model_dump(include={"k1", "b"}))
+
+
+def _near(query: PreparedQuery, *, needed: bool) -> Any:
+    """How near tokens are to the query's. Raises ValueError where it was prepared without."""
+    return None if query.similar is None and not needed else similar_tokens(query).compiled
 
 
 def _described(hybrid: Hybrid) -> Any:

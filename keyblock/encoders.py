@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from pydantic import Field
 
 from keyblock import native
-from keyblock.prepared import QUANTUM, PreparedDocument
+from keyblock.prepared import QUANTUM, PreparedDocument, Similar
 from keyblock.registry import Component, Registry
 from keyblock.text.tokenizer import Tokenizer
 
@@ -71,14 +71,13 @@ class Encoder(ABC):
         """What `encode` gives, as documents keep it; see `quantized`."""
         return [quantized(vectors) for vectors in self.encode(several, pause)]
 
-    def similar(self, token_ids: NDArray[np.int32]) -> NDArray[np.float32]:
-        """How near a query's tokens are to every token: cosines, 0 at least, times the token's share of the query's weight.
+    def similar(self, token_ids: NDArray[np.int32]) -> Similar:
+        """How near a query's tokens are to any token: cosines, 0 at least, times the token's share of the query's weight.
+
+        There is a column for each of the query's distinct tokens that has a vector, SIMILAR_TOKENS at most, the weightiest.
 
         Args:
             token_ids: shape (n_tokens,), of the query.
-
-        Returns:
-            Shape (vocabulary, n): a column for each distinct token that has a vector, SIMILAR_TOKENS at most, the weightiest.
 
         Raises ValueError for an encoder whose vectors are of whole texts.
         """
@@ -223,23 +222,23 @@ class TokenTable(Encoder):
     @functools.cached_property
     def _compiled(self) -> Any:
         """The table as `keyblock_native` takes it; None without that."""
-        return native.core and native.core.Encoder(self.table, self.scales)
+        return native.core and native.core.Encoder(self.table, self.scales, self._to_length_1)
 
-    def similar(self, token_ids: NDArray[np.int32]) -> NDArray[np.float32]:
+    def similar(self, token_ids: NDArray[np.int32]) -> Similar:
         """See Encoder."""
         ids = np.unique(token_ids)
         weights = np.linalg.norm(self.table[ids].astype(np.float32), axis=1) * np.abs(self.scales[ids])
         heaviest = np.argsort(-weights, kind="stable")[:SIMILAR_TOKENS]
         heaviest = np.sort(heaviest[weights[heaviest] > 0])
         shares = weights[heaviest] / (weights[heaviest].sum() or 1.0)
-        directions = self._directions
-        found = np.maximum(directions[ids[heaviest]] @ directions.T, 0)
-        return np.ascontiguousarray((found * shares[:, None]).T, dtype=np.float32)  # what is asked of a token lies together
+        ids = ids[heaviest]
+        return SimilarTokens(self.table, self._to_length_1, ids, self._to_length_1[ids] * shares, self._compiled)
 
     @functools.cached_property
-    def _directions(self) -> NDArray[np.float32]:
-        """The tokens' vectors at length 1, and 0 for those that count nothing, shape (vocabulary, dimensions)."""
-        return unit(np.asarray(self.table * np.sign(self.scales)[:, None], dtype=np.float32))
+    def _to_length_1(self) -> NDArray[np.float32]:
+        """What makes each row a vector of length 1, as it points in a text; 0 where it counts nothing. Shape (vocabulary,)."""
+        lengths = np.linalg.norm(self.table.astype(np.float32), axis=1)
+        return np.asarray(np.divide(np.sign(self.scales), lengths, out=np.zeros_like(lengths), where=lengths > 0))
 
     def _sums(self, texts: Texts) -> NDArray[np.float32]:
         sums = np.zeros((len(texts.bounds), self.dimensions), np.float32)
@@ -251,3 +250,52 @@ class TokenTable(Encoder):
             for i, (begin, end) in enumerate((part - start).tolist(), first):
                 np.matmul(scales[begin:end], rows[begin:end], out=sums[i])
         return sums
+
+
+class SimilarTokens:
+    """See `Similar`: what a table says, found for a token when it is first asked for.
+
+    Products of rows are sums of whole numbers, exact in any order, so that the compiled part gets the same bits.
+
+    Args:
+        table: shape (vocabulary, dimensions).
+        to_length_1: shape (vocabulary,), what makes its rows vectors of length 1.
+        ids: shape (n,), the query's tokens.
+        weights: shape (n,), of these, times what makes their rows vectors of length 1.
+        encoder: the table as `keyblock_native` takes it; None without that.
+    """
+
+    def __init__(
+        self,
+        table: NDArray[np.int8],
+        to_length_1: NDArray[np.float32],
+        ids: NDArray[np.int32],
+        weights: NDArray[np.float32],
+        encoder: Any,
+    ) -> None:
+        self._table, self._to_length_1, self._ids, self._weights, self._encoder = table, to_length_1, ids, weights, encoder
+
+    def of(self, token_ids: NDArray[np.int32]) -> NDArray[np.float32]:
+        """See Similar."""
+        rows, known = self._rows
+        token_ids = np.minimum(token_ids, len(rows) - 1)
+        new = np.unique(token_ids[~known[token_ids]])
+        products = self._table[new].astype(np.float64) @ self._query
+        rows[new] = np.maximum(products.astype(np.float32) * self._to_length_1[new, None] * self._weights, 0)
+        known[new] = True  # after its row is there: other threads ask as well
+        return np.asarray(rows[token_ids])
+
+    @property
+    def compiled(self) -> Any:
+        """See Similar."""
+        return self._encoder.similar(self._ids, self._weights)
+
+    @functools.cached_property
+    def _query(self) -> NDArray[np.float64]:
+        """The rows of its tokens, shape (dimensions, n)."""
+        return self._table[self._ids].T.astype(np.float64)
+
+    @functools.cached_property
+    def _rows(self) -> tuple[NDArray[np.float32], NDArray[np.bool_]]:
+        """What is known so far: shape (vocabulary, n), and of which tokens, shape (vocabulary,)."""
+        return np.zeros((len(self._table), len(self._ids)), np.float32), np.zeros(len(self._table), np.bool_)

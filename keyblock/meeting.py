@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from keyblock.prepared import QUANTUM, PreparedDocument, PreparedQuery
+from keyblock.prepared import QUANTUM, PreparedDocument, PreparedQuery, Similar
 from keyblock.text.frequencies import DocumentFrequencies
 
 BLOCKS_AT_ONCE = 64  # whose tokens are compared together: a book needs no more memory than a page
@@ -120,19 +120,18 @@ def nearest_tokens(query: PreparedQuery, document: PreparedDocument) -> NDArray[
     similar = similar_tokens(query)
     if not document.n_blocks:
         return np.zeros(0)
-    best = np.zeros((document.n_blocks, similar.shape[1]), np.float32)
+    best = []
     for first in range(0, document.n_blocks, BLOCKS_AT_ONCE):
         part = document.bounds[first : first + BLOCKS_AT_ONCE]
         start, end = int(part[0, 0]), int(part[:, 1].max())
-        near = np.zeros((end - start + 1, best.shape[1]), np.float32)  # one more, so that a block may end with the text
-        np.take(similar, document.token_ids[start:end], axis=0, out=near[:-1], mode="clip")
-        # between two blocks lies what is not asked for
-        best[first : first + len(part)] = np.maximum.reduceat(near, (part - start).ravel(), axis=0)[::2]
-    by_token = np.ascontiguousarray(best.T)  # so that each block's sum is made token by token, in their order
+        near = similar.of(document.token_ids[start:end])
+        near = np.append(near, near[:1], axis=0)  # one more, so that a block may end with the text
+        best.append(np.maximum.reduceat(near, (part - start).ravel(), axis=0)[::2])  # between two blocks lies what is not asked for
+    by_token = np.ascontiguousarray(np.concatenate(best).T)  # so that each block's sum is made token by token, in their order
     return np.asarray(by_token.sum(axis=0), dtype=np.float64)
 
 
-def similar_tokens(query: PreparedQuery) -> NDArray[np.float32]:
+def similar_tokens(query: PreparedQuery) -> Similar:
     """The query's `similar`. Raises ValueError where it was prepared without."""
     if query.similar is None:
         raise ValueError("tokens are compared whose similarities were not made: the pipeline that prepares needs the same selector")

@@ -4,7 +4,7 @@ from importlib import import_module
 from types import ModuleType
 from typing import Any
 
-INTERFACE = 3  # of keyblock_native, as it is used here
+INTERFACE = 4  # of keyblock_native, as it is used here
 
 
 def _installed() -> ModuleType | None:

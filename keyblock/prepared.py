@@ -1,11 +1,23 @@
 """What is known of a query and of a document before they meet: token ids, block bounds, terms."""
 
 from dataclasses import dataclass
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 QUANTUM = 127  # a block's vector of length 1 is kept as whole numbers from -127 to 127
+
+
+class Similar(Protocol):
+    """How near tokens are to those of a query."""
+
+    def of(self, token_ids: NDArray[np.int32]) -> NDArray[np.float32]:
+        """A row for each of these tokens: shape (n_tokens, n), 0 at least, of a query of n tokens; ids of no token are the nearest."""
+
+    @property
+    def compiled(self) -> Any:
+        """The same as `keyblock_native` takes it, where that is installed."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -17,8 +29,8 @@ class PreparedQuery:
         terms: shape (n_terms,), keys of its distinct terms.
         truncated: whether the model does not read all of it.
         vector: shape (dimensions,), of length 1, or 0 where it holds nothing known; None where the pipeline has no encoder.
-        similar: shape (vocabulary, n), how near every token is to each of its tokens, times that one's share of the query; None
-            where no selector asks for it. See `keyblock.encoders.Encoder.similar`.
+        similar: how near tokens are to its own, each times its share of the query; None where no selector asks for it. See
+            `keyblock.encoders.Encoder.similar`.
         reads: what of it the model reads, in words, where that is not all.
     """
 
@@ -26,7 +38,7 @@ class PreparedQuery:
     terms: NDArray[np.int64]
     truncated: bool = False
     vector: NDArray[np.float32] | None = None
-    similar: NDArray[np.float32] | None = None
+    similar: Similar | None = None
     reads: str = ""
 
 

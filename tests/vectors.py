@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 
 import numpy as np
+from numpy.typing import ArrayLike, NDArray
 
 from keyblock.encoders import TokenTable
 from keyblock.text.tokenizer import Tokenizer
@@ -26,3 +27,16 @@ def concept_table(tokenizer: Tokenizer, concepts: Sequence[Sequence[str]] = CONC
             (token,) = tokenizer.ids(word).tolist()
             table[token, concept], scales[token] = 127, 1 / 127
     return TokenTable(table, scales)
+
+
+class GivenSimilar:
+    """How near tokens are to a query's, as given: a row for each token."""
+
+    compiled = None
+
+    def __init__(self, rows: ArrayLike) -> None:
+        self._rows = np.asarray(rows, np.float32)
+
+    def of(self, token_ids: NDArray[np.int32]) -> NDArray[np.float32]:
+        """See `keyblock.prepared.Similar`."""
+        return np.asarray(self._rows[np.minimum(token_ids, len(self._rows) - 1)])

@@ -79,9 +79,17 @@ class Encoder {
   public:
     using Table = nb::ndarray<const int8_t, nb::ndim<2>, nb::c_contig, nb::device::cpu>;
 
-    Encoder(Table table, Given<float> scales)
-        : kept_(std::move(table)), scales_(std::move(scales)), table_{kept_.data(), scales_.data(), kept_.shape(0), kept_.shape(1)} {
-        if (scales_.size() != table_.vocabulary) throw nb::value_error("there is not one scale for each row");
+    Encoder(Table table, Given<float> scales, Given<float> to_length_1)
+        : kept_(std::move(table)), scales_(std::move(scales)), to_length_1_(std::move(to_length_1)),
+          table_{kept_.data(), scales_.data(), to_length_1_.data(), kept_.shape(0), kept_.shape(1)} {
+        if (scales_.size() != table_.vocabulary || to_length_1_.size() != table_.vocabulary)
+            throw nb::value_error("there is not one scale for each row");
+    }
+    Similar similar(Given<int32_t> ids, Given<float> weights) const {
+        bool known = ids.size() == weights.size();
+        for (size_t i = 0; i < ids.size(); ++i) known &= ids(i) >= 0 && static_cast<size_t>(ids(i)) < table_.vocabulary;
+        if (!known) throw nb::value_error("a token is out of range, or has no weight");
+        return {table_, ids.data(), weights.data(), ids.size()};
     }
     nb::object encode(Given<int32_t> ids, nb::ndarray<const int32_t, nb::shape<-1, 2>, nb::c_contig, nb::device::cpu> bounds) const {
         const auto n_ids = static_cast<int32_t>(ids.size());
@@ -103,7 +111,7 @@ class Encoder {
 
   private:
     Table kept_;
-    Given<float> scales_;
+    Given<float> scales_, to_length_1_;
     TokenTable table_;
 };
 
@@ -132,7 +140,7 @@ void describe_flags(nb::module_& module) {
 NB_MODULE(_core, module) {
     using namespace keyblock;
     nb::set_leak_warnings(false);  // readers that live as long as the process are no leaks
-    module.attr("INTERFACE") = 3;  // another number where keyblock could not use this one
+    module.attr("INTERFACE") = 4;  // another number where keyblock could not use this one
     describe_flags(module);
     describe_selection(module);
 
@@ -163,8 +171,10 @@ NB_MODULE(_core, module) {
              nb::keep_alive<1, 2>())
         .def("read", &read_texts, "texts"_a, "odds"_a)
         .def("cut", &cut_texts, "texts"_a, "segmenter"_a, "odds"_a);
+    nb::class_<Similar>(module, "Similar");
     nb::class_<Encoder>(module, "Encoder")
-        .def(nb::init<Encoder::Table, Given<float>>(), "table"_a, "scales"_a)
+        .def(nb::init<Encoder::Table, Given<float>, Given<float>>(), "table"_a, "scales"_a, "to_length_1"_a)
+        .def("similar", &Encoder::similar, "ids"_a, "weights"_a, nb::keep_alive<0, 1>())
         .def("encode", &Encoder::encode, "ids"_a, "bounds"_a);
     bind_units(module);
     module.def("porter", &stemmed, "word"_a, "The stem of a lower-case ASCII word, as Snowball's porter has it.");

@@ -9,7 +9,7 @@
 namespace keyblock {
 namespace {
 
-constexpr size_t AHEAD = 16;    // rows that are asked of memory before they are needed
+constexpr size_t AHEAD = 8;     // rows that are asked of memory before they are needed
 constexpr size_t BEST = 3;      // blocks of the feature `top_blocks`
 
 // NumPy's sum of numbers that stand side by side: pairs of sums of up to 128 numbers, each in eight columns.
@@ -41,28 +41,12 @@ void column_sums(const T* rows, size_t n, size_t columns, T* found) {
         for (size_t column = 0; column < columns; ++column) found[column] += rows[column];
 }
 
-// Rows of a table that are asked of memory before they are needed.
-class Rows {
-  public:
-    Rows(const float* table, size_t columns, size_t rows, const int32_t* ids, size_t n)
-        : size(n), table_(table), columns_(columns), last_(rows - 1), ids_(ids) {}
-    const float* operator[](size_t i) const {
-#if defined(__GNUC__)
-        if (i + AHEAD < size) {
-            __builtin_prefetch(at(i + AHEAD));
-            __builtin_prefetch(at(i + AHEAD) + columns_ - 1);  // it may end in the next line of memory
-        }
-#endif
-        return at(i);
-    }
-    const size_t size;
-
-  private:
-    const float* at(size_t i) const { return table_ + std::min(static_cast<size_t>(ids_[i]), last_) * columns_; }
-
-    const float* table_;
-    size_t columns_, last_;
-    const int32_t* ids_;
+// Rows of a table, by their numbers.
+struct Rows {
+    const float* table;
+    const int32_t* numbers;
+    size_t size, columns;
+    const float* operator[](size_t i) const { return table + static_cast<size_t>(numbers[i]) * columns; }
 };
 
 // The highest number of each column, 0 at least, of `parts` that stay in registers; the last of them may overlap the one before.
@@ -160,6 +144,28 @@ bool Document::whole(size_t dimensions, size_t vocabulary) const {
     return known && (dimensions == 0 || vectors.size == blocks() * dimensions);
 }
 
+void NearTokens::look_up(const Span<int32_t>& tokens) {
+    const size_t columns = similar_->size(), last = similar_->vocabulary() - 1;
+    if (table_.empty()) table_.resize(columns);  // row 0 is no token's
+    size_t rows = table_.size() / columns;
+    new_.clear();
+    numbers_.resize(tokens.size);
+    for (size_t i = 0; i < tokens.size; ++i) {
+        const size_t token = std::min(static_cast<size_t>(tokens.data[i]), last);
+        if (known_[token] == 0) {
+            known_[token] = static_cast<int32_t>(rows++);
+            new_.push_back(static_cast<int32_t>(token));
+        }
+        numbers_[i] = known_[token];
+    }
+    table_.resize(rows * columns);
+    float* row = table_.data() + (rows - new_.size()) * columns;
+    for (size_t i = 0; i < new_.size(); ++i, row += columns) {
+        if (i + AHEAD < new_.size()) similar_->expect(static_cast<size_t>(new_[i + AHEAD]));
+        similar_->of(static_cast<size_t>(new_[i]), row);
+    }
+}
+
 // keyblock.pipeline.Pipeline._select.
 void Meeting::meet(const Document& document, Chosen& found) {
     blocks_ = document.blocks();
@@ -167,7 +173,7 @@ void Meeting::meet(const Document& document, Chosen& found) {
     lexical(rules_.evidence, document, lexical_);
     if (rules_.terms == rules_.evidence) scores_ = lexical_;
     else lexical(rules_.terms, document, scores_);
-    if (query_.compares_tokens) nearest(document);
+    if (query_.similar != nullptr) nearest(document);
     if (rules_.hybrid) combine(*rules_.hybrid, document);
     rank(scores_, order_);
 
@@ -241,15 +247,16 @@ void Meeting::cosines(const Document& document) {
 
 // keyblock.meeting.nearest_tokens.
 void Meeting::nearest(const Document& document) {
-    const size_t tokens = query_.tokens, vocabulary = tokens == 0 ? 0 : query_.similar.size / tokens;
+    const size_t tokens = query_.similar->size();
     near_.assign(blocks_, 0.0);
-    if (vocabulary == 0 || blocks_ == 0) return;
+    if (tokens == 0 || blocks_ == 0) return;
+    near_tokens_.look_up(document.tokens);
     by_token_.resize(tokens * blocks_);
     near_sums_.resize(blocks_);
     best_.resize(tokens);
     for (size_t block = 0; block < blocks_; ++block) {
         const int32_t start = document.bounds.data[2 * block], end = document.bounds.data[2 * block + 1];
-        highest({query_.similar.data, tokens, vocabulary, document.tokens.data + start, static_cast<size_t>(end - start)}, tokens, best_.data());
+        highest({near_tokens_.table(), near_tokens_.numbers() + start, static_cast<size_t>(end - start), tokens}, tokens, best_.data());
         for (size_t token = 0; token < tokens; ++token) by_token_[token * blocks_ + block] = best_[token];
     }
     column_sums(by_token_.data(), tokens, blocks_, near_sums_.data());
@@ -315,7 +322,7 @@ void Meeting::evidence_of(Chosen& found) const {
     std::reverse(top.begin(), top.begin() + static_cast<std::ptrdiff_t>(best));
     for (size_t term = 0; term < occurring.size(); ++term) occurring[term] = having_[term] > 0 ? query_.idf[term] : 0.0;
     const double coverage = query_.mass == 0 ? 0.0 : sum(occurring.data(), occurring.size()) / query_.mass;
-    const double nearness = query_.compares_tokens ? highest_of(near_) : 0.0;
+    const double nearness = query_.similar != nullptr ? highest_of(near_) : 0.0;
     const double features[FEATURES] = {top[best - 1], sum(top.data(), best) / 3, coverage, nearness, query_.mass};
     found.evidence.insert(found.evidence.end(), features, features + FEATURES);
 }

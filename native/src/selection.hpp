@@ -8,6 +8,8 @@
 #include <optional>
 #include <vector>
 
+#include "vectors.hpp"
+
 namespace keyblock {
 
 constexpr size_t FEATURES = 5;  // keyblock.evidence.FEATURES, the logit left out
@@ -72,9 +74,8 @@ struct Query {
     const double *idf, *rare;
     double mass;
     Span<double> vector;   // in whole numbers
-    Span<float> similar;   // a row of `tokens` numbers for each of the vocabulary
-    size_t tokens;
-    bool compares_tokens, foreign;
+    const Similar* similar;  // null where tokens are not compared
+    bool foreign;
     std::vector<int32_t> head, tail;  // of a sequence
     size_t room;                      // beside both
     double unit;                      // what a product of vectors of length 1 comes to
@@ -114,10 +115,26 @@ struct Packed {
     bool cut;  // the last of them is
 };
 
+// How near tokens are to a query's, found once for each that occurs, in as little memory as they need.
+class NearTokens {
+  public:
+    explicit NearTokens(const Similar* similar) : similar_(similar), known_(similar == nullptr ? 0 : similar->vocabulary()) {}
+    // Finds the rows of these tokens: `numbers` are theirs in `table`.
+    void look_up(const Span<int32_t>& tokens);
+    const int32_t* numbers() const { return numbers_.data(); }
+    const float* table() const { return table_.data(); }
+
+  private:
+    const Similar* similar_;
+    std::vector<int32_t> known_;  // the number of the row of each token of the vocabulary; 0: has none yet
+    std::vector<float> table_;
+    std::vector<int32_t> new_, numbers_;
+};
+
 // Chooses blocks of one document after the other, in one thread.
 class Meeting {
   public:
-    Meeting(const Rules& rules, const Query& query) : rules_(rules), query_(query), rows_(query.terms) {}
+    Meeting(const Rules& rules, const Query& query) : rules_(rules), query_(query), rows_(query.terms), near_tokens_(query.similar) {}
     void meet(const Document& document, Chosen& found);
 
   private:
@@ -141,6 +158,7 @@ class Meeting {
     const Rules& rules_;
     const Query& query_;
     const Keys rows_;
+    NearTokens near_tokens_;
     size_t blocks_ = 0;
     std::vector<double> counts_, cells_, saturated_;                // a row for each term
     std::vector<double> lexical_, scores_, cosines_, near_, sums_;  // of blocks

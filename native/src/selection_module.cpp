@@ -21,9 +21,6 @@ namespace {
 template <class T>
 using Given = nb::ndarray<const T, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
 template <class T>
-using Table = nb::ndarray<const T, nb::ndim<2>, nb::c_contig, nb::device::cpu>;
-
-template <class T>
 Span<T> span(const Given<T>& array) {
     return {array.data(), array.size()};
 }
@@ -32,17 +29,13 @@ Span<T> span(const Given<T>& array) {
 struct AskedQuery {
     Given<int64_t> terms;
     Given<double> idf, rare, vector;
-    std::optional<Table<float>> similar;
     Query query;
 
-    AskedQuery(Given<int64_t> terms_, Given<double> idf_, Given<double> rare_, double mass, Given<double> vector_, std::optional<Table<float>> similar_,
+    AskedQuery(Given<int64_t> terms_, Given<double> idf_, Given<double> rare_, double mass, Given<double> vector_, const Similar* similar,
                bool foreign, const std::vector<int32_t>& head, const std::vector<int32_t>& tail, size_t room, double unit)
-        : terms(std::move(terms_)), idf(std::move(idf_)), rare(std::move(rare_)), vector(std::move(vector_)), similar(std::move(similar_)),
-          query{span(terms), idf.data(), rare.data(), mass, span(vector), {}, 0, similar.has_value(), foreign, head, tail, room, unit} {
+        : terms(std::move(terms_)), idf(std::move(idf_)), rare(std::move(rare_)), vector(std::move(vector_)),
+          query{span(terms), idf.data(), rare.data(), mass, span(vector), similar, foreign, head, tail, room, unit} {
         if (idf.size() != terms.size() || rare.size() != terms.size()) throw nb::value_error("there is not one weight for each term");
-        if (!similar) return;
-        query.similar = {similar->data(), similar->shape(0) * similar->shape(1)};
-        query.tokens = similar->shape(1);
     }
 };
 
@@ -126,7 +119,7 @@ nb::dict select(const Rules& rules, const AskedQuery& asked, const nb::list& pre
     for (nb::handle one : prepared) documents.push_back(document_of(one, arrays));
     const size_t vocabulary = rules.told ? rules.told->kinds.size() : static_cast<size_t>(std::numeric_limits<int32_t>::max());
     Chosen chosen;
-    bool whole = !rules.hybrid || rules.hybrid->soft == 0 || asked.query.compares_tokens;
+    bool whole = !rules.hybrid || rules.hybrid->soft == 0 || asked.query.similar != nullptr;
     {
         nb::gil_scoped_release unlocked;
         Meeting meeting(rules, asked.query);
@@ -155,9 +148,10 @@ void describe_selection(nb::module_& module) {
             new (self) Told{bm25, kept, looked_up, fewest, share, clearly, {kinds.data(), kinds.data() + kinds.size()}, Keys(span(known))};
         }, "bm25"_a, "kept"_a, "looked_up"_a, "fewest"_a, "share"_a, "clearly"_a, "kinds"_a, "known"_a);
     nb::class_<AskedQuery>(module, "Query")
-        .def(nb::init<Given<int64_t>, Given<double>, Given<double>, double, Given<double>, std::optional<Table<float>>, bool,
+        .def(nb::init<Given<int64_t>, Given<double>, Given<double>, double, Given<double>, const Similar*, bool,
                       const std::vector<int32_t>&, const std::vector<int32_t>&, size_t, double>(),
-             "terms"_a, "idf"_a, "rare"_a, "mass"_a, "vector"_a, "similar"_a.none(), "foreign"_a, "head"_a, "tail"_a, "room"_a, "unit"_a);
+             "terms"_a, "idf"_a, "rare"_a, "mass"_a, "vector"_a, "similar"_a.none(), "foreign"_a, "head"_a, "tail"_a, "room"_a, "unit"_a,
+             nb::keep_alive<1, 7>());
     nb::class_<Rules>(module, "SelectionRules")
         .def("__init__", [](Rules* self, const Bm25& evidence, const Bm25& terms, std::optional<Hybrid> hybrid, bool joint, size_t passages,
                             std::optional<Told> told) {

@@ -11,20 +11,25 @@ namespace {
 
 constexpr float QUANTUM = 127;  // keyblock.prepared.QUANTUM
 constexpr size_t AHEAD = 8;     // rows that are asked of memory before they are needed
+constexpr size_t LINE = 64;     // bytes of memory that come together
 
 FOR_EACH_PROCESSOR void add_up(const TokenTable& table, const int32_t* ids, size_t n, float* sum) {
     const size_t dimensions = table.dimensions;
     for (size_t i = 0; i < n; ++i) {
-#if defined(__GNUC__)
-        if (i + AHEAD < n) {
-            const int8_t* next = table.rows + static_cast<size_t>(ids[i + AHEAD]) * dimensions;
-            for (size_t at = 0; at < dimensions; at += 64) __builtin_prefetch(next + at);
-        }
-#endif
+        if (i + AHEAD < n) table.expect(static_cast<size_t>(ids[i + AHEAD]));
         const auto id = static_cast<size_t>(ids[i]);
         const int8_t* row = table.rows + id * dimensions;
         const float scale = table.scales[id];
         for (size_t at = 0; at < dimensions; ++at) sum[at] += scale * static_cast<float>(row[at]);
+    }
+}
+
+// Products of a row and `n` others, in whole numbers.
+FOR_EACH_PROCESSOR void products(const int8_t* row, const int16_t* others, size_t n, size_t dimensions, int32_t* found) {
+    for (size_t i = 0; i < n; ++i, others += dimensions) {
+        int32_t product = 0;
+        for (size_t at = 0; at < dimensions; ++at) product += static_cast<int16_t>(row[at]) * others[at];
+        found[i] = product;
     }
 }
 
@@ -38,6 +43,30 @@ void TokenTable::encode(const int32_t* ids, size_t n, float* sum, int8_t* found)
     const float length = std::sqrt(squares);
     const bool some = length > std::numeric_limits<float>::min();
     for (size_t i = 0; i < dimensions; ++i) found[i] = some ? static_cast<int8_t>(std::nearbyint(sum[i] / length * QUANTUM)) : int8_t{0};
+}
+
+void TokenTable::expect([[maybe_unused]] size_t id) const {
+#if defined(__GNUC__)
+    for (size_t at = 0; at < dimensions; at += LINE) __builtin_prefetch(rows + id * dimensions + at);
+#endif
+}
+
+Similar::Similar(const TokenTable& table, const int32_t* ids, const float* weights, size_t n) : table_(table), weights_(weights, weights + n) {
+    for (size_t i = 0; i < n; ++i) {
+        const int8_t* row = table.rows + static_cast<size_t>(ids[i]) * table.dimensions;
+        rows_.insert(rows_.end(), row, row + table.dimensions);
+    }
+}
+
+void Similar::of(size_t token, float* found) const {
+    constexpr size_t AT_ONCE = 64;
+    int32_t product[AT_ONCE];
+    for (size_t first = 0; first < size(); first += AT_ONCE) {
+        const size_t n = std::min(AT_ONCE, size() - first);
+        products(table_.rows + token * table_.dimensions, rows_.data() + first * table_.dimensions, n, table_.dimensions, product);
+        for (size_t i = 0; i < n; ++i)
+            found[first + i] = std::max(static_cast<float>(product[i]) * table_.to_length_1[token] * weights_[first + i], 0.0f);
+    }
 }
 
 }  // namespace keyblock

@@ -237,18 +237,26 @@ def test_a_run_and_a_bundle_carry_it_under_its_own_name() -> None:
     assert ENCODERS.create(described.describe()) == described
 
 
+def similar(table: TokenTable, query: list[int]) -> NDArray[np.float32]:
+    """How near each token of the vocabulary is to those of a query, asked in two parts; what is no token is as the last one."""
+    near, ids = table.similar(np.asarray(query, np.int32)), np.arange(table.vocabulary_size + 1, dtype=np.int32)
+    found = np.concatenate([near.of(ids[:2]), near.of(ids[::-1])[::-1][2:]])
+    assert np.array_equal(found[-1], found[-2])
+    return found[:-1]
+
+
 def test_similar_tokens_by_hand() -> None:
     """Directions (1, 0), (0, 1), (0.6, 0.8), none; weights 1, 2, 5, 0. A query of tokens 1, 2, 2 and 3: shares 2 / 7 and 5 / 7."""
-    found = HAND.similar(np.asarray([2, 1, 3, 2], np.int32))
+    found = similar(HAND, [2, 1, 3, 2])
     np.testing.assert_allclose(found.T, [[0, 2 / 7, 0.8 * 2 / 7, 0], [0.6 * 5 / 7, 0.8 * 5 / 7, 5 / 7, 0]], atol=1e-6)
-    assert HAND.similar(np.asarray([3], np.int32)).shape == (4, 0)
+    assert similar(HAND, [3]).shape == (4, 0)
     against = TokenTable(np.asarray([[10, 0], [-10, 0]], np.int8), np.ones(2, np.float32))
-    assert against.similar(np.asarray([0], np.int32)).tolist() == [[1], [0]], "what is opposed is no nearer than what is unrelated"
+    assert similar(against, [0]).tolist() == [[1], [0]], "what is opposed is no nearer than what is unrelated"
 
 
 def test_the_weightiest_tokens_of_a_long_query() -> None:
     table = random_table(200, 5)
-    found = table.similar(np.arange(200, dtype=np.int32))
+    found = similar(table, list(range(200)))
     assert found.shape == (200, SIMILAR_TOKENS)
     assert found.max(axis=0).sum() == pytest.approx(1, abs=1e-4)
     weights = np.linalg.norm(table.table.astype(np.float32), axis=1) * table.scales
@@ -267,7 +275,10 @@ def test_compiled_vectors(ids: list[int], ranges: list[tuple[int, int]]) -> None
 
 
 def test_compiled_vectors_of_tokens_out_of_range() -> None:
-    table = need_compiled().Encoder(HAND.table, HAND.scales)
+    table = need_compiled().Encoder(HAND.table, HAND.scales, HAND.scales)
     for of in (texts([4], (0, 1)), texts([-1], (0, 1)), texts([0], (0, 2)), texts([0], (1, 0))):
         with pytest.raises(ValueError, match="out of range"):
             table.encode(of.token_ids, of.bounds)
+    for ids, weights in (([4], [1]), ([-1], [1]), ([0, 1], [1])):
+        with pytest.raises(ValueError, match="out of range, or has no weight"):
+            table.similar(np.asarray(ids, np.int32), np.asarray(weights, np.float32))

@@ -12,6 +12,7 @@ from keyblock.meeting import BLOCKS_AT_ONCE, Meeting, WeighedQuery, idf_of, near
 from keyblock.prepared import PreparedDocument
 from keyblock.text.frequencies import DocumentFrequencies
 from tests.keyblock.test_selectors import BLOCKS, QUERY, document_of, query_of, with_given_vectors
+from tests.vectors import GivenSimilar
 
 
 @given(BLOCKS, QUERY)
@@ -40,7 +41,7 @@ def test_idf_is_counted_over_documents(frequencies: DocumentFrequencies) -> None
 
 
 def test_what_they_share_is_found_once() -> None:
-    query = replace(query_of("river"), vector=np.asarray([1, 0], np.float32), similar=np.ones((9, 1), np.float32))
+    query = replace(query_of("river"), vector=np.asarray([1, 0], np.float32), similar=GivenSimilar([[1.0]]))
     meeting = Meeting(WeighedQuery(query, DocumentFrequencies(9, {})), with_given_vectors(document_of([["river"]]), [1, 0]))
     for what in ("counts", "held", "near", "cosines", "idf"):
         assert getattr(meeting, what) is getattr(meeting, what)
@@ -60,7 +61,7 @@ def test_nearest_tokens_equal_a_slow_loop(ids: list[int], longest: int, stride: 
     bounds = np.stack([starts, np.minimum(starts + longest, len(ids))], axis=1).astype(np.int32)
     document = replace(document_of([[]] * len(bounds)), token_ids=np.asarray(ids, np.int32), bounds=bounds)
     similar = np.random.default_rng(len(ids)).random((10, rows)).astype(np.float32)
-    found = nearest_tokens(replace(query_of("river"), similar=similar), document)
+    found = nearest_tokens(replace(query_of("river"), similar=GivenSimilar(similar)), document)
     np.testing.assert_allclose(found, slow_nearest(similar, document), atol=1e-5)
 
 
@@ -71,5 +72,5 @@ def test_nearest_tokens_of_more_blocks_than_are_compared_at_once() -> None:
     document = replace(document_of([[]] * len(bounds)), token_ids=rng.integers(0, 50, 700).astype(np.int32), bounds=bounds)
     similar = rng.random((50, 5)).astype(np.float32)
     assert document.n_blocks > 2 * BLOCKS_AT_ONCE
-    found = nearest_tokens(replace(query_of("river"), similar=similar), document)
+    found = nearest_tokens(replace(query_of("river"), similar=GivenSimilar(similar)), document)
     np.testing.assert_allclose(found, slow_nearest(similar, document), atol=1e-5)

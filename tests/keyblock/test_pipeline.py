@@ -355,7 +355,7 @@ def test_the_nearest_token_alone_finds_a_paraphrase(tokenizer: Tokenizer, freque
     assert PARAPHRASE.strip() in best_block(soft, query, text)
     prepared = soft.prepare_query(query)
     assert prepared.similar is not None
-    assert prepared.similar.shape == (tokenizer.vocabulary_size, 2)
+    assert prepared.similar.of(prepared.token_ids).shape == (len(prepared.token_ids), 2)
     document = soft.prepare_document(text)
     assert soft.select(prepared, document).scores.max() == pytest.approx(1, abs=1e-5)
     assert soft.select(soft.prepare_query(""), document).scores.tolist() == [0] * document.n_blocks

@@ -27,6 +27,7 @@ from keyblock.selectors import (
 )
 from keyblock.text.analyzer import term_key
 from keyblock.text.frequencies import DocumentFrequencies
+from tests.vectors import GivenSimilar
 
 WORDS = ["river", "bridg", "citi", "stone", "flood", "year", "unseen"]
 BLOCKS = st.lists(st.lists(st.sampled_from(WORDS), max_size=12), max_size=10)
@@ -244,7 +245,9 @@ def test_equal_blocks_have_equal_scores_wherever_they_stand() -> None:
     rng = np.random.default_rng(0)
     table, words = DocumentFrequencies(999, {word: 10 * (n + 1) for n, word in enumerate(WORDS)}), WORDS[:6]
     vector = rng.normal(size=128).astype(np.float32)
-    query = replace(query_of(*WORDS), vector=vector / np.linalg.norm(vector), similar=rng.random((99, 9)).astype(np.float32))
+    query = replace(
+        query_of(*WORDS), vector=vector / np.linalg.norm(vector), similar=GivenSimilar(rng.random((99, 9)).astype(np.float32))
+    )
     block, own = words + words[:3] + words[:1], [float(x) for x in rng.uniform(-0.2, 0.2, 128)]
     for n in range(2, 140):
         document = with_given_vectors(document_of([block] * n), *[own] * n)
@@ -269,7 +272,7 @@ def test_a_block_must_be_near_where_no_term_tells_apart(
 ) -> None:
     """The nearest tokens are 0, 0.3 and 0.2 from the query."""
     document = with_given_vectors(document_of([["river"], ["stone"], ["citi"]]), *([one, (1 - one**2) ** 0.5] for one in cosines))
-    query = replace(query_of("year"), vector=np.asarray([1, 0], np.float32), similar=np.asarray([[0], [0.3], [0.2]], np.float32))
+    query = replace(query_of("year"), vector=np.asarray([1, 0], np.float32), similar=GivenSimilar([[0], [0.3], [0.2]]))
     table = DocumentFrequencies(999, {})
     hybrid, meeting = Hybrid(soft=soft, near=near), Meeting(WeighedQuery(query, table), document)
     assert hybrid.tells_apart(hybrid.scores(query, document, table), np.zeros(3), meeting) == evident
@@ -372,11 +375,11 @@ def test_who_compares_vectors() -> None:
 def test_blocks_that_are_equally_near_are_not_told_apart() -> None:
     """Each holds the query's only word, which is a stop word: no block is the better for it."""
     document = with_given_vectors(document_of([["river"], ["citi"]]), [0.1, 0.9], [0.9, 0.1])
-    query = replace(query_of(), vector=np.asarray([1, 0], np.float32), similar=np.asarray([[1.0], [1.0]], np.float32))
+    query = replace(query_of(), vector=np.asarray([1, 0], np.float32), similar=GivenSimilar([[1.0], [1.0]]))
     hybrid, table = Hybrid(soft=1), DocumentFrequencies(999, {})
     meeting = Meeting(WeighedQuery(query, table), document)
     assert not hybrid.tells_apart(hybrid.of(meeting), np.zeros(2), meeting)
-    nearer = Meeting(WeighedQuery(replace(query, similar=np.asarray([[1.0], [0.0]], np.float32)), table), document)
+    nearer = Meeting(WeighedQuery(replace(query, similar=GivenSimilar([[1.0], [0.0]])), table), document)
     assert hybrid.tells_apart(hybrid.of(nearer), np.zeros(2), nearer)
 
 
