@@ -13,7 +13,10 @@ class Similar(Protocol):
     """How near tokens are to those of a query."""
 
     def of(self, token_ids: NDArray[np.int32]) -> NDArray[np.float32]:
-        """A row for each of these tokens: shape (n_tokens, n), 0 at least, of a query of n tokens; ids of no token are the nearest."""
+        """A row for each of these tokens: shape (n_tokens, n), 0 at least, of a query of n tokens.
+
+        What is above the vocabulary is as its last token.
+        """
 
     @property
     def compiled(self) -> Any:

@@ -162,7 +162,7 @@ void NearTokens::look_up(const Span<int32_t>& tokens) {
     float* row = table_.data() + (rows - new_.size()) * columns;
     for (size_t i = 0; i < new_.size(); ++i, row += columns) {
         if (i + AHEAD < new_.size()) similar_->expect(static_cast<size_t>(new_[i + AHEAD]));
-        similar_->of(static_cast<size_t>(new_[i]), row);
+        similar_->of(static_cast<size_t>(new_[i]), room_, row);
     }
 }
 

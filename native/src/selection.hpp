@@ -129,6 +129,7 @@ class NearTokens {
     std::vector<int32_t> known_;  // the number of the row of each token of the vocabulary; 0: has none yet
     std::vector<float> table_;
     std::vector<int32_t> new_, numbers_;
+    std::vector<int16_t> room_;
 };
 
 // Chooses blocks of one document after the other, in one thread.

@@ -11,6 +11,7 @@ namespace {
 
 constexpr float QUANTUM = 127;  // keyblock.prepared.QUANTUM
 constexpr size_t AHEAD = 8;     // rows that are asked of memory before they are needed
+constexpr size_t TOGETHER = 4;  // rows of the query that a row is multiplied with at once
 constexpr size_t LINE = 64;     // bytes of memory that come together
 
 FOR_EACH_PROCESSOR void add_up(const TokenTable& table, const int32_t* ids, size_t n, float* sum) {
@@ -24,12 +25,19 @@ FOR_EACH_PROCESSOR void add_up(const TokenTable& table, const int32_t* ids, size
     }
 }
 
-// Products of a row and `n` others, in whole numbers.
-FOR_EACH_PROCESSOR void products(const int8_t* row, const int16_t* others, size_t n, size_t dimensions, int32_t* found) {
-    for (size_t i = 0; i < n; ++i, others += dimensions) {
-        int32_t product = 0;
-        for (size_t at = 0; at < dimensions; ++at) product += static_cast<int16_t>(row[at]) * others[at];
-        found[i] = product;
+// Products of a row and each of the query's, in whole numbers, as they count.
+FOR_EACH_PROCESSOR void nearness(const int8_t* row, float to_length_1, const int16_t* query, const float* weights, size_t n, size_t dimensions,
+                                 int16_t* wide, float* found) {
+    for (size_t at = 0; at < dimensions; ++at) wide[at] = row[at];
+    for (size_t first = 0; first < n; first += TOGETHER, query += TOGETHER * dimensions) {
+        int32_t product[TOGETHER] = {};
+        for (size_t at = 0; at < dimensions; ++at)
+            for (size_t i = 0; i < TOGETHER; ++i) product[i] += wide[at] * query[i * dimensions + at];
+        for (size_t i = 0; i < TOGETHER && first + i < n; ++i) found[first + i] = static_cast<float>(product[i]);
+    }
+    for (size_t i = 0; i < n; ++i) {
+        const float near = found[i] * to_length_1 * weights[i];
+        found[i] = near > 0 ? near : 0;
     }
 }
 
@@ -56,17 +64,13 @@ Similar::Similar(const TokenTable& table, const int32_t* ids, const float* weigh
         const int8_t* row = table.rows + static_cast<size_t>(ids[i]) * table.dimensions;
         rows_.insert(rows_.end(), row, row + table.dimensions);
     }
+    rows_.resize((n + TOGETHER - 1) / TOGETHER * TOGETHER * table.dimensions);
 }
 
-void Similar::of(size_t token, float* found) const {
-    constexpr size_t AT_ONCE = 64;
-    int32_t product[AT_ONCE];
-    for (size_t first = 0; first < size(); first += AT_ONCE) {
-        const size_t n = std::min(AT_ONCE, size() - first);
-        products(table_.rows + token * table_.dimensions, rows_.data() + first * table_.dimensions, n, table_.dimensions, product);
-        for (size_t i = 0; i < n; ++i)
-            found[first + i] = std::max(static_cast<float>(product[i]) * table_.to_length_1[token] * weights_[first + i], 0.0f);
-    }
+void Similar::of(size_t token, std::vector<int16_t>& room, float* found) const {
+    room.resize(table_.dimensions);
+    const int8_t* row = table_.rows + token * table_.dimensions;
+    nearness(row, table_.to_length_1[token], rows_.data(), weights_.data(), size(), table_.dimensions, room.data(), found);
 }
 
 }  // namespace keyblock

@@ -23,8 +23,8 @@ class Similar {
     Similar(const TokenTable& table, const int32_t* ids, const float* weights, size_t n);
     size_t size() const { return weights_.size(); }  // tokens of the query
     size_t vocabulary() const { return table_.vocabulary; }
-    // How near a token is to each of the query's, in `found`.
-    void of(size_t token, float* found) const;
+    // How near a token is to each of the query's, in `found`. `room` is any.
+    void of(size_t token, std::vector<int16_t>& room, float* found) const;
     void expect(size_t token) const { table_.expect(token); }
 
   private:
