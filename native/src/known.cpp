@@ -21,7 +21,7 @@ const Known::Slot* Known::add(const Spelling& word, const std::vector<Piece>& pi
     std::lock_guard lock(adding_);
     if (const Slot* first = find(word)) return first;
     if (full()) return nullptr;
-    size_t at = first_slot(word);
+    size_t at = first_slot(word.hash());
     while (slots_[at].shape.load(std::memory_order_relaxed) != 0) at = (at + 1) & (2 * most_ - 1);
     Slot& slot = slots_[at];
     const auto size = static_cast<int32_t>(word.size());

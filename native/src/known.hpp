@@ -86,11 +86,17 @@ class Known {
     explicit Known(size_t most = MOST) : most_(most), slots_(new Slot[2 * most]) {}
     // Its slot; null where it is not known.
     const Slot* find(const Spelling& word) const {
-        for (size_t at = first_slot(word);; at = (at + 1) & (2 * most_ - 1)) {
-            const uint32_t shape = slots_[at].shape.load(std::memory_order_acquire);
-            if (shape == 0) return nullptr;
-            if (slots_[at].holds(word, shape)) return &slots_[at];
-        }
+        return find(word.hash(), [&](const Slot& slot, uint32_t shape) { return slot.holds(word, shape); });
+    }
+    // The same of a short word, of which these are told.
+    const Slot* find(uint64_t hash, uint32_t own, uint64_t mark) const {
+        return find(hash, [=](const Slot& slot, uint32_t shape) { return shape == own && slot.mark == mark; });
+    }
+    // Asks memory for what `find` needs.
+    void expect([[maybe_unused]] uint64_t hash) const {
+#if defined(__GNUC__)
+        __builtin_prefetch(&slots_[first_slot(hash)]);
+#endif
     }
     // The word's slot, maybe of a thread that was first; null where it is full. There is one key at least.
     const Slot* add(const Spelling& word, const std::vector<Piece>& pieces, const std::vector<int64_t>& keys);
@@ -98,7 +104,15 @@ class Known {
 
   private:
     static constexpr size_t CHUNK = 1 << 16;
-    size_t first_slot(const Spelling& word) const { return word.hash() >> 32 & (2 * most_ - 1); }
+    size_t first_slot(uint64_t hash) const { return hash >> 32 & (2 * most_ - 1); }
+    template <class Holds>
+    const Slot* find(uint64_t hash, Holds&& holds) const {
+        for (size_t at = first_slot(hash);; at = (at + 1) & (2 * most_ - 1)) {
+            const uint32_t shape = slots_[at].shape.load(std::memory_order_acquire);
+            if (shape == 0) return nullptr;
+            if (holds(slots_[at], shape)) return &slots_[at];
+        }
+    }
     const Entry* entry_of(const Spelling& word, const std::vector<Piece>& pieces, const std::vector<int64_t>& keys);
     std::byte* room(size_t bytes);
 

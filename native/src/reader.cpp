@@ -5,6 +5,11 @@
 #include "known.hpp"
 
 namespace keyblock {
+namespace {
+
+constexpr size_t AT_ONCE = 48;  // words whose slots are asked of memory before the first is read
+
+}  // namespace
 
 WordReader::WordReader(const Characters& characters, std::unique_ptr<Model> model, std::unique_ptr<Analyzer> analyzer)
     : characters(characters), model_(std::move(model)), analyzer_(std::move(analyzer)), known_(std::make_shared<Known>()) {}
@@ -33,6 +38,19 @@ struct WordReader::Call {
         int64_t key;
     };
 
+    enum class As : uint8_t { WORD, WORD_AND_RUN, RUN, ODD };
+    // What is read later: its place in memory is known, and asked for.
+    struct Later {
+        uint64_t hash, mark;  // of a word that is short; else it is spelled again
+        uint32_t shape;
+        int32_t head, tail;
+        As as;
+        bool has_term;
+        const Known::Slot* slot;
+        bool is_short() const { return (shape & 1) == 0 && tail - head <= 8; }
+    };
+    std::vector<Later> later{};
+
     Characters::Common at(size_t place) const {
         if (place < text.size) return by.characters.common(text.data[place]);
         return {SPACE, 0};
@@ -43,21 +61,23 @@ struct WordReader::Call {
             const uint32_t flags = by.characters.flags(text.data[at]);
             if ((flags & KIND) != SPACE) {
                 at = stretch(at);
+                if (later.size() >= AT_ONCE) read_all();
                 continue;
             }
             if (flags & ENDS) found.marks.push_back(static_cast<int32_t>(at));
             ++at;
         }
+        read_all();
     }
 
     // What stands from `start` up to the next space; returns where that is.
     size_t stretch(size_t start) {
-        const size_t n_tokens = found.tokens.size(), n_runs = found.runs.size(), n_marks = found.marks.size();
+        const size_t n_later = later.size(), n_marks = found.marks.size();
         bool joined = false, other_runs = false;  // whether the character before joins a run; whether a run is no word
         size_t head = start;
         for (Characters::Common next = at(head); (next.flags & KIND) != SPACE;) {
             if ((next.flags & KIND) == ODD) {
-                found.tokens.resize(n_tokens), found.runs.resize(n_runs), found.marks.resize(n_marks);
+                later.resize(n_later), found.marks.resize(n_marks);
                 return odd(start);
             }
             const bool letters = (next.flags & KIND) == LETTER;
@@ -82,11 +102,11 @@ struct WordReader::Call {
             const bool is_run = (all & WORD) && !joined && !((next.flags & KIND) != SPACE && (next.flags & WORD));
             other_runs |= (any & WORD) && !is_run;
             joined = last & WORD;
-            read(head, tail, bits, (all & WORD) != 0, is_run);
+            put_off(head, tail, bits, (all & WORD) != 0, is_run ? As::WORD_AND_RUN : As::WORD);
             head = tail;
         }
         if (other_runs) {
-            found.runs.resize(n_runs);
+            for (size_t i = n_later; i < later.size(); ++i) later[i].as = As::WORD;
             runs(start, head);
         }
         return head;
@@ -104,83 +124,105 @@ struct WordReader::Call {
         if (is_run) found.runs.push_back({from, static_cast<int32_t>(end), read.key});
     }
 
-    // What stands in the room of `word`, unless that is only the beginning of a long one.
-    void read(size_t head, size_t tail, Code bits, bool has_term, bool is_run) {
-        if (tail - head > LONGEST) {
-            long_word.assign(text.data + head, text.data + tail);
-            pieces.clear();
-            by.model_->cut(long_word.data(), long_word.size(), pieces);
-            return add({pieces.data(), pieces.size(), 0}, head, tail, is_run);
+    // What stands in the room of `word`, unless that is only the beginning of a long one, is read with others.
+    void put_off(size_t head, size_t tail, Code bits, bool has_term, As as) {
+        Later one{0, 0, 0, static_cast<int32_t>(head), static_cast<int32_t>(tail), as, has_term, nullptr};
+        if (tail - head <= LONGEST) {
+            word.close(tail - head, bits);
+            one.hash = word.hash(), one.mark = word.mark(), one.shape = word.shape();
+            known->expect(one.hash);
         }
-        const Known::Slot* slot = look_up(tail - head, bits, has_term);
-        if (slot == nullptr) return add({pieces.data(), pieces.size(), keys[0]}, head, tail, is_run);
-        if (slot->entry != nullptr) return add({slot->entry->pieces(), slot->entry->n_pieces, slot->key}, head, tail, is_run);
-        const auto from = static_cast<int32_t>(head), to = static_cast<int32_t>(tail);
-        found.tokens.push_back({slot->id, from, to});
-        if (is_run) found.runs.push_back({from, to, slot->key});
+        later.push_back(one);
     }
 
-    // The slot of what stands in the room of `word`; null where all are taken: see `pieces` and `keys`.
-    const Known::Slot* look_up(size_t size, Code bits, bool has_term) {
-        word.close(size, bits);
+    void read_all() {
+        for (Later& one : later)
+            if (one.is_short() && one.as != As::ODD) one.slot = known->find(one.hash, one.shape, one.mark);
+        for (const Later& one : later) {
+            if (one.as == As::ODD) odd(one);
+            else read(one);
+        }
+        later.clear();
+    }
+
+    void read(const Later& one) {
+        const auto head = static_cast<size_t>(one.head), tail = static_cast<size_t>(one.tail);
+        const bool is_word = one.as != As::RUN, is_run = one.as != As::WORD;
+        if (tail - head > LONGEST) return read_long(head, tail, is_word, is_run);
+        const Known::Slot* slot = one.slot == nullptr ? look_up(head, tail, one.has_term) : one.slot;
+        if (slot == nullptr) return add({pieces.data(), is_word ? pieces.size() : 0, keys[0]}, head, tail, is_run);
+        if (slot->entry != nullptr) return add({slot->entry->pieces(), is_word ? slot->entry->n_pieces : 0, slot->key}, head, tail, is_run);
+        if (is_word) found.tokens.push_back({slot->id, one.head, one.tail});
+        if (is_run) found.runs.push_back({one.head, one.tail, slot->key});
+    }
+
+    void read_long(size_t head, size_t tail, bool is_word, bool is_run) {
+        pieces.clear();
+        if (is_word) {
+            long_word.assign(text.data + head, text.data + tail);
+            by.model_->cut(long_word.data(), long_word.size(), pieces);
+        }
+        add({pieces.data(), pieces.size(), 0}, head, tail, is_run);
+    }
+
+    // The slot of what stands there; null where all are taken: see `pieces` and `keys`.
+    const Known::Slot* look_up(size_t head, size_t tail, bool has_term) {
+        spell(head, tail, true);
         if (const Known::Slot* slot = known->find(word)) return slot;
         pieces.clear();
-        by.model_->cut(word.codes(), size, pieces);
-        keys.assign(1, has_term ? by.analyzer_->key(word.codes(), size) : 0);
+        by.model_->cut(word.codes(), tail - head, pieces);
+        keys.assign(1, has_term ? by.analyzer_->key(word.codes(), tail - head) : 0);
         return known->add(word, pieces, keys);
     }
 
-    // Writes one character of a word.
-    void spell(size_t at, Code c) { word.codes()[at] = c, word.narrow()[at] = static_cast<uint8_t>(c); }
+    // Makes `word` what stands there. Odd characters are not folded: one may change its neighbours.
+    void spell(size_t head, size_t tail, bool folded) { word.close(tail - head, write(head, tail, folded)); }
+
+    // Writes what stands there into the room of `word`; returns all characters, or-ed.
+    Code write(size_t head, size_t tail, bool folded) {
+        Code bits = 0;
+        for (size_t at = head; at < tail; ++at) {
+            const Code c = text.data[at] + (folded ? by.characters.common(text.data[at]).fold : 0);
+            bits |= c;
+            word.codes()[at - head] = c, word.narrow()[at - head] = static_cast<uint8_t>(c);
+        }
+        return bits;
+    }
 
     // The runs of a stretch, whatever its words are.
     void runs(size_t start, size_t end) {
         for (size_t head = start, tail; head < end; head = tail) {
-            Code bits = 0;
-            for (tail = head; tail < end && at(tail).flags & WORD; ++tail) {
-                if (tail - head >= LONGEST) continue;
-                const Code folded = text.data[tail] + at(tail).fold;
-                bits |= folded;
-                spell(tail - head, folded);
-            }
+            for (tail = head; tail < end && at(tail).flags & WORD; ++tail) continue;
             if (tail == head) ++tail;
-            else add({nullptr, 0, tail - head > LONGEST ? 0 : key(tail - head, bits)}, head, tail, true);
+            else put_off(head, tail, tail - head <= LONGEST ? write(head, tail, true) : 0, true, As::RUN);
         }
     }
 
-    int64_t key(size_t size, Code bits) {
-        const Known::Slot* slot = look_up(size, bits, true);
-        return slot == nullptr ? keys[0] : slot->key;
-    }
-
+    // A stretch that holds an odd character; returns where it ends.
     size_t odd(size_t start) {
         size_t end = start;
         while ((at(end).flags & KIND) != SPACE) ++end;
         mark(start, end);
-        const size_t size = end - start;
+        put_off(start, end, end - start <= LONGEST ? write(start, end, false) : 0, false, As::ODD);
+        return end;
+    }
+
+    void odd(const Later& one) {
+        const auto start = static_cast<size_t>(one.head), end = static_cast<size_t>(one.tail), size = end - start;
         if (size <= LONGEST) {
-            Code bits = 0;  // not folded: an odd character may change its neighbours
-            for (size_t i = 0; i < size; ++i) {
-                bits |= text.data[start + i];
-                spell(i, text.data[start + i]);
-            }
-            word.close(size, bits);
+            spell(start, end, false);
             if (const Known::Slot* slot = known->find(word)) {
                 const Piece whole{slot->id, 0, static_cast<int32_t>(size)};
                 if (const Entry* entry = slot->entry) add_odd(entry->pieces(), entry->n_pieces, entry->keys(), entry->n_keys, start, end);
                 else add_odd(&whole, 1, &slot->key, 1, start, end);
-                return end;
+                return;
             }
         }
         const auto place = given.find(std::u32string(text.data + start, text.data + end));
-        if (place == given.end()) {
-            found.ask(start, end, TOKENS);
-            return end;
-        }
+        if (place == given.end()) return found.ask(start, end, TOKENS);
         const Odd& read = place->second;
         if (size <= LONGEST) known->add(word, read.pieces, read.keys);
         add_odd(read.pieces.data(), read.pieces.size(), read.keys.data(), read.keys.size(), start, end);
-        return end;
     }
 
     void add_odd(const Piece* cut, size_t n_pieces, const int64_t* own, size_t n_keys, size_t start, size_t end) {
