@@ -65,9 +65,9 @@ class Alphabets:
             token_ids: shape (n_tokens,), of the text.
             at_least: so many tokens have such a script.
         """
-        kinds = self.kinds[token_ids]
-        count = int((kinds == FOREIGN).sum())
-        return count >= at_least and count > int((kinds == LEARNED).sum())
+        kinds = self.kinds.take(token_ids)
+        count = np.count_nonzero(kinds == FOREIGN)
+        return bool(count >= at_least and count > np.count_nonzero(kinds == LEARNED))
 
 
 def _kind(surface: str, learned: Collection[str]) -> int:

@@ -1,8 +1,12 @@
-// One machine code for each kind of processor, chosen when the module is loaded.
+// One machine code for each kind of processor, chosen when the module is loaded: by what it can do, and not by who made it.
 #pragma once
 
 #if defined(__GNUC__) && !defined(__clang__) && defined(__x86_64__) && defined(__linux__)
-#define FOR_EACH_PROCESSOR __attribute__((target_clones("arch=skylake-avx512", "arch=haswell", "default")))
+#if __GNUC__ >= 12
+#define FOR_EACH_PROCESSOR __attribute__((target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default")))
+#else
+#define FOR_EACH_PROCESSOR __attribute__((target_clones("avx2", "default")))
+#endif
 #else
 #define FOR_EACH_PROCESSOR
 #endif

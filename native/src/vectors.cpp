@@ -25,6 +25,20 @@ FOR_EACH_PROCESSOR void add_up(const TokenTable& table, const int32_t* ids, size
     }
 }
 
+// A vector at length 1, times QUANTUM, in whole numbers.
+FOR_EACH_PROCESSOR void quantize(const float* vector, size_t n, int8_t* found) {
+    constexpr size_t COLUMNS = 16;
+    float column[COLUMNS] = {}, squares = 0;
+    size_t at = 0;
+    for (; at + COLUMNS <= n; at += COLUMNS)
+        for (size_t i = 0; i < COLUMNS; ++i) column[i] += vector[at + i] * vector[at + i];
+    for (float some : column) squares += some;
+    for (; at < n; ++at) squares += vector[at] * vector[at];
+    const float length = std::sqrt(squares);
+    const bool some = length > std::numeric_limits<float>::min();
+    for (at = 0; at < n; ++at) found[at] = some ? static_cast<int8_t>(std::nearbyint(vector[at] / length * QUANTUM)) : int8_t{0};
+}
+
 // Products of a row and each of the query's, in whole numbers, as they count.
 FOR_EACH_PROCESSOR void nearness(const int8_t* row, float to_length_1, const int16_t* query, const float* weights, size_t n, size_t dimensions,
                                  int16_t* wide, float* found) {
@@ -46,11 +60,7 @@ FOR_EACH_PROCESSOR void nearness(const int8_t* row, float to_length_1, const int
 void TokenTable::encode(const int32_t* ids, size_t n, float* sum, int8_t* found) const {
     std::fill(sum, sum + dimensions, 0.0f);
     add_up(*this, ids, n, sum);
-    float squares = 0;
-    for (size_t i = 0; i < dimensions; ++i) squares += sum[i] * sum[i];
-    const float length = std::sqrt(squares);
-    const bool some = length > std::numeric_limits<float>::min();
-    for (size_t i = 0; i < dimensions; ++i) found[i] = some ? static_cast<int8_t>(std::nearbyint(sum[i] / length * QUANTUM)) : int8_t{0};
+    quantize(sum, dimensions, found);
 }
 
 void TokenTable::expect([[maybe_unused]] size_t id) const {
