@@ -104,8 +104,10 @@ def about_languages(unknown: int, documents: int, config: PipelineConfig) -> lis
 def about_position(selected_by: Sequence[SelectedBy | None], config: PipelineConfig) -> list[str]:
     """In how many documents nothing told the blocks apart, where the selector is one that could."""
     blind = selected_by.count(SelectedBy.POSITION)
+    if not blind:
+        return []
     selector = SELECTORS.create(config.selector)
-    if not blind or not selector.needs:
+    if not selector.needs:
         return []
     how = BY_LITTLE if selector.compares_vectors else BY_POSITION
     return [f"selected_by: nothing stands out for the query in {blind} of {len(selected_by)} documents: {how}"]

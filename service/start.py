@@ -1,5 +1,6 @@
 """From settings to a service that runs: logs, signals, keys, models, ports."""
 
+import gc
 import logging
 import os
 import signal
@@ -33,13 +34,23 @@ def start(settings: Settings) -> int:
         configure(settings)
         load_keys(settings)  # a wrong key is reported before a model is loaded
         clients, operators = ports(settings)  # a taken one too
-        ranker = Ranker.load(settings)
+        ranker = load_once(settings)
         app = create_app(settings, ranker)
         started = serve(settings, ranker.metrics, (app, clients), (create_admin_app(app), operators) if operators else None)
     except BAD as error:
         print(f"{PROGRAM}: {' '.join(str(error).split())}", file=sys.stderr)
         return BAD_START
     return 0 if started else NOT_STARTED
+
+
+def load_once(settings: Settings) -> Ranker:
+    """The ranker. What is loaded stays, or goes without the garbage collector: to look at it would take a tenth of a second."""
+    gc.disable()
+    try:
+        return Ranker.load(settings)
+    finally:
+        gc.freeze()
+        gc.enable()
 
 
 def ports(settings: Settings) -> tuple[list[socket.socket], list[socket.socket]]:

@@ -1,5 +1,6 @@
 """keyblock-serve as a process: a real server on a real port."""
 
+import gc
 import http.client
 import json
 import os
@@ -19,6 +20,9 @@ import pytest
 from benchmarks.event_loop import free_port, get, wait_ready
 from keyblock.client import Client, KeyBlockError
 from service import cli
+from service.ranking.ranker import Ranker
+from service.settings import Settings
+from service.start import load_once
 from tests.forks import Forks
 from tests.service.faults import PATIENCE, wait_for
 from tests.service.rankers import another
@@ -292,6 +296,14 @@ def test_no_document_acknowledged_is_lost_by_kill_9(bundle_path: Path, tmp_path:
             process.kill()
             process.wait()
     assert len(acknowledged) >= 20
+
+
+def test_the_garbage_collector_does_not_look_at_what_is_loaded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Ranker, "load", lambda settings: (settings.port, gc.isenabled()))
+    assert load_once(Settings(port=7)) == (7, False)
+    assert gc.isenabled()
+    assert gc.get_freeze_count() > 0
+    gc.unfreeze()
 
 
 def test_an_unknown_variable_is_reported_with_the_nearest_known_one(fork: Fork) -> None:
