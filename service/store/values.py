@@ -1,6 +1,7 @@
 """Stored values as documents: sealed on the way in; opened, checked and counted on the way out."""
 
 import logging
+from collections import Counter
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import NamedTuple
@@ -70,7 +71,11 @@ class Values:
         """Documents with the texts that are needed; None for one that is not there, and for a value that KeyBlock did not store."""
         pairs = zip(ids, contents, strict=True)
         opened = partial(self._opened, namespace, fingerprint=fingerprint, texts=texts, check=check)
-        return [opened(identity, content) for identity, content in pairs]
+        found = [opened(identity, content) for identity, content in pairs]
+        outcomes = Counter(_outcome(one, content) for one, content in zip(found, contents, strict=True) if one is not AWAY)
+        for outcome, number in outcomes.items():
+            self._metrics.add("store_lookups", number, outcome=outcome)
+        return found
 
     def _opened(
         self, namespace: str, identity: str, content: bytes | Away | None, *, fingerprint: bytes, texts: bool, check: Check
@@ -78,9 +83,7 @@ class Values:
         if content is AWAY:
             return AWAY
         if content is None:
-            self._metrics.add("store_lookups", outcome="miss")
             return None
-        found = None
         try:
             stored = decode(self._seal.opened(namespace, identity, content))
             if stored.id != identity:
@@ -88,12 +91,17 @@ class Values:
             stale = stored.fingerprint != fingerprint
             if not stale:
                 _check(stored.prepared, check)
-            found = Found(stored, stored.text if texts or stale else None, stale)
+            return Found(stored, stored.text if texts or stale else None, stale)
         except DamagedError as error:
             log.error("%s; it is treated as if it were not there (namespace %s)", error, namespace)
-        outcome = "damaged" if found is None else "stale" if found.stale else "hit"
-        self._metrics.add("store_lookups", outcome=outcome)
-        return found
+            return None
+
+
+def _outcome(found: Found | Away | None, content: bytes | Away | None) -> str:
+    """What became of a value that the store has given, or has not."""
+    if isinstance(found, Found):
+        return "stale" if found.stale else "hit"
+    return "miss" if content is None else "damaged"
 
 
 def _check(prepared: PreparedDocument, check: Check) -> None:
