@@ -285,10 +285,10 @@ class SimilarTokens:
         known[new] = True  # after its row is there: other threads ask as well
         return np.asarray(rows[token_ids])
 
-    @property
+    @functools.cached_property
     def compiled(self) -> Any:
         """See Similar."""
-        return self._encoder.similar(self._ids, self._weights)
+        return native.core.Similar(self._encoder, self._ids, self._weights)
 
     @functools.cached_property
     def _query(self) -> NDArray[np.float64]:

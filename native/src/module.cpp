@@ -4,6 +4,7 @@
 #include <nanobind/stl/vector.h>
 
 #include "bindings.hpp"
+#include "near_tokens.hpp"
 #include "porter.hpp"
 #include "selection_module.hpp"
 #include "sentences.hpp"
@@ -85,12 +86,7 @@ class Encoder {
         if (scales_.size() != table_.vocabulary || to_length_1_.size() != table_.vocabulary)
             throw nb::value_error("there is not one scale for each row");
     }
-    Similar similar(Given<int32_t> ids, Given<float> weights) const {
-        bool known = ids.size() == weights.size();
-        for (size_t i = 0; i < ids.size(); ++i) known &= ids(i) >= 0 && static_cast<size_t>(ids(i)) < table_.vocabulary;
-        if (!known) throw nb::value_error("a token is out of range, or has no weight");
-        return {table_, ids.data(), weights.data(), ids.size()};
-    }
+    const TokenTable& table() const { return table_; }
     nb::object encode(Given<int32_t> ids, nb::ndarray<const int32_t, nb::shape<-1, 2>, nb::c_contig, nb::device::cpu> bounds) const {
         const auto n_ids = static_cast<int32_t>(ids.size());
         const size_t n = bounds.shape(0), size = table_.dimensions;
@@ -114,6 +110,13 @@ class Encoder {
     Given<float> scales_, to_length_1_;
     TokenTable table_;
 };
+
+void make_similar(Similar* self, const Encoder& encoder, Given<int32_t> ids, Given<float> weights) {
+    bool known = ids.size() == weights.size();
+    for (size_t i = 0; i < ids.size(); ++i) known &= ids(i) >= 0 && static_cast<size_t>(ids(i)) < encoder.table().vocabulary;
+    if (!known) throw nb::value_error("a token is out of range, or has no weight");
+    new (self) Similar(encoder.table(), ids.data(), weights.data(), ids.size());
+}
 
 std::string stemmed(const std::string& word) {
     std::vector<Code> codes(word.begin(), word.end());
@@ -171,11 +174,10 @@ NB_MODULE(_core, module) {
              nb::keep_alive<1, 2>())
         .def("read", &read_texts, "texts"_a, "odds"_a)
         .def("cut", &cut_texts, "texts"_a, "segmenter"_a, "odds"_a);
-    nb::class_<Similar>(module, "Similar");
     nb::class_<Encoder>(module, "Encoder")
         .def(nb::init<Encoder::Table, Given<float>, Given<float>>(), "table"_a, "scales"_a, "to_length_1"_a)
-        .def("similar", &Encoder::similar, "ids"_a, "weights"_a, nb::keep_alive<0, 1>())
         .def("encode", &Encoder::encode, "ids"_a, "bounds"_a);
+    nb::class_<Similar>(module, "Similar").def("__init__", &make_similar, "encoder"_a, "ids"_a, "weights"_a, nb::keep_alive<1, 2>());
     bind_units(module);
     module.def("porter", &stemmed, "word"_a, "The stem of a lower-case ASCII word, as Snowball's porter has it.");
     module.def("term_key", [](nb::str term) {

@@ -9,7 +9,6 @@
 namespace keyblock {
 namespace {
 
-constexpr size_t AHEAD = 8;     // rows that are asked of memory before they are needed
 constexpr size_t BEST = 3;      // blocks of the feature `top_blocks`
 
 // NumPy's sum of numbers that stand side by side: pairs of sums of up to 128 numbers, each in eight columns.
@@ -144,28 +143,6 @@ bool Document::whole(size_t dimensions, size_t vocabulary) const {
     return known && (dimensions == 0 || vectors.size == blocks() * dimensions);
 }
 
-void NearTokens::look_up(const Span<int32_t>& tokens) {
-    const size_t columns = similar_->size(), last = similar_->vocabulary() - 1;
-    if (table_.empty()) table_.resize(columns);  // row 0 is no token's
-    size_t rows = table_.size() / columns;
-    new_.clear();
-    numbers_.resize(tokens.size);
-    for (size_t i = 0; i < tokens.size; ++i) {
-        const size_t token = std::min(static_cast<size_t>(tokens.data[i]), last);
-        if (known_[token] == 0) {
-            known_[token] = static_cast<int32_t>(rows++);
-            new_.push_back(static_cast<int32_t>(token));
-        }
-        numbers_[i] = known_[token];
-    }
-    table_.resize(rows * columns);
-    float* row = table_.data() + (rows - new_.size()) * columns;
-    for (size_t i = 0; i < new_.size(); ++i, row += columns) {
-        if (i + AHEAD < new_.size()) similar_->expect(static_cast<size_t>(new_[i + AHEAD]));
-        similar_->of(static_cast<size_t>(new_[i]), room_, row);
-    }
-}
-
 // keyblock.pipeline.Pipeline._select.
 void Meeting::meet(const Document& document, Chosen& found) {
     blocks_ = document.blocks();
@@ -250,13 +227,13 @@ void Meeting::nearest(const Document& document) {
     const size_t tokens = query_.similar->size();
     near_.assign(blocks_, 0.0);
     if (tokens == 0 || blocks_ == 0) return;
-    near_tokens_.look_up(document.tokens);
+    near_tokens_->look_up(document.tokens.data, document.tokens.size);
     by_token_.resize(tokens * blocks_);
     near_sums_.resize(blocks_);
     best_.resize(tokens);
     for (size_t block = 0; block < blocks_; ++block) {
         const int32_t start = document.bounds.data[2 * block], end = document.bounds.data[2 * block + 1];
-        highest({near_tokens_.table(), near_tokens_.numbers() + start, static_cast<size_t>(end - start), tokens}, tokens, best_.data());
+        highest({near_tokens_->table(), near_tokens_->numbers() + start, static_cast<size_t>(end - start), tokens}, tokens, best_.data());
         for (size_t token = 0; token < tokens; ++token) by_token_[token * blocks_ + block] = best_[token];
     }
     column_sums(by_token_.data(), tokens, blocks_, near_sums_.data());

@@ -8,7 +8,7 @@
 #include <optional>
 #include <vector>
 
-#include "vectors.hpp"
+#include "near_tokens.hpp"
 
 namespace keyblock {
 
@@ -115,27 +115,15 @@ struct Packed {
     bool cut;  // the last of them is
 };
 
-// How near tokens are to a query's, found once for each that occurs, in as little memory as they need.
-class NearTokens {
-  public:
-    explicit NearTokens(const Similar* similar) : similar_(similar), known_(similar == nullptr ? 0 : similar->vocabulary()) {}
-    // Finds the rows of these tokens: `numbers` are theirs in `table`.
-    void look_up(const Span<int32_t>& tokens);
-    const int32_t* numbers() const { return numbers_.data(); }
-    const float* table() const { return table_.data(); }
-
-  private:
-    const Similar* similar_;
-    std::vector<int32_t> known_;  // the number of the row of each token of the vocabulary; 0: has none yet
-    std::vector<float> table_;
-    std::vector<int32_t> new_, numbers_;
-    std::vector<int16_t> room_;
-};
-
 // Chooses blocks of one document after the other, in one thread.
 class Meeting {
   public:
-    Meeting(const Rules& rules, const Query& query) : rules_(rules), query_(query), rows_(query.terms), near_tokens_(query.similar) {}
+    Meeting(const Rules& rules, const Query& query) : rules_(rules), query_(query), rows_(query.terms), near_tokens_(query.similar == nullptr ? nullptr : query.similar->take()) {}
+    ~Meeting() {
+        if (query_.similar != nullptr) query_.similar->give(std::move(near_tokens_));
+    }
+    Meeting(const Meeting&) = delete;
+    Meeting& operator=(const Meeting&) = delete;
     void meet(const Document& document, Chosen& found);
 
   private:
@@ -159,7 +147,7 @@ class Meeting {
     const Rules& rules_;
     const Query& query_;
     const Keys rows_;
-    NearTokens near_tokens_;
+    std::unique_ptr<NearTokens> near_tokens_;  // none where tokens are not compared
     size_t blocks_ = 0;
     std::vector<double> counts_, cells_, saturated_;                // a row for each term
     std::vector<double> lexical_, scores_, cosines_, near_, sums_;  // of blocks

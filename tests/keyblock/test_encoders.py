@@ -281,4 +281,4 @@ def test_compiled_vectors_of_tokens_out_of_range() -> None:
             table.encode(of.token_ids, of.bounds)
     for ids, weights in (([4], [1]), ([-1], [1]), ([0, 1], [1])):
         with pytest.raises(ValueError, match="out of range, or has no weight"):
-            table.similar(np.asarray(ids, np.int32), np.asarray(weights, np.float32))
+            need_compiled().Similar(table, np.asarray(ids, np.int32), np.asarray(weights, np.float32))
