@@ -3,9 +3,8 @@
     python benchmarks/preparation.py [--data DATA/squad-articles] [--documents 100] [--words 2000] [--turns 5]
 
 In turns, on one thread: the pipeline in Python and compiled (where keyblock_native is installed), with vectors and without, the
-same with other segmenters, the same where the tokenizer reads each text whole, that tokenizer alone, and the selection of the
-prepared documents' blocks for a query, in Python and as the service does it. Medians of CPU time, and ratios. A new pipeline's
-first turn is shown apart: it meets every word for the first time. Last, how much sooner two threads are done than one. Without
+same with other segmenters, the tokenizer alone, and the selection of the prepared documents' blocks for a query, in Python and as
+the service does it. Medians of CPU time, and ratios. A new pipeline's first turn is shown apart: it meets every word for the first time. Last, how much sooner two threads are done than one. Without
 --data the documents are of random words, of which a few are frequent and most are rare, as in a language.
 """
 
@@ -23,28 +22,11 @@ from keyblock import native
 from keyblock.bundle import load_bundle
 from keyblock.pipeline import Pipeline
 from keyblock.segmenters import SEGMENTERS
-from keyblock.text.reader import Pause, Reader
-from keyblock.text.reading import EncodedText, Reading
+from keyblock.text.reader import Reader
 from training.collections.collection import Collection
 
 BUNDLE = Path(__file__).resolve().parent.parent / "models" / "default"
 VOCABULARY = 20_000
-
-
-class WholeTexts:
-    """A reader that leaves every text to the tokenizer, and cuts none."""
-
-    def __init__(self, pipeline: Pipeline) -> None:
-        self._tokenizer, self._analyzer = pipeline.tokenizer, pipeline.analyzer
-
-    def cut(self, texts: Sequence[str], rule: object, pause: Pause = int) -> list[None]:
-        """See keyblock.text.reader.Reader."""
-        return [None] * len(texts)
-
-    def read(self, texts: Sequence[str], pause: Pause = int) -> list[Reading]:
-        """See keyblock.text.reader.Reader."""
-        encodings = self._tokenizer.encode(texts)
-        return [EncodedText(text, encoding, self._analyzer) for text, encoding in zip(texts, encodings, strict=True)]
 
 
 def invented(documents: int, words: int) -> list[str]:
@@ -104,13 +86,11 @@ def main(options: argparse.Namespace) -> None:
         collected(options.data, options.documents, options.words) if options.data else invented(options.documents, options.words)
     )
     pipeline = load_bundle(BUNDLE).pipeline
-    ways = {"word by word": new(pipeline, compiled=False), "word by word, no vectors": new(pipeline, compiled=False, vectors=False)}
+    ways = {"plain": new(pipeline, compiled=False), "plain, no vectors": new(pipeline, compiled=False, vectors=False)}
     if native.core is not None:
         ways |= {"compiled": new(pipeline), "compiled, no vectors": new(pipeline, vectors=False)}
     first = {way: cpu_seconds(lambda by=by: by.prepare_documents(texts)) for way, by in ways.items()}
-    by_texts = new(pipeline, compiled=False)
-    by_texts.reader = WholeTexts(pipeline)  # type: ignore[assignment]
-    ways |= {"text by text": by_texts} | {name: new(pipeline, name) for name in options.segmenters}
+    ways |= {name: new(pipeline, name) for name in options.segmenters}
     query, prepared = pipeline.prepare_query(" ".join(texts[0].split()[-8:])), pipeline.prepare_documents(texts)
     turns = [
         {way: cpu_seconds(lambda by=by: by.prepare_documents(texts)) for way, by in ways.items()}
@@ -123,7 +103,7 @@ def main(options: argparse.Namespace) -> None:
     rows = {f"{way}, a new one": seconds for way, seconds in first.items()} | medians
     print(f"{len(texts)} documents, {sum(len(text.split()) for text in texts):,} words; CPU milliseconds a document")
     for way, seconds in rows.items():
-        print(f"{way:36} {seconds * 1000 / len(texts):8.3f}  {seconds / medians['word by word']:5.2f} x")
+        print(f"{way:36} {seconds * 1000 / len(texts):8.3f}  {seconds / medians['plain']:5.2f} x")
     for way in list(first):
         print(f"{way:36} two threads: {sooner(ways[way], texts):.2f} times as fast as one")
 

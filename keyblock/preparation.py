@@ -151,7 +151,7 @@ class TextPreparer:
         # a character of several tokens (Hangul) may be cut in two: it is the first block's, unless the second has no other
         cut_in_two = (bounds[:-1, 1] <= bounds[1:, 0]) & (ends[:-1] < ends[1:])
         starts[1:] = np.where(cut_in_two, np.maximum(starts[1:], ends[:-1]), starts[1:])
-        terms = self._universal_terms(reading.text, reading.ids, starts, ends, pause) or reading.terms(starts, ends)
+        terms = self._universal_terms(reading.text, reading.ids, starts, ends, pause) or reading.terms(starts, ends, pause)
         if lead:
             starts, ends = np.maximum(starts - lead, 0), np.maximum(ends - lead, 0)
         return CutText(reading.ids, bounds, starts, ends, terms)

@@ -1,10 +1,10 @@
-"""Reading texts by `keyblock_native`: the same as `keyblock.text.words`, without the interpreter's lock.
+"""Reading texts by `keyblock_native`: the same as `keyblock.text.reading`, without the interpreter's lock.
 
 The compiled part knows no Unicode. What is said of each code point is asked of Python and of the tokenizer here, once; and what
 stands with an odd character between two spaces (`keyblock.text.characters`) is read by the tokenizer and the analyzer themselves.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from functools import partial
 from typing import Any
 
@@ -16,16 +16,15 @@ from keyblock.text import sentences
 from keyblock.text.analyzer import STOP_WORDS, Analyzer
 from keyblock.text.characters import character_kinds
 from keyblock.text.compiled_characters import plain_characters, read_characters
+from keyblock.text.compiled_reading import LONGEST, CompiledReading, Runs
 from keyblock.text.compiled_runs import run_reader
 from keyblock.text.compiled_units import unit_reader
-from keyblock.text.hashing import LONGEST
-from keyblock.text.page_reader import LONG_SHARE
-from keyblock.text.read_words import ReadWords, Runs
-from keyblock.text.reading import CutText, Terms, WholeSentences, terms_between
-from keyblock.text.rows import Ints
+from keyblock.text.reading import CutText, Ints, Terms, WholeSentences, concatenated
 from keyblock.text.tokenizer import Tokenizer
 from keyblock.text.told import Asked, Told, told, words_told
 from keyblock.text.units import borders_of
+
+LONG_SHARE = 0.5  # a text with more of its characters in stretches that are asked, and not remembered, is left to the tokenizer
 
 
 def compiled_reader(tokenizer: Tokenizer, analyzer: Analyzer) -> "CompiledReader | None":
@@ -61,7 +60,7 @@ def _word_reader(tokenizer: Tokenizer, analyzer: Analyzer, characters: Any) -> A
 
 
 class CompiledReader:
-    """Reads texts as `keyblock.text.words.WordReader` does. Safe to use from several threads, which do not wait for each other.
+    """Reads texts as the tokenizer and the analyzer do. Safe to use from several threads, which do not wait for each other.
 
     Args:
         reader: of `keyblock_native`: finds tokens and runs.
@@ -70,13 +69,13 @@ class CompiledReader:
         tell: makes what the reader is told of the stretches that it asks about.
     """
 
-    def __init__(self, reader: Any, analyzer: Analyzer, characters: Any, tell: Callable[[Iterable[Asked]], Told]) -> None:
+    def __init__(self, reader: Any, analyzer: Analyzer, characters: Any, tell: Callable[[Collection[Asked]], Told]) -> None:
         self._reader, self._analyzer, self._tell = reader, analyzer, tell
         rules = (sentences.TITLES, sentences.NAMES_GO_ON, sentences.BEFORE_NUMBERS, sentences.BEGINNERS)
         self._sentences = native.core.Sentences(characters, *map(set, rules))
 
-    def read(self, texts: Sequence[str]) -> list[ReadWords | None]:
-        """See PageReader."""
+    def read(self, texts: Sequence[str]) -> list[CompiledReading | None]:
+        """A reading of each text; None for one that is left to the tokenizer."""
         found = self._all(texts, self._reader.read)
         return [None if one is None else _reading(text, self._analyzer, *one) for text, one in zip(texts, found, strict=True)]
 
@@ -107,15 +106,15 @@ class CompiledReader:
         """With the terms of blocks that only the analyzer can tell."""
         terms = Terms(keys, key_bounds)
         if len(asked):
-            blocks = np.split(keys, key_bounds[1:-1])
+            blocks: list[Any] = np.split(keys, key_bounds[1:-1])
             for i in asked.tolist():
-                blocks[i] = terms_between(text, starts[i : i + 1], ends[i : i + 1], self._analyzer).keys
-            terms = Terms(np.concatenate(blocks), np.cumsum([0, *map(len, blocks)], dtype=np.int32))
+                blocks[i] = self._analyzer.keys(text[starts[i] : ends[i]])
+            terms = concatenated(blocks)
         return CutText(ids, bounds, starts, ends, terms)
 
 
-def _reading(text: str, analyzer: Analyzer, ids: Ints, heads: Ints, tails: Ints, *runs: Any) -> ReadWords:
-    return ReadWords(text, analyzer, ids, heads, tails, Runs(*runs))
+def _reading(text: str, analyzer: Analyzer, ids: Ints, heads: Ints, tails: Ints, *runs: Any) -> CompiledReading:
+    return CompiledReading(text, analyzer, ids, heads, tails, Runs(*runs))
 
 
 def _spelled(text: str, asked: Ints) -> list[Asked]:
@@ -123,5 +122,5 @@ def _spelled(text: str, asked: Ints) -> list[Asked]:
 
 
 def _mostly_long(text: str, asked: Iterable[Asked]) -> bool:
-    """Whether a text is left to the tokenizer, as `keyblock.text.page_reader` has it."""
+    """Whether a text is left to the tokenizer: more than LONG_SHARE of it are stretches that are asked each time."""
     return sum(len(stretch) for _, stretch in asked if len(stretch) > LONGEST) > LONG_SHARE * len(text)

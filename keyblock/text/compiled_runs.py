@@ -1,9 +1,13 @@
-"""Runs and their terms found by `keyblock_native`, however tokens are found; `keyblock.text.terms` says what a run is.
+"""Runs and their terms found by `keyblock_native`, however tokens are found.
+
+A run is a word to the analyzer, or in scripts without spaces a pair of neighbouring characters; pairs overlap. What stands between
+two spaces and holds an odd character (`keyblock.text.characters`) is one run, with all its terms.
 
 The English analyzer and the universal one are compiled. Those of other languages are asked of each distinct run, once.
 """
 
 import re
+import unicodedata
 from functools import cache
 from typing import Any, NamedTuple
 
@@ -13,13 +17,17 @@ from numpy.typing import NDArray
 from keyblock import native
 from keyblock.text import sentences
 from keyblock.text.analyzer import STOP_WORDS, Analyzer
-from keyblock.text.characters import CODES, Kind, word_characters
+from keyblock.text.characters import CODES, Kind, spaced_kinds, word_characters
 from keyblock.text.compiled_units import combining_classes
 from keyblock.text.normalization import VANISHING, caseless, folded
 from keyblock.text.scripts import ASSIGNED, IGNORABLE, UNSPACED, joining, spaced_letters
-from keyblock.text.terms import paired_characters, run_kinds
 
 MOST = 1 << 18  # runs that are remembered where they are pairs; else half as many
+SYLLABLES = range(0xAC00, 0xD7A4)  # of Korean: composed of letters, and all alike
+PAIRED: tuple[range, ...] = (  # Kana, Bopomofo and Han
+    *(range(0x3005, 0x3008), range(0x3041, 0x3097), range(0x30A1, 0x30FB), range(0x30FC, 0x30FF), range(0x3105, 0x312E)),
+    *(range(0x3400, 0x4DB6), range(0x4E00, 0x9FA6)),
+)
 Codes = NDArray[np.uint32]
 
 
@@ -48,6 +56,31 @@ def _flagged(some: NDArray[np.bool_], name: str) -> Codes:
 
 def _ends() -> Codes:
     return _flagged(sentences.KINDS >= sentences.ENDING, "ENDS_SENTENCE")
+
+
+@cache
+def paired_characters() -> NDArray[np.bool_]:
+    """Whether each code point stands for itself in pairs, whatever its neighbours are, shape (CODES,)."""
+    found = np.zeros(CODES, np.bool_)
+    found[SYLLABLES.start : SYLLABLES.stop] = True
+    found[[code for codes in PAIRED for code in codes if folded(caseless(chr(code))) == chr(code)]] = True
+    found.setflags(write=False)  # it is shared
+    return found
+
+
+@cache
+def run_kinds() -> NDArray[np.uint8]:
+    """What each code point is to analyzers, shape (CODES,): SPACE, ODD, or LETTER for what does not change its neighbours."""
+    kinds = spaced_kinds().copy()
+    within = re.compile(f"[{UNSPACED}{IGNORABLE}]")
+    for code in range(ASSIGNED.stop):
+        character = chr(code)
+        if within.match(character):
+            kinds[code] = Kind.ODD  # as Hangzhou's numerals, which stand in pairs with Han
+        elif unicodedata.category(character)[0] in "PSZ" and kinds[code] == Kind.ODD:
+            kinds[code] = Kind.LETTER
+    kinds.setflags(write=False)  # it is shared
+    return kinds
 
 
 class Folds(NamedTuple):

@@ -8,52 +8,53 @@ import unicodedata
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
-PART = 1 << 16  # characters of a part, where there is a place to cut
-SHORTEST = 128  # a part that may cut a run of letters is longer than any run that is remembered
-
 
 class Part(NamedTuple):
     """Characters `start` to `end` of a text.
 
     Attributes:
-        whole: whether it starts and ends between words, for the analyzer too.
+        at_space: whether it ends at a space, or with the text: between words, for the analyzer too.
     """
 
     start: int
     end: int
-    whole: bool
+    at_space: bool
 
 
 LastCut = Callable[[str, int, int], tuple[int, bool] | None]
 """The last place in a text from one place up to another where a part may end, and whether it is at a space; None for none."""
 
 
-def parts(text: str, last_cut: LastCut) -> Iterator[Part]:
-    """The parts of a text, one behind the other; a text of at most PART characters is one part.
+def parts(text: str, last_cut: LastCut, most: int) -> Iterator[Part]:
+    """The parts of a text, one behind the other.
 
     Args:
         text: any Unicode.
         last_cut: says where a part may end.
+        most: characters of a part, two at least, where there is a place to cut.
     """
-    start, whole = 0, True
-    while len(text) - start > PART:
-        end, at_space = _cut(text, start, last_cut)
-        if end == len(text):
-            break
-        yield Part(start, end, whole and at_space)
-        start, whole = end, at_space
-    yield Part(start, len(text), whole)
+    start = 0
+    while len(text) - start > most:
+        end, at_space = _cut(text, start, last_cut, most)
+        yield Part(start, end, at_space)
+        start = end
+    if start < len(text) or not text:
+        yield Part(start, len(text), True)
 
 
-def _cut(text: str, start: int, last_cut: LastCut) -> tuple[int, bool]:
+def _cut(text: str, start: int, last_cut: LastCut, most: int) -> tuple[int, bool]:
     """Where the part that starts here ends, and whether that is at a space; the text's end where there is no such place."""
-    low, most = start + SHORTEST, len(text) - SHORTEST
-    while low < most:
-        high = min(low + PART - SHORTEST, most)
+    low, end = start + 1, len(text) - 1
+    while low < end:
+        high = min(low + most - 1, end)
         if (found := last_cut(text, low, high)) is not None:
             return found
         low = high
     return len(text), True
+
+
+def nowhere(_text: str, _low: int, _high: int) -> None:
+    """Cuts no text."""
 
 
 def behind_words(ends_word: Callable[[str], bool]) -> LastCut:

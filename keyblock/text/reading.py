@@ -1,22 +1,20 @@
-"""Tokens and terms of documents, with their places in the text.
+"""Tokens and terms of documents, with their places in the text: the plain way, from what the tokenizer and the analyzer say.
 
-Where the tokenizer reads word by word, as BERT's, so are texts (`keyblock.text.words`); likewise where it reads by units, as
-SentencePiece and byte-level BPE (`keyblock.text.unit_reader`). The tokenizer itself reads the others: texts that are mostly words
-of more than 64 characters, as in languages without spaces, and all texts of other tokenizers. All ways give the same;
-`tests/keyblock/text/test_words.py` and `test_unit_reader.py` hold them to the tokenizer.
+The compiled way (`keyblock.text.compiled`) is held to this one by tests, over any Unicode and over real documents.
 """
 
-from collections.abc import Callable
-from typing import NamedTuple, Protocol
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 from tokenizers import Encoding
 
 from keyblock.text.analyzer import Analyzer
-from keyblock.text.rows import Ints
 
 AT_ONCE = 64  # blocks between two pauses
+Ints = NDArray[np.int32]
 
 
 class Terms(NamedTuple):
@@ -53,67 +51,54 @@ class CutText(NamedTuple):
     terms: Terms
 
 
-class Reading(Protocol):
-    """A document's text as tokens and terms."""
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """A document's text as tokens and terms.
 
-    @property
-    def text(self) -> str:
-        """What was read."""
+    Attributes:
+        text: what was read.
+        analyzer: finds its terms.
+        ids: the tokens, shape (n_tokens,).
+        heads, tails: where the tokens start and end in the text, in code points, shape (n_tokens,) each.
+    """
 
-    @property
-    def ids(self) -> Ints:
-        """The tokens, shape (n_tokens,)."""
+    text: str
+    analyzer: Analyzer
+    ids: Ints
+    heads: Ints
+    tails: Ints
 
     def places(self) -> tuple[Ints, Ints]:
-        """Where the tokens start and end in the text, in code points, shape (n_tokens,) each."""
+        """Where the tokens start and end."""
+        return self.heads, self.tails
 
     def offsets(self, bounds: Ints) -> tuple[Ints, Ints]:
         """Where blocks start and end in the text, in code points, shape (n_blocks,) each, from token ranges, (n_blocks, 2)."""
+        return self.heads[bounds[:, 0]], self.tails[bounds[:, 1] - 1]
 
-    def terms(self, starts: Ints, ends: Ints) -> Terms:
-        """The terms of the text between such places."""
+    def terms(self, starts: Ints, ends: Ints, pause: Callable[[int], object] = int) -> Terms:
+        """The terms of the text between such places; `pause` is called with 0 between steps of bounded length."""
+        return terms_between(self.text, starts, ends, self.analyzer, pause)
 
 
-class EncodedText:
-    """What the tokenizer made of the whole text.
-
-    Raises ValueError from `offsets` for a tokenizer that does not say where its tokens stand.
-    """
-
-    def __init__(self, text: str, encoding: Encoding, analyzer: Analyzer) -> None:
-        self.ids = np.asarray(encoding.ids, dtype=np.int32)
-        self.text, self._encoding, self._analyzer = text, encoding, analyzer
-
-    def places(self) -> tuple[Ints, Ints]:
-        """See Reading."""
-        heads, tails = np.asarray(self._encoding.offsets, dtype=np.int32).reshape(-1, 2).T
-        return heads, tails
-
-    def offsets(self, bounds: Ints) -> tuple[Ints, Ints]:
-        """See Reading."""
-        found = [_characters(self._encoding, first, last - 1) for first, last in bounds.tolist()]
-        starts, ends = np.asarray(found, dtype=np.int32).reshape(-1, 2).T
-        return np.ascontiguousarray(starts), np.ascontiguousarray(ends)
-
-    def terms(self, starts: Ints, ends: Ints) -> Terms:
-        """See Reading."""
-        return terms_between(self.text, starts, ends, self._analyzer)
+def encoded(text: str, encoding: Encoding, analyzer: Analyzer) -> Reading:
+    """A text as the tokenizer reads it."""
+    heads, tails = np.asarray(encoding.offsets, dtype=np.int32).reshape(-1, 2).T
+    return Reading(text, analyzer, np.asarray(encoding.ids, dtype=np.int32), heads.copy(), tails.copy())
 
 
 def terms_between(text: str, starts: Ints, ends: Ints, analyzer: Analyzer, pause: Callable[[int], object] = int) -> Terms:
-    """What an analyzer makes of the text between such places, which is read again for it; `pause` is called again and again."""
+    """What an analyzer makes of the text between such places; `pause` is called with 0 again and again."""
     blocks = []
     for number, (start, end) in enumerate(zip(starts.tolist(), ends.tolist(), strict=True), 1):
         blocks.append(analyzer.keys(text[start:end]))
         if number % AT_ONCE == 0:
             pause(0)
-    keys = np.asarray([key for block in blocks for key in block], dtype=np.int64)
-    return Terms(keys, np.cumsum([0, *map(len, blocks)], dtype=np.int32))
+    return concatenated(blocks)
 
 
-def _characters(encoding: Encoding, first: int, last: int) -> tuple[int, int]:
-    """Code point offsets of tokens `first` to `last`, both included."""
-    head, tail = encoding.token_to_chars(first), encoding.token_to_chars(last)
-    if head is None or tail is None:
-        raise ValueError("the tokenizer does not say where its tokens stand in the text")
-    return head[0], tail[1]
+def concatenated(blocks: Sequence[Any]) -> Terms:
+    """The terms of blocks from the keys of each."""
+    keys = [np.asarray(block, dtype=np.int64) for block in blocks]
+    bounds = np.cumsum([0, *map(len, keys)], dtype=np.int32)
+    return Terms(np.concatenate(keys) if keys else np.zeros(0, np.int64), bounds)

@@ -1,51 +1,54 @@
-"""What `keyblock_native` is told of the stretches that it does not read: what the tokenizer and the analyzer make of them."""
+"""What `keyblock_native` is told of the stretches that it does not read: what the tokenizer and the analyzer make of each alone."""
 
-from collections import defaultdict
-from collections.abc import Iterable
-from functools import partial
+from collections.abc import Collection, Iterable, Sequence
 from typing import Any
+
+import numpy as np
 
 from keyblock import native
 from keyblock.text.analyzer import Analyzer
-from keyblock.text.lexicon import Learn, in_batches, keys_of, no_keys, no_tokens, tokens_of
-from keyblock.text.rows import Rows, stacked
 from keyblock.text.tokenizer import Tokenizer
-from keyblock.text.unit_reader import FILLER, tokens_among, tokens_at
 
 Asked = tuple[int, str]
 """A stretch, and what is asked of it: one of ASKED of `keyblock_native`, or 0 for its tokens."""
 Told = tuple[Any, ...]
 """Odds of `keyblock_native`, as its readers take them."""
+Token = tuple[int, int, int]
+"""Its id, and where it starts and ends in the stretch."""
+FILLER = " a"  # stands in front of a unit that is not a text's first: it is read as behind another one
 
 
-def words_told(tokenizer: Tokenizer, analyzer: Analyzer, asked: Iterable[Asked]) -> Told:
+def words_told(tokenizer: Tokenizer, analyzer: Analyzer, asked: Collection[Asked]) -> Told:
     """Tokens and terms of stretches that hold words of BERT's."""
     words = [word for _, word in asked]
-    if not words:
-        return (native.core.Odds(),)
-    return (_odds(words, in_batches(partial(tokens_of, tokenizer), words), keys_of(analyzer, words)),)
+    return (_odds(words, tokens_of(tokenizer, words, [""] * len(words)), map(analyzer.keys, words)),)
 
 
-def told(tokenizer: Tokenizer, analyzer: Analyzer, asked: Iterable[Asked], *, units: bool) -> Told:
+def told(tokenizer: Tokenizer, analyzer: Analyzer, asked: Collection[Asked], *, units: bool) -> Told:
     """Tokens of units, or else of words, and terms of runs, apart."""
-    by_question: dict[int, list[str]] = defaultdict(list)
-    for question, stretch in asked:
-        by_question[question].append(stretch)
-    terms = by_question.pop(native.core.ASKED["TERMS"], [])
-    names, tokens = list[str](), list[Rows]()
-    for question, stretches in by_question.items():
-        names += [f"{chr(question)}{stretch}" if question else stretch for stretch in stretches]
-        tokens.append(in_batches(_learn(tokenizer, question) if units else partial(tokens_of, tokenizer), stretches))
-    of_tokens = _odds(names, stacked(tokens), no_keys(names)) if names else native.core.Odds()
-    return of_tokens, _odds(terms, no_tokens(terms), keys_of(analyzer, terms)) if terms else native.core.Odds()
+    first, term = native.core.ASKED["FIRST_TOKENS"], native.core.ASKED["TERMS"]
+    runs = [stretch for question, stretch in asked if question == term]
+    others = [(question, stretch) for question, stretch in asked if question != term]
+    names = [f"{chr(question)}{stretch}" if question else stretch for question, stretch in others]
+    before = [FILLER if units and question != first else "" for question, _ in others]
+    tokens = tokens_of(tokenizer, [stretch for _, stretch in others], before)
+    return _odds(names, tokens, [[]] * len(names)), _odds(runs, [[]] * len(runs), map(analyzer.keys, runs))
 
 
-def _learn(tokenizer: Tokenizer, question: int) -> Learn:
-    """What reads units that stand where the question says."""
-    if question == native.core.ASKED["FIRST_TOKENS"]:
-        return partial(tokens_at, tokenizer, "")
-    return partial(tokens_at, tokenizer, FILLER) if question else partial(tokens_among, tokenizer)
+def tokens_of(tokenizer: Tokenizer, stretches: Sequence[str], before: Sequence[str]) -> list[list[Token]]:
+    """The tokens of each stretch, as the last of a text: behind what stands before it there."""
+    encodings = tokenizer.encode([f"{filler}{stretch}" for filler, stretch in zip(before, stretches, strict=True)])
+    found = list[list[Token]]()
+    for start, encoding in zip(map(len, before), encodings, strict=True):
+        tokens = zip(encoding.ids, encoding.offsets, strict=True)
+        found.append([(token, head - start, tail - start) for token, (head, tail) in tokens if head >= start])
+    return found
 
 
-def _odds(words: list[str], tokens: Rows, keys: Rows) -> Any:
-    return native.core.Odds(words, tokens.counts, *tokens.columns, keys.counts, *keys.columns)
+def _odds(names: list[str], tokens: Sequence[Sequence[Token]], keys: Iterable[Sequence[int]]) -> Any:
+    if not names:
+        return native.core.Odds()
+    keys = [some or [0] for some in keys]  # a stretch without a term has a key that is none
+    columns = np.asarray([token for some in tokens for token in some], dtype=np.int32).reshape(-1, 3).T.copy()
+    n_tokens, n_keys = (np.asarray(list(map(len, rows)), dtype=np.int32) for rows in (tokens, keys))
+    return native.core.Odds(names, n_tokens, *columns, n_keys, np.asarray([key for some in keys for key in some], dtype=np.int64))

@@ -25,7 +25,6 @@ from numpy.typing import NDArray
 from tokenizers import Tokenizer, models
 
 from keyblock.text.characters import CODES
-from keyblock.text.rows import Ints
 
 SPACES = " \t\n\r"
 MARKS = 8  # that `ends_solid` looks behind: a long text is not cut into parts behind a word that ends in as many
@@ -44,7 +43,6 @@ WITH_NEWLINES = tuple(  # of Qwen 2 and 3, Llama 3, Qwen 3.5: line breaks behind
     )
 )
 SPACE, SOLID, MARK, LETTER, NUMBER, OTHER = (1 << bit for bit in range(6))  # what a character may be, as bits
-Flags = NDArray[np.bool_]
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,42 +58,6 @@ class Borders:
     breaks_join: bool
     words_end: bool
     spaces: str = SPACES
-
-    def units(self, codes: NDArray[np.uint32], bounds: NDArray[np.intp]) -> tuple[Ints, Ints]:
-        """Where units start and end, shape (n_units,) each: together they are all of each text.
-
-        Args:
-            codes: of texts with a character between them, shape (n_characters,).
-            bounds: shape (n_texts + 1,), where each text starts; the last is where one more would.
-        """
-        sorts = _marks_as_their_letters(character_sorts()[codes])
-        sorts[bounds[1:-1] - 1] = 0  # between texts
-        if len(self.spaces) < len(SPACES):
-            sorts[(sorts == SPACE) & ~np.isin(codes, [ord(space) for space in self.spaces])] = 0
-        cut = self._cuts(sorts, codes)
-        starts, ends = bounds[:-1], bounds[1:] - 1
-        full = starts < ends
-        cut[starts[full]] = True
-        heads = np.flatnonzero(cut)
-        last = np.searchsorted(heads, ends[full]) - 1
-        tails = np.append(heads[1:], len(codes))[: len(heads)]
-        tails[last] = ends[full]
-        return heads.astype(np.int32), tails.astype(np.int32)
-
-    def _cuts(self, sorts: NDArray[np.uint8], codes: NDArray[np.uint32]) -> Flags:
-        """Whether a unit starts at each character, whatever text that is in."""
-        found = np.zeros(len(sorts), np.bool_)
-        space, solid = (sorts & SPACE) != 0, (sorts & SOLID) != 0
-        firsts = np.flatnonzero(space[1:] & ~space[:-1]) + 1  # of runs of white space
-        nexts = np.append(np.flatnonzero(space[:-1] & ~space[1:]) + 1, len(sorts))
-        nexts = nexts[np.searchsorted(nexts, firsts)]  # what follows each run
-        kept = (sorts[firsts - 1] & SOLID != 0) & np.append(solid, False)[nexts]
-        if self.breaks_join:
-            kept &= (codes[firsts] == ord(" ")) | (codes[firsts] == ord("\t")) | (sorts[firsts - 1] & (LETTER | NUMBER) != 0)
-        found[firsts[kept]] = True
-        if self.words_end:
-            found[1:] |= (sorts[1:] & OTHER != 0) & (sorts[:-1] & LETTER != 0)
-        return found
 
     def last_cut(self, text: str, low: int, high: int) -> tuple[int, bool] | None:
         """The last place from `low` up to `high` where a unit starts with a space, and True; None where none does."""
@@ -139,16 +101,6 @@ def ends_solid(text: str, end: int) -> bool:
         if sorts[ord(text[place])] != MARK:
             return bool(sorts[ord(text[place])] & SOLID)
     return False
-
-
-def _marks_as_their_letters(sorts: NDArray[np.uint8]) -> NDArray[np.uint8]:
-    """Bits of MARK and of what the mark stands on in its place; a mark that starts a word is not solid."""
-    mark = sorts == MARK
-    if not mark.any():
-        return sorts
-    base = np.maximum.accumulate(np.where(mark, 0, np.arange(len(sorts))))
-    on = np.where(sorts[base] & SOLID, MARK | SOLID, MARK).astype(np.uint8)
-    return np.where(mark, on, sorts)
 
 
 def borders_of(tokenizer: Tokenizer) -> Borders | None:

@@ -8,7 +8,7 @@
 
 namespace keyblock {
 
-constexpr size_t LONGEST = 64;  // characters of a word that is remembered: keyblock.text.hashing.LONGEST
+constexpr size_t LONGEST = 64;  // characters of a word that is remembered: keyblock.text.compiled_reading.LONGEST
 
 struct Piece {
     int32_t id;

@@ -4,7 +4,9 @@ import gzip
 import json
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import cache
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -17,13 +19,13 @@ from keyblock.prepared import PreparedDocument
 from keyblock.segmenters import SEGMENTERS
 from keyblock.text.analyzer import Analyzer, AnalyzerConfig
 from keyblock.text.compiled import CompiledReader, compiled_reader
+from keyblock.text.compiled_reading import LONGEST
 from keyblock.text.frequencies import DocumentFrequencies
-from keyblock.text.parts import PART
-from keyblock.text.reader import SAMPLE, Reader
+from keyblock.text.reader import PART, SAMPLE, Reader
 from keyblock.text.sentences import sentence_ends
 from keyblock.text.tokenizer import Tokenizer
 from tests.compiled import need_compiled
-from tests.keyblock.text.test_words import LONG, TEXTS
+from tests.keyblock.text.texts import LONG, PIECES, SIGMA, TEXTS, assert_read_alike
 
 SPOKEN = """Dr. Mr. no. No. Fig. vs. e.g. U.S. J. Inc. The the river River 3 12.5. 4.1. "Why?" (so!) end... etc. Ko.
 a- b_ “Well.” ‘No’ 1. 2) (a) Ann: Bob O'Neil: — • - * # 東京。 है। ؟ … ?! .) . ! K. ß. İ. ı ½. ² ٣.""".split()
@@ -34,12 +36,27 @@ PROSES = PROSE.map(lambda words: "".join(word + space for word, space in words))
 MIXED = st.lists(st.one_of(TEXTS, PROSES), max_size=4)
 
 
-@pytest.fixture(scope="module")
-def reader(tokenizer: Tokenizer) -> CompiledReader:
+ENGLISH = Analyzer(AnalyzerConfig())
+
+
+@pytest.fixture(
+    scope="module", params=[{"name": "english"}, {"name": "english", "stem": False}, {"name": "universal"}, {"language": "de"}]
+)
+def analyzer(request: pytest.FixtureRequest) -> Analyzer:
+    return Analyzer(AnalyzerConfig(**request.param))
+
+
+@cache
+def reader_of(tokenizer: Tokenizer, analyzer: Analyzer) -> CompiledReader:
     need_compiled()
-    reader = compiled_reader(tokenizer, Analyzer(AnalyzerConfig()))
+    reader = compiled_reader(tokenizer, analyzer)
     assert reader is not None
     return reader
+
+
+@pytest.fixture(scope="module")
+def reader(tokenizer: Tokenizer) -> CompiledReader:
+    return reader_of(tokenizer, ENGLISH)
 
 
 class Pair:
@@ -75,12 +92,39 @@ def test_documents_of_any_unicode(pairs: dict[int, Pair], texts: list[str], bloc
     pairs[block_tokens].check(texts)
 
 
-@given(MIXED)
-def test_readings_of_any_unicode(pairs: dict[int, Pair], texts: list[str]) -> None:
-    pair = pairs[63]
-    for fast, plain in zip(pair.fast.reader.read(texts), pair.plain.reader.read(texts), strict=True):
-        for found, expected in zip((fast.ids, *fast.places()), (plain.ids, *plain.places()), strict=True):
-            np.testing.assert_array_equal(found, expected, strict=True)
+@given(MIXED, st.integers(1, 6), st.integers(1, 6))
+@example(["", " ", "a"], 1, 1)
+@example(["!\u0301 \u0301! a\u0301\u0301b \u0301"], 1, 1)
+@example(["a_b_c __ _a 5€5 €"], 1, 1)
+@example([f"{SIGMA}'\u0391 {SIGMA} \u03a3'", "\u03a3"], 2, 1)
+@example(["a\u200bon", "\u0385\u0130he", "\x00 \u200bthe\u200bthe"], 1, 1)
+@example([" ".join(["a", *LONG, "river"]), LONG[0], "", " ".join(LONG)], 6, 2)
+@example(["A river. " * 100 + " the river ".join(LONG[:3])], 40, 7)
+def test_readings_of_any_unicode(tokenizer: Tokenizer, analyzer: Analyzer, texts: list[str], length: int, stride: int) -> None:
+    assert_read_alike(reader_of(tokenizer, analyzer), tokenizer, analyzer, texts, (length, stride))
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"model": {"max_input_chars_per_word": 5}},
+        {"model": {"continuing_subword_prefix": ""}},
+        {"normalizer": {"lowercase": False}},
+        {"normalizer": {"clean_text": False, "handle_chinese_chars": False, "strip_accents": True}},
+        {"added_tokens": [{"content": "river"}, {"content": "a river", "normalized": True}, {"content": "[X]", "rstrip": True}]},
+    ],
+)
+def test_other_tokenizers_of_words(backbone: Path, tmp_path: Path, change: dict[str, Any]) -> None:
+    description = json.loads((backbone / "tokenizer.json").read_text(encoding="utf-8"))
+    for part in ("model", "normalizer"):
+        description[part].update(change.get(part, {}))
+    blank = {"id": 30522, "single_word": False, "lstrip": False, "rstrip": False, "normalized": False, "special": True}
+    more = enumerate(change.get("added_tokens", []), start=30522)
+    description["added_tokens"] += [blank | token | {"id": number} for number, token in more]
+    (tmp_path / "tokenizer.json").write_text(json.dumps(description), encoding="utf-8")
+    changed, english = Tokenizer(tmp_path / "tokenizer.json"), Analyzer(AnalyzerConfig())
+    texts = ["a river Unaffable [X] [SEP] ! Naïve \u0301 e\u0301te \x00 中b xqzt a river", SAMPLE, " ".join([*PIECES, *LONG])]
+    assert_read_alike(reader_of(changed, english), changed, english, texts, (3, 2))
 
 
 @given(st.one_of(PROSES, TEXTS))
@@ -98,7 +142,7 @@ def test_blocks_by_hand(reader: CompiledReader, tokenizer: Tokenizer) -> None:
     assert cut is not None
     assert cut.bounds.tolist() == [[0, 4], [4, 8]]
     assert (cut.starts.tolist(), cut.ends.tolist()) == ([0, 17], [16, 35])
-    keys = [Analyzer(AnalyzerConfig()).keys(text) for text in ("river rose", "bridge fell")]
+    keys = [ENGLISH.keys(text) for text in ("river rose", "bridge fell")]
     assert cut.terms.bounds.tolist() == [0, 2, 4]
     assert cut.terms.keys.tolist() == keys[0] + keys[1]
 
@@ -125,13 +169,20 @@ def test_a_long_text_is_read_in_parts(pairs: dict[int, Pair]) -> None:
     assert max(steps) <= PART
 
 
+def test_a_text_that_is_mostly_long_and_odd_is_left_to_the_tokenizer(reader: CompiledReader, tokenizer: Tokenizer) -> None:
+    texts = ["plain", "x" * 70, "中" * LONGEST, "中" * (LONGEST + 1), "", f"{'中' * 65} {'a ' * 80}"]
+    assert [reading is not None for reading in reader.read(texts)] == [True, True, True, False, True, True]
+    rule = SEGMENTERS.create("whole_sentences").rule(tokenizer)
+    assert rule is not None
+    assert [cut is not None for cut in reader.cut(texts, rule)] == [True, True, True, False, True, True]
+
+
 def test_more_words_than_are_remembered(reader: CompiledReader, tokenizer: Tokenizer) -> None:
     """What was known is forgotten, also between a text's first look and the second, which knows its odd words."""
-    plain = Reader(tokenizer, Analyzer(AnalyzerConfig()), compiled=False)
     for first in range(0, 160_000, 40_000):
         text = " ".join(f"{number:x}g e\u0301{number}" for number in range(first, first + 400))
         reader.read([" ".join(f"q{number:x}" for number in range(first, first + 40_000))])
-        (found,), (expected,) = reader.read([text]), plain.read([text])
+        (found,), (expected,) = reader.read([text]), tokenizer.encode([text])
         assert found is not None
         np.testing.assert_array_equal(found.ids, expected.ids)
 
@@ -140,7 +191,7 @@ def test_threads(tokenizer: Tokenizer) -> None:
     """Of a new reader, which meets each word for the first time."""
     need_compiled()
     texts = [" ".join(f"river{i * j % 977} e\u0301{j % 50}" for j in range(800)) for i in range(16)]
-    fresh, alone = (compiled_reader(tokenizer, Analyzer(AnalyzerConfig())) for _ in range(2))
+    fresh, alone = (compiled_reader(tokenizer, ENGLISH) for _ in range(2))
     assert fresh is not None
     assert alone is not None
     with ThreadPoolExecutor(4) as pool:
@@ -152,7 +203,7 @@ def test_threads(tokenizer: Tokenizer) -> None:
         np.testing.assert_array_equal(found.runs.keys, expected.runs.keys)
 
 
-@pytest.mark.parametrize("name", ["squad-articles", "qmsum", "languages", "evidence"])
+@pytest.mark.parametrize("name", ["squad-articles", "squad-far", "qmsum", "languages", "evidence"])
 def test_real_documents(pairs: dict[int, Pair], shared_data: Path, name: str) -> None:
     for path in sorted((shared_data / name).glob("**/corpus*.jsonl.gz"))[:14]:
         with gzip.open(path, "rt", encoding="utf-8") as corpus:

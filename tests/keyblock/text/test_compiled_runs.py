@@ -8,9 +8,12 @@ from hypothesis import strategies as st
 from keyblock.text import compiled
 from keyblock.text.analyzer import Analyzer, AnalyzerConfig
 from keyblock.text.compiled import CompiledReader, compiled_reader
+from keyblock.text.compiled_runs import PAIRED, SYLLABLES, paired_characters
+from keyblock.text.normalization import caseless, folded
 from keyblock.text.tokenizer import Tokenizer
+from keyblock.text.universal import STRETCH
 from tests.compiled import need_compiled
-from tests.keyblock.text.test_words import LONG, PIECES
+from tests.keyblock.text.texts import ASIAN, LONG, PIECES, SIGMA
 from tests.keyblock.text.trained_tokenizers import trained
 
 MARKED = (
@@ -18,7 +21,8 @@ MARKED = (
     "ไทำกุ่้ี\u0ccd 東京ｶﾞがか\u3099क़ि\u094d\u200d\u200c\u00ad한\u11a8ᄀ\u1161,_'İſßΣςﷺ㎏ⅻ"
 )
 CATEGORIES = ("Lu", "Ll", "Lt", "Lm", "Lo", "Mn", "Mc", "Nd", "Nl", "No", "Cf", "Zs")
-PIECE = st.one_of(st.sampled_from(MARKED), st.characters(categories=CATEGORIES), st.sampled_from([*PIECES, *LONG]))
+NUMERALS, AGAIN = "\u3021\u3022", "\u3031"  # Hangzhou's, and a mark that repeats Kana: they stand in pairs, too
+PIECE = st.one_of(st.sampled_from(MARKED + ASIAN), st.characters(categories=CATEGORIES), st.sampled_from([*PIECES, *LONG, SIGMA]))
 TEXTS = st.lists(PIECE).map("".join)
 
 
@@ -55,5 +59,45 @@ def terms(reader: CompiledReader, text: str) -> list[int]:
 @example("한ё\u094d ё\u094d Ἰ\u064e ผู้ทำ ุ่ \u0e48\u0e38 क\u093c\u094d क\u094d\u093c")
 @example("شَدَّة مُحَمَّد ـــ שָׁלוֹם \u0651\u064e")
 @example("東" * 1100 + "京 " + "か\u3099" * 40)
+@example("ΑΣ ΑΣ'Α 中" + "文" * 80)
+@example(f"東{NUMERALS}京 か{AGAIN} {AGAIN}{AGAIN} a{NUMERALS}b")
 def test_any_unicode(reader: CompiledReader, analyzer: Analyzer, text: str) -> None:
     assert terms(reader, text) == analyzer.keys(text)
+
+
+@pytest.mark.parametrize(
+    ("config", "text", "expected"),
+    [
+        ({"language": "de"}, "東京都は 5日、", ["東京", "京都", "都は", "5", "日"]),
+        ({"language": "de"}, "한국어 a中b", ["한국", "국어", "a", "中", "b"]),
+        ({"language": "de"}, "the river's, a_b", ["the", "river", "s", "a_b"]),
+        (
+            {"language": "de"},
+            "が\u3099京 東京",
+            ["が\u3099京", "が\u3099京", "東京"],
+        ),  # two terms: the mark changes what it is on
+        ({"language": "de"}, f"東{NUMERALS} 京", [f"東{NUMERALS}"] * 2 + ["京"]),  # read anew: they are not in Kana or Han
+        ({"language": "de"}, "", []),
+        ({"language": "de"}, " 、 ", []),
+        ({"name": "english"}, "東京都は a中b", ["東京都は", "a中b"]),  # has no pairs
+        ({"language": "de"}, "中" * STRETCH, ["中中"] * (STRETCH - 1)),
+        ({"language": "de"}, f"東京 {'中' * (STRETCH + 1)}", ["東京", "中" * (STRETCH + 1)]),  # which the analyzer cuts
+    ],
+)
+def test_runs_by_eye(tokenizer: Tokenizer, config: dict[str, str], text: str, expected: list[str]) -> None:
+    need_compiled()
+    reader = compiled_reader(tokenizer, Analyzer(AnalyzerConfig.model_validate(config)))
+    assert reader is not None
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(compiled, "LONG_SHARE", 1)
+        (found,) = reader.read([text])
+    assert found is not None
+    assert [text[head:tail] for head, tail in zip(found.runs.heads.tolist(), found.runs.tails.tolist(), strict=True)] == expected
+
+
+def test_paired_characters_stand_for_themselves() -> None:
+    paired = paired_characters()
+    for code in [code for codes in (*PAIRED, SYLLABLES) for code in codes if paired[code]]:
+        assert folded(caseless(chr(code))) == chr(code)
+    assert paired[[ord(c) for c in "中文がー々한"]].all()
+    assert not paired[[ord(c) for c in "aไ。、・ｶ\u3099"]].any()

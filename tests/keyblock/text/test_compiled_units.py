@@ -9,19 +9,21 @@ import numpy as np
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
-from tokenizers import models, processors
+from tokenizers import Regex, models, normalizers, pre_tokenizers, processors
 
 from keyblock.description import PipelineConfig
-from keyblock.text import compiled
 from keyblock.text.analyzer import Analyzer, AnalyzerConfig
 from keyblock.text.compiled import CompiledReader, compiled_reader
+from keyblock.text.compiled_characters import plain_characters
+from keyblock.text.compiled_runs import run_reader
+from keyblock.text.compiled_units import unit_reader
 from keyblock.text.reader import SAMPLE
 from keyblock.text.tokenizer import Tokenizer
-from keyblock.text.unit_reader import FILLER
+from keyblock.text.told import FILLER
+from keyblock.text.units import Borders
 from tests.compiled import need_compiled
 from tests.keyblock.text.test_compiled import Pair
-from tests.keyblock.text.test_unit_reader import TEXTS
-from tests.keyblock.text.test_words import LONG, assert_alike, cuts, slowly
+from tests.keyblock.text.texts import LONG, UNIT_TEXTS, assert_read_alike
 from tests.keyblock.text.trained_tokenizers import KINDS, LINES, backend, trained
 
 WRITTEN = (
@@ -29,7 +31,7 @@ WRITTEN = (
 )
 GAPS = st.sampled_from([" "] * 8 + ["  ", "\n", "\n\n", "\t", "\r\n", " \n ", "\u3000", "", "", "", ",", "."])
 WORDS = st.one_of(st.sampled_from([*WRITTEN, *" ".join(LINES).split()]), st.text(st.characters(codec=None), max_size=6))
-JOINED = ["▁", "a", "b", "▁a", "▁ab", "x", "y"]
+SENTENCEPIECE, BYTES, BREAKS_JOIN = Borders(False, False), Borders(False, True), Borders(True, True)
 MADE = st.lists(st.tuples(GAPS, WORDS)).map(lambda pairs: "".join(gap + word for gap, word in pairs))
 
 
@@ -55,15 +57,7 @@ def reader(tokenizer: Tokenizer, analyzer: Analyzer) -> CompiledReader:
     return reader_of(tokenizer, analyzer)
 
 
-def check(reader: CompiledReader, tokenizer: Tokenizer, analyzer: Analyzer, texts: list[str], blocks: tuple[int, int]) -> None:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(compiled, "LONG_SHARE", 1)  # no text is left to the tokenizer
-        for fast, slow in zip(reader.read(texts), slowly(texts, tokenizer, analyzer), strict=True):
-            assert fast is not None
-            assert_alike(fast, slow, cuts(len(slow.ids), *blocks))
-
-
-@given(st.lists(st.one_of(TEXTS, MADE), min_size=1, max_size=4), st.integers(1, 6), st.integers(1, 6))
+@given(st.lists(st.one_of(UNIT_TEXTS, MADE), min_size=1, max_size=4), st.integers(1, 6), st.integers(1, 6))
 @example(["", " ", "a", "a ", " a", "\n", "a\n\n", "  a  "], 1, 1)
 @example(["a \u0301b c", "\u0301 a", "a\u0301 b", "a\u00a0\u0301 b"], 1, 1)
 @example(["end.\n\nNext one\nline", "(\n)\n a.\r\n\r\nb", "x  \n  y"], 1, 1)
@@ -75,7 +69,7 @@ def check(reader: CompiledReader, tokenizer: Tokenizer, analyzer: Analyzer, text
 def test_any_unicode(
     reader: CompiledReader, tokenizer: Tokenizer, analyzer: Analyzer, texts: list[str], length: int, stride: int
 ) -> None:
-    check(reader, tokenizer, analyzer, texts, (length, stride))
+    assert_read_alike(reader, tokenizer, analyzer, texts, (length, stride))
 
 
 @pytest.mark.parametrize("segmenter", ["whole_sentences", "structure"])
@@ -116,6 +110,59 @@ def test_models_by_hand(tmp_path: Path, model: models.Model, expected: list[str]
     assert [tokenizer.backend.id_to_token(token) for token in found.ids.tolist()] == expected
 
 
+def test_a_sentence_by_eye(tmp_path: Path) -> None:
+    """Words of SentencePiece carry the mark of the last space in front of them, and stand where the text has them."""
+    tokenizer, analyzer = trained("bge-m3", tmp_path), Analyzer(AnalyzerConfig())
+    text = "the bridges  weren't built"
+    (found,) = reader_of(tokenizer, analyzer).read([text])
+    assert found is not None
+    tokens = [tokenizer.backend.id_to_token(token) for token in found.ids.tolist()]
+    assert "".join(tokens) == "▁the▁bridges▁weren't▁built"
+    words = [i for i, token in enumerate(tokens) if token.startswith("▁")]
+    heads, tails = found.heads[words].tolist(), np.append(found.heads[words][1:], len(text)).tolist()
+    assert [text[head:tail] for head, tail in zip(heads, tails, strict=True)] == ["the", " bridges ", " weren't", " built"]
+    terms = found.terms(np.asarray([0], np.int32), np.asarray([len(text)], np.int32))
+    assert terms.keys.tolist() == analyzer.keys(text)
+
+
+@pytest.mark.parametrize("name", ["xlm-roberta", "merges"])
+def test_characters_that_become_spaces(tmp_path: Path, name: str) -> None:
+    """Without its marks a diaeresis is a space, which is read with those behind it."""
+    changed, analyzer = backend(name), Analyzer(AnalyzerConfig())
+    steps = [normalizers.NFKD(), normalizers.StripAccents(), normalizers.Replace(Regex(" {2,}"), "\u2581")]
+    changed.normalizer, changed.pre_tokenizer = normalizers.Sequence(steps), pre_tokenizers.Metaspace()
+    changed.save(str(tmp_path / "changed.json"))
+    tokenizer = Tokenizer(tmp_path / "changed.json")
+    texts = ["the\u00a8 river", "\u2017 the river", "a the\u00b4 the\u00b4 river"]
+    assert_read_alike(reader_of(tokenizer, analyzer), tokenizer, analyzer, texts, (2, 1))
+
+
+@pytest.mark.parametrize(
+    ("borders", "text", "expected"),
+    [
+        (SENTENCEPIECE, "naïve  words, here", ["naïve", "  words,", " here"]),
+        (BYTES, "naïve  words, here", ["naïve", "  words", ",", " here"]),
+        (BYTES, "don't.\n\nA b", ["don", "'t", ".", "\n\nA", " b"]),
+        (BREAKS_JOIN, "don't.\n\nA b", ["don", "'t", ".\n\nA", " b"]),  # a full stop takes line breaks with it
+        (BREAKS_JOIN, "one\ntwo", ["one", "\ntwo"]),
+        (SENTENCEPIECE, " a b ", [" a", " b "]),
+        (SENTENCEPIECE, "हिन्दी के शब्द", ["हिन्दी", " के", " शब्द"]),  # they end in marks
+        (SENTENCEPIECE, "a \u0301b c", ["a \u0301b", " c"]),  # the mark melts with the space
+        (SENTENCEPIECE, "a \u200b b", ["a \u200b b"]),
+        (SENTENCEPIECE, "a\u00a0b c", ["a\u00a0b", " c"]),
+        (SENTENCEPIECE, "\u0301 a b", ["\u0301 a", " b"]),
+        (Borders(False, False, spaces=" "), "a\nb c", ["a\nb", " c"]),
+    ],
+)
+def test_units_by_eye(borders: Borders, text: str, expected: list[str]) -> None:
+    """A reader without a model asks for all of them."""
+    core, changed = need_compiled(), backend("bge-m3")
+    changed.model = models.Unigram([("<unk>", 0.0), ("a", -1.0)], 0, byte_fallback=True)
+    tokens, runs = unit_reader(changed, borders), run_reader(Analyzer(AnalyzerConfig(name="universal")), plain_characters())
+    (asked,) = core.TextReader(tokens, runs).read([text], core.Odds(), core.Odds())
+    assert [text[start:end] for start, end, question in asked.tolist() if question != core.ASKED["TERMS"]] == expected
+
+
 def test_what_is_plain_is_not_asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Thai, Arabic and Chinese among it; a soft hyphen is asked about, once."""
     tokenizer, analyzer = trained("qwen2", tmp_path), Analyzer(AnalyzerConfig(name="universal"))
@@ -147,4 +194,4 @@ def test_threads(tokenizer: Tokenizer) -> None:
 def test_real_documents(reader: CompiledReader, tokenizer: Tokenizer, analyzer: Analyzer, shared_data: Path, language: str) -> None:
     with gzip.open(shared_data / "languages" / language / "corpus.jsonl.gz", "rt", encoding="utf-8") as corpus:
         texts = [json.loads(line)["text"][:3000] for line, _ in zip(corpus, range(2), strict=False)]
-    check(reader, tokenizer, analyzer, texts, (61, 50))
+    assert_read_alike(reader, tokenizer, analyzer, texts, (61, 50))

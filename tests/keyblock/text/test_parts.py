@@ -1,27 +1,22 @@
 """Texts that are read in parts are read as a whole, whatever they say."""
 
 import time
-from collections.abc import Iterator
+from functools import cache, partial
 from itertools import pairwise
 
-import numpy as np
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from keyblock.text import parts as module
 from keyblock.text import reader as reader_module
 from keyblock.text.analyzer import Analyzer, AnalyzerConfig
 from keyblock.text.characters import ends_word
-from keyblock.text.hashing import LONGEST
-from keyblock.text.parts import PART, SHORTEST, LastCut, behind_words, parts
-from keyblock.text.reader import Reader
-from keyblock.text.reading import EncodedText
+from keyblock.text.parts import LastCut, behind_words, nowhere, parts
+from keyblock.text.reader import PART, Reader
 from keyblock.text.tokenizer import Tokenizer
-from tests.keyblock.text.test_words import PIECES, SIGMA, SPELT, assert_alike, cuts
+from tests.compiled import need_compiled
+from tests.keyblock.text.texts import PIECES, SIGMA, SPELT, assert_alike, cuts, slowly
 
-ODD = ["中" * 70, "a،", "a\x1cb" * 30, "a.\u0301" * 40]
-SHORT = 40  # of a part, where tests cut short texts
 TEXTS = st.one_of(
     st.lists(st.text(SPELT, max_size=40), max_size=12).map("".join),
     st.text(st.characters(codec=None), max_size=300),
@@ -32,56 +27,60 @@ TEXTS = st.one_of(
 )
 
 
+ENGLISH = Analyzer(AnalyzerConfig())
+
+
+@pytest.fixture(scope="module", params=["plain", "compiled"])
+def reader(request: pytest.FixtureRequest, tokenizer: Tokenizer) -> Reader:
+    if request.param == "compiled":
+        need_compiled()
+    return Reader(tokenizer, ENGLISH, compiled=request.param == "compiled")
+
+
 @pytest.fixture(scope="module")
-def reader(tokenizer: Tokenizer) -> Reader:
-    return Reader(tokenizer, Analyzer(AnalyzerConfig()))
-
-
-@pytest.fixture
 def ends(tokenizer: Tokenizer) -> LastCut:
-    return behind_words(lambda character: ends_word(tokenizer.backend, character))
+    return behind_words(cache(partial(ends_word, tokenizer.backend)))
 
 
-@pytest.fixture
-def short_parts() -> Iterator[None]:
+@given(TEXTS, st.integers(1, 9), st.sampled_from([2, 10, 40, 170]))
+@example("x" * 170 + "." + "\u0301" + "y" * 200, 3, 170)
+@example("x" * 130 + "\x1c" + "y" * 60 + "." + "z" * 200, 3, 170)
+@example("river " * 60 + "中" * 100 + " stone" * 60, 9, 170)
+def test_parts_make_no_difference(reader: Reader, tokenizer: Tokenizer, text: str, length: int, most: int) -> None:
+    text = text + " the end of it" * 5
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(module, "PART", SHORTEST + SHORT)
-        patch.setattr(reader_module, "PART", SHORTEST + SHORT)
-        yield
-
-
-@given(TEXTS, st.integers(1, 9))
-@example("x" * 170 + "." + "\u0301" + "y" * 200, 3)
-@example("x" * 130 + "\x1c" + "y" * 60 + "." + "z" * 200, 3)
-@example("river " * 60 + "中" * 100 + " stone" * 60, 9)
-@pytest.mark.usefixtures("short_parts")
-def test_parts_make_no_difference(reader: Reader, tokenizer: Tokenizer, text: str, length: int) -> None:
-    text = text + " the end of it" * 20
-    (found,) = reader.read([text])
-    (encoding,) = tokenizer.encode([text])
-    slow = EncodedText(text, encoding, Analyzer(AnalyzerConfig()))
-    np.testing.assert_array_equal(found.ids, slow.ids)
+        patch.setattr(reader_module, "PART", most)
+        (found,) = reader.read([text])
+    (slow,) = slowly([text], tokenizer, ENGLISH)
     assert_alike(found, slow, cuts(len(slow.ids), length, 3))
 
 
-@given(TEXTS)
-@pytest.mark.usefixtures("short_parts")
-def test_parts_cover_a_text(tokenizer: Tokenizer, text: str) -> None:
-    text *= 3
-    found = list(parts(text, behind_words(lambda character: ends_word(tokenizer.backend, character))))
+@given(TEXTS, st.integers(2, 200))
+def test_parts_cover_a_text(ends: LastCut, text: str, most: int) -> None:
+    found = list(parts(text, ends, most))
     bounds = [part.start for part in found] + [found[-1].end]
-    assert bounds[0] == 0
-    assert bounds[-1] == len(text)
-    assert all(later - earlier >= SHORTEST > LONGEST for earlier, later in pairwise(bounds) if len(found) > 1)
+    assert (bounds[0], bounds[-1]) == (0, len(text))
+    assert all(before.end == after.start for before, after in pairwise(found))
+    assert all(part.start < part.end for part in found) or text == ""
+    assert all(text[part.end - 1] == " " for part in found[:-1] if part.at_space)
 
 
 @pytest.mark.parametrize("between", [" ", "中", "。", "،", "\t", "."])
 def test_no_step_is_long_where_there_is_any_place_to_cut(ends: LastCut, between: str) -> None:
-    assert max(end - start for start, end, _ in parts(f"{'x' * 100}{between}" * 5000, ends)) <= PART
+    assert max(end - start for start, end, _ in parts(f"{'x' * 100}{between}" * 5000, ends, PART)) <= PART
+
+
+def test_parts_by_eye(ends: LastCut) -> None:
+    """Behind a space where there is one, else behind what is no part of a word, and never within one."""
+    text = "the river, bridges.中 unaffable"
+    assert [text[start:end] for start, end, _ in parts(text, ends, 12)] == ["the river, ", "bridges.中 ", "unaffable"]
+    assert [text[start:end] for start, end, _ in parts(text, ends, 9)] == ["the ", "river, ", "bridges.中", " unaffable"]
+    assert [text[start:end] for start, end, _ in parts(text, nowhere, 9)] == [text]
 
 
 def test_what_cannot_be_cut_is_one_part(ends: LastCut) -> None:
-    assert list(parts("x" * 200_000, ends)) == [(0, 200_000, True)]
+    assert list(parts("x" * 200_000, ends, PART)) == [(0, 200_000, True)]
+    assert list(parts("", ends, PART)) == [(0, 0, True)]
 
 
 def test_reading_pauses_after_each_part_and_stops_where_it_is_told(reader: Reader) -> None:

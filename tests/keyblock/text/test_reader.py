@@ -7,56 +7,108 @@ import pytest
 from tokenizers import Tokenizer as Backend
 from tokenizers import normalizers
 
-from keyblock.text import parts
+from keyblock.text import compiled as compiled_module
 from keyblock.text import reader as reader_module
 from keyblock.text.analyzer import Analyzer, AnalyzerConfig
-from keyblock.text.read_words import ReadWords
-from keyblock.text.reader import Reader
-from keyblock.text.reading import EncodedText
+from keyblock.text.compiled_reading import CompiledReading
+from keyblock.text.reader import PART, Reader
+from keyblock.text.reading import Reading
 from keyblock.text.tokenizer import Tokenizer
 from keyblock.text.units import Borders
+from tests.compiled import need_compiled
 from tests.keyblock.text.trained_tokenizers import KINDS, trained
 
 ANALYZER = Analyzer(AnalyzerConfig())
 
 
-def test_texts_are_read_in_the_order_given(tokenizer: Tokenizer) -> None:
-    texts = ["a river", "x" * 70, "", "a bridge", "中" * 70]
-    readings = Reader(tokenizer, ANALYZER).read(texts)
-    assert [type(reading) for reading in readings] == [ReadWords] * 5
+@pytest.fixture(scope="module", params=["plain", "compiled"])
+def compiled(request: pytest.FixtureRequest) -> bool:
+    """Whether texts are read by the compiled reader."""
+    if request.param == "compiled":
+        need_compiled()
+    return bool(request.param == "compiled")
+
+
+def test_texts_are_read_in_the_order_given(tokenizer: Tokenizer, compiled: bool) -> None:
+    """The tokenizer reads what a compiled reader leaves."""
+    texts = ["a river", "x" * 70, "", "a bridge", "中" * 70, "of stone"]
+    readings = Reader(tokenizer, ANALYZER, compiled=compiled).read(texts)
+    assert [type(reading) for reading in readings] == [*[CompiledReading if compiled else Reading] * 4, Reading, type(readings[0])]
     for text, reading in zip(texts, readings, strict=True):
+        assert reading.text == text
         np.testing.assert_array_equal(reading.ids, tokenizer.ids(text))
 
 
 def test_other_tokenizers_read_themselves(backbone: Path, tmp_path: Path) -> None:
+    """In one step, however long a text is: nobody knows where they may begin anew."""
     backend = Backend.from_file(str(backbone / "tokenizer.json"))
     backend.normalizer = normalizers.NFKC()
     backend.save(str(tmp_path / "tokenizer.json"))
-    (reading,) = Reader(Tokenizer(tmp_path / "tokenizer.json"), ANALYZER).read(["a river"])
-    assert isinstance(reading, EncodedText)
+    steps: list[int] = []
+    texts = ["a river", "a river " * (PART // 4)]
+    readings = Reader(Tokenizer(tmp_path / "tokenizer.json"), ANALYZER).read(texts, steps.append)
+    assert [type(reading) for reading in readings] == [Reading] * 2
+    assert [step for step in steps if step] == list(map(len, texts))
 
 
-def test_nothing_to_read(tokenizer: Tokenizer) -> None:
-    assert Reader(tokenizer, ANALYZER).read([]) == []
+def test_nothing_to_read(tokenizer: Tokenizer, compiled: bool) -> None:
+    assert Reader(tokenizer, ANALYZER, compiled=compiled).read([]) == []
+
+
+def test_many_texts_are_read_in_steps(tokenizer: Tokenizer) -> None:
+    texts = ["a river and a bridge " * 100] * 100
+    steps: list[int] = []
+    Reader(tokenizer, ANALYZER, compiled=False).read(texts, steps.append)
+    assert sum(steps) == sum(map(len, texts))
+    assert max(steps) < 2 * PART
 
 
 @pytest.mark.parametrize("name", KINDS)
-def test_long_texts_are_read_in_steps(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(parts, "PART", 300)
+def test_long_texts_are_read_in_steps(name: str, compiled: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(reader_module, "PART", 300)
     tokenizer = trained(name, tmp_path)
     text = "The bridges, naïve ones. \n\n हिन्दी के शब्द\u0301 \u0301 end.\nNext a_b " * 40
     steps: list[int] = []
-    (found,) = Reader(tokenizer, ANALYZER).read([text], steps.append)
+    (found,) = Reader(tokenizer, ANALYZER, compiled=compiled).read([text], steps.append)
+    assert isinstance(found, CompiledReading) == compiled
     (expected,) = tokenizer.encode([text])
     assert found.ids.tolist() == expected.ids
     assert list(zip(*(places.tolist() for places in found.places()), strict=True)) == expected.offsets
+    starts = np.arange(0, len(text) - 40, 35, dtype=np.int32)
+    terms = found.terms(starts, starts + np.int32(40))
+    assert terms.keys.tolist() == [key for start in starts.tolist() for key in ANALYZER.keys(text[start : start + 40])]
     assert len([step for step in steps if step]) > 5
     assert max(steps) <= 300
 
 
-def test_a_tokenizer_that_is_not_what_it_seems_reads_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_tokenizer_that_is_not_what_it_seems_reads_whole_texts_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     tokenizer = trained("qwen2", tmp_path)
-    assert isinstance(Reader(tokenizer, ANALYZER).read(["a river"])[0], ReadWords)
-    monkeypatch.setattr(reader_module, "borders_of", lambda _backend: Borders(breaks_join=False, words_end=False, spaces="\n"))
-    assert isinstance(Reader(tokenizer, ANALYZER).read(["a river"])[0], EncodedText), "it reads '.\\n' as one"
+    monkeypatch.setattr(reader_module, "PART", 1000)
+    text = "a river " * 1000
+
+    def steps() -> int:
+        found: list[int] = []
+        (reading,) = Reader(tokenizer, ANALYZER, compiled=False).read([text], found.append)
+        assert reading.ids.tolist() == tokenizer.encode([text])[0].ids
+        return len([step for step in found if step])
+
+    assert steps() == 9
+    monkeypatch.setattr(reader_module, "borders_of", lambda _backend: Anywhere(breaks_join=False, words_end=False))
+    assert steps() == 1
+
+
+def test_a_compiled_reader_that_does_not_agree_is_not_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    need_compiled()
+    tokenizer = trained("qwen2", tmp_path)
+    assert type(Reader(tokenizer, ANALYZER).read(["a river"])[0]) is CompiledReading
+    wrong = Borders(breaks_join=False, words_end=False, spaces="\n")
+    monkeypatch.setattr(compiled_module, "borders_of", lambda _backend: wrong)
+    assert type(Reader(tokenizer, ANALYZER).read(["a river"])[0]) is Reading, "it reads '.\\n' as one"
+
+
+class Anywhere(Borders):
+    """Of a tokenizer that could be cut between any two characters."""
+
+    def last_cut(self, text: str, low: int, high: int) -> tuple[int, bool] | None:
+        """The last place of all."""
+        return (high, True) if low <= high else None

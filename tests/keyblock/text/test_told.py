@@ -2,12 +2,17 @@
 
 from pathlib import Path
 
+import numpy as np
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
 from keyblock.text.analyzer import Analyzer, AnalyzerConfig
 from keyblock.text.compiled import compiled_reader
 from keyblock.text.tokenizer import Tokenizer
-from keyblock.text.told import told, words_told
+from keyblock.text.told import FILLER, tokens_of, told, words_told
 from tests.compiled import need_compiled
-from tests.keyblock.text.trained_tokenizers import trained
+from tests.keyblock.text.trained_tokenizers import KINDS, trained
 
 ANALYZER = Analyzer(AnalyzerConfig(language="de"))
 
@@ -37,3 +42,40 @@ def test_words_are_told_with_their_terms(tokenizer: Tokenizer) -> None:
     ((ids, *_, keys),) = reader._reader.read([word], *words_told(tokenizer, english, [(0, word)]))
     assert ids.tolist() == tokenizer.encode([word])[0].ids
     assert [key for key in keys.tolist() if key] == english.keys(word)
+
+
+SPACES = "\t\n\v\f\r\x1c\x1d\x1e\x1f\x85\u1680\u2028\u2029"
+STRETCHES = st.one_of(
+    st.text(st.characters(codec=None, exclude_categories=["Zs"], exclude_characters=SPACES), min_size=1),
+    st.text("aáE\u0301\u0345中한Σİ.,[]#\x00\u200b\ufffd\ud800", min_size=1),
+    st.sampled_from(["[SEP]", "[SEP]\u0301", "[UNK]", "##s", "unaffable", "don't", "x" * 101, "\u0301", "\x00"]),
+)
+
+
+@given(st.lists(STRETCHES, min_size=1, max_size=12))
+@example(["\u0301", "\x00", "a", "\u0301b", "\ufeff", "b\u0301"])
+def test_words_are_read_alike_alone_and_between_spaces(tokenizer: Tokenizer, words: list[str]) -> None:
+    (together,) = tokenizer.encode([" ".join(words)])
+    starts = np.cumsum([0, *(len(word) + 1 for word in words[:-1])]).tolist()
+    alone = zip(starts, tokens_of(tokenizer, words, [""] * len(words)), strict=True)
+    moved = [(token, start + head, start + tail) for start, tokens in alone for token, head, tail in tokens]
+    assert moved == [(token, head, tail) for token, (head, tail) in zip(together.ids, together.offsets, strict=True)]
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_units_are_read_alike_alone_and_among_others(name: str, tmp_path: Path) -> None:
+    """Behind the filler, whose tokens are nobody's, each is what it is in a text of its own; the first stands without."""
+    tokenizer, units = trained(name, tmp_path), ["a", " the", "\n\nriver", "  stone", "\tbridge", " end"]
+    if name == "first":
+        units = ["a", " the", " river", " end"]  # it splits texts at spaces alone
+    (together,) = tokenizer.encode(["".join(units)])
+    starts = np.cumsum([0, *map(len, units[:-1])]).tolist()
+    alone = zip(starts, tokens_of(tokenizer, units, ["", *[FILLER] * (len(units) - 1)]), strict=True)
+    moved = [(token, start + head, start + tail) for start, tokens in alone for token, head, tail in tokens]
+    assert moved == [(token, head, tail) for token, (head, tail) in zip(together.ids, together.offsets, strict=True)]
+
+
+def test_nothing_is_told_where_nothing_is_asked(tokenizer: Tokenizer) -> None:
+    core = need_compiled()
+    assert tokens_of(tokenizer, [], []) == []
+    assert [type(odds) for odds in told(tokenizer, ANALYZER, [], units=True)] == [core.Odds] * 2

@@ -1,6 +1,5 @@
 """Where texts may be cut, by eye, and which tokenizers have units."""
 
-import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -11,55 +10,29 @@ from tests.keyblock.text.trained_tokenizers import KINDS, backend
 
 FIRST_ALONE = pre_tokenizers.Sequence([pre_tokenizers.WhitespaceSplit(), pre_tokenizers.Metaspace(prepend_scheme="first")])
 NUMBERS = pre_tokenizers.Sequence([pre_tokenizers.Split(Regex(r"\p{N}"), "isolated"), pre_tokenizers.ByteLevel(use_regex=False)])
-SENTENCEPIECE, BYTES, JOINED = Borders(False, False), Borders(False, True), Borders(True, True)
-
-
-def units(borders: Borders, *texts: str) -> list[list[str]]:
-    codes = np.asarray([ord(character) for character in "\n".join(texts)], dtype=np.uint32)
-    bounds = np.cumsum([0, *(len(text) + 1 for text in texts)])
-    heads, tails = borders.units(codes, bounds)
-    page = "\n".join(texts)
-    found: list[list[str]] = [[] for _ in texts]
-    for head, tail in zip(heads.tolist(), tails.tolist(), strict=True):
-        found[int(np.searchsorted(bounds, head, side="right")) - 1].append(page[head:tail])
-    return found
+UNITS = Borders(breaks_join=False, words_end=False)
 
 
 @pytest.mark.parametrize(
-    ("borders", "text", "expected"),
+    ("text", "expected"),
     [
-        (SENTENCEPIECE, "naïve  words, here", ["naïve", "  words,", " here"]),
-        (BYTES, "naïve  words, here", ["naïve", "  words", ",", " here"]),
-        (BYTES, "don't.\n\nA b", ["don", "'t", ".", "\n\nA", " b"]),
-        (JOINED, "don't.\n\nA b", ["don", "'t", ".\n\nA", " b"]),  # a full stop takes line breaks with it
-        (JOINED, "one\ntwo", ["one", "\ntwo"]),
-        (SENTENCEPIECE, " a b ", [" a", " b "]),
-        (SENTENCEPIECE, "हिन्दी के शब्द", ["हिन्दी", " के", " शब्द"]),  # they end in marks
-        (SENTENCEPIECE, "a \u0301b c", ["a \u0301b", " c"]),  # the mark melts with the space
-        (SENTENCEPIECE, "a \u200b b", ["a \u200b b"]),
-        (SENTENCEPIECE, "a\u00a0b c", ["a\u00a0b", " c"]),
-        (SENTENCEPIECE, "\u0301 a b", ["\u0301 a", " b"]),
-        (Borders(False, False, spaces=" "), "a\nb c", ["a\nb", " c"]),
+        ("naïve words here", (11, True)),
+        ("naïve words  here", (5, True)),  # two spaces are not cut apart, nor in front of
+        ("naïve words\u200b here", (5, True)),
+        ("a की \u0301b", (1, True)),  # the mark melts with the space
+        ("naïve\nwords ", None),  # a line break is no place, nor is a space at the end
+        ("", None),
     ],
 )
-def test_units(borders: Borders, text: str, expected: list[str]) -> None:
-    assert units(borders, text) == [expected]
-    assert units(borders, "before it", text, "", text) == [units(borders, "before it")[0], expected, [], expected]
-
-
-@given(st.lists(st.text(st.one_of(st.sampled_from(" \n.a\u0301"), st.characters(codec=None))), min_size=1, max_size=4))
-def test_nothing_is_lost(texts: list[str]) -> None:
-    for borders in (SENTENCEPIECE, BYTES, JOINED):
-        assert ["".join(found) for found in units(borders, *texts)] == texts
+def test_the_last_cut_by_eye(text: str, expected: tuple[int, bool] | None) -> None:
+    assert UNITS.last_cut(text, 1, len(text)) == expected
 
 
 @given(st.text(st.sampled_from(" .aé\u0301\u200b"), max_size=30), st.data())
-def test_the_last_cut_is_where_a_unit_starts(text: str, data: st.DataObject) -> None:
-    low = data.draw(st.integers(0, len(text)))
-    found = SENTENCEPIECE.last_cut(text, low, len(text))
-    starts = np.cumsum([0, *(len(unit) for unit in units(SENTENCEPIECE, text)[0])]).tolist()
-    expected = [i for i in starts[1:-1] if i >= low and text[i] == " " and text[i + 1] != " "]
-    assert found == ((expected[-1], True) if expected else None)
+def test_a_cut_is_a_space_between_what_is_solid(text: str, data: st.DataObject) -> None:
+    low = data.draw(st.integers(1, len(text) + 1))
+    places = [i for i in range(low, len(text) - 1) if text[i] == " " and text[i + 1] in ".aé" and ends_solid(text, i)]
+    assert UNITS.last_cut(text, low, len(text)) == ((places[-1], True) if places else None)
 
 
 def test_sorts_of_characters() -> None:

@@ -1,0 +1,71 @@
+"""Texts that are hard to read, and the slow, obvious way to read them, which the compiled reader is held to."""
+
+from collections.abc import Sequence
+
+import numpy as np
+import pytest
+from hypothesis import strategies as st
+
+from keyblock.text import compiled
+from keyblock.text.analyzer import Analyzer
+from keyblock.text.compiled import CompiledReader
+from keyblock.text.reading import Reading, encoded
+from keyblock.text.tokenizer import Tokenizer
+
+SPELT = "aábcdXYZ019 .,!?-_'\"“”\n\t\u00a0éœßЖ\u03a3\u03c3\u03c2İ\u0131ǅ€½中한日\u0301\u200d\u00ad\x00\x0b\u3000\ud800\U0001f600"
+SIGMA = "\u0391\u03a3"  # its lower case depends on what follows
+PIECES = """the Riverbanks a_b _ 5€ don't U.S.A. naïve e\u0301te 中文 한글 — unaffable a\u200bon हिन्दी ไทย ½ ｶﾞ l'eau""".split()
+LONG = [
+    "x" * 70,
+    "river" * 21,
+    "中" * 70,
+    "the\u0301" * 20,
+    "a_" * 40,
+    "_" * 70,
+    "\x00" * 70,
+    f"{'x' * 64}_b",
+    f"\u200b{'the' * 22}",
+]
+ASIAN = "東京都は日本の首都、人口1400万人。中文，句子！한국어 문장ー・ｶﾞが\u3099々〇ไทยน้ำ🚀·～（"
+TEXTS = st.one_of(
+    st.text(SPELT),
+    st.text(f"{ASIAN} ab\u0301\u200d"),
+    st.text(st.characters(codec=None)),
+    st.lists(st.sampled_from([*PIECES, SIGMA, f"{SIGMA}'\u0391", "\n", *LONG])).map(" ".join),
+)
+MORE = "x\u2581y \u2581 ¨x \u00a8 \u0600x \u0e33 😀 <think> </think> \ufb2a \ufdfa 12345 # \u0903x \u115f ﬁ \U0001f3fbx".split()
+BETWEEN = [" "] * 3 + ["  ", "\n", "\n\n", " \n", "\t", "\r\n", "", ".\n"]
+BETWEEN += ["\u00a0", "\u3000", "\u200b", "\x0b", "\x85", "\u2028"]
+JOINED = st.lists(st.tuples(st.sampled_from(BETWEEN), st.sampled_from([*PIECES, *MORE, *LONG]))).map(
+    lambda pairs: "".join(between + piece for between, piece in pairs)
+)
+UNIT_TEXTS = st.one_of(st.text(f"{SPELT}<>ℵ\u2581"), st.text(st.characters(codec=None)), JOINED)
+
+
+def slowly(texts: Sequence[str], tokenizer: Tokenizer, analyzer: Analyzer) -> list[Reading]:
+    return [encoded(text, encoding, analyzer) for text, encoding in zip(texts, tokenizer.encode(texts), strict=True)]
+
+
+def cuts(n_tokens: int, length: int, stride: int) -> list[tuple[int, int]]:
+    """Blocks of a length, one each stride."""
+    return [(start, min(start + length, n_tokens)) for start in range(0, n_tokens, stride)]
+
+
+def assert_alike(fast: Reading, slow: Reading, blocks: Sequence[tuple[int, int]]) -> None:
+    np.testing.assert_array_equal(fast.ids, slow.ids)
+    bounds = np.asarray(blocks, dtype=np.int32).reshape(-1, 2)
+    places, expected = fast.offsets(bounds), slow.offsets(bounds)
+    for found in (*zip(places, expected, strict=True), *zip(fast.terms(*expected), slow.terms(*expected), strict=True)):
+        np.testing.assert_array_equal(*found)
+        assert found[0].dtype == found[1].dtype
+
+
+def assert_read_alike(
+    reader: CompiledReader, tokenizer: Tokenizer, analyzer: Analyzer, texts: Sequence[str], blocks: tuple[int, int]
+) -> None:
+    """Whatever is cut into blocks of a length, one each stride."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(compiled, "LONG_SHARE", 1)  # no text is left to the tokenizer
+        for fast, slow in zip(reader.read(texts), slowly(texts, tokenizer, analyzer), strict=True):
+            assert fast is not None
+            assert_alike(fast, slow, cuts(len(slow.ids), *blocks))
