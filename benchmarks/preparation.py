@@ -4,8 +4,9 @@
 
 In turns, on one thread: the pipeline in Python and compiled (where keyblock_native is installed), with vectors and without, the
 same with other segmenters, the tokenizer alone, and the selection of the prepared documents' blocks for a query, in Python and as
-the service does it. Medians of CPU time, and ratios. A new pipeline's first turn is shown apart: it meets every word for the first time. Last, how much sooner two threads are done than one. Without
---data the documents are of random words, of which a few are frequent and most are rare, as in a language.
+the service does it. Medians of CPU time, and ratios. A new pipeline's first turn is shown apart: it meets every word for the first
+time. Last, how much sooner two threads are done than one. Without --data the documents are of random words, of which a few are
+frequent and most are rare, as in a language.
 """
 
 import argparse

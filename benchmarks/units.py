@@ -3,11 +3,10 @@
     python -m benchmarks.units [--data ../shared/data/languages] [--languages en de zh th ar] [--documents 20] [--turns 5]
 
 Tokens, their places and the terms of `universal` (or of --analyzer, as JSON), on one thread, in turns: by the tokenizer alone,
-which finds no terms; plainly; and by the compiled reader. The embedded tokenizer (WordPiece), and a Unigram and a
-byte-level BPE one of 30,000 tokens as XLM-R and Qwen have them, trained on other documents of these languages. Documents are put
-together until they have 2,000 words, or where words are not put apart 4,000 characters. Means over documents, medians of turns;
-`first` is a new compiled reader's first time with each document, after those before. Last, how much sooner it is done than the plain
-way.
+which finds no terms; plainly; and by the compiled reader. The embedded tokenizer (WordPiece), and a Unigram and a byte-level BPE
+one of 30,000 tokens as XLM-R and Qwen have them, trained on other documents of these languages. Documents are put together until
+they have 2,000 words, or where words are not put apart 4,000 characters. Means over documents, medians of turns; `first` is a new
+compiled reader's first time with each document, after those before. Last, how much sooner it is done than the plain way.
 """
 
 import argparse

@@ -1,7 +1,14 @@
-"""Reading texts by `keyblock_native`: the same as `keyblock.text.reading`, without the interpreter's lock.
+r"""Reading texts by `keyblock_native`: the same as `keyblock.text.reading`, without the interpreter's lock.
 
-The compiled part knows no Unicode. What is said of each code point is asked of Python and of the tokenizer here, once; and what
-stands with an odd character between two spaces (`keyblock.text.characters`) is read by the tokenizer and the analyzer themselves.
+In "5€ a_b e\u0301te", to BERT's tokenizer and Python's analyzer:
+
+word     what the tokenizer reads by itself: 5€, a, _, b, and e\u0301te, which is odd; other tokenizers have `keyblock.text.units`
+run      what the analyzer makes a term of: 5, a_b, and e\u0301te, for all its terms; in scripts without spaces a pair of neighbours
+odd      between two spaces, with a character that may change its neighbours, as \u0301 does (`keyblock.text.characters`)
+stretch  any of these
+
+The compiled part knows no Unicode. What is said of each code point is asked of Python and of the tokenizer here, once; and odd
+stretches are read by the tokenizer and the analyzer themselves (`keyblock.text.told`). All of at most 64 characters is remembered.
 """
 
 from collections.abc import Callable, Collection, Iterable, Sequence

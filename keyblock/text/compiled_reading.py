@@ -13,7 +13,7 @@ LONGEST = 64  # characters of what it remembers, as in native/src/pieces.hpp
 
 
 class Runs(NamedTuple):
-    """The runs of a text, in order; `keyblock.text.compiled_runs` says what a run is.
+    """The runs of a text, in order; `keyblock.text.compiled` says what a run is.
 
     Attributes:
         heads, tails: shape (n,), where they start and end; a run with several terms stands there for each, one without any once.

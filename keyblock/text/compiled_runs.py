@@ -1,7 +1,6 @@
 """Runs and their terms found by `keyblock_native`, however tokens are found.
 
-A run is a word to the analyzer, or in scripts without spaces a pair of neighbouring characters; pairs overlap. What stands between
-two spaces and holds an odd character (`keyblock.text.characters`) is one run, with all its terms.
+`keyblock.text.compiled` says what a run is. Pairs of neighbours overlap; what is odd is one run, with all its terms.
 
 The English analyzer and the universal one are compiled. Those of other languages are asked of each distinct run, once.
 """

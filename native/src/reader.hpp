@@ -1,4 +1,4 @@
-// Reading a text word by word: its tokens, and the runs that its terms are made of (keyblock.text.words says what these are).
+// Reading a text word by word: its tokens, and the runs that its terms are made of (keyblock.text.compiled says what these are).
 #pragma once
 #include <memory>
 #include <mutex>

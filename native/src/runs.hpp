@@ -1,4 +1,4 @@
-// Finding the runs of a text, however its tokens are found: keyblock.text.terms says what a run is.
+// Finding the runs of a text, however its tokens are found: keyblock.text.compiled says what a run is.
 #pragma once
 #include "reader.hpp"
 #include "tables.hpp"
