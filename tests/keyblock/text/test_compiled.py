@@ -4,7 +4,6 @@ import gzip
 import json
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -46,12 +45,16 @@ def analyzer(request: pytest.FixtureRequest) -> Analyzer:
     return Analyzer(AnalyzerConfig(**request.param))
 
 
-@cache
 def reader_of(tokenizer: Tokenizer, analyzer: Analyzer) -> CompiledReader:
     need_compiled()
     reader = compiled_reader(tokenizer, analyzer)
     assert reader is not None
     return reader
+
+
+@pytest.fixture(scope="module")
+def any_reader(tokenizer: Tokenizer, analyzer: Analyzer) -> CompiledReader:
+    return reader_of(tokenizer, analyzer)
 
 
 @pytest.fixture(scope="module")
@@ -100,8 +103,10 @@ def test_documents_of_any_unicode(pairs: dict[int, Pair], texts: list[str], bloc
 @example(["a\u200bon", "\u0385\u0130he", "\x00 \u200bthe\u200bthe"], 1, 1)
 @example([" ".join(["a", *LONG, "river"]), LONG[0], "", " ".join(LONG)], 6, 2)
 @example(["A river. " * 100 + " the river ".join(LONG[:3])], 40, 7)
-def test_readings_of_any_unicode(tokenizer: Tokenizer, analyzer: Analyzer, texts: list[str], length: int, stride: int) -> None:
-    assert_read_alike(reader_of(tokenizer, analyzer), tokenizer, analyzer, texts, (length, stride))
+def test_readings_of_any_unicode(
+    any_reader: CompiledReader, tokenizer: Tokenizer, analyzer: Analyzer, texts: list[str], length: int, stride: int
+) -> None:
+    assert_read_alike(any_reader, tokenizer, analyzer, texts, (length, stride))
 
 
 @pytest.mark.parametrize(
