@@ -17,7 +17,7 @@ TESTS_frameworks := keyblock_haystack keyblock_langchain keyblock_llama_index
 TESTS_haystack := cohere cohere_spans haystack rerankers
 TESTS_langchain := cohere infinity langchain llama_index
 TESTS_litellm := litellm
-.PHONY: help serve test check pytest env docs test-clients $(CLIENTS:%=test-clients-%) test-spark audit bench bench-parts clean
+.PHONY: help serve test check pytest env docs test-clients $(CLIENTS:%=test-clients-%) test-spark java audit bench bench-parts clean
 BIN := $(VENV)/bin
 PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11; do \
 	$$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && { echo $$p; break; }; done)
@@ -91,8 +91,11 @@ build/spark/made: requirements/spark.txt requirements/constraints.txt
 	@$(@D)/bin/python -m pip install --quiet --disable-pip-version-check --constraint requirements/constraints.txt --requirement $< --editable '.[cpu,bulk]'
 	@touch $@
 
-test-spark: build/spark/made
+# a Java is looked for before half a gigabyte is downloaded
+java:
 	@command -v java >/dev/null || { echo "Spark needs Java: install one (Debian: apt install default-jre-headless)" >&2; exit 1; }
+
+test-spark: | java build/spark/made
 	build/spark/bin/python -m pytest -c tests/spark/pytest.ini tests/spark
 
 build/docs/made: requirements/docs.txt

@@ -119,9 +119,7 @@ class Score(Stage):
     def __call__(self, shard: int) -> None:
         """See Stage."""
         ranked = self._score(map_table(self._job.layout.lists(shard)))
-        schema = ranked.schema.with_metadata({FINGERPRINT: self._job.fingerprint})
-        with whole_file(self._job.layout.rankings(shard)) as partial:
-            pq.write_table(pa.Table.from_batches([ranked.cast(schema)]), partial, compression="zstd")
+        write_rankings(self._job.layout.rankings(shard), ranked, self._job.fingerprint)
 
     @staticmethod
     def sizes(job: Job) -> list[int]:
@@ -141,6 +139,13 @@ class Score(Stage):
         if found.decode() != job.fingerprint:
             raise BulkError(f"{path}: is damaged, or of another job: remove it, and the same command writes it again")
         return True
+
+
+def write_rankings(path: Path, ranked: pa.RecordBatch, fingerprint: str) -> None:
+    """A shard of rankings that says which job it is of; whole or not at all."""
+    schema = ranked.schema.with_metadata({FINGERPRINT: fingerprint})
+    with whole_file(path) as partial:
+        pq.write_table(pa.Table.from_batches([ranked.cast(schema)]), partial, compression="zstd")
 
 
 def _agree(path: Path, model: Model) -> None:

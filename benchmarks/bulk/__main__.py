@@ -1,0 +1,80 @@
+"""The command line of benchmarks.bulk."""
+
+import argparse
+import json
+import sys
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from benchmarks.bulk import __doc__ as about
+from benchmarks.bulk import beside, stages
+from benchmarks.bulk.reckon import Large
+from benchmarks.bulk.tables import measured, reckoned
+from benchmarks.performance.record import machine, run_of, write_record
+from benchmarks.performance.report import put
+
+ROOT = Path(__file__).resolve().parents[2]
+RECORD, PAGE = ROOT / "docs" / "results" / "bulk.json", ROOT / "docs" / "bulk.md"
+MARKS = {name: f"<!-- {name}: python -m benchmarks.bulk writes from here -->" for name in ("measured", "reckoned")}
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Measure and publish, or reckon; the exit code."""
+    asked = parser().parse_args(arguments)
+    large = Large(**{name: getattr(asked, name) for name in Large._fields})
+    if asked.reckon:
+        return _reckon(asked.record, large)
+    try:
+        record = measure(asked)
+    except beside.DifferentScoresError as error:
+        print(f"benchmarks.bulk: {error}", file=sys.stderr)
+        return 1
+    write_record(asked.record, record)
+    for name, text in (("measured", measured(record)), ("reckoned", reckoned(record, large))):
+        print(text)
+        put(asked.page, text, MARKS[name])
+    return 0
+
+
+def measure(asked: argparse.Namespace) -> dict[str, Any]:
+    """Everything, as docs/results/bulk.json keeps it."""
+    lists = beside.read_lists(asked.data, asked.queries)
+    command = f"python -m benchmarks.bulk --data DATA/{asked.data.name} --queries {asked.queries} --rounds {asked.rounds}"
+    run = run_of(command, f"{asked.queries} lists", asked.data.name, ROOT) | {"rounds": asked.rounds}
+    with tempfile.TemporaryDirectory() as folder:
+        return {
+            "machine": machine(1),
+            "run": run,
+            "stages": stages.measure(lists, asked.data, Path(folder)),
+            "beside": beside.measure(lists, asked.rounds, Path(folder)),
+        }
+
+
+def _reckon(path: Path, large: Large) -> int:
+    if not path.exists():
+        print(f"benchmarks.bulk: {path} is not there: measure first, with --data", file=sys.stderr)
+        return 1
+    print(reckoned(json.loads(path.read_text(encoding="utf-8")), large))
+    return 0
+
+
+def parser() -> argparse.ArgumentParser:
+    """The command line."""
+    made = argparse.ArgumentParser("benchmarks.bulk", description=about, formatter_class=argparse.RawDescriptionHelpFormatter)
+    what = made.add_mutually_exclusive_group(required=True)
+    what.add_argument("--data", type=Path, help="the directory of squad-far: measure all, and publish")
+    what.add_argument("--reckon", action="store_true", help="print a larger job from what was measured")
+    made.add_argument("--queries", type=int, default=30, help="lists that are ranked")
+    made.add_argument("--rounds", type=int, default=3)
+    made.add_argument("--record", type=Path, default=RECORD)
+    made.add_argument("--page", type=Path, default=PAGE)
+    job = made.add_argument_group("the larger job", "Prices and the GPU are examples: give your own.")
+    for name, default in Large._field_defaults.items():
+        job.add_argument(f"--{name.replace('_', '-')}", type=type(default), default=default, metavar="NUMBER")
+    return made
+
+
+if __name__ == "__main__":
+    sys.exit(main())
