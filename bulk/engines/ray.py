@@ -43,11 +43,12 @@ class RayEngine:
 
     def __enter__(self) -> Self:
         self._connect()
-        logging.getLogger("ray.data").setLevel(logging.ERROR)
+        logging.getLogger("ray.data").setLevel(logging.CRITICAL)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", DeprecationWarning)  # of options of Ray's own that it sets
             context = ray.data.DataContext.get_current()
         context.enable_progress_bars = False
+        context.max_errored_blocks = -1  # a shard whose worker died is a block with an error: the others go on
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
@@ -67,7 +68,23 @@ class RayEngine:
                     raise BulkError(f"Ray: {one_line(error)}") from None
 
     def run(self, stage: type[Stage], job: Job, shards: Sequence[int], note: Callable[[str], object]) -> Iterator[int]:
-        """See `bulk.job.Engine`; what Ray mends it keeps to itself."""
+        """See `bulk.job.Engine`. What a dead worker or node had in hand is tried again when the others are done."""
+        left, barren = dict.fromkeys(shards), 0
+        while left:
+            before = len(left)
+            for shard in self._pass(stage, job, list(left)):
+                del left[shard]
+                yield shard
+            barren = barren + 1 if len(left) == before else 0
+            if barren == self._attempts:
+                raise BulkError(
+                    f"shard {next(iter(left))} was tried {barren} times, and its worker on Ray died each time: is memory short?"
+                )
+            if left:
+                note(f"workers on Ray died; shards that are tried again: {len(left)}")
+
+    def _pass(self, stage: type[Stage], job: Job, shards: Sequence[int]) -> Iterator[int]:
+        """Every shard once; those that are done."""
         workers = min(self._workers or _cpus() // self._threads or 1, len(shards))
         numbers = ray.data.from_items([{"shard": shard} for shard in shards], override_num_blocks=len(shards))
         with warnings.catch_warnings():
@@ -77,17 +94,19 @@ class RayEngine:
                 fn_constructor_args=(stage, job, self._attempts),
                 batch_size=1,
                 batch_format="pyarrow",
-                compute=ray.data.ActorPoolStrategy(size=workers),
+                compute=ray.data.ActorPoolStrategy(
+                    size=workers, max_tasks_in_flight_per_actor=1
+                ),  # no shard dies with another's worker
                 num_cpus=self._threads,
                 num_gpus=self._gpus if stage.runs_model else 0,
-                max_restarts=self._attempts - 1,
-                max_task_retries=self._attempts - 1,
+                max_restarts=-1,
+                max_task_retries=0,
             )
         try:
             for batch in done.iter_batches(batch_size=None, batch_format="pyarrow", prefetch_batches=0):
                 yield from _done(batch)
         except RayError as error:
-            raise BulkError(f"Ray gave up after {self._attempts} attempts: {one_line(error)}") from None
+            raise BulkError(f"Ray gave up: {one_line(error)}") from None
 
 
 def _cpus() -> int:

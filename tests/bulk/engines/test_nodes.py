@@ -1,0 +1,63 @@
+"""A Ray cluster of three nodes on this machine, one of which is killed in the middle of a job."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import nullcontext
+from pathlib import Path
+
+import pytest
+from ray.cluster_utils import Cluster
+
+from bulk import job
+from bulk.options import Options
+from tests.bulk.jobs import InThisProcess, contents, made, river_lists, shards
+from tests.conftest import ROOT
+
+N_LISTS = 30  # a shard each: enough that some are left whenever the first is seen
+OBJECT_STORE = 80 << 20  # bytes; the least that Ray takes
+
+
+@pytest.fixture
+def cluster() -> Iterator[Cluster]:
+    """A head that computes nothing, and two nodes of a CPU each."""
+    cluster = Cluster()
+    try:
+        cluster.add_node(num_cpus=0, include_dashboard=False, object_store_memory=OBJECT_STORE)
+        for _ in range(2):
+            cluster.add_node(num_cpus=1, object_store_memory=OBJECT_STORE, wait=False)
+        cluster.wait_for_nodes()
+        yield cluster
+    finally:
+        cluster.shutdown()
+
+
+@pytest.mark.timeout(400)
+def test_a_killed_node_costs_no_ranking(
+    cluster: Cluster, tmp_path: Path, bundle_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    options = made(tmp_path, bundle_path, river_lists(N_LISTS), shard_pairs=4, workers=2)
+    given = options.model_dump(include={"bundle", "out", "provider", "precision", "workers", "shard_pairs"})
+    flags = [part for name, value in given.items() for part in (f"--{name.replace('_', '-')}", str(value))]
+    command = [sys.executable, "-m", "bulk.cli", "--lists", str(options.lists[0]), "--engine", "ray", "--address", cluster.address]
+    with subprocess.Popen([*command, *flags], cwd=ROOT, stderr=subprocess.PIPE, text=True) as process:
+        while len(shards(options.out)) < 3:
+            assert process.poll() is None, process.communicate()
+            time.sleep(0.01)
+        kill(cluster)
+        assert len(shards(options.out)) < N_LISTS
+        _, said = process.communicate()
+    assert process.returncode == 0, said
+    assert f"{N_LISTS} shards, {N_LISTS} of them new" in said.splitlines()[-1]
+    monkeypatch.setattr(job, "_engine", lambda _: nullcontext(InThisProcess()))
+    job.rank_all(Options(**options.model_dump() | {"out": tmp_path / "here"}))
+    assert contents(options.out) == contents(tmp_path / "here")
+
+
+def kill(cluster: Cluster) -> None:
+    """A node's raylet, whose workers end with it."""
+    (raylet,) = next(iter(cluster.worker_nodes)).all_processes["raylet"]
+    os.kill(raylet.process.pid, signal.SIGKILL)
