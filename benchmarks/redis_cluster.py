@@ -1,6 +1,5 @@
 """A Redis Cluster of one's own on this machine, whose servers may be killed, stopped and started: for tests and benchmarks."""
 
-import shutil
 import signal
 import subprocess
 import time
@@ -14,7 +13,7 @@ from redis.crc import key_slot
 from redis.retry import Retry
 
 from benchmarks.event_loop import free_port
-from benchmarks.redis_server import MissingRedisError
+from benchmarks.redis_server import Certificates, program
 
 PATIENCE = 60.0  # seconds until it is given up; a failover takes three
 NODE_TIMEOUT_MILLISECONDS = 2000  # after which the others replace a server that is silent
@@ -29,21 +28,27 @@ class RedisCluster:
         masters: servers that have slots.
         replicas: of each of them.
         password: that every server asks for; none for "".
+        certificates: for servers that speak TLS; none for those that do not.
 
     Attributes:
         ports: of all of them.
     """
 
-    def __init__(self, folder: Path, masters: int = 3, replicas: int = 1, password: str = "") -> None:
+    def __init__(
+        self, folder: Path, masters: int = 3, replicas: int = 1, password: str = "", certificates: Certificates | None = None
+    ) -> None:
         self.ports = [free_port() for _ in range(masters * (1 + replicas))]
         self._buses = {port: free_port() for port in self.ports}
-        self._folder, self._replicas, self._password = folder, replicas, password
+        self._folder, self._replicas, self._password, self._certificates = folder, replicas, password, certificates
         self._processes: dict[int, subprocess.Popen[bytes]] = {}
 
     @property
     def url(self) -> str:
         """For KEYBLOCK_STORE."""
-        return "redis+cluster://" + ",".join(f"127.0.0.1:{port}" for port in self.ports)
+        hosts = ",".join(f"127.0.0.1:{port}" for port in self.ports)
+        if self._certificates is None:
+            return f"redis+cluster://{hosts}"
+        return f"rediss+cluster://{hosts}?ssl_ca_certs={self._certificates.authority}"
 
     def create(self) -> None:
         """Start the servers and make them a cluster. Raises MissingRedisError."""
@@ -57,11 +62,14 @@ class RedisCluster:
         """Start one that does not run. Raises MissingRedisError."""
         folder = self._folder / str(port)
         folder.mkdir(exist_ok=True)
-        place = ("--port", str(port), "--bind", "127.0.0.1", "--dir", str(folder), "--cluster-port", str(self._buses[port]))
+        listens = (
+            ("--port", str(port)) if self._certificates is None else (*self._certificates.of_server(port), "--tls-cluster", "yes")
+        )
+        place = (*listens, "--bind", "127.0.0.1", "--dir", str(folder), "--cluster-port", str(self._buses[port]))
         cluster = ("--cluster-enabled", "yes", "--cluster-node-timeout", str(NODE_TIMEOUT_MILLISECONDS), *FULL_COVERAGE)
         kept = ("--save", "", "--appendonly", "yes", "--repl-diskless-sync-delay", "0")
         guarded = ("--requirepass", self._password, "--masterauth", self._password)
-        words = [program("redis-server"), *place, *cluster, *kept, *guarded]
+        words = [program("server"), *place, *cluster, *kept, *guarded]
         self._processes[port] = subprocess.Popen(words, stdout=subprocess.DEVNULL)
         until(lambda: self.ask(port, "PING") is not None)
 
@@ -86,14 +94,17 @@ class RedisCluster:
 
     def command(self, name: str, *words: str) -> None:
         """Run a command of `redis-cli --cluster`. Raises RuntimeError where it fails, and MissingRedisError."""
-        line = [program("redis-cli"), "--cluster", name, *words, "--cluster-yes"]
+        tls = () if self._certificates is None else ("--tls", "--cacert", str(self._certificates.authority))
+        line = [program("cli"), *tls, "--cluster", name, *words, "--cluster-yes"]
         done = subprocess.run(line, check=False, capture_output=True, text=True, timeout=PATIENCE)
         if done.returncode:
             raise RuntimeError(f"redis-cli --cluster {name} failed: {done.stdout[-300:]}{done.stderr[-300:]}")
 
     def ask(self, port: int, *words: str | bytes | int) -> object:
         """What one answers; None where it does not."""
-        with redis.Redis(port=port, password=self._password, socket_timeout=1.0, retry=Retry(NoBackoff(), 0)) as client:
+        tls = {} if self._certificates is None else {"ssl": True, "ssl_ca_certs": str(self._certificates.authority)}
+        own: dict[str, Any] = {"host": "127.0.0.1", "socket_timeout": 1.0, "retry": Retry(NoBackoff(), 0), **tls}
+        with redis.Redis(port=port, password=self._password, **own) as client:
             try:
                 return client.execute_command(*words)
             except (redis.ConnectionError, redis.TimeoutError):
@@ -140,14 +151,6 @@ class RedisCluster:
     def identity(self, port: int) -> str:
         """How the cluster calls a server."""
         return str(self.ask(port, "CLUSTER MYID"), "ascii")
-
-
-def program(name: str) -> str:
-    """The path of a program of Redis. Raises MissingRedisError, one line."""
-    path = shutil.which(name)
-    if path is None:
-        raise MissingRedisError(f"{name} is not installed (Debian: apt install redis-server redis-tools)")
-    return path
 
 
 def until(condition: Callable[[], bool]) -> None:

@@ -35,7 +35,7 @@ from service.store.base import Item
 from service.store.codec import decode
 from service.store.redis_store import RedisStore
 from tests.k8s.manifests import K8S
-from tests.programs import need
+from tests.service.store.redis_server import need_redis
 
 DOUBLE = Rules(0, (Policy("Percent", 100, 30),))
 ONE_DOWN = Rules(300, (Policy("Pods", 1, 60),))
@@ -325,7 +325,7 @@ def test_sizes_come_from_what_is_published() -> None:
 
 
 def test_what_is_measured_of_redis_are_whole_documents(tmp_path) -> None:
-    need("redis-server", "redis-server")
+    need_redis()
     stored, preparing = items(5, 300)
     assert preparing > 0
     with answering_redis(tmp_path) as port:

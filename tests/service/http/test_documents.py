@@ -32,10 +32,9 @@ from service.store.opening import open_store
 from service.store.redis_client import key_of
 from service.store.redis_cluster import PREFIX
 from service.telemetry.metrics import TABLE
-from tests.programs import need
 from tests.service.faults import Connection, until, wait_for
 from tests.service.rankers import another, serving
-from tests.service.store.redis_server import RedisServer
+from tests.service.store.redis_server import RedisServer, need_redis
 
 ANSWER = TypeAdapter(StoredAnswer)
 TEXTS = {
@@ -384,8 +383,7 @@ def test_redis_stopped_and_back(serve: Serve, tmp_path: Path) -> None:
 
 def test_a_shard_that_is_down_costs_its_documents_and_no_other(serve: Serve, tmp_path: Path) -> None:
     """Ranked last with a warning, or 503 with `strict`; what is sent as a text, or lies elsewhere, is ranked as ever."""
-    need("redis-server", "redis-server")
-    need("redis-cli", "redis-tools")
+    need_redis()
     cluster = RedisCluster(tmp_path, replicas=0)
     try:
         cluster.create()

@@ -4,8 +4,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks.redis_cluster import RedisCluster
-from tests.programs import need
-from tests.service.store.redis_server import RedisServer
+from tests.service.store.redis_server import RedisServer, need_redis
 
 
 @pytest.fixture(scope="module")
@@ -20,8 +19,7 @@ def redis_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisServ
 @pytest.fixture(scope="session")
 def six_servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisCluster]:
     """Three masters with a replica each."""
-    need("redis-server", "redis-server")
-    need("redis-cli", "redis-tools")
+    need_redis()
     cluster = RedisCluster(tmp_path_factory.mktemp("cluster"))
     try:
         cluster.create()

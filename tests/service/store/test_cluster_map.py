@@ -15,8 +15,7 @@ from benchmarks.redis_cluster import RedisCluster, until
 from service.store.base import StoreUnavailableError
 from service.store.cluster_map import Address, ClusterMap, Server, parsed
 from service.store.redis_cluster import RedisClusterStore
-from tests.programs import need
-from tests.service.store.redis_server import RedisServer
+from tests.service.store.redis_server import RedisServer, need_redis
 
 
 @pytest.fixture
@@ -29,7 +28,7 @@ def servers(redis_cluster: RedisCluster) -> Iterator[ClusterMap]:
 @pytest.fixture
 def alone(tmp_path: Path) -> Iterator[RedisCluster]:
     """A cluster of one server, not started."""
-    need("redis-server", "redis-server")
+    need_redis()
     cluster = RedisCluster(tmp_path, masters=1, replicas=0, password="right")
     yield cluster
     cluster.close()

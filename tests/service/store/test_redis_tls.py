@@ -1,0 +1,87 @@
+"""A real server and a real cluster that speak TLS alone, with certificates of an authority of the test's own."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from uuid import uuid4
+
+import pytest
+
+from benchmarks.redis_cluster import RedisCluster, until
+from benchmarks.redis_server import Certificates, certified
+from service.settings import Settings
+from service.store.base import AWAY, HEAD, DocumentStore, Item, StoreUnavailableError
+from service.store.opening import open_store
+from service.store.redis_client import key_of
+from service.store.redis_cluster import PREFIX
+from tests.service.store.redis_server import RedisServer, need_tls
+
+ITEMS = [Item(f"d{number}", f"d{number}".encode().ljust(HEAD, b".")) for number in range(60)]
+IDS = [item.id for item in ITEMS]
+
+
+@pytest.fixture(scope="module")
+def certificates(tmp_path_factory: pytest.TempPathFactory) -> Certificates:
+    return need_tls(tmp_path_factory.mktemp("certificates"))
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory, certificates: Certificates) -> Iterator[RedisServer]:
+    server = RedisServer(tmp_path_factory.mktemp("redis"), certificates)
+    server.start()
+    yield server
+    server.stop()
+
+
+@pytest.fixture
+def cluster(tmp_path: Path, certificates: Certificates) -> Iterator[RedisCluster]:
+    cluster = RedisCluster(tmp_path, replicas=0, certificates=certificates)
+    try:
+        cluster.create()
+        yield cluster
+    finally:
+        cluster.close()
+
+
+def opened(url: str) -> DocumentStore:
+    store = open_store(Settings(store=url, store_replicas=0))
+    assert store is not None
+    return store
+
+
+def test_documents_go_through_tls(server: RedisServer) -> None:
+    store, space = opened(server.url), uuid4().hex
+    store.put_many(space, ITEMS)
+    assert store.get_many(space, [*IDS, "unknown"]) == [*(item.content for item in ITEMS), None]
+    store.close()
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "localhost"], ids=["by nobody it trusts", "of another name"])
+def test_a_server_with_a_certificate_that_does_not_fit_is_told_nothing(server: RedisServer, tmp_path: Path, host: str) -> None:
+    url = server.url.replace("127.0.0.1", host)
+    if host == "127.0.0.1":
+        url = f"{url.partition('?')[0]}?ssl_ca_certs={certified(tmp_path).authority}"
+    store = opened(url)
+    with pytest.raises(StoreUnavailableError, match=r"the store does not answer: .*(?i:certificate)"):
+        store.put_many(uuid4().hex, ITEMS)
+    store.close()
+
+
+def test_without_tls_such_a_server_does_not_answer(server: RedisServer) -> None:
+    store = opened(f"redis://127.0.0.1:{server.port}")
+    with pytest.raises(StoreUnavailableError, match="the store does not answer: "):
+        store.get_many("s", IDS)
+    store.close()
+
+
+def test_a_cluster_through_tls_loses_only_what_a_dead_server_had(cluster: RedisCluster) -> None:
+    store, space = opened(cluster.url), uuid4().hex
+    store.put_many(space, ITEMS)
+    assert store.get_many(space, IDS) == [item.content for item in ITEMS]
+    port = next(iter(cluster.masters()))
+    lost = {one for one in IDS if cluster.owner(key_of(PREFIX, space, one)) == port}
+    assert 0 < len(lost) < len(IDS)
+    cluster.kill(port)
+    assert store.get_many(space, IDS) == [AWAY if item.id in lost else item.content for item in ITEMS]
+    cluster.mend()
+    until(lambda: AWAY not in store.get_many(space, IDS))
+    store.close()
