@@ -1,13 +1,10 @@
-"""Files that are there whole or not at all, and an output directory that one job at a time writes to."""
+"""Files that are there whole or not at all."""
 
-import fcntl
 import os
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-
-from bulk.errors import BulkError
 
 PARTIAL = ".partial"
 
@@ -46,25 +43,6 @@ def sweep(*directories: Path) -> None:
     for directory in directories:
         for partial in directory.glob(f"*{PARTIAL}"):
             partial.unlink(missing_ok=True)
-
-
-@contextmanager
-def alone_in(out: Path) -> Iterator[None]:
-    """Hold a directory, made where it is not there; the kernel lets go of it however the process ends.
-
-    A file system that cannot lock a directory is trusted. Raises BulkError where another process holds it.
-    """
-    out.mkdir(parents=True, exist_ok=True)
-    directory = os.open(out, os.O_RDONLY)
-    try:
-        with suppress(OSError):
-            try:
-                fcntl.flock(directory, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                raise BulkError(f"{out}: another job writes to it; wait for it, or choose another --out") from None
-        yield
-    finally:
-        os.close(directory)
 
 
 def _sync(path: Path) -> None:

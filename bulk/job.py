@@ -7,7 +7,7 @@ from typing import NamedTuple, Protocol
 
 from bulk.engines.local import LocalEngine
 from bulk.errors import BulkError
-from bulk.files import alone_in, sweep
+from bulk.files import sweep
 from bulk.intake import take_in
 from bulk.manifest import agree, complete, describe, fingerprint
 from bulk.options import Options
@@ -15,6 +15,7 @@ from bulk.progress import Bar
 from bulk.stages import Job, Prepare, Score, Stage
 from bulk.work import Intake, Layout
 from keyblock.bundle import load_bundle
+from keyblock.lock import alone_in
 from keyblock.runtime.cpus import default_threads
 
 
@@ -46,7 +47,8 @@ class Summary(NamedTuple):
 def rank_all(options: Options) -> Summary:
     """Do what is not done yet. Raises BulkError, BundleError, and OSError where a file cannot be written."""
     bundle, layout = load_bundle(options.bundle), Layout(options.out)
-    with alone_in(options.out):
+    held = BulkError(f"{options.out}: another job writes to it; wait for it, or choose another --out")
+    with alone_in(options.out, held):
         about = describe(options, bundle)
         whole = agree(options.out, about)
         if whole is not None and all(layout.rankings(shard).exists() for shard in range(whole["shards"])):

@@ -85,6 +85,7 @@ class Loop(asyncio.AbstractEventLoop):
         """It is the running loop of this thread meanwhile."""
         hooks, collects = sys.get_asyncgen_hooks(), gc.isenabled()
         gc.disable()  # what asyncio says of forgotten tasks would come at any time
+        gc.freeze()  # so that `forget` looks at what is of this run, and not at all that was ever imported
         sys.set_asyncgen_hooks(finalizer=lambda generator: self.create_task(generator.aclose()) and None)
         events._set_running_loop(self)
         try:
@@ -92,6 +93,7 @@ class Loop(asyncio.AbstractEventLoop):
         finally:
             events._set_running_loop(None)
             sys.set_asyncgen_hooks(*hooks)
+            gc.unfreeze()
             if collects:
                 gc.enable()
 

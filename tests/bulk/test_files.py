@@ -4,8 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from bulk.errors import BulkError
-from bulk.files import alone_in, sweep, whole_file, write_once, write_whole
+from bulk.files import sweep, whole_file, write_once, write_whole
 
 
 def test_a_file_appears_when_it_is_whole(tmp_path: Path) -> None:
@@ -36,11 +35,3 @@ def test_the_first_to_write_wins(tmp_path: Path) -> None:
     assert write_once(tmp_path / "a.txt", "mine") == "mine"
     assert write_once(tmp_path / "a.txt", "theirs") == "mine"
     assert [one.name for one in tmp_path.iterdir()] == ["a.txt"]
-
-
-def test_one_job_at_a_time(tmp_path: Path) -> None:
-    out = tmp_path / "new" / "out"
-    with alone_in(out), pytest.raises(BulkError, match="another job writes to it"), alone_in(out):
-        pass
-    with alone_in(out):
-        assert out.is_dir()

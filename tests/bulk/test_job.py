@@ -10,6 +10,7 @@ from bulk import job
 from bulk.errors import BulkError
 from bulk.job import rank_all
 from bulk.options import Options
+from keyblock.lock import alone_in
 from tests.bulk.jobs import InThisProcess, contents, made, rankings, river_lists, shards
 
 
@@ -27,6 +28,12 @@ def test_all_is_ranked_once(tmp_path: Path, bundle_path: Path) -> None:
     assert sorted(path.name for path in options.out.iterdir()) == ["manifest.json", *(path.name for path in shards(options.out))]
     with patch.object(job, "_engine", side_effect=AssertionError("nothing is left to do")):
         assert rank_all(options) == (5, 20, 4, 3, 0)
+
+
+def test_one_job_at_a_time(tmp_path: Path, bundle_path: Path) -> None:
+    options = made(tmp_path, bundle_path, river_lists(1))
+    with alone_in(options.out, AssertionError()), pytest.raises(BulkError, match=r"out: another job writes to it; wait for it"):
+        rank_all(options)
 
 
 def test_only_a_shard_that_is_missing_is_written_again(tmp_path: Path, bundle_path: Path) -> None:

@@ -1,0 +1,54 @@
+"""A directory is one process's, until that process ends."""
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from keyblock.lock import alone_in
+
+HELD = ValueError("somebody has it")
+HOLD = """
+import sys, time
+from pathlib import Path
+from keyblock.lock import alone_in
+with alone_in(Path(sys.argv[1]), ValueError()):
+    print("held", flush=True)
+    time.sleep(600)
+"""
+
+
+def test_a_directory_is_held_by_one(tmp_path: Path) -> None:
+    run = tmp_path / "a" / "run"
+    with alone_in(run, HELD):
+        with pytest.raises(ValueError, match="somebody has it"), alone_in(run, HELD):
+            pass
+        with alone_in(tmp_path / "a" / "other", HELD):
+            pass
+    with alone_in(run, HELD):
+        assert not list(run.iterdir()), "nothing is left in it"
+
+
+def test_a_killed_process_holds_nothing(tmp_path: Path) -> None:
+    environment = os.environ | {"PYTHONPATH": str(Path(__file__).resolve().parents[2])}
+    holder = subprocess.Popen([sys.executable, "-c", HOLD, str(tmp_path)], env=environment, stdout=subprocess.PIPE, text=True)
+    try:
+        assert holder.stdout is not None
+        assert holder.stdout.readline() == "held\n"
+        with pytest.raises(ValueError, match="somebody has it"), alone_in(tmp_path, HELD):
+            pass
+    finally:
+        holder.send_signal(signal.SIGKILL)
+        holder.communicate()
+    with alone_in(tmp_path, HELD):
+        pass
+
+
+def test_what_goes_wrong_inside_passes_and_lets_go(tmp_path: Path) -> None:
+    with pytest.raises(OSError, match="full"), alone_in(tmp_path, HELD):
+        raise OSError("full")
+    with alone_in(tmp_path, HELD):
+        pass
