@@ -14,6 +14,7 @@ from multiprocessing import get_context
 import benchmarks.simulation
 from benchmarks.simulation.episode import REQUESTS, Episode, Report
 from benchmarks.simulation.invariants import ViolationError
+from keyblock.runtime.cpus import default_threads
 
 
 def main(options: argparse.Namespace) -> int:
@@ -21,10 +22,9 @@ def main(options: argparse.Namespace) -> int:
     seed = random.SystemRandom().randrange(10**9) if options.seed is None else options.seed
     seeds = options.seeds if options.seeds else -(-options.requests // REQUESTS)
     episode = partial(_episode, min(options.requests, REQUESTS))
+    processes = min(options.processes, seeds)
     total, began = Report(Counter(), Counter(), 0, 0, 0.0), time.perf_counter()
-    with (
-        ProcessPoolExecutor(options.processes, mp_context=get_context("spawn")) if options.processes > 1 else nullcontext() as pool
-    ):
+    with ProcessPoolExecutor(processes, mp_context=get_context("spawn")) if processes > 1 else nullcontext() as pool:
         for report in (pool.map if pool else map)(episode, range(seed, seed + seeds)):
             if isinstance(report, str):
                 print(report)
@@ -64,7 +64,7 @@ def parser() -> argparse.ArgumentParser:
         help=f"in all, or of each episode where --seeds is given; an episode has at most {REQUESTS}",
     )
     made.add_argument("--seed", type=int, help="of the first episode; a fresh one where it is left out")
-    made.add_argument("--processes", type=int, default=1, help="episodes at the same time")
+    made.add_argument("--processes", type=int, default=default_threads(), help="episodes at the same time")
     made.add_argument("--seeds", type=int, help="episodes; as many as the requests need where it is left out")
     return made
 

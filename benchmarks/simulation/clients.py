@@ -11,6 +11,7 @@ from benchmarks.simulation.machine import SimulatedMachine
 from benchmarks.simulation.ranker import UPSTREAM as ELSEWHERE
 from benchmarks.simulation.ranker import Text, digits, document
 from benchmarks.simulation.service import Service
+from benchmarks.simulation.store import may_be_lost
 from benchmarks.simulation.traffic import Ask
 from benchmarks.simulation.upstream import SimulatedUpstream
 from service.call import ById, Call, Documents
@@ -111,6 +112,10 @@ class Clients:
             raise ViolationError(f"request {ask.number} has {len(call.documents)} documents, and {len(logits)} logits")
         if call.documents.by_id.away and not self._faults.between(STORE, asked):
             raise ViolationError(f"request {ask.number} misses documents of a store that is whole")
+        if strangers := [
+            one for n, one in call.documents.by_id.ids.items() if n in call.documents.by_id.away and not may_be_lost(one)
+        ]:
+            raise ViolationError(f"request {ask.number} misses document {strangers[0]}, which is not on the part that is away")
         excused = ask.deadline is not None or self._elsewhere(ask, model, outcome, asked)
         says = model.bundle.pipeline.says
         for n, (key, one) in enumerate(zip(ask.keys or self._keys(call, asked), logits, strict=True)):

@@ -13,7 +13,7 @@ import pytest
 
 from benchmarks.simulation import episode
 from benchmarks.simulation.episode import Episode, Report
-from benchmarks.simulation.faults import Fault
+from benchmarks.simulation.faults import PARTLY, Fault
 from benchmarks.simulation.invariants import ViolationError
 from benchmarks.simulation.traffic import Climate, climate
 from keyblock.runtime import batching
@@ -25,7 +25,7 @@ from service.engine.runner import Runner
 from service.ranking.admission import Admission, Load, Place
 from service.ranking.reload import Reloaded, Reloader
 from service.ranking.slicing import Threads
-from service.store.base import StoreError
+from service.store.base import AWAY, StoreError
 from service.store.library import Library
 from service.store.redis_store import RedisStore
 from service.upstream import client
@@ -204,6 +204,20 @@ def acknowledges_what_failed(patch: Patch) -> None:
     patch.setattr(RedisStore, "put_many", quietly)
 
 
+def loses_more_than_the_part(patch: Patch) -> None:
+    """Where a part of the store is away, what is asked for after a document of it is taken to be away, too."""
+    always(patch, (), by_id=1.0, load=0.3)
+    patch.setattr(episode, "drawn", lambda _random, now, seconds: [Fault("store away", now, now + seconds, PARTLY / 2)])
+    look_up = Library.look_up
+
+    async def stops(self: Library, namespace: str, ids: Any, *arguments: Any, **named: Any) -> Any:
+        found = await look_up(self, namespace, ids, *arguments, **named)
+        first = next((n for n, one in enumerate(ids) if found.get(one) is AWAY), len(ids))
+        return {one: found[one] if n < first else AWAY for n, one in enumerate(ids) if one in found}
+
+    patch.setattr(Library, "look_up", stops)
+
+
 def dies_in_silence(patch: Patch) -> None:
     """The model's thread ends, and who waits for it is not told."""
     fail = Job.fail
@@ -261,6 +275,7 @@ def remembers_for_all(patch: Patch) -> None:
         (acknowledges_what_failed, 143, "a later one was acknowledged"),
         (asks_twice, 10, "asks the upstream 4 times, of 1 batches"),
         (believes_what_is_missing, 45, "a score that is not its own"),
+        (loses_more_than_the_part, 0, "which is not on the part that is away"),
         (waits_for_elsewhere, 10, "for the upstream; 0.3 s is the bound"),
         (troubles_the_busy, 1110, "before it wants to be"),
     ],
