@@ -1,7 +1,6 @@
 """python -m benchmarks.simulation: see the package."""
 
 import argparse
-import logging
 import random
 import sys
 import time
@@ -12,8 +11,7 @@ from functools import partial
 from multiprocessing import get_context
 
 import benchmarks.simulation
-from benchmarks.simulation.episode import REQUESTS, Episode, Report
-from benchmarks.simulation.invariants import ViolationError
+from benchmarks.simulation.episode import REQUESTS, Report, run
 from keyblock.runtime.cpus import default_threads
 
 
@@ -21,7 +19,7 @@ def main(options: argparse.Namespace) -> int:
     """Run episodes; the exit code is 1 where something does not hold."""
     seed = random.SystemRandom().randrange(10**9) if options.seed is None else options.seed
     seeds = options.seeds if options.seeds else -(-options.requests // REQUESTS)
-    episode = partial(_episode, min(options.requests, REQUESTS))
+    episode = partial(run, min(options.requests, REQUESTS))
     processes = min(options.processes, seeds)
     total, began = Report(Counter(), Counter(), 0, 0, 0.0), time.perf_counter()
     with ProcessPoolExecutor(processes, mp_context=get_context("spawn")) if processes > 1 else nullcontext() as pool:
@@ -36,18 +34,6 @@ def main(options: argparse.Namespace) -> int:
     for what, counted in (("requests", total.outcomes), ("faults", total.faults)):
         print(f"{what}: " + ", ".join(f"{number:,} {name}" for name, number in counted.most_common()))
     return 0
-
-
-def _episode(requests: int, seed: int) -> Report | str:
-    """What an episode was, or what does not hold."""
-    disabled = logging.root.manager.disable
-    logging.disable(logging.CRITICAL)  # the service says what fails, and all that is meant to
-    try:
-        return Episode(seed, requests).run()
-    except ViolationError as error:
-        return str(error)
-    finally:
-        logging.disable(disabled)
 
 
 def parser() -> argparse.ArgumentParser:

@@ -1,6 +1,7 @@
 """An episode: a service from its start through its requests and faults until nothing is left to do, all of it decided by a seed."""
 
 import asyncio
+import logging
 from collections import Counter
 from collections.abc import Coroutine, Iterator
 from contextlib import contextmanager, suppress
@@ -246,3 +247,15 @@ class Episode:
             if self._random.random() < 0.5:
                 self.service.files.salts[name] = salt_of(name, self._generation)
         self._ask(self.clients.reload())
+
+
+def run(requests: int, seed: int) -> Report | str:
+    """What an episode was, or what does not hold; in this process or another."""
+    disabled = logging.root.manager.disable
+    logging.disable(logging.CRITICAL)  # the service says what fails, and all that is meant to
+    try:
+        return Episode(seed, requests).run()
+    except ViolationError as error:
+        return str(error)
+    finally:
+        logging.disable(disabled)
