@@ -20,7 +20,7 @@ import redis
 
 from benchmarks.redis_cluster import RedisCluster, until
 from benchmarks.redis_server import MissingRedisError
-from benchmarks.scaling.stores import AT_ONCE, answering_redis, cpu, items, read, server_cpu
+from benchmarks.scaling.stores import AT_ONCE, answering_redis, cpu, items, parser, read, server_cpu
 from service.store.base import AWAY, DocumentStore, Item, StoreUnavailableError
 from service.store.cluster_map import Server
 from service.store.redis_client import key_of
@@ -226,12 +226,7 @@ def main(options: argparse.Namespace) -> None:
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--documents", type=int, default=2_000)
-    parser.add_argument("--words", type=int, default=2_000)
-    parser.add_argument("--data", type=Path, help="a collection, whose longest documents are taken; random words without")
-    parser.add_argument("--seconds", type=float, default=3.0)
     try:
-        main(parser.parse_args())
+        main(parser(__doc__).parse_args())
     except MissingRedisError as error:
         raise SystemExit(str(error)) from None

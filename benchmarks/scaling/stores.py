@@ -148,10 +148,15 @@ def main(options: argparse.Namespace) -> None:
     print(f"\nRedis holds {held:,.0f} bytes a document.")
 
 
+def parser(about: str | None) -> argparse.ArgumentParser:
+    """The command line of who measures stores."""
+    made = argparse.ArgumentParser(description=about, formatter_class=argparse.RawDescriptionHelpFormatter)
+    made.add_argument("--documents", type=int, default=2_000)
+    made.add_argument("--words", type=int, default=2_000)
+    made.add_argument("--data", type=Path, help="a collection, whose longest documents are taken; random words without")
+    made.add_argument("--seconds", type=float, default=3.0)
+    return made
+
+
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--documents", type=int, default=2_000)
-    parser.add_argument("--words", type=int, default=2_000)
-    parser.add_argument("--data", type=Path, help="a collection, whose longest documents are taken; random words without")
-    parser.add_argument("--seconds", type=float, default=3.0)
-    main(parser.parse_args())
+    main(parser(__doc__).parse_args())
