@@ -83,7 +83,8 @@ class Answered:
         spans: of the results, by document number, best first.
         contexts: the same where pruning was asked for.
         saved: by pruning.
-        below: results that were left out for their score; none where no bound was asked for.
+        below: documents that were left out for their score, those that the model was spared not counted; none where no bound was
+            asked for.
         warnings: what was asked for and not done.
     """
 
@@ -148,8 +149,8 @@ def _reaching(
 ) -> tuple[list[int], int | None]:
     """The results that reach the score, and how many do not; none where there is no bound.
 
-    The model's results are judged. Of those that it could not score nothing is known, so they stay, unless they have no text; those
-    that it was spared promise less than what it has judged, and do not.
+    The model's results are judged. Of those that it could not score nothing is known, so they stay, unless they have no text. Those
+    that it was spared are no results, since what it has judged promises more, and are not among those that do not reach the score.
     """
     least = pipeline.config.min_score if asked.min_score == AUTO else asked.min_score
     if least is None and asked.min_score == AUTO:
@@ -166,4 +167,4 @@ def _reaching(
             else bool(candidates[number].sequences) or not candidates[number].read
         )
     ]
-    return order, len(ranking.order) - len(order)
+    return order, len(ranking.order) - len(order) - ranking.spared

@@ -30,8 +30,8 @@ from keyblock.text.frequencies import DocumentFrequencies
 from keyblock.text.tokenizer import Tokenizer
 
 # 2: aggregator, selector_graph; 3: variants; 4: evidence; 5: encoder, escalation, activation, prompt, grow, nearness;
-# 6: marks, spans, min_score, mass; 7: adaptive, cosine_scale (and then no graph); 8: cascade; all are read
-FORMAT_VERSION = 8
+# 6: marks, spans, min_score, mass; 7: adaptive, cosine_scale (and then no graph); 8: cascade; 9: its promise; all are read
+FORMAT_VERSION = 9
 MANIFEST_FILE, TOKENIZER_FILE, GRAPH_FILE, FREQUENCIES_FILE = "bundle.json", "tokenizer.json", "model.onnx", "frequencies.tsv"
 AGGREGATOR_FILE, SELECTOR_FILE = "aggregator.onnx", "selector.onnx"
 _PLAIN_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")  # no folder, no "..", nothing hidden

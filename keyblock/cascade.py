@@ -1,46 +1,85 @@
 """The cascade: documents that promise too little are spared the model, which reads the others.
 
-What a document promises is what its blocks say of the query without the model; see `keyblock.evidence.Fusion.promise`. The idea is
-that of ranking in stages, each dearer than the one before and with fewer candidates (Wang, Lin and Metzler, SIGIR 2011).
+What a document promises is what its blocks say of the query without the model; see `Promise`. The idea is that of ranking in stages,
+each dearer than the one before and with fewer candidates (Wang, Lin and Metzler, SIGIR 2011).
 """
 
 import math
+from typing import Self
 
 import numpy as np
 from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field
 
 RESULTS = 10  # that a request is about which does not say: the depth of the measures
+PROMISING = ("best_block", "top_blocks", "coverage", "nearness", "rare_here")
+
+
+class Promise(BaseModel):
+    """What a document promises: the sum of weight * feature. It compares documents of one request, and no others.
+
+    The weights are learned for standing alone (`keyblock-promise`): a fusion's have a logit beside them.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)  # an order by NaN is none
+    best_block: float = Field(0.0, description="weight of the best block's lexical score, as in the fusion")
+    top_blocks: float = Field(0.0, description="weight of the mean lexical score of the three best blocks")
+    coverage: float = Field(0.0, description="weight of the share of the query's idf mass that occurs in the document")
+    nearness: float = Field(0.0, description="weight of how near the best block's tokens are to the query's, 0 to 1")
+    rare_here: float = Field(
+        0.0,
+        description="weight of the best block's lexical score where a term counts the more, the fewer of the request's own blocks "
+        "have it; 0 for all where the pipeline does not say what it was trained_on, and so keeps no terms",
+    )
+
+    @classmethod
+    def from_weights(cls, weights: NDArray[np.float64]) -> Self:
+        """Build from weights of shape (5,) in the order of PROMISING."""
+        return cls(**dict(zip(PROMISING, weights.tolist(), strict=True)))
+
+    @property
+    def weights(self) -> NDArray[np.float64]:
+        """Shape (5,), in the order of PROMISING."""
+        return np.asarray([getattr(self, name) for name in PROMISING], dtype=np.float64)
+
+    def of(self, features: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Shape (n_documents,), of features of shape (n_documents, 5): see `keyblock.order.promising`."""
+        return np.asarray(features @ self.weights)
 
 
 class Cascade(BaseModel):
     """Which documents of a request the model reads."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
-    share: float = Field(0.3, gt=0, le=1, description="of a request's documents, those that promise most; 1: all of them")
+    share: float = Field(0.25, gt=0, le=1, description="of a request's documents, those that promise most; 1: all of them")
     per_result: float = Field(2.0, ge=1, le=1000, description="documents that the model reads for each result, if that is more")
     least: int = Field(20, ge=1, description="documents that it reads in any case: a request of no more is not cut")
     margin: float = Field(
         0.0,
         ge=0,
         le=1000,
-        description="how far below the last result's a document's promise must lie before it is spared, on the fused logit's scale",
+        description="how far below the last result's a document's promise must lie before it is spared, on the promise's own scale",
+    )
+    promise: Promise | None = Field(
+        None, description="what a document promises, as keyblock-promise learns it; none: the fusion without the model's logit"
     )
 
-    def spared(self, promise: NDArray[np.float64], results: int = RESULTS) -> NDArray[np.bool_]:
-        """Which documents the model does not read; none of those that promise as much as the last result does.
+    def reads(self, documents: int, results: int = RESULTS) -> int:
+        """How many documents the model reads of so many, those left aside that promise as much as the last of them."""
+        return min(max(math.ceil(self.share * documents), math.ceil(self.per_result * results), self.least), documents)
+
+    def below_the_bar(self, promise: NDArray[np.float64], results: int = RESULTS) -> NDArray[np.bool_]:
+        """Which documents promise too little for the model to read them. Those that promise the same share one fate.
 
         Args:
-            promise: shape (n_documents,), in the order given, which decides among equals.
+            promise: shape (n_documents,).
             results: that the request is about, at least 1.
 
         Returns:
             Shape (n_documents,).
         """
-        read = max(math.ceil(self.share * len(promise)), math.ceil(self.per_result * results), self.least)
-        if read >= len(promise):
+        read = self.reads(len(promise), results)
+        if read == len(promise):
             return np.zeros(len(promise), np.bool_)
-        best_first = np.argsort(-promise, kind="stable")
-        left = np.asarray(promise < promise[best_first[results - 1]] - self.margin)
-        left[best_first[:read]] = False
-        return left
+        best_first = -np.sort(-promise)
+        return np.asarray(promise < min(best_first[read - 1], best_first[results - 1] - self.margin))

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from keyblock.answering import Answered, Asked, Documents, answered
 from keyblock.first_stage import NOT_SENT, FirstStage
-from keyblock.order import Candidate, Ranking, beside_first_stage, candidate, rank, spare
+from keyblock.order import Candidate, Ranking, beside_first_stage, candidate, rank, without_spared
 from keyblock.pipeline import Pipeline
 from keyblock.prepared import PreparedDocument, PreparedQuery
 from keyblock.scoring import Model, score_sequences, select_documents
@@ -80,7 +80,7 @@ def rank_lists(
         budget: tokens a sequence could have.
         raw: whether scores stay logits.
     """
-    lists = [replace(one, candidates=_spared(pipeline, one, asked)) for one in lists]
+    lists = [replace(one, candidates=_cascaded(pipeline, one, asked)) for one in lists]
     (logits, passages), marks = score_sequences(pipeline, [c.sequences for one in lists for c in one.candidates], model)
     n_documents, n_sequences = 0, 0
     for one in lists:
@@ -91,8 +91,8 @@ def rank_lists(
         yield answered(pipeline, one.query, Documents(one.candidates, one.texts, own_marks), order, asked)
 
 
-def _spared(pipeline: Pipeline, one: CandidateList, asked: Asked) -> Sequence[Candidate]:
-    return spare(one.candidates, pipeline.config, asked.results(one.first_stage, pipeline.config))
+def _cascaded(pipeline: Pipeline, one: CandidateList, asked: Asked) -> Sequence[Candidate]:
+    return without_spared(one.candidates, pipeline.config, asked.results(one.first_stage, pipeline.config))
 
 
 def _in_order(

@@ -8,13 +8,13 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from keyblock.cascade import RESULTS
+from keyblock.cascade import PROMISING, RESULTS
 from keyblock.description import PipelineConfig
 from keyblock.escalation import Escalated
 from keyblock.evidence import FEATURES, LEXICAL, Activation, Fusion, speaks
 from keyblock.first_stage import FirstStage
 from keyblock.packing import Packed
-from keyblock.pooled import Shared, beside_the_order, pooled_evidence
+from keyblock.pooled import Shared, beside_the_order, pooled_evidence, rare_here
 from keyblock.prepared import PreparedDocument
 from keyblock.selection import Selection
 from keyblock.selectors import SelectedBy
@@ -164,10 +164,10 @@ def preranking(candidates: Sequence[Candidate], fusion: Fusion) -> NDArray[np.fl
     return fusion.promise(_evidence(candidates))
 
 
-def spare(candidates: Sequence[Candidate], config: PipelineConfig, results: int | None = RESULTS) -> list[Candidate]:
+def without_spared(candidates: Sequence[Candidate], config: PipelineConfig, results: int | None = RESULTS) -> list[Candidate]:
     """The candidates; those that promise too little for the model are without the sequences that it would have read.
 
-    All go to it where nothing is spared: see `spared`.
+    All go to it where nothing is spared: see `spared_documents`.
 
     Args:
         candidates: of one request, in the order given.
@@ -176,14 +176,14 @@ def spare(candidates: Sequence[Candidate], config: PipelineConfig, results: int 
     """
     if results is None:
         return list(candidates)
-    left = spared(_evidence(candidates), [c.shared for c in candidates], config, results)
+    spared = spared_documents(_evidence(candidates), [c.shared for c in candidates], config, results)
     return [
         c._replace(sequences=[], spared=True) if out and c.sequences else c
-        for c, out in zip(candidates, left.tolist(), strict=True)
+        for c, out in zip(candidates, spared.tolist(), strict=True)
     ]
 
 
-def spared(
+def spared_documents(
     evidence: NDArray[np.float64], shared: Sequence[Shared | None], config: PipelineConfig, results: int = RESULTS
 ) -> NDArray[np.bool_]:
     """Which documents the cascade spares the model, shape (n_documents,): none where the pipeline describes no cascade.
@@ -198,9 +198,22 @@ def spared(
     """
     known = [one for one in shared if one is not None]
     unlearned = sum(one.foreign or one.unknown for one in known)
-    if config.cascade is None or 2 * unlearned > len(known):
+    cascade = config.cascade
+    if cascade is None or cascade.reads(len(evidence), results) == len(evidence) or 2 * unlearned > len(known):
         return np.zeros(len(evidence), np.bool_)
-    return config.cascade.spared(config.fusion.promise(evidence), results)
+    learned = cascade.promise
+    promise = config.fusion.promise(evidence) if learned is None else learned.of(promising(evidence, shared))
+    return cascade.below_the_bar(promise, results)
+
+
+def promising(evidence: NDArray[np.float64], shared: Sequence[Shared | None]) -> NDArray[np.float64]:
+    """The features of a request's documents that PROMISING names, shape (n_documents, 5).
+
+    Args:
+        evidence: shape (n_documents, 5), see `keyblock.evidence.evidence_of`.
+        shared: of each document the query's terms in its blocks, where they were kept.
+    """
+    return np.column_stack([evidence[:, : len(PROMISING) - 1], rare_here(shared)])
 
 
 def _evidence(candidates: Sequence[Candidate], *, rarity_from_request: bool = False) -> NDArray[np.float64]:

@@ -71,10 +71,28 @@ def pooled_evidence(documents: Sequence[Shared]) -> NDArray[np.float64]:
     Args:
         documents: as `shared_terms` has them, of one query.
     """
-    having = np.sum([shared.having for shared in documents], axis=0)
-    rarity = np.log((sum(shared.n_blocks for shared in documents) + 1) / (having + 0.5))
+    rarity = _rarity(documents)
     found = [evidence_of(weighted_sum(rarity, one.counts), one.having > 0, rarity) for one in documents]
     return np.asarray(found).reshape(len(documents), len(FEATURES) - 1)
+
+
+def rare_here(documents: Sequence[Shared | None]) -> NDArray[np.float64]:
+    """The best block's score of each document, shape (n_documents,), by what is rare among the request's own blocks.
+
+    A document without a block, of which nothing was kept, has 0.
+
+    Args:
+        documents: as `shared_terms` has them, of one query.
+    """
+    known = [one for one in documents if one is not None]
+    rarity = _rarity(known) if known else np.zeros(0)
+    return np.asarray([0.0 if one is None else weighted_sum(rarity, one.counts).max(initial=0.0) for one in documents])
+
+
+def _rarity(documents: Sequence[Shared]) -> NDArray[np.float64]:
+    """What each term counts for, shape (n_query_terms,): the more, the fewer blocks have it."""
+    having = np.sum([shared.having for shared in documents], axis=0)
+    return np.asarray(np.log((sum(shared.n_blocks for shared in documents) + 1) / (having + 0.5)))
 
 
 def beside_the_order(worth: NDArray[np.float64]) -> NDArray[np.float64]:

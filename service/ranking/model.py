@@ -10,7 +10,7 @@ from keyblock.answering import answered as complete
 from keyblock.bundle import TOKENIZER_FILE, Bundle
 from keyblock.caveats import about_budget, about_escalation, about_instruction, about_query
 from keyblock.fingerprint import preparation_fingerprint
-from keyblock.order import Candidate, Ranking, preranking, spare
+from keyblock.order import Candidate, Ranking, preranking, without_spared
 from keyblock.prepared import PreparedQuery
 from service.call import Call
 from service.engine.instance import Turn
@@ -115,7 +115,7 @@ class Model:
             _check_strict(call)
         chosen = await self._candidates(query, call, plan, stages, place)
         config = self.bundle.manifest.pipeline
-        candidates = spare(chosen.candidates, config, call.asked.results(call.first_stage, config))
+        candidates = without_spared(chosen.candidates, config, call.asked.results(call.first_stage, config))
         chosen = chosen._replace(candidates=candidates)
         if library is not None:
             renew(library, call.documents, stale, self.fingerprint)

@@ -17,7 +17,7 @@ from keyblock.cascade import RESULTS
 from keyblock.description import PipelineConfig
 from keyblock.encoders import open_encoder
 from keyblock.evidence import Fusion, speaks
-from keyblock.order import spared
+from keyblock.order import spared_documents
 from keyblock.pipeline import Pipeline
 from keyblock.scoring import Model, Scored, score_selections, select_documents
 from keyblock.selection import Selection
@@ -87,7 +87,7 @@ class LocalRanker(Ranker):
         selections = select_documents(pipeline, query, documents, self.model.choose, budget or self.budget)
         left = np.zeros(len(selections), np.bool_)
         if results and selections:
-            left = spared(_evidence(selections), [one.shared for one in selections], pipeline.config, results)
+            left = spared_documents(_evidence(selections), [one.shared for one in selections], pipeline.config, results)
         scored = score_selections(pipeline, [one for one, out in zip(selections, left, strict=True) if not out], self.model)
         scored = _among(scored, selections, left) if left.any() else scored
         return scored._replace(logits=empty_last(scored.logits, scored.selections))

@@ -1,0 +1,103 @@
+"""keyblock-promise."""
+
+import argparse
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from keyblock.cascade import Cascade, Promise
+from training.commands.command import count, make_parser, quiet_transformers, run
+
+if TYPE_CHECKING:
+    from training.evaluation.promise_fit import Request
+    from training.examples.preparation import Preparation
+
+SHARES = (0.15, 0.2, 0.25, 0.3, 0.5)  # of a request's documents, at which what is missed is printed
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Learn the promise of a bundle's cascade."""
+    parser = make_parser(
+        "keyblock-promise",
+        "Learn from judged queries what a document promises before the model reads it, and write it into the cascade of a copy of "
+        "the bundle; print the share of relevant candidates that a cascade of each size would spare the model. No model is run.",
+    )
+    parser.add_argument("--bundle", type=Path, required=True, help="a bundle, exported or imported: it stays as it is")
+    parser.add_argument("--out", type=Path, required=True, help="where the copy goes: a new or empty directory")
+    parser.add_argument("--collection", type=Path, action="append", required=True, help="a collection directory; may be repeated")
+    parser.add_argument("--split", default="train", help="whose queries teach (%(default)s)")
+    parser.add_argument("--measured", default="dev", help="the split that is measured (%(default)s)")
+    parser.add_argument("--queries", type=count, default=1000, help="queries of a collection and split at most (%(default)s)")
+    parser.add_argument("--depth", type=count, default=100, help="candidates of a query (%(default)s)")
+    parser.add_argument(
+        "--share", type=float, help="of a request's documents that the model shall read; the bundle's when left out"
+    )
+    return run(_learn, parser, arguments)
+
+
+def _learn(options: argparse.Namespace) -> None:
+    from keyblock.description import PipelineConfig
+    from training.collections.collection import Collection, distinct_names
+    from training.evaluation.calibrated import CalibratedBundle
+    from training.evaluation.promise_fit import fit_promise, of_fusion
+    from training.examples.preparation import Preparation
+
+    quiet_transformers()
+    system = CalibratedBundle(options.bundle, options.out)
+    config = system.pipeline.config
+    cascade = _cascade(config.cascade or Cascade(), options.share)
+    collections = [Collection(path) for path in options.collection]
+    names, bar = distinct_names(collections), cascade.reads(options.depth)
+    preparations = [Preparation(collection, system.pipeline) for collection in collections]
+    taught = [_requests(one, options.split, options) for one in preparations]
+    promise = fit_promise(taught, bar)
+    learned = {"cascade": cascade.model_copy(update={"promise": promise}).model_dump()}
+    config_with = PipelineConfig.model_validate(config.model_dump() | learned)
+    promises = {"the fusion's": [of_fusion(config.fusion)] * len(names), "learned": [promise] * len(names)}
+    if len(names) > 1:
+        promises["learned without it"] = [fit_promise(taught[:n] + taught[n + 1 :], bar) for n in range(len(names))]
+    measured = [_requests(one, options.measured, options) for one in preparations]
+    system.write(
+        config_with, {"promise": {"split": options.split, "bar": bar, "queries": dict(zip(names, map(len, taught), strict=True))}}
+    )
+    print(promise.model_dump_json(), _table(dict(zip(names, measured, strict=True)), promises), sep="\n\n")
+
+
+def _cascade(cascade: Cascade, share: float | None) -> Cascade:
+    """The cascade with another share, where one is given. Raises ValueError for one that is none."""
+    if share is not None and not 0 < share <= 1:
+        raise ValueError(f"--share must be above 0 and at most 1, not {share:g}")
+    return cascade if share is None else cascade.model_copy(update={"share": share})
+
+
+def _requests(preparation: "Preparation", split: str, options: argparse.Namespace) -> "list[Request]":
+    from training.collections.first_stage import first_stage_run
+    from training.evaluation.evaluate import sample
+    from training.evaluation.promise_fit import read_requests
+
+    run = first_stage_run(preparation.collection, split, options.depth)
+    return read_requests(preparation, sample(sorted(run), options.queries), run, options.depth)
+
+
+def _table(measured: "Mapping[str, list[Request]]", promises: Mapping[str, Sequence[Promise]]) -> str:
+    """The share of relevant candidates that the model is spared, a row a collection and promise, a column a share that is read."""
+    from training.evaluation.promise_fit import missed
+    from training.evaluation.tables import markdown
+
+    head = ["relevant candidates missed", "queries", "promise", *(f"{share:.0%} read" for share in SHARES)]
+    rows = [
+        [name, f"{len(requests)}", label, *(f"{missed(requests, of[number], reading(share)):.2%}" for share in SHARES)]
+        for number, (name, requests) in enumerate(measured.items())
+        for label, of in promises.items()
+    ]
+    return markdown([head, *rows])
+
+
+def reading(share: float) -> Cascade:
+    """So many of the documents and at least one for each result."""
+    return Cascade(share=share, per_result=1, least=1)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
