@@ -1,7 +1,7 @@
 """The cascade: documents that promise too little are spared the model, which reads the others.
 
-What a document promises is what its blocks say of the query without the model; see `Promise`. The idea is that of ranking in stages,
-each dearer than the one before and with fewer candidates (Wang, Lin and Metzler, SIGIR 2011).
+What a document promises is what its blocks say of the query without the model; see `Promise`. The idea is that of ranking in
+stages, each dearer than the one before and with fewer candidates (Wang, Lin and Metzler, SIGIR 2011).
 """
 
 import math
@@ -69,10 +69,13 @@ class Cascade(BaseModel):
         return min(max(math.ceil(self.share * documents), math.ceil(self.per_result * results), self.least), documents)
 
     def below_the_bar(self, promise: NDArray[np.float64], results: int = RESULTS) -> NDArray[np.bool_]:
-        """Which documents promise too little for the model to read them. Those that promise the same share one fate.
+        """Which documents promise too little for the model to read them.
+
+        Copies of a document share one fate, as do all that promise as much as the last one read. Only where nobody promises less,
+        as among documents that share nothing with the query, the order given decides.
 
         Args:
-            promise: shape (n_documents,).
+            promise: shape (n_documents,), in the order given.
             results: that the request is about, at least 1.
 
         Returns:
@@ -81,5 +84,10 @@ class Cascade(BaseModel):
         read = self.reads(len(promise), results)
         if read == len(promise):
             return np.zeros(len(promise), np.bool_)
-        best_first = -np.sort(-promise)
-        return np.asarray(promise < min(best_first[read - 1], best_first[results - 1] - self.margin))
+        best_first = np.argsort(-promise, kind="stable")
+        below = np.asarray(promise < promise[best_first[results - 1]] - self.margin)
+        below[best_first[:read]] = False
+        last = promise[best_first[read - 1]]
+        if last > promise.min():
+            below[promise == last] = False
+        return below

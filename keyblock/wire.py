@@ -337,7 +337,9 @@ class Meta(TypedDict):
     spared: NotRequired[
         Annotated[int, Field(description="documents that promise too little for the model to read them; left out for none")]
     ]
-    below_min_score: NotRequired[Annotated[int, Field(description="results left out, where min_score was given")]]
+    below_min_score: NotRequired[
+        Annotated[int, Field(description="documents whose score does not reach the min_score given; those spared not counted")]
+    ]
     context: NotRequired[Annotated[ContextMeta, Field(description="with `prune`")]]
     api_version: dict[str, str]
     billed_units: dict[str, int]

@@ -12,7 +12,7 @@ from benchmarks import spared
 from benchmarks.adaptive import cell
 from benchmarks.cascade import Remembering
 from benchmarks.performance.texts import Source
-from benchmarks.spared import ALL, CHOSEN
+from benchmarks.spared import ALL, BEFORE, CHOSEN
 from keyblock.bundle import FORMAT_VERSION, load_bundle
 from keyblock.runtime.model import GraphModel
 from tests.benchmarks.conftest import QUIET
@@ -79,7 +79,10 @@ def test_the_copies_differ_in_the_cascade_alone(tmp_path: Path) -> None:
     every, some = (spared.with_cascade(bundle, name, tmp_path / name).manifest for name in (ALL, CHOSEN))
     assert every.pipeline.cascade is None
     assert some.pipeline.cascade is not None
-    assert (some.pipeline.cascade.share, some.pipeline.cascade.margin) == (0.5, 0.2)
+    assert (some.pipeline.cascade.share, some.pipeline.cascade.margin) == (0.25, 0.5)
+    assert some.pipeline.cascade.promise == bundle.pipeline.config.cascade.promise is not None
+    before = spared.with_cascade(bundle, BEFORE, tmp_path / BEFORE).manifest.pipeline.cascade
+    assert (before.share, before.promise) == (0.5, None), "the fusion's"
     assert some.pipeline.model_copy(update={"cascade": None}) == every.pipeline
     assert (every.format_version, every.files) == (FORMAT_VERSION, bundle.manifest.files)
 
@@ -101,8 +104,8 @@ def test_seconds_are_told_by_ratio(monkeypatch: pytest.MonkeyPatch, by_id: bool)
     source = Source(
         lambda documents, words: ["word " * words] * documents, ["flood", "river", "stone", "bridge", "old", "may", "mill"]
     )
-    row = spared.in_turns(spared.Kind(2, by_id=by_id), source, ["all", "b", "c", "d"], 2)
-    assert "".join(url[0] for url, _ in asked) == "dcbaabcddcba"
+    row = spared.in_turns(spared.Kind(2, by_id=by_id), source, ["all", "b", "c"], 2)
+    assert "".join(url[0] for url, _ in asked) == "cbaabccba"
     if by_id:
         assert stored[:2] == [("all", ["0-0", "0-1"]), ("b", ["0-0", "0-1"])]
         assert asked[0][1] == [{"id": "0-0"}, {"id": "0-1"}]
@@ -111,5 +114,5 @@ def test_seconds_are_told_by_ratio(monkeypatch: pytest.MonkeyPatch, by_id: bool)
     table = spared.http_table({"2 documents": row, "threads": 1})
     assert table.splitlines()[2:4] == [
         f"| 2 documents | 2 | {ALL} | 0.800 | 1.00 | 1.00 | 1,000 |",
-        f"| 2 documents | 2 | {CHOSEN} | 0.200 | 4.00 | 6.00 | 250 |",
+        f"| 2 documents | 2 | {BEFORE} | 0.200 | 4.00 | 6.00 | 250 |",
     ]

@@ -93,8 +93,10 @@ def test_how_many_results_a_call_is_about() -> None:
 
 
 def test_a_document_that_the_model_was_spared_takes_no_place_of_a_bound(pipeline: Pipeline, candidates: list[Candidate]) -> None:
-    """It promises less than document 1, which the model has judged and which is below the bound."""
+    """It promises less than document 1, which the model has judged and which is below the bound; so is none without text."""
     candidates[2] = candidates[2]._replace(sequences=[], spared=True)
     found = complete(pipeline, candidates[:4], [2, -2, NOT, NOT], min_score=0.5, top_n=3, spans=True)
-    assert (found.ranking.order, found.below) == ([0], 3)
+    assert (found.ranking.order, found.below, found.ranking.spared) == ([0], 2, 1)
+    none = complete(pipeline, candidates[:3], [2, -2, NOT], min_score=0.0, top_n=2)
+    assert (none.ranking.order, none.below) == ([0, 1], 0), "whatever the model says reaches 0"
     assert complete(pipeline, candidates[:4], [2, -2, NOT, NOT], top_n=3).ranking.order == [0, 1, 2]

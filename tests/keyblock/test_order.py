@@ -18,8 +18,9 @@ from keyblock.order import (
     block_scores,
     candidate,
     preranking,
+    promising,
     rank,
-    spare,
+    without_spared,
 )
 from keyblock.packing import Packed
 from keyblock.pipeline import Pipeline
@@ -271,7 +272,7 @@ def cascade(**rule: Any) -> PipelineConfig:
 def test_documents_that_promise_too_little_are_ordered_by_it_below_all_that_the_model_reads() -> None:
     """Best blocks 2, 9, 0, 7, 1 and a document without a block: 9, 7 and 2 are read, and the model likes 2 best."""
     given = candidates_of([2.0, 9.0, 0.0, 7.0, 1.0, None])
-    read = spare(given, cascade(), 2)
+    read = without_spared(given, cascade(), 2)
     assert [one.spared for one in read] == [False, False, True, False, True, False]
     assert [len(one.sequences) for one in read] == [1, 1, 0, 1, 0, 0]
     ranking = rank(read, np.asarray([9, -5, -np.inf, -7, -np.inf, -np.inf], np.float32), FUSION, 128, raw=False)
@@ -282,23 +283,35 @@ def test_documents_that_promise_too_little_are_ordered_by_it_below_all_that_the_
     assert [one.has_blocks for one in read] == [True, True, True, True, True, False]
 
 
+def test_a_learned_promise_knows_what_is_rare_in_the_request() -> None:
+    """Blocks of seven documents: six have the first term, one the second, so only that one is worth reading; one has no block."""
+    common, rare = np.asarray([[1.0], [0.0]], np.float32), np.asarray([[0.0], [1.0]], np.float32)
+    terms = [Shared(counts, (counts > 0).sum(axis=1), 1) for counts in [common] * 3 + [rare] + [common] * 3]
+    given = [one._replace(shared=of) for one, of in zip(candidates_of([5.0] * 7), terms, strict=True)]
+    config = cascade(share=0.1, promise={"rare_here": 1.0})
+    assert [one.spared for one in without_spared(given, config, 1)] == [True] * 3 + [False] + [True] * 3
+    assert promising(np.ones((2, 5)), [terms[0], None])[:, -1] == pytest.approx([np.log(2 / 1.5), 0.0])
+    without = [one._replace(shared=None) for one in given]
+    assert not any(one.spared for one in without_spared(without, config, 1)), "nothing tells them apart"
+
+
 def test_nothing_is_spared_where_nothing_is_to_be() -> None:
     given = candidates_of([2.0, 9.0, 0.0, 7.0])
-    assert spare(given, PipelineConfig(), 2) == given, "no cascade"
-    assert spare(given, cascade(), None) == given, "each document is to be judged"
-    assert spare(given, cascade(), 4) == given, "as many results as documents"
-    assert spare([], cascade(), 2) == []
+    assert without_spared(given, PipelineConfig(), 2) == given, "no cascade"
+    assert without_spared(given, cascade(), None) == given, "each document is to be judged"
+    assert without_spared(given, cascade(), 4) == given, "as many results as documents"
+    assert without_spared([], cascade(), 2) == []
     there = shared(0.5, foreign=False)
     for unlearned in (shared(0.5, foreign=True), shared(0.5, foreign=False, unknown=True)):
         most, half = ([one._replace(shared=there if n < k else unlearned) for n, one in enumerate(given)] for k in (1, 2))
-        assert not any(one.spared for one in spare(most, cascade(), 2))
-        assert [one.spared for one in spare(half, cascade(), 2)] == [True, False, True, False]
+        assert not any(one.spared for one in without_spared(most, cascade(), 2))
+        assert [one.spared for one in without_spared(half, cascade(), 2)] == [True, False, True, False]
 
 
 def test_blocks_of_a_spared_document_stay_as_the_selector_has_them() -> None:
     blocks = [Block(0, 5, 1.0), Block(9, 12, 0.5)]
     read = Candidate([PACKED, PACKED], np.asarray([9.0, 0, 0, 0, 0]), blocks)
-    (first, second) = spare([read, read._replace(evidence=np.zeros(5))], cascade(), 1)
+    (first, second) = without_spared([read, read._replace(evidence=np.zeros(5))], cascade(), 1)
     ranking = rank(
         [first, second], np.asarray([1, -np.inf], np.float32), FUSION, 128, raw=False, passages=np.asarray([1, 2], np.float32)
     )

@@ -6,7 +6,7 @@ import pytest
 from keyblock.bundle import load_bundle
 from keyblock.meeting import Meeting, WeighedQuery
 from keyblock.pipeline import Pipeline
-from keyblock.pooled import FEWEST, KEPT, Shared, beside_the_order, knows, pooled_evidence, shared_terms
+from keyblock.pooled import FEWEST, KEPT, Shared, beside_the_order, knows, pooled_evidence, rare_here, shared_terms
 from keyblock.prepared import PreparedQuery
 from tests.conftest import ROOT
 
@@ -32,6 +32,7 @@ def test_a_term_counts_the_more_the_fewer_blocks_of_the_request_have_it(pipeline
     # seven blocks: one has "bridge", ln(8 / 1.5); six have "river", ln(8 / 6.5); each block is as long as the others: tf 1 / 1.9
     assert best[:2] == pytest.approx([np.log(8 / 6.5) / 1.9, np.log(8 / 1.5) / 1.9], rel=1e-6)
     assert (best[2:] == best[0]).all()
+    assert rare_here([shared_by(pipeline, query, text) for text in texts]).tolist() == best.tolist()
 
 
 def test_a_document_is_worth_the_blocks_of_a_long_one_too(pipeline: Pipeline) -> None:
@@ -47,6 +48,9 @@ def test_a_document_is_worth_the_blocks_of_a_long_one_too(pipeline: Pipeline) ->
     assert evidence[0, 0] > 0
     assert evidence[1].tolist() == [0] * 5
     assert pooled_evidence([]).shape == (0, 5)
+    assert rare_here([shared, None, empty]).tolist() == [evidence[0, 0], 0.0, 0.0]
+    assert rare_here([None]).tolist() == [0.0]
+    assert rare_here([]).shape == (0,)
 
 
 def test_places_of_both_orders_count_alike() -> None:

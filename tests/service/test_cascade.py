@@ -112,7 +112,8 @@ def test_a_bound_on_scores_holds_for_what_is_spared(client: TestClient, sparing:
     least = every[1]["relevance_score"] + 1e-6
     some = ask(sparing, TEXTS, top_n=2, min_score=least)
     assert [result["index"] for result in some["results"]] == [every[0]["index"]]
-    assert some["meta"]["below_min_score"] == 9
+    assert (some["meta"]["below_min_score"], some["meta"]["spared"]) == (2, 7)
+    assert ask(sparing, TEXTS, top_n=2, min_score=0.0)["meta"]["below_min_score"] == 0, "whatever the model says reaches 0"
 
 
 def test_stored_documents_are_spared_alike(sparing: TestClient) -> None:

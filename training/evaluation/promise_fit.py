@@ -1,4 +1,4 @@
-"""Learning what a document promises before the model reads it (`keyblock.cascade.Promise`), from judged queries and without a model.
+"""Learning what a document promises before the model reads it (`keyblock.cascade.Promise`): from judged queries, without a model.
 
 The loss is that of the bar: how far a relevant document promises less than the last of the others that would be read, as
 log(1 + exp(distance)). So what a query's best document is does not matter, and a relevant document far below the bar does.

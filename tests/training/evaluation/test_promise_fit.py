@@ -1,0 +1,78 @@
+"""What a document promises, learned from queries whose relevant documents a reader can tell."""
+
+import numpy as np
+import pytest
+
+from keyblock.cascade import Cascade, Promise
+from keyblock.evidence import Fusion
+from keyblock.pipeline import Pipeline
+from training.collections.collection import Collection
+from training.evaluation.promise_fit import FEWEST, Request, fit_promise, missed, of_fusion, read_requests
+from training.examples.preparation import Preparation
+
+
+def requests(count: int, candidates: int = 30, seed: int = 0) -> list[Request]:
+    """The relevant one of each is nearer than most, and its words are as everybody's; the last feature says nothing."""
+    rng, found = np.random.default_rng(seed), []
+    for _ in range(count):
+        features = rng.normal(size=(candidates, 5))
+        features[:, 4] = 3.0
+        relevant = np.arange(candidates) == rng.integers(candidates)
+        features[relevant, 3] += 2.0
+        found.append(Request(features, relevant))
+    return found
+
+
+def test_the_feature_that_tells_is_weighed_and_the_others_are_not() -> None:
+    learned = fit_promise([requests(200), requests(100, 40, seed=1)], bar=5)
+    assert learned.nearness > 1.0
+    assert np.abs([learned.best_block, learned.top_blocks, learned.coverage]).max() < 0.3 * learned.nearness
+    assert learned.rare_here == 0.0, "a feature that never differs teaches nothing"
+    cascade = Cascade(share=0.2, per_result=1, least=1)
+    unseen = requests(200, seed=2)
+    assert missed(unseen, learned, cascade) < 0.5 * missed(unseen, Promise(best_block=1.0), cascade)
+
+
+def test_padding_changes_no_weight() -> None:
+    """A longer request that teaches nothing, since all of it is relevant, stands beside the others."""
+    plain = requests(40)
+    none = Request(np.zeros((90, 5)), np.ones(90, np.bool_))
+    assert fit_promise([[*plain, none]], bar=5) == fit_promise([plain], bar=5)
+
+
+def test_too_little_to_learn_from() -> None:
+    with pytest.raises(ValueError, match=rf"promise: {FEWEST - 1} queries have a relevant document and more than 5 others"):
+        fit_promise([requests(FEWEST - 1)], bar=5)
+    with pytest.raises(ValueError, match="promise: 0 queries"):
+        fit_promise([requests(40, 6)], bar=5)
+
+
+def test_what_is_missed_by_hand() -> None:
+    """Of twenty documents the best ten are read. Relevant are the best one, the tenth and the last two: half are missed."""
+    features = np.zeros((20, 5))
+    features[:, 0] = np.arange(20, 0, -1)
+    relevant = np.isin(np.arange(20), [0, 9, 18, 19])
+    half = Cascade(share=0.5, per_result=1, least=1)
+    assert missed([Request(features, relevant)], Promise(best_block=1.0), half) == 0.5
+    assert missed([Request(features[:10], relevant[:10])], Promise(best_block=1.0), half) == 0.0, "ten results are asked for"
+    assert missed([], Promise(), half) == 0.0
+
+
+def test_the_fusion_s_promise_is_its_own() -> None:
+    fusion, evidence = Fusion(logit=2.0, best_block=0.5, nearness=3.0, mass=9.0), np.asarray([[2.0, 1, 1, 0.5, 7], [1, 0, 0, 1, 7]])
+    features = np.column_stack([evidence[:, :4], [8.0, 9.0]])
+    assert of_fusion(fusion).of(features).tolist() == fusion.promise(evidence).tolist() == [2.5, 3.5]
+    assert of_fusion(Fusion()).of(features).tolist() == Fusion().promise(evidence).tolist() == [2.0, 1.0], "the best block"
+
+
+def test_requests_of_a_collection(toy: Collection, toy_pipeline: Pipeline) -> None:
+    """Each has the first candidates, in their order, and says which are relevant."""
+    query = next(q for q in toy.split("dev") if any(g > 0 for g in toy.qrels.get(q, {}).values()))
+    (relevant,) = list(toy.qrels[query])[:1]
+    others = [name for name in toy.documents if name not in toy.qrels[query]][:3]
+    run = {query: dict.fromkeys([others[0], relevant, *others[1:]], 1.0)}
+    (request,) = read_requests(Preparation(toy, toy_pipeline), [query], run, 3)
+    assert request.relevant.tolist() == [False, True, False]
+    assert request.features.shape == (3, 5)
+    assert request.features[1, 0] == request.features[:, 0].max() > 0
+    assert read_requests(Preparation(toy, toy_pipeline), [query], {query: {}}, 3) == []
