@@ -1,9 +1,11 @@
 """Questions in other words than their answers: are the answers read, and found? See docs/paraphrases.md.
 
     python -m benchmarks.paraphrases pairs --bundles models/default [OTHER ...] [--data DATA]
+    python -m benchmarks.paraphrases spared --bundles models/default [OTHER ...]
     python -m benchmarks.paraphrases overlap --bundles models/default [OTHER ...] --data DATA [--wordnet DIR] [--queries 10]
 
-`pairs` measures the hundred pairs: answers that are read, and MRR among ten candidates. `overlap` measures queries of the
+`pairs` measures the hundred pairs: answers that are read, and MRR among ten candidates. `spared` asks each question of all hundred
+documents: does the cascade leave the one that answers to the model? `overlap` measures queries of the
 collections by tenths of the share of a query's idf mass that its gold passage has; with --wordnet, the same questions in WordNet's
 words too. The choice of blocks is measured on every query; MRR@10 needs the model, and is measured on --queries of each tenth.
 Figures of the first bundle stand beside those of the others, with p-values of paired t-tests (Holm over the tenths).
@@ -24,7 +26,10 @@ from numpy.typing import NDArray
 from benchmarks.buried import Buried, Filler, Pair, buried, candidates, filler_of, generator, read_filler, read_pairs
 from benchmarks.synonyms import WordNet, rewrite
 from keyblock.bundle import Bundle, load_bundle
+from keyblock.cascade import Cascade
+from keyblock.description import PipelineConfig
 from keyblock.meeting import idf_of
+from keyblock.order import spared_documents
 from keyblock.packing import Packed
 from keyblock.pipeline import Pipeline
 from keyblock.prepared import PreparedDocument
@@ -312,10 +317,42 @@ def measure_pairs(options: argparse.Namespace) -> Iterator[str]:
     yield markdown(rows)
 
 
+def measure_spared(options: argparse.Namespace) -> Iterator[str]:
+    """A table: of each question's hundred documents those that the model reads, and how often the right one is among them."""
+    pairs, filler = read_pairs(), read_filler()
+    rows = [["bundle", "share", "cascade", "documents read", f"right ones of {len(pairs)}"]]
+    for path in options.bundles:
+        pipeline = System(path).pipeline
+        documents = pipeline.prepare_documents([buried(pair, filler).text for pair in pairs])
+        met = [pipeline.select_each(pipeline.prepare_query(pair.question), documents) for pair in pairs]
+        for label, cascade in cascades(pipeline.config.cascade or Cascade()).items():
+            config = pipeline.config.model_copy(update={"cascade": cascade})
+            read = np.asarray([~_spared(selections, config) for selections in met])
+            rows.append([str(path), f"{cascade.share:.0%}", label, f"{read.mean():.0%}", f"{np.diag(read).sum()}"])
+    yield markdown(rows)
+
+
+def cascades(own: Cascade) -> dict[str, Cascade]:
+    """A bundle's cascade, and others without a margin: its share alone, the same by the fusion's promise, and twice the share."""
+    alone = own.model_copy(update={"margin": 0.0})
+    twice = alone.model_copy(update={"share": min(2 * own.share, 1.0)})
+    by_fusion = alone.model_copy(update={"promise": None})
+    return {"as it is": own, "the share alone": alone, "the share alone, by the fusion": by_fusion, "twice the share": twice}
+
+
+def _spared(selections: Sequence[Selection], config: PipelineConfig) -> NDArray[np.bool_]:
+    return spared_documents(np.stack([one.evidence for one in selections]), [one.shared for one in selections], config)
+
+
+TABLES = {"pairs": measure_pairs, "spared": measure_spared, "overlap": measure_overlap}
+
+
 def parser() -> argparse.ArgumentParser:
     """The command line."""
     made = argparse.ArgumentParser("benchmarks.paraphrases", description="Questions in other words than their answers.")
-    made.add_argument("what", choices=("pairs", "overlap"), help="the hundred pairs, or queries by their overlap with the passage")
+    made.add_argument(
+        "what", choices=tuple(TABLES), help="the hundred pairs, the cascade on them, or queries by their overlap with the passage"
+    )
     made.add_argument(
         "--bundles", type=Path, nargs="+", default=[Path("models/default")], help="the first is compared with the others"
     )
@@ -335,7 +372,7 @@ def main() -> None:
     options = parser().parse_args()
     if options.what == "overlap" and not options.data:
         sys.exit("paraphrases.py: overlap needs --data, the directory of the collections")
-    for table in (measure_pairs if options.what == "pairs" else measure_overlap)(options):
+    for table in TABLES[options.what](options):
         print(table, end="\n\n", flush=True)
 
 

@@ -58,10 +58,11 @@ class Cascade(BaseModel):
         0.0,
         ge=0,
         le=1000,
-        description="how far below the last result's a document's promise must lie before it is spared, on the promise's own scale",
+        description="how far below the last result's a document's promise must lie before it is spared, on that promise's scale",
     )
     promise: Promise | None = Field(
-        None, description="what a document promises, as keyblock-promise learns it; none: the fusion without the model's logit"
+        None,
+        description="a second promise, as keyblock-promise learns it: what is below the bar by both is spared; none: the fusion's",
     )
 
     def reads(self, documents: int, results: int = RESULTS) -> int:

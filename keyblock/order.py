@@ -188,7 +188,9 @@ def spared_documents(
 ) -> NDArray[np.bool_]:
     """Which documents the cascade spares the model, shape (n_documents,): none where the pipeline describes no cascade.
 
-    Nor where most are in a script or a language that the model has not learned: of these the evidence says too little.
+    Where it has learned a promise, a document is spared that promises too little by it and by the fusion without the logit: what
+    one overlooks, the other may see. None is where most are in a script or a language that the model has not learned: of these the
+    evidence says too little.
 
     Args:
         evidence: shape (n_documents, 5), see `keyblock.evidence.evidence_of`.
@@ -201,9 +203,10 @@ def spared_documents(
     cascade = config.cascade
     if cascade is None or cascade.reads(len(evidence), results) == len(evidence) or 2 * unlearned > len(known):
         return np.zeros(len(evidence), np.bool_)
-    learned = cascade.promise
-    promise = config.fusion.promise(evidence) if learned is None else learned.of(promising(evidence, shared))
-    return cascade.below_the_bar(promise, results)
+    below = cascade.below_the_bar(config.fusion.promise(evidence), results)
+    if cascade.promise is not None:
+        below &= cascade.below_the_bar(cascade.promise.of(promising(evidence, shared)), results)
+    return below
 
 
 def promising(evidence: NDArray[np.float64], shared: Sequence[Shared | None]) -> NDArray[np.float64]:

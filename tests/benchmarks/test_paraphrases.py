@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from benchmarks.buried import Buried
+from benchmarks import paraphrases
+from benchmarks.buried import Buried, read_pairs
 from benchmarks.paraphrases import (
     Asked,
     Figures,
@@ -24,6 +25,7 @@ from benchmarks.paraphrases import (
     sample,
     tenths,
 )
+from keyblock.cascade import Cascade
 from keyblock.pipeline import Pipeline
 from training.collections.collection import Collection
 
@@ -122,6 +124,18 @@ def test_a_collection_is_measured(tmp_path: Path) -> None:
     found = measure(system, collection, both, both[:1], {"q-d1": {"d2": 2.0, "d1": 1.0}})
     assert found.three["q-d1"] == found.returned["q-d1"] == 1
     assert found.rr == {"q-d1": 1.0}
+
+
+def test_the_cascade_is_measured_on_the_pairs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Three pairs: a row for the rule, and for others."""
+    monkeypatch.setattr(paraphrases, "read_pairs", lambda: read_pairs()[:3])
+    options = parser().parse_args(["spared", "--bundles", str(ROOT / "models" / "default")])
+    (table,) = paraphrases.measure_spared(options)
+    rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in table.splitlines()]
+    assert rows[0][-1] == "right ones of 3"
+    cascades = {"as it is": "25%", "the share alone": "25%", "the share alone, by the fusion": "25%", "twice the share": "50%"}
+    assert [row[1:] for row in rows[2:]] == [[share, name, "100%", "3"] for name, share in cascades.items()], "three are not cut"
+    assert paraphrases.cascades(Cascade(share=0.6))["twice the share"].share == 1.0
 
 
 def test_the_command_line_measures_dev_by_default() -> None:

@@ -79,7 +79,7 @@ def test_the_copies_differ_in_the_cascade_alone(tmp_path: Path) -> None:
     every, some = (spared.with_cascade(bundle, name, tmp_path / name).manifest for name in (ALL, CHOSEN))
     assert every.pipeline.cascade is None
     assert some.pipeline.cascade is not None
-    assert (some.pipeline.cascade.share, some.pipeline.cascade.margin) == (0.25, 0.5)
+    assert (some.pipeline.cascade.share, some.pipeline.cascade.margin) == (0.25, 0.2)
     assert some.pipeline.cascade.promise == bundle.pipeline.config.cascade.promise is not None
     before = spared.with_cascade(bundle, BEFORE, tmp_path / BEFORE).manifest.pipeline.cascade
     assert (before.share, before.promise) == (0.5, None), "the fusion's"

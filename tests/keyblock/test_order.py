@@ -284,12 +284,12 @@ def test_documents_that_promise_too_little_are_ordered_by_it_below_all_that_the_
 
 
 def test_a_learned_promise_knows_what_is_rare_in_the_request() -> None:
-    """Blocks of seven documents: six have the first term, one the second, so only that one is worth reading; one has no block."""
+    """Of seven documents the first has the best block, and one alone has the second term: either promise saves its own."""
     common, rare = np.asarray([[1.0], [0.0]], np.float32), np.asarray([[0.0], [1.0]], np.float32)
     terms = [Shared(counts, (counts > 0).sum(axis=1), 1) for counts in [common] * 3 + [rare] + [common] * 3]
-    given = [one._replace(shared=of) for one, of in zip(candidates_of([5.0] * 7), terms, strict=True)]
+    given = [one._replace(shared=of) for one, of in zip(candidates_of([9.0] + [5.0] * 6), terms, strict=True)]
     config = cascade(share=0.1, promise={"rare_here": 1.0})
-    assert [one.spared for one in without_spared(given, config, 1)] == [True] * 3 + [False] + [True] * 3
+    assert [one.spared for one in without_spared(given, config, 1)] == [False] + [True] * 2 + [False] + [True] * 3
     assert promising(np.ones((2, 5)), [terms[0], None])[:, -1] == pytest.approx([np.log(2 / 1.5), 0.0])
     without = [one._replace(shared=None) for one in given]
     assert not any(one.spared for one in without_spared(without, config, 1)), "nothing tells them apart"

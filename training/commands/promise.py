@@ -54,9 +54,13 @@ def _learn(options: argparse.Namespace) -> None:
     promise = fit_promise(taught, bar)
     learned = {"cascade": cascade.model_copy(update={"promise": promise}).model_dump()}
     config_with = PipelineConfig.model_validate(config.model_dump() | learned)
-    promises = {"the fusion's": [of_fusion(config.fusion)] * len(names), "learned": [promise] * len(names)}
+    fusion = of_fusion(config.fusion)
+    promises = {
+        label: [of] * len(names)
+        for label, of in {"the fusion's": [fusion], "learned": [promise], "both": [promise, fusion]}.items()
+    }
     if len(names) > 1:
-        promises["learned without it"] = [fit_promise(taught[:n] + taught[n + 1 :], bar) for n in range(len(names))]
+        promises["both, learned without it"] = [[fit_promise(taught[:n] + taught[n + 1 :], bar), fusion] for n in range(len(names))]
     measured = [_requests(one, options.measured, options) for one in preparations]
     system.write(
         config_with, {"promise": {"split": options.split, "bar": bar, "queries": dict(zip(names, map(len, taught), strict=True))}}
@@ -80,7 +84,7 @@ def _requests(preparation: "Preparation", split: str, options: argparse.Namespac
     return read_requests(preparation, sample(sorted(run), options.queries), run, options.depth)
 
 
-def _table(measured: "Mapping[str, list[Request]]", promises: Mapping[str, Sequence[Promise]]) -> str:
+def _table(measured: "Mapping[str, list[Request]]", promises: Mapping[str, Sequence[Sequence[Promise]]]) -> str:
     """The share of relevant candidates that the model is spared, a row a collection and promise, a column a share that is read."""
     from training.evaluation.promise_fit import missed
     from training.evaluation.tables import markdown

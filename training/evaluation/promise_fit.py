@@ -112,7 +112,8 @@ def of_fusion(fusion: Fusion) -> Promise:
     return Promise.from_weights(np.append(weights, 0.0)) if weights.any() else Promise(best_block=1.0)
 
 
-def missed(requests: Sequence[Request], promise: Promise, cascade: Cascade) -> float:
-    """The share of the relevant candidates that the model is spared; 0 where there are none."""
-    spared = [cascade.below_the_bar(promise.of(one.features))[one.relevant] for one in requests]
+def missed(requests: Sequence[Request], promises: Sequence[Promise], cascade: Cascade) -> float:
+    """The share of the relevant candidates that are below the bar by all of the promises; 0 where there are none."""
+    below = (np.all([cascade.below_the_bar(promise.of(one.features)) for promise in promises], axis=0) for one in requests)
+    spared = [of[one.relevant] for of, one in zip(below, requests, strict=True)]
     return float(np.concatenate([*spared, np.zeros(0, np.bool_)]).mean()) if any(map(len, spared)) else 0.0

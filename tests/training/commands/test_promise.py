@@ -27,7 +27,7 @@ def test_a_bundle_learns_what_promises(toy_bundle: Bundle, tmp_path: Path, capsy
     assert promise_main(asked) == 0
     printed = capsys.readouterr().out
     rows = [line.split("|")[1:-1] for line in printed.splitlines() if line.startswith(("| a ", "| b "))]
-    assert [row[2].strip() for row in rows] == ["the fusion's", "learned", "learned without it"] * 2
+    assert [row[2].strip() for row in rows] == ["the fusion's", "learned", "both", "both, learned without it"] * 2
     assert all(cell.strip() == "0.00%" for row in rows if "learned" in row[2] for cell in row[3:])
     manifest = load_bundle(tmp_path / "out").manifest
     assert manifest.pipeline.cascade is not None

@@ -30,7 +30,7 @@ def test_the_feature_that_tells_is_weighed_and_the_others_are_not() -> None:
     assert learned.rare_here == 0.0, "a feature that never differs teaches nothing"
     cascade = Cascade(share=0.2, per_result=1, least=1)
     unseen = requests(200, seed=2)
-    assert missed(unseen, learned, cascade) < 0.5 * missed(unseen, Promise(best_block=1.0), cascade)
+    assert missed(unseen, [learned], cascade) < 0.5 * missed(unseen, [Promise(best_block=1.0)], cascade)
 
 
 def test_padding_changes_no_weight() -> None:
@@ -53,9 +53,11 @@ def test_what_is_missed_by_hand() -> None:
     features[:, 0] = np.arange(20, 0, -1)
     relevant = np.isin(np.arange(20), [0, 9, 18, 19])
     half = Cascade(share=0.5, per_result=1, least=1)
-    assert missed([Request(features, relevant)], Promise(best_block=1.0), half) == 0.5
-    assert missed([Request(features[:10], relevant[:10])], Promise(best_block=1.0), half) == 0.0, "ten results are asked for"
-    assert missed([], Promise(), half) == 0.0
+    assert missed([Request(features, relevant)], [Promise(best_block=1.0)], half) == 0.5
+    assert missed([Request(features[:10], relevant[:10])], [Promise(best_block=1.0)], half) == 0.0, "ten results are asked for"
+    both = [Promise(best_block=1.0), Promise(best_block=-1.0)]
+    assert missed([Request(features, relevant)], both, half) == 0.0, "what is last by one is first by the other"
+    assert missed([], [Promise()], half) == 0.0
 
 
 def test_the_fusion_s_promise_is_its_own() -> None:
