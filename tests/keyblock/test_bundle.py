@@ -291,7 +291,7 @@ def test_a_damaged_file(bundle: Path, name: str) -> None:
         (b'{"format_version": "1"}', "format_version must be a whole number from 1, not '1'"),
         (b'{"format_version": true}', "not True"),
         (b'{"format_version": 0}', "not 0"),
-        (b'{"format_version": 9, "new": 1}', "format 9 is newer than this KeyBlock reads (8); update KeyBlock"),
+        (b'{"format_version": 10, "new": 1}', "format 10 is newer than this KeyBlock reads (9); update KeyBlock"),
         (b'{"format_version": 1}', "name: Field required"),
         (b" " * (17 << 20), "larger than 16 MiB"),
     ],
