@@ -3,5 +3,5 @@
     python -m benchmarks.bulk --data DATA/squad-far     # measures all, writes docs/results/bulk.json and the tables of docs/bulk.md
     python -m benchmarks.bulk --reckon --core-hour 0.05 # another job, or other prices, from what was measured
 
-Measuring takes some six minutes of two cores; give it a machine that does nothing else.
+Measuring takes some five minutes of two cores; give it a machine that does nothing else.
 """

@@ -66,7 +66,7 @@ def parser() -> argparse.ArgumentParser:
     what = made.add_mutually_exclusive_group(required=True)
     what.add_argument("--data", type=Path, help="the directory of squad-far: measure all, and publish")
     what.add_argument("--reckon", action="store_true", help="print a larger job from what was measured")
-    made.add_argument("--queries", type=int, default=30, help="lists that are ranked")
+    made.add_argument("--queries", type=int, default=20, help="lists that are ranked")
     made.add_argument("--rounds", type=int, default=3)
     made.add_argument("--record", type=Path, default=RECORD)
     made.add_argument("--page", type=Path, default=PAGE)

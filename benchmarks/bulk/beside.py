@@ -119,6 +119,7 @@ def rank(lists: Sequence[List], work: Path, *options: str) -> Ran:
         if process.returncode:
             sys.exit(said)
         wall, after = time.perf_counter() - began, resource.getrusage(resource.RUSAGE_CHILDREN)
+        print(f"{pairs_of(lists)} pairs with {' '.join(options)}: {wall:.1f} s", file=sys.stderr, flush=True)
         rows = [
             row
             for path in out.glob("rankings-*.parquet")

@@ -1,7 +1,7 @@
 """Ray Data: a row is the number of a shard, a stage is a pool of actors, and files go by the shared directory, not by Ray.
 
 So Ray's object store holds numbers, whatever the job's size, and a shard has the same bytes as in any other engine. Ray starts
-actors again that die, and tries their shards again.
+actors again that die; what they had in hand comes in another pass.
 """
 
 import logging
@@ -60,7 +60,9 @@ class RayEngine:
         own: dict[str, Any] = {"include_dashboard": False, "object_store_memory": OBJECT_STORE, "num_cpus": cpus}
         for left in reversed(range(1 if self._address else self._attempts)):
             try:
-                ray.init(self._address, log_to_driver=False, logging_level=logging.ERROR, **({} if self._address else own))
+                ray.init(
+                    self._address or "local", log_to_driver=False, logging_level=logging.ERROR, **({} if self._address else own)
+                )
                 return
             except Exception as error:  # Ray raises bare ones, too
                 ray.shutdown()
@@ -86,6 +88,7 @@ class RayEngine:
     def _pass(self, stage: type[Stage], job: Job, shards: Sequence[int]) -> Iterator[int]:
         """Every shard once; those that are done."""
         workers = min(self._workers or _cpus() // self._threads or 1, len(shards))
+        pool = ray.data.ActorPoolStrategy(size=workers, max_tasks_in_flight_per_actor=1)  # no shard dies with another's worker
         numbers = ray.data.from_items([{"shard": shard} for shard in shards], override_num_blocks=len(shards))
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", RayDeprecationWarning)  # of max_...: until 2.64 there is no other way to bound attempts
@@ -94,9 +97,7 @@ class RayEngine:
                 fn_constructor_args=(stage, job, self._attempts),
                 batch_size=1,
                 batch_format="pyarrow",
-                compute=ray.data.ActorPoolStrategy(
-                    size=workers, max_tasks_in_flight_per_actor=1
-                ),  # no shard dies with another's worker
+                compute=pool,
                 num_cpus=self._threads,
                 num_gpus=self._gpus if stage.runs_model else 0,
                 max_restarts=-1,

@@ -2,11 +2,13 @@
 
 import gzip
 import json
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
 
-from benchmarks.bulk.beside import DifferentScoresError, largest_difference, pairs_of, read_lists
+from benchmarks.bulk import beside
+from benchmarks.bulk.beside import COMMANDS, SERVICE, DifferentScoresError, Ran, largest_difference, measure, pairs_of, read_lists
 
 
 def test_the_first_lists_of_the_run_bring_their_texts(tmp_path: Path) -> None:
@@ -32,3 +34,18 @@ def test_the_largest_difference_is_told_and_too_large_a_one_is_an_error() -> Non
         largest_difference(expected, {("q", "a"): 0.5, ("q", "b"): 0.5})
     with pytest.raises(DifferentScoresError, match="scored 2 pairs, and keyblock-bulk 1"):
         largest_difference(expected, {("q", "a"): 0.5})
+
+
+def test_the_start_is_taken_off_and_the_median_round_counts(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Six pairs take 8, 6 and 5 s after a start of 2 s: 1, 1.5 and 2 a second."""
+    scores = {("q", str(n)): 0.5 for n in range(6)}
+    walls = iter([*[2.0] * 4, *[8.0] * 4, *[6.0] * 4, *[5.0] * 4, *[2.0] * 4])
+    monkeypatch.setattr(beside, "Service", lambda *_: nullcontext())
+    monkeypatch.setattr(beside, "ask", lambda *_: Ran(3.0, 2.0, scores, {}))
+    monkeypatch.setattr(beside, "rank", lambda *_: Ran(wall := next(walls), wall + 1.0, scores, {"driver": 200.4}))
+    measured = measure([{"documents": [{}] * 6}], 3, tmp_path)
+    assert measured["rates"][SERVICE] == {"wall": 2.0, "cpu": 3.0}
+    assert measured["rates"]["Ray, 2 workers"] == {"wall": 1.5, "cpu": 1.5}
+    assert measured["start_seconds"]["1 worker"] == 2.0
+    assert measured["resident"]["2 workers"] == {"driver": 200}
+    assert measured["differences"] == dict.fromkeys(COMMANDS, 0.0)

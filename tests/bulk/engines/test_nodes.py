@@ -8,23 +8,24 @@ import time
 from collections.abc import Iterator
 from contextlib import nullcontext
 from pathlib import Path
+from typing import Any
 
 import pytest
-from ray.cluster_utils import Cluster
 
 from bulk import job
 from bulk.options import Options
 from tests.bulk.jobs import InThisProcess, contents, made, river_lists, shards
 from tests.conftest import ROOT
+from tests.rays import imported
 
 N_LISTS = 30  # a shard each: enough that some are left whenever the first is seen
 OBJECT_STORE = 80 << 20  # bytes; the least that Ray takes
 
 
 @pytest.fixture
-def cluster() -> Iterator[Cluster]:
+def cluster() -> Iterator[Any]:
     """A head that computes nothing, and two nodes of a CPU each."""
-    cluster = Cluster()
+    cluster = imported("ray.cluster_utils").Cluster()
     try:
         cluster.add_node(num_cpus=0, include_dashboard=False, object_store_memory=OBJECT_STORE)
         for _ in range(2):
@@ -36,9 +37,7 @@ def cluster() -> Iterator[Cluster]:
 
 
 @pytest.mark.timeout(400)
-def test_a_killed_node_costs_no_ranking(
-    cluster: Cluster, tmp_path: Path, bundle_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_killed_node_costs_no_ranking(cluster: Any, tmp_path: Path, bundle_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     options = made(tmp_path, bundle_path, river_lists(N_LISTS), shard_pairs=4, workers=2)
     given = options.model_dump(include={"bundle", "out", "provider", "precision", "workers", "shard_pairs"})
     flags = [part for name, value in given.items() for part in (f"--{name.replace('_', '-')}", str(value))]
@@ -57,7 +56,7 @@ def test_a_killed_node_costs_no_ranking(
     assert contents(options.out) == contents(tmp_path / "here")
 
 
-def kill(cluster: Cluster) -> None:
+def kill(cluster: Any) -> None:
     """A node's raylet, whose workers end with it."""
     (raylet,) = next(iter(cluster.worker_nodes)).all_processes["raylet"]
     os.kill(raylet.process.pid, signal.SIGKILL)

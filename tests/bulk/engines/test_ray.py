@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 
 from bulk import job
-from bulk.engines.ray import RayEngine
 from bulk.errors import BulkError
 from bulk.options import Asking, Options
 from bulk.stages import Job, Stage
@@ -24,7 +23,8 @@ def test_rays_rankings_are_the_same_bytes(tmp_path: Path, bundle_path: Path, mon
     given = options.model_dump(include={"bundle", "out", "provider", "precision", "shard_pairs"})
     flags = [part for name, value in given.items() for part in (f"--{name.replace('_', '-')}", str(value))]
     command = [sys.executable, "-m", "bulk.cli", "--lists", str(options.lists[0]), "--engine", "ray", "--workers", "2", *flags]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    elsewhere = os.environ | {"RAY_ADDRESS": "127.0.0.1:1"}  # without --address no cluster that is there already is meant
+    done = subprocess.run(command, cwd=ROOT, env=elsewhere, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert "24 pairs of 6 queries and 4 documents in 3 shards, 3 of them new" in done.stderr.splitlines()[-1]
     monkeypatch.setattr(job, "_engine", lambda _: nullcontext(InThisProcess()))
@@ -67,6 +67,8 @@ def test_a_shard_that_kills_its_workers_ends_the_job_when_the_others_are_done(tm
 
 def run_deadly(folder: str) -> None:
     """In a process of its own; what is done and noted becomes lines of a file, since Ray prints, too."""
+    from bulk.engines.ray import RayEngine
+
     work, said = Job(Layout(Path(folder)), Path(folder), Asking(), Intake([], [], 0), ""), list[str]()
     with RayEngine(workers=1, attempts=2) as engine:
         try:
