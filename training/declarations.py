@@ -5,15 +5,15 @@ training.learning.objectives, training.models.families and training.models.aggre
 
 import json
 from pathlib import Path
-from typing import ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, field_validator
 
 from keyblock.registry import Component, Registry
 
 BEFORE_FAMILIES = {"name": "cross_encoder"}  # what checkpoints without a family.json are
 LOSSES = ("hinge", "listwise", "logistic", "pointwise")
-DISTILLED = ("lambda", "margin", "softmax")
+DISTILLED = ("lambda", "margin", "softmax", "squared")
 """How scores are fit to a teacher's; training.learning.distillation says how each is computed."""
 
 
@@ -21,7 +21,9 @@ class EncoderShape(BaseModel):
     """How the backbone is cut or lengthened before it is trained; see training.models.reshaping."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
-    layers: int | None = Field(None, ge=1, description="the first so many layers are kept; none: all")
+    layers: Annotated[int, Field(ge=1)] | tuple[Annotated[int, Field(ge=0)], ...] | None = Field(
+        None, description="the first so many layers are kept, or those of a list, counted from 0; none: all"
+    )
     positions: int | None = Field(
         None,
         ge=1,
@@ -31,6 +33,18 @@ class EncoderShape(BaseModel):
     extension: Literal["tiled", "interpolated"] = Field(
         "tiled", description="the table again and again (Longformer, section 5), or stretched linearly over the new positions"
     )
+
+    @field_validator("layers")
+    @classmethod
+    def _in_order(cls, layers: int | tuple[int, ...] | None) -> int | tuple[int, ...] | None:
+        if isinstance(layers, tuple) and (not layers or list(layers) != sorted(set(layers))):
+            raise ValueError("name each layer once, from the first to the last, such as [0, 2, 4, 5]")
+        return layers
+
+    @property
+    def kept(self) -> tuple[int, ...]:
+        """The layers that are kept, counted from 0; empty: all."""
+        return self.layers if isinstance(self.layers, tuple) else tuple(range(self.layers or 0))
 
 
 class Family(Component):

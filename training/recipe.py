@@ -85,6 +85,9 @@ class Distillation(BaseModel):
     among: Literal["passages", "documents"] = Field(
         "passages", description="what is compared: the sequences of one document, each by its own score, or a query's documents"
     )
+    states: Share = Field(
+        0.0, description="weight, beside the loss, of how far the tokens' states in front of the last layer are from the teacher's"
+    )
     best: int = Field(
         4, ge=1, le=64, description="of the loss lambda: how many of the teacher's best gain anything, best most; the paper's 4"
     )

@@ -81,13 +81,13 @@ def reshaped(backbone: Backbone | None, shape: EncoderShape | None) -> Backbone 
     """The encoder as the recipe cuts and lengthens it. Raises RecipeError for more layers or fewer positions than it has."""
     if backbone is None or shape is None:
         return backbone
-    layers, positions = shape.layers or backbone.layers, shape.positions or backbone.positions
-    if layers > backbone.layers or positions < backbone.positions:
+    kept, positions = shape.kept or range(backbone.layers), shape.positions or backbone.positions
+    if kept[-1] >= backbone.layers or positions < backbone.positions:
         raise RecipeError(
-            f"reshape asks for {layers} layers and {positions} positions, and {backbone.kind} has {backbone.layers} and "
+            f"reshape asks for {kept[-1] + 1} layers and {positions} positions, and {backbone.kind} has {backbone.layers} and "
             f"{backbone.positions}: layers can only be left out, positions only be added"
         )
-    return backbone._replace(layers=layers, positions=positions)
+    return backbone._replace(layers=len(kept), positions=positions)
 
 
 def check_sizes(recipe: Recipe, backbone: Backbone | None) -> None:

@@ -1,7 +1,7 @@
 """A student learns a frozen teacher's scores of the same sequences (IDCM, Hofstätter et al., SIGIR 2021: ESM from ETM).
 
 A list is what is compared: the sequences of a document, or a query's documents. A loss takes the student's and the teacher's
-scores of one list, both of shape (members,), and gives a scalar; it is 0 for a list of one.
+scores of one list, both of shape (members,), and gives a scalar; but for `squared` it is 0 for a list of one.
 """
 
 from collections.abc import Callable, Sequence
@@ -15,6 +15,7 @@ from keyblock.pipeline import Pipeline
 from training.examples.examples import Examples, Row
 from training.examples.sampling import Group
 from training.learning.objectives import RankingObjective
+from training.models.cross_encoder import CrossEncoder
 from training.models.ranker_module import RankerModule
 from training.recipe import Distillation, Recipe
 
@@ -53,7 +54,33 @@ def softmax_loss(student: Tensor, teacher: Tensor) -> Tensor:
     return F.kl_div(student.log_softmax(0), teacher.log_softmax(0), reduction="sum", log_target=True)
 
 
-DISTANCES: dict[str, Distance] = {"lambda": lambda_loss, "margin": margin_loss, "softmax": softmax_loss}
+def squared_loss(student: Tensor, teacher: Tensor) -> Tensor:
+    """Mean squared error of the scores (Ba and Caruana, NIPS 2014): they compare across queries as the teacher's do."""
+    return F.mse_loss(student, teacher)
+
+
+def unexplained(student: Tensor, teacher: Tensor, lengths: Tensor) -> Tensor:
+    """The share of the variance of the teacher's token states that the student's leave: 0 where they are the same.
+
+    DistilBERT (Sanh et al. 2019) and TinyBERT (Jiao et al. 2020, equation 8) learn states, too, one layer from another. Here
+    those count that the last layer reads: whatever is said of tokens or sequences is made of them.
+
+    Args:
+        student: shape (sequences, length, hidden).
+        teacher: of the same shape.
+        lengths: shape (sequences,), tokens of each; what is behind them is padding.
+    """
+    real = torch.arange(teacher.shape[1], device=teacher.device) < lengths[:, None]
+    taught = teacher[real]
+    return ((student[real] - taught) ** 2).sum() / ((taught - taught.mean(dim=0)) ** 2).sum()
+
+
+DISTANCES: dict[str, Distance] = {
+    "lambda": lambda_loss,
+    "margin": margin_loss,
+    "softmax": softmax_loss,
+    "squared": squared_loss,
+}
 """By the names that training.declarations gives them."""
 
 
@@ -80,7 +107,7 @@ class DistillationObjective(RankingObjective):
     ) -> None:
         super().__init__(recipe, pipeline, examples, chooser)
         self.distance = partial(lambda_loss, best=how.best) if how.loss == "lambda" else DISTANCES[how.loss]
-        self.alone, self.teacher = how.among == "passages", teacher
+        self.alone, self.states, self.teacher = how.among == "passages", how.states, teacher
 
     def __call__(self, model: RankerModule, groups: Sequence[Group]) -> Tensor:
         """See Objective."""
@@ -88,15 +115,25 @@ class DistillationObjective(RankingObjective):
         rows = [row for group in groups for row in self.examples.rows(group.prepared, choose)]
         lists = [one for row in rows for one in self._lists(row)]
         members = [member for one in lists for member in one]
-        learned, _ = self._scores(model, members)
+        learned, own = self._scores(model, members)
         with torch.no_grad():
-            taught, _ = self._scores(self.teacher, members)
+            taught, theirs = self._scores(self.teacher, members)
         sizes = list(map(len, lists))
-        return torch.stack(list(map(self.distance, learned.split(sizes), taught.split(sizes)))).mean()
+        loss = torch.stack(list(map(self.distance, learned.split(sizes), taught.split(sizes)))).mean()
+        if own is None or theirs is None:
+            return loss
+        lengths = torch.tensor([len(packed.ids) for member in members for packed in member], device=own.device)
+        return loss + self.states * unexplained(own, theirs, lengths)
 
     def _lists(self, row: Row) -> list[Row]:
         """Lists of members, each given by its sequences: a document's passages are members of one sequence."""
         return [[[packed] for packed in document] for document in row] if self.alone else [row]
+
+    def _read(self, model: RankerModule, inputs: tuple[Tensor, ...]) -> tuple[Tensor, Tensor | None]:
+        """States (batch, hidden) of sequences; where they are learned, those that the last layer reads of the tokens, too."""
+        if self.states and isinstance(model, CrossEncoder):
+            return model.read(*inputs)
+        return model.states(*inputs), None
 
     def _of_documents(self, model: RankerModule, states: Tensor, counts: Tensor, weights: Tensor) -> Tensor:
         """A passage's score is its own, whatever the model's aggregator makes of several."""

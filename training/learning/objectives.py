@@ -175,15 +175,15 @@ class RankingObjective:
         return TorchModel(model, self.pipeline.tokenizer, bf16, self.chooser).choose
 
     def _scores(self, model: RankerModule, documents: list[list[Packed]]) -> tuple[Tensor, Tensor | None]:
-        """Document scores of shape (documents,); the token logits (sequences, length) of a marker that learns."""
+        """Document scores of shape (documents,), and what `_read` gives of the tokens of their sequences."""
         device = next(model.parameters()).device
         packed = [one for document in documents for one in document]
         counts = torch.tensor([len(document) for document in documents], device=device)
         weights = torch.from_numpy(weights_of(packed)).to(device)
         with self._arithmetic(device):
-            states, marks = self._states(model, packed, device)
+            states, tokens = self._states(model, packed, device)
             scores = self._of_documents(model, states, counts, weights)
-        return scores.float(), marks
+        return scores.float(), tokens
 
     def _arithmetic(self, device: torch.device) -> torch.autocast:
         return torch.autocast(device.type, torch.bfloat16, enabled=in_bf16(self.precision, device))
@@ -193,17 +193,20 @@ class RankingObjective:
         return model.documents(states, counts, self.pipeline.aggregator.name, weights)
 
     def _states(self, model: RankerModule, sequences: list[Packed], device: torch.device) -> tuple[Tensor, Tensor | None]:
-        """States (sequences, hidden) and token logits, computed among sequences of like length: padding costs as much as tokens."""
-        tokenizer, order, parts, marks = self.pipeline.tokenizer, [], [], []
+        """What `_read` gives of all, computed among sequences of like length: padding costs as much as tokens."""
+        tokenizer, order, parts, tokens = self.pipeline.tokenizer, [], [], []
         how, longest = (tokenizer.pad_id, tokenizer.template.document_type), max(len(packed.ids) for packed in sequences)
         for rows in length_batches([len(packed.ids) for packed in sequences], AT_ONCE[device.type]):
-            inputs = model.inputs([sequences[row] for row in rows], *how)
-            if self.marks and isinstance(model, CrossEncoder):
-                states, of_tokens = model.marked(*inputs)
-                marks.append(F.pad(of_tokens, (0, longest - of_tokens.shape[1])))
-            else:
-                states = model.states(*inputs)
+            states, of_tokens = self._read(model, model.inputs([sequences[row] for row in rows], *how))
+            if of_tokens is not None:
+                tokens.append(F.pad(of_tokens, (0, 0) * (of_tokens.ndim - 2) + (0, longest - of_tokens.shape[1])))
             parts.append(states)
             order += rows
         back = torch.tensor(order, device=device).argsort()
-        return torch.cat(parts)[back], torch.cat(marks)[back] if marks else None
+        return torch.cat(parts)[back], torch.cat(tokens)[back] if tokens else None
+
+    def _read(self, model: RankerModule, inputs: tuple[Tensor, ...]) -> tuple[Tensor, Tensor | None]:
+        """States (batch, hidden) of sequences, and what is learned of their tokens (batch, length, ...): a marker's logits."""
+        if self.marks and isinstance(model, CrossEncoder):
+            return model.marked(*inputs)
+        return model.states(*inputs), None

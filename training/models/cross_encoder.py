@@ -23,7 +23,7 @@ from training.models.directed import FULL, directed_mask, query_tokens
 from training.models.marker import Marker
 from training.models.pooling import POOLINGS
 from training.models.ranker_module import FAMILY_FILE
-from training.models.reshaping import reshape, with_enough_positions
+from training.models.reshaping import fitted, reshape
 from training.models.transformer_ranker import (
     ENCODER_WEIGHTS,
     TransformerRanker,
@@ -64,7 +64,7 @@ class CrossEncoder(TransformerRanker):
         self.pool = POOLINGS[settings.pooling]
         self.local = _has_global_attention(encoder)
         self.masks = unchanged
-        self.extension = EncoderShape().extension
+        self.shape = EncoderShape()
         self.encoder = encoder
         self.aggregator = aggregator
         self.marker = marker
@@ -96,7 +96,7 @@ class CrossEncoder(TransformerRanker):
         size = encoder.config.hidden_size
         marker = Marker(size, family.marks) if family.marks else None
         model = cls(encoder, build_aggregation(aggregator, size) if aggregator else None, marker, family)
-        model.extension = (shape or EncoderShape()).extension
+        model.shape = shape or EncoderShape()
         return model
 
     @classmethod
@@ -153,11 +153,11 @@ class CrossEncoder(TransformerRanker):
                     self.aggregator.load_state_dict(load_file(directory / AGGREGATOR_WEIGHTS))
 
     def take_encoder(self, weights: Mapping[str, Tensor]) -> None:
-        """Take over an encoder's weights; one with fewer positions is extended as this model's own was.
+        """Take over an encoder's weights; one with fewer positions or more layers is reshaped as this model's own was.
 
         Raises RuntimeError for those of another architecture.
         """
-        self.encoder.load_state_dict(with_enough_positions(weights, self.encoder, self.extension))
+        self.encoder.load_state_dict(fitted(weights, self.encoder, self.shape))
 
     def _take_marker(self, directory: Path) -> None:
         """The checkpoint's marker, where both have one of the same size."""
@@ -204,10 +204,15 @@ class CrossEncoder(TransformerRanker):
         """
         if self.marker is None:
             raise ValueError("this model has no marker: it ranks documents, and marks none of their tokens")
+        states, tokens = self.read(*inputs)
+        with torch.autocast(tokens.device.type, enabled=False):
+            marks: Tensor = self.marker(tokens)
+        return states, marks
+
+    def read(self, *inputs: Tensor) -> tuple[Tensor, Tensor]:
+        """Pooled states (batch, hidden), and those that the last layer reads of the tokens (batch, length, hidden), in fp32."""
         output = self.encoder(**self.named(*inputs), output_hidden_states=True)
-        with torch.autocast(output.last_hidden_state.device.type, enabled=False):
-            marks: Tensor = self.marker(output.hidden_states[-2].float())
-        return self.pool(output.last_hidden_state.float(), inputs[2]), marks
+        return self.pool(output.last_hidden_state.float(), inputs[2]), output.hidden_states[-2].float()
 
     def scores(self, states: Tensor) -> Tensor:
         """Logits of shape (...,) from states (..., hidden): in fp32, since eight bits of a logit leave ties that nobody meant."""

@@ -4,7 +4,8 @@ Longformer's authors began with RoBERTa's 512 positions again and again (Beltagy
 neighbours that the attention knows. Stretching the table linearly keeps the order of positions instead.
 """
 
-from collections.abc import Callable, Mapping
+import re
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -67,26 +68,37 @@ def reshape(encoder: PreTrainedModel, shape: EncoderShape) -> None:
 
     Raises ValueError for more layers or fewer positions than it has, and for positions where it has no table of them.
     """
-    if shape.layers is not None:
-        keep_layers(encoder, shape.layers)
+    if shape.kept:
+        keep_layers(encoder, shape.kept)
     if shape.positions is not None:
         extend_positions(encoder, shape.positions, shape.extension)
 
 
-def keep_layers(encoder: PreTrainedModel, count: int) -> None:
-    """Keep an encoder's first layers. Raises ValueError where it has fewer, or shares one between all."""
+def layer_stack(encoder: PreTrainedModel) -> tuple[str, nn.ModuleList]:
+    """An encoder's layers, with the name of their list. Raises ValueError where it shares one between all."""
     config = encoder.config
     had = int(config.num_hidden_layers)
-    if count > had:
-        raise ValueError(f"reshape.layers {count} are more than the {had} that the backbone has; ask for {had} at most")
-    stacks = [module for module in encoder.modules() if isinstance(module, nn.ModuleList) and len(module) == had]
-    if not stacks:
-        raise ValueError(f"reshape.layers: a {config.model_type} keeps no list of its {had} layers; leave it out")
-    del stacks[0][count:]
+    for name, module in encoder.named_modules():
+        if isinstance(module, nn.ModuleList) and len(module) == had:
+            return name, module
+    raise ValueError(f"reshape.layers: a {config.model_type} keeps no list of its {had} layers; leave it out")
+
+
+def keep_layers(encoder: PreTrainedModel, kept: Sequence[int]) -> None:
+    """Keep some of an encoder's layers, counted from 0. Raises ValueError where it has fewer, or shares one between all."""
+    config = encoder.config
+    had = int(config.num_hidden_layers)
+    if kept[-1] >= had:
+        asked = f"{len(kept)} are more than" if len(kept) > had else f"name layer {kept[-1]} of"
+        raise ValueError(f"reshape.layers {asked} the {had} that the backbone has; ask for {had} at most, counted from 0")
+    _, layers = layer_stack(encoder)
+    for number in reversed(range(had)):
+        if number not in kept:
+            del layers[number]
     for name, value in config.to_dict().items():  # what is said of each layer: Longformer's windows, ModernBERT's kinds
         if isinstance(value, list) and len(value) == had and name in vars(config):
-            setattr(config, name, value[:count])
-    config.num_hidden_layers = count
+            setattr(config, name, [value[number] for number in kept])
+    config.num_hidden_layers = len(kept)
 
 
 def extend_positions(encoder: PreTrainedModel, positions: int, extension: str) -> None:
@@ -112,9 +124,24 @@ def extended(weight: Tensor, offset: int, rows: int, extension: str) -> Tensor:
     return torch.cat([weight[:offset], EXTENSIONS[extension](weight[offset:], rows - offset)])
 
 
-def with_enough_positions(weights: Mapping[str, Tensor], encoder: PreTrainedModel, extension: str) -> dict[str, Tensor]:
-    """A checkpoint's weights for an encoder of the same architecture with as many positions, or more."""
+def fitted(weights: Mapping[str, Tensor], encoder: PreTrainedModel, shape: EncoderShape) -> dict[str, Tensor]:
+    """A checkpoint's weights for an encoder of the same architecture that was reshaped.
+
+    The checkpoint may have fewer positions than the encoder, and more layers: those that `shape` keeps are taken.
+    """
+    fitting = _of_kept_layers(weights, encoder, shape) if shape.kept else dict(weights)
     found = position_table(encoder)
     if found is None or (table := weights.get(f"{found.name}.weight")) is None or len(table) >= found.table.num_embeddings:
+        return fitting
+    return fitting | {f"{found.name}.weight": extended(table, found.offset, found.table.num_embeddings, shape.extension)}
+
+
+def _of_kept_layers(weights: Mapping[str, Tensor], encoder: PreTrainedModel, shape: EncoderShape) -> dict[str, Tensor]:
+    """A deeper checkpoint's weights without the layers that are not kept; those of one as deep as the encoder as they are."""
+    stack, layers = layer_stack(encoder)
+    of_layer = re.compile(rf"{re.escape(stack)}\.(\d+)\.(.*)")
+    places = {name: (int(found[1]), found[2]) for name in weights if (found := of_layer.fullmatch(name))}
+    if 1 + max(number for number, _ in places.values()) <= len(layers):
         return dict(weights)
-    return {**weights, f"{found.name}.weight": extended(table, found.offset, found.table.num_embeddings, extension)}
+    kept = {name: f"{stack}.{shape.kept.index(number)}.{rest}" for name, (number, rest) in places.items() if number in shape.kept}
+    return {kept.get(name, name): value for name, value in weights.items() if name in kept or name not in places}

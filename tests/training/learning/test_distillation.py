@@ -16,12 +16,20 @@ from keyblock.pipeline import Pipeline
 from keyblock.scoring import score_documents
 from tests.training.models.families import Bag, bag
 from training.collections.collection import Collection
-from training.declarations import DISTILLED
+from training.declarations import DISTILLED, EncoderShape
 from training.evaluation.scoring import TorchModel, score
 from training.examples.examples import Row, Segments, Selected
 from training.examples.preparation import Preparation
 from training.examples.sampling import Group
-from training.learning.distillation import DISTANCES, DistillationObjective, lambda_loss, margin_loss, softmax_loss
+from training.learning.distillation import (
+    DISTANCES,
+    DistillationObjective,
+    lambda_loss,
+    margin_loss,
+    softmax_loss,
+    squared_loss,
+    unexplained,
+)
 from training.learning.loop import make_optimizer
 from training.models.aggregators import build_aggregation
 from training.models.ck import Ck
@@ -80,7 +88,27 @@ def test_lambda_beside_a_slow_version(student: Tensor, seed: int, best: int) -> 
     assert found == pytest.approx(slow_lambda(student.tolist(), teacher.tolist(), best), rel=1e-4, abs=1e-6)
 
 
-@pytest.mark.parametrize("name", DISTANCES)
+def test_squared_by_hand() -> None:
+    """Errors of 5, 4 and 5; and of a list of one, which has no margin, 3."""
+    assert squared_loss(torch.tensor([2.0, 0.0, 1.0]), torch.tensor([7.0, 4.0, 6.0])).item() == pytest.approx((25 + 16 + 25) / 3)
+    assert squared_loss(torch.tensor([2.0]), torch.tensor([5.0])).item() == 9
+
+
+def test_unexplained_by_hand() -> None:
+    """Two sequences of two and one real tokens; what stands behind them is padding and counts nothing.
+
+    The teacher's states are 0, 3 and 6 in one dimension, around 3: 9 + 0 + 9 = 18. The student is off by 1, 1 and 2: 6.
+    """
+    teacher = torch.tensor([[[0.0], [3.0]], [[6.0], [99.0]]])
+    student = torch.tensor([[[1.0], [2.0]], [[8.0], [-7.0]]])
+    lengths = torch.tensor([2, 1])
+    assert unexplained(student, teacher, lengths).item() == pytest.approx(6 / 18)
+    assert unexplained(teacher, teacher, lengths).item() == 0
+    mean = torch.full_like(teacher, 3.0)  # who says the same of every token explains nothing
+    assert unexplained(mean, teacher, lengths).item() == pytest.approx(1)
+
+
+@pytest.mark.parametrize("name", sorted(DISTANCES.keys() - {"squared"}))
 def test_a_list_of_one_teaches_nothing(name: str) -> None:
     student = torch.tensor([2.0], requires_grad=True)
     loss = DISTANCES[name](student, torch.tensor([5.0]))
@@ -111,14 +139,14 @@ def pipeline(change_pipeline: Callable[..., Pipeline]) -> Pipeline:
     )
 
 
-def groups_of(collection: Collection, pipeline: Pipeline, queries: Sequence[str]) -> list[Group]:
+def groups_of(collection: Collection, pipeline: Pipeline, queries: Sequence[str], budget: int = BUDGET) -> list[Group]:
     """Of each query the document with its answer, and one that is silent."""
     preparation, groups = Preparation(collection, pipeline), []
     for query in queries:
         documents = (f"{query[:-1]}-3", f"{query[:-1]}-0")
         pairs = [preparation.pair(query, name) for name in documents]
-        prepared = Selected(pipeline).prepare(preparation.query(query), pairs, BUDGET, np.random.default_rng(0))
-        groups.append(Group(query, documents, prepared, 2 * BUDGET))
+        prepared = Selected(pipeline).prepare(preparation.query(query), pairs, budget, np.random.default_rng(0))
+        groups.append(Group(query, documents, prepared, 2 * budget))
     return groups
 
 
@@ -169,6 +197,44 @@ def test_what_is_compared_beside_a_slow_version(
     found.backward()
     assert all(weight.grad is None for weight in teacher.parameters())
     assert student.head.weight.grad.abs().sum() > 0
+
+
+def test_states_are_learned_beside_scores_and_padding_changes_nothing(
+    toy: Collection, change_pipeline: Callable[..., Pipeline], tiny_backbone: Path, make_recipe: Callable[..., Recipe]
+) -> None:
+    """The sum of both, each sequence alone; a student that is its teacher has nothing to learn, and soon another has less."""
+    torch.manual_seed(0)
+    joint = change_pipeline()
+    teacher = CrossEncoder.from_backbone(str(tiny_backbone)).eval()
+    student = CrossEncoder.from_backbone(str(tiny_backbone), shape=EncoderShape(layers=1))
+    for weight in (teacher.head.weight, *(one for one in teacher.encoder.encoder.parameters() if one.ndim > 1)):
+        torch.nn.init.normal_(weight, std=0.3)  # a tiny backbone's layers hardly change a state
+    student.head.load_state_dict(teacher.head.state_dict())
+    groups = [*groups_of(toy, joint, ["river?"]), *groups_of(toy, joint, ["stone?"], BUDGET - 8)]
+    how = Distillation(teacher="runs/teacher", loss="squared", among="documents", states=3.0)
+    objective = DistillationObjective(make_recipe(precision="fp32"), how, joint, Selected(joint), teacher)
+    assert objective(teacher, groups).item() == 0
+
+    def alone(model: CrossEncoder, packed: Packed) -> tuple[float, Tensor]:
+        with torch.inference_mode():
+            state, tokens = model.read(*model.inputs([packed], 0))
+            return float(model.scores(state)), tokens[0]
+
+    packed = [one for row in rows_of(groups) for document in row for one in document]
+    assert len({len(one.ids) for one in packed}) > 1, "some have padding when they are read together"
+    own, theirs = ([alone(model, one) for one in packed] for model in (student, teacher))
+    squared = np.mean([(a - b) ** 2 for (a, _), (b, _) in zip(own, theirs, strict=True)])
+    learned, taught = (torch.cat([tokens for _, tokens in of]) for of in (own, theirs))
+    left = ((learned - taught) ** 2).sum() / ((taught - taught.mean(0)) ** 2).sum()
+    loss = objective(student, groups)
+    assert loss.item() == pytest.approx(squared + 3.0 * left.item(), rel=1e-3)
+
+    optimizer = make_optimizer(student, make_recipe(optimizer={"encoder_lr": 1e-3}).optimizer)
+    for _ in range(10):
+        optimizer.zero_grad()
+        objective(student, groups).backward()
+        optimizer.step()
+    assert objective(student, groups).item() < 0.7 * loss.item()
 
 
 class Counting(TorchModel):

@@ -5,12 +5,13 @@ from typing import Any
 
 import pytest
 import torch
+from pydantic import ValidationError
 from torch import Tensor
 from transformers import AutoConfig, AutoModel, PreTrainedModel
 
 from training.declarations import EncoderShape
 from training.models.cross_encoder import CrossEncoder
-from training.models.reshaping import extended, position_table, reshape
+from training.models.reshaping import extended, layer_stack, position_table, reshape
 
 TABLE = torch.tensor([[0.0, 8.0], [1.0, 6.0], [2.0, 4.0], [3.0, 2.0]])  # four positions
 OLD, NEW = 40, 70
@@ -100,6 +101,50 @@ def test_the_first_layers_give_the_hidden_state_of_that_depth(kind: str, count: 
         assert cut.config.attention_window == [4, 8, 4][:count]
 
 
+@pytest.mark.parametrize("kind", KINDS)
+def test_named_layers_are_those_of_the_whole_model(kind: str) -> None:
+    """The middle one of three is left out: what is kept computes what it did, from the first one's states."""
+    whole, cut = encoder(kind), encoder(kind)
+    reshape(cut, EncoderShape(layers=(0, 2)))
+    (_, before), (_, after) = layer_stack(whole), layer_stack(cut)
+    assert cut.config.num_hidden_layers == 2
+    for layer, number in zip(after, (0, 2), strict=True):
+        torch.testing.assert_close(layer.state_dict(), before[number].state_dict())
+    with torch.inference_mode():
+        states, due = (model(ids(24), output_hidden_states=True).hidden_states[1] for model in (cut, whole))
+    torch.testing.assert_close(states, due)
+    if kind == "longformer":
+        assert cut.config.attention_window == [4, 4]
+
+
+@pytest.mark.parametrize("layers", [(), (1, 0), (1, 1)])
+def test_layers_are_named_once_and_in_order(layers: tuple[int, ...]) -> None:
+    with pytest.raises(ValidationError, match=r"name each layer once, from the first to the last, such as \[0, 2, 4, 5\]"):
+        EncoderShape(layers=layers)
+
+
+@pytest.mark.parametrize(("layers", "kept"), [(2, (0, 1)), ((0, 2), (0, 2))])
+def test_a_smaller_model_starts_from_the_layers_that_it_keeps(
+    layers: int | tuple[int, ...], kept: tuple[int, ...], tmp_path: Path
+) -> None:
+    encoder().save_pretrained(tmp_path / "backbone")
+    torch.manual_seed(1)
+    trained = CrossEncoder.from_backbone(str(tmp_path / "backbone"))
+    with torch.no_grad():
+        for parameter in trained.encoder.parameters():
+            parameter.mul_(2)
+    trained.save(tmp_path / "trained")
+    smaller = CrossEncoder.from_backbone(str(tmp_path / "backbone"), shape=EncoderShape(layers=layers))
+    smaller.start_from(tmp_path / "trained")
+    torch.testing.assert_close(smaller.head.state_dict(), trained.head.state_dict())
+    (_, theirs), (_, own) = layer_stack(trained.encoder), layer_stack(smaller.encoder)
+    for layer, number in zip(own, kept, strict=True):
+        torch.testing.assert_close(layer.state_dict(), theirs[number].state_dict())
+    again = CrossEncoder.from_backbone(str(tmp_path / "backbone"), shape=EncoderShape(layers=layers))
+    again.start_from(_saved(smaller, tmp_path / "smaller"))  # one that was cut already is taken as it is
+    torch.testing.assert_close(again.state_dict(), smaller.state_dict())
+
+
 @pytest.mark.parametrize("kind", ["bert", "longformer", "modernbert"])
 def test_a_cut_encoder_is_saved_and_loaded(kind: str, tmp_path: Path) -> None:
     encoder(kind).save_pretrained(tmp_path / "backbone")
@@ -114,13 +159,18 @@ def test_a_cut_encoder_is_saved_and_loaded(kind: str, tmp_path: Path) -> None:
     ("kind", "shape", "said"),
     [
         ("bert", {"layers": 4}, "reshape.layers 4 are more than the 3 that the backbone has; ask for 3 at most"),
+        (
+            "bert",
+            {"layers": (0, 3)},
+            "reshape.layers name layer 3 of the 3 that the backbone has; ask for 3 at most, counted from 0",
+        ),
         ("bert", {"positions": 39}, "reshape.positions 39 are fewer than the 40 that the backbone has; leave it out"),
         ("roberta", {"positions": 39}, "reshape.positions 39 are fewer than the 40 that the backbone has"),
         ("modernbert", {"positions": 9000}, "reshape.positions: a modernbert has no table of absolute positions to extend"),
         ("albert", {"layers": 2}, "reshape.layers: a albert keeps no list of its 3 layers"),
     ],
 )
-def test_what_cannot_be_had_is_said(kind: str, shape: dict[str, int], said: str) -> None:
+def test_what_cannot_be_had_is_said(kind: str, shape: dict[str, Any], said: str) -> None:
     with pytest.raises(ValueError, match=said):
         reshape(encoder(kind), EncoderShape(**shape))
 
