@@ -10,6 +10,7 @@ from export.given import GivenGraph
 from export.graph import LOGITS, OPSET, output_name
 from export.graphs import Graphs, export_graphs
 from export.options import Options, VariantKind, WeightPrecision
+from export.static_quantization import batches_of
 from export.trained import Trained, load_trained
 from export.variants import variant_name
 from export.verification import Dev, check_parity, check_ranking, compare
@@ -27,12 +28,14 @@ from keyblock.bundle import (
     write_bundle,
 )
 from keyblock.description import PipelineConfig
+from keyblock.packing import Packed
 from keyblock.runtime.model import GraphModel
 from keyblock.runtime.providers import Provider, ProviderError
 from training.collections.collection import Collection
 from training.models.ranker_module import RankerModule
 
 SAMPLE = Path(__file__).parent / "sample"
+FIXING = 256  # sequences whose activations fix the scales of int8-static
 VERSIONS = ("torch", "transformers", "onnx")
 
 
@@ -54,8 +57,9 @@ def export_run(source: Path, out: Path, options: Options) -> Bundle:
         plain = export_graphs(trained, Path(folder) / "fp32")
         exact = plain.served(Path(folder) / "exact", WeightPrecision.FP32)
         served = plain.served(Path(folder) / "served", options.precision)
-        variants = {kind: plain.variant(kind, Path(folder) / kind) for kind in options.variants}
         checks = Checks(trained, exact, options)
+        batches = batches_of(checks.read(), trained.pipeline.tokenizer) if VariantKind.INT8_STATIC in options.variants else []
+        variants = {kind: plain.variant(kind, Path(folder) / kind, batches) for kind in options.variants}
         quality = checks.served(served)
         manifest = Manifest(
             name=options.name or trained.name,
@@ -84,6 +88,13 @@ class Checks:
         self._devs = [Dev.build(collection, trained.pipeline, options.queries, options.depth) for collection in collections]
         self._reference = exact.open(trained.pipeline.tokenizer, Provider.CPU)
         self._trained, self._options = trained, options
+
+    def read(self) -> list[Packed]:
+        """Sequences that fix scales, of each collection as many; no judgement tells anything about them."""
+        each = FIXING // len(self._devs) or 1
+        budget = self._trained.pipeline.config.packing.budget
+        found = [dev.selections(self._reference, budget, each) for dev in self._devs]
+        return [one for selections, asked in found for one in (*asked, *(p for s in selections for p in s.sequences))]
 
     def served(self, graphs: Graphs) -> dict[str, Any]:
         """What was measured of the graphs that the bundle serves, for the manifest. Raises ExportError when a check fails."""

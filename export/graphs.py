@@ -1,7 +1,7 @@
 """The ONNX files of a bundle in one directory, and the other kinds that are made of them."""
 
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -13,10 +13,10 @@ from export import ExportError
 from export.aggregation import export_aggregator
 from export.families import export_ranker
 from export.given import GivenGraph
-from export.graph import CLS_POSITION
-from export.last_attention import ask_for_cls_alone
+from export.last_attention import ask_for_cls_alone_where_narrowed
 from export.options import VariantKind, WeightPrecision
 from export.precision import halve_weights
+from export.static_quantization import Batch
 from export.storage import data_file, save_graph
 from export.trained import Trained
 from export.variants import convert, fused_nodes
@@ -60,14 +60,20 @@ class Graphs:
         Raises ExportError when a weight does not fit.
         """
         stored = [halve_weights] if precision is WeightPrecision.FP16 else []
-        encoder = _in_turn(_cls_alone_where_narrowed, *stored)
+        encoder = _in_turn(ask_for_cls_alone_where_narrowed, *stored)
         names = [path.name for path in self.folder.glob("*.onnx")]
         changes = {name: encoder if name in self.fused else _in_turn(*stored) for name in names}
         return self._copied(folder, changes).counted()
 
-    def variant(self, kind: VariantKind, folder: Path) -> "Graphs":
-        """The encoders of these fp32 graphs, made for another arithmetic. Raises ExportError, also for one beyond 2 GiB."""
-        made = self._copied(folder, dict.fromkeys(self.fused, partial(convert, kind))).counted()
+    def variant(self, kind: VariantKind, folder: Path, batches: Sequence[Batch] = ()) -> "Graphs":
+        """The encoders of these fp32 graphs, made for another arithmetic. Raises ExportError, also for one beyond 2 GiB.
+
+        Args:
+            kind: says which arithmetic.
+            folder: a new one.
+            batches: what the encoders are to read, for a kind whose scales are fixed beforehand.
+        """
+        made = self._copied(folder, dict.fromkeys(self.fused, partial(convert, kind, batches))).counted()
         if any(
             (folder / data_file(name)).exists() for name in self.fused
         ):  # a graph names its data's file, and a bundle renames both
@@ -86,12 +92,6 @@ class Graphs:
             change(graph)
             save_graph(graph, folder / name)
         return replace(self, folder=folder)
-
-
-def _cls_alone_where_narrowed(model: ModelProto) -> None:
-    """Most architectures of others are not fused whole, so that their last layer was left as it is."""
-    if any(CLS_POSITION in node.input for node in model.graph.node):
-        ask_for_cls_alone(model)
 
 
 def _in_turn(*changes: Change) -> Change:

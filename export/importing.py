@@ -6,6 +6,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
+from export import ExportError
 from export.certificate import Pair, certify, differences, mixed_pairs, served_logits
 from export.checkpoint import Checkpoint, read_checkpoint
 from export.exporter import graph_entry
@@ -37,6 +38,8 @@ def import_model(source: str, out: Path, options: ImportOptions) -> Bundle:
     """
     check_target(out, options.overwrite)
     resolve(options.provider)
+    if VariantKind.INT8_STATIC in options.variants:
+        raise ExportError("int8-static is for models of keyblock-train, whose graphs it was measured on; leave that --variant out")
     checkpoint = read_checkpoint(source, options)
     with tempfile.TemporaryDirectory(prefix="keyblock-import-") as folder:
         files = {name: Path(folder) / name for name in (TOKENIZER_FILE, FREQUENCIES_FILE)}

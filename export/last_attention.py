@@ -11,10 +11,17 @@ from typing import Any
 from onnx import ModelProto, NodeProto, TensorProto, helper
 
 from export import ExportError
+from export.graph import CLS_POSITION
 from keyblock.runtime.session import INPUTS
 from training.models.starting import CLS_ATTENTION, CLS_HEADS
 
 HIDDEN = 10_000.0  # taken from the scores of padding: exp(-10,000) is 0 in every arithmetic
+
+
+def ask_for_cls_alone_where_narrowed(model: ModelProto) -> None:
+    """Most architectures of others are not fused whole, so that their last layer was left as it is."""
+    if any(CLS_POSITION in node.input for node in model.graph.node):
+        ask_for_cls_alone(model)
 
 
 def ask_for_cls_alone(model: ModelProto) -> None:
@@ -24,7 +31,7 @@ def ask_for_cls_alone(model: ModelProto) -> None:
     """
     graph = model.graph
     attention = next((node for node in reversed(graph.node) if node.op_type == "Attention"), None)
-    gathers = {node.input[0]: node for node in graph.node if node.op_type == "Gather" and "cls_position" in node.input}
+    gathers = {node.input[0]: node for node in graph.node if node.op_type == "Gather" and CLS_POSITION in node.input}
     if attention is None or not {attention.input[0], attention.output[0]} <= gathers.keys():
         raise ExportError("the last attention is not followed by a gather of [CLS]: narrow the last layer first")
     states, answer = gathers[attention.input[0]], gathers[attention.output[0]]

@@ -22,12 +22,17 @@ class VariantKind(StrEnum):
     """A variant, by its precision."""
 
     INT8 = "int8"
+    INT8_STATIC = "int8-static"
     FP16 = "fp16"
 
     @property
     def provider(self) -> Provider:
         """Where it runs."""
-        return {VariantKind.INT8: Provider.CPU, VariantKind.FP16: Provider.CUDA}[self]
+        return {
+            VariantKind.INT8: Provider.CPU,
+            VariantKind.INT8_STATIC: Provider.OPENVINO,
+            VariantKind.FP16: Provider.CUDA,
+        }[self]
 
 
 @dataclass(frozen=True)
@@ -118,5 +123,6 @@ def add_bundle_arguments(parser: argparse.ArgumentParser, usual: Options | Impor
         choices=list(VariantKind),
         action="append",
         default=[],
-        help=f"graphs beside the bundle's own: int8 for CPUs without bf16, fp16 for CUDA; repeatable{variants}",
+        help="graphs beside the bundle's own: int8 for CPUs without bf16, int8-static for CPUs with VNNI, fp16 for CUDA; "
+        f"repeatable{variants}",
     )

@@ -1,19 +1,28 @@
 """The kinds of graphs that a bundle may hold beside its own, each for one arithmetic on one provider."""
 
 from collections import Counter
+from collections.abc import Sequence
 
 from onnx import ModelProto
 
+from export.last_attention import ask_for_cls_alone_where_narrowed
 from export.options import VariantKind
+from export.precision import halve_weights
 from export.quantization import quantize
+from export.static_quantization import Batch, quantize_static
 from export.unpadded import unpad
 
 FUSED_DOMAIN = "com.microsoft"
 
 
-def convert(kind: VariantKind, model: ModelProto) -> None:
-    """Make a variant of an encoder's fused fp32 graph, in place. Raises ExportError."""
-    {VariantKind.INT8: quantize, VariantKind.FP16: unpad}[kind](model)
+def convert(kind: VariantKind, batches: Sequence[Batch], model: ModelProto) -> None:
+    """Make a variant of an encoder's fused fp32 graph, in place; the batches fix scales. Raises ExportError."""
+    if kind is VariantKind.INT8_STATIC:
+        ask_for_cls_alone_where_narrowed(model)
+        quantize_static(model, batches)
+        halve_weights(model)  # those that are left: embeddings, most of all
+    else:
+        {VariantKind.INT8: quantize, VariantKind.FP16: unpad}[kind](model)
 
 
 def fused_nodes(model: ModelProto) -> dict[str, int]:

@@ -30,7 +30,8 @@ from keyblock.text.frequencies import DocumentFrequencies
 from keyblock.text.tokenizer import Tokenizer
 
 # 2: aggregator, selector_graph; 3: variants; 4: evidence; 5: encoder, escalation, activation, prompt, grow, nearness;
-# 6: marks, spans, min_score, mass; 7: adaptive, cosine_scale (and then no graph); 8: cascade; 9: its promise; all are read
+# 6: marks, spans, min_score, mass; 7: adaptive, cosine_scale (and then no graph); 8: cascade; 9: its promise, int8-static; all
+# are read
 FORMAT_VERSION = 9
 MANIFEST_FILE, TOKENIZER_FILE, GRAPH_FILE, FREQUENCIES_FILE = "bundle.json", "tokenizer.json", "model.onnx", "frequencies.tsv"
 AGGREGATOR_FILE, SELECTOR_FILE = "aggregator.onnx", "selector.onnx"
@@ -114,8 +115,8 @@ class Manifest(BaseModel):
     selector_graph: GraphEntry | None = Field(
         None, description="another ranker, of single blocks, that chooses for a learned selector (BinB2); none: the ranker itself"
     )
-    variants: dict[Literal["int8", "fp16"], Variant] = Field(
-        {}, description="graphs for another arithmetic: int8 for plain CPUs, fp16 (without padding) for CUDA"
+    variants: dict[Literal["int8", "int8-static", "fp16"], Variant] = Field(
+        {}, description="graphs for another arithmetic: int8 for plain CPUs, int8-static with VNNI, fp16 (without padding) for CUDA"
     )
     files: dict[str, FileEntry] = Field({}, description="every file but bundle.json, by name")
     provenance: dict[str, Any] = Field({}, description="where the model comes from")

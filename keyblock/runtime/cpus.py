@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 BF16_FLAGS = ("amx_bf16", "avx512_bf16")
+VNNI_FLAGS = ("avx512_vnni", "avx_vnni")
 
 
 def cpu_quota(root: Path = Path("/")) -> float:
@@ -38,6 +39,12 @@ def bf16_feature(flags: frozenset[str] | None = None) -> str | None:
     """Which feature multiplies bfloat16 matrices in hardware, the fastest first; None when the CPU has none."""
     flags = cpu_flags() if flags is None else flags
     return next((flag for flag in BF16_FLAGS if flag in flags), None)
+
+
+def vnni_feature(flags: frozenset[str] | None = None) -> str | None:
+    """Which feature adds products of 8 bits in 32 bits; None when the CPU has none, and also where AMX multiplies bf16 as fast."""
+    flags = cpu_flags() if flags is None else flags
+    return None if "amx_bf16" in flags else next((flag for flag in VNNI_FLAGS if flag in flags), None)
 
 
 def _affinity() -> int:

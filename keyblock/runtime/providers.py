@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, TypeVar
 
-from keyblock.runtime.cpus import BF16_FLAGS, bf16_feature, default_threads
+from keyblock.runtime.cpus import BF16_FLAGS, VNNI_FLAGS, bf16_feature, default_threads, vnni_feature
 
 
 class ProviderError(RuntimeError):
@@ -30,6 +30,7 @@ class Precision(StrEnum):
     BF16 = "bf16"
     FP16 = "fp16"
     INT8 = "int8"
+    INT8_STATIC = "int8-static"
     FP32 = "fp32"
     AUTO = "auto"
 
@@ -53,12 +54,13 @@ WAYS = (  # the fastest first
     (Provider.CUDA, Precision.FP16),
     (Provider.CUDA, Precision.FP32),
     (Provider.TENSORRT, Precision.FP32),
+    (Provider.OPENVINO, Precision.INT8_STATIC),
     (Provider.OPENVINO, Precision.BF16),
     (Provider.CPU, Precision.INT8),
     (Provider.OPENVINO, Precision.FP32),
     (Provider.CPU, Precision.FP32),
 )
-_OPENVINO_NAMES = {Precision.BF16: "bf16", Precision.FP32: "f32"}
+_OF_VARIANTS = (Precision.INT8, Precision.INT8_STATIC, Precision.FP16)
 
 
 @dataclass(frozen=True)
@@ -93,7 +95,7 @@ def resolve(
         asked: what the configuration names.
         threads: of the OpenVINO pool; the container's CPU quota by default.
         precision: what the configuration names; CUDA's fp32 has TF32 products, ONNX Runtime's default.
-        variants: precisions that the bundle has graphs of their own for: int8, fp16.
+        variants: precisions that the bundle has graphs of their own for: int8, int8-static, fp16.
 
     Raises:
         ProviderError: it is not there, or cannot compute in that precision.
@@ -103,6 +105,8 @@ def resolve(
         raise ProviderError(f"provider {asked} was asked for, but {missing}; {_INSTALL[asked]}, or ask for cpu or auto")
     passed: list[str] = []
     for provider, arithmetic in _ways(asked, precision):
+        if arithmetic is Precision.INT8_STATIC and precision is Precision.AUTO and arithmetic not in variants:
+            continue  # few bundles have it: the others need not hear of it
         if missing := _missing(provider):
             passed.append(f"no {provider}: {missing}")
         elif lacking := _lacking(arithmetic, variants):
@@ -131,15 +135,18 @@ def _ways(asked: Provider, precision: Precision) -> list[tuple[Provider, Precisi
 
 def _lacking(arithmetic: Precision, variants: Collection[str]) -> str:
     """Why a provider that is there cannot compute in this arithmetic; empty when it can."""
-    if arithmetic in (Precision.INT8, Precision.FP16) and arithmetic not in variants:
+    if arithmetic in _OF_VARIANTS and arithmetic not in variants:
         return f"the bundle has no {arithmetic} graphs (keyblock-export --variant {arithmetic} writes them)"
     if arithmetic is Precision.BF16 and not bf16_feature():
         return f"this CPU has neither {' nor '.join(BF16_FLAGS)}"
+    if arithmetic is Precision.INT8_STATIC and not vnni_feature():
+        return f"this CPU has neither {' nor '.join(VNNI_FLAGS)}, or has AMX, where bf16 is as fast"
     return ""
 
 
 def _because(arithmetic: Precision) -> str:
-    return f", since the CPU has {bf16_feature()}" if arithmetic is Precision.BF16 else ""
+    feature = {Precision.BF16: bf16_feature, Precision.INT8_STATIC: vnni_feature}.get(arithmetic)
+    return f", since the CPU has {feature()}" if feature else ""
 
 
 def _reasons(parts: list[str]) -> str:
@@ -185,8 +192,9 @@ _OPTIONS: dict[str, dict[str, Any]] = {ORT_NAMES[Provider.CUDA]: {"arena_extend_
 
 
 def _openvino_options(threads: int, precision: Precision) -> dict[str, Any]:
+    beside_int8 = precision is Precision.INT8_STATIC and bf16_feature()  # what the graph does not multiply in 8 bits
     plugin = {
-        "INFERENCE_PRECISION_HINT": _OPENVINO_NAMES[precision],
+        "INFERENCE_PRECISION_HINT": "bf16" if precision is Precision.BF16 or beside_int8 else "f32",
         "INFERENCE_NUM_THREADS": str(threads),
         "PERFORMANCE_HINT": "LATENCY",  # one stream: a single thread feeds a session
     }

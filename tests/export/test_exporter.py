@@ -182,7 +182,7 @@ def test_what_is_served_is_what_is_held_to_pytorch(run: Path, tmp_path: Path, mo
         (scale,) = [tensor for tensor in graph.graph.initializer if tensor.name == f"{CLS_ATTENTION}/scale"]
         scale.CopyFrom(numpy_helper.from_array(5 * numpy_helper.to_array(scale), scale.name))
 
-    monkeypatch.setattr("export.graphs.ask_for_cls_alone", damage)
+    monkeypatch.setattr("export.last_attention.ask_for_cls_alone", damage)
     with pytest.raises(ExportError, match="PyTorch"):
         export_run(run, tmp_path / "bundle", Options(provider=Provider.CPU))
     assert not (tmp_path / "bundle").exists()

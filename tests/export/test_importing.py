@@ -148,3 +148,9 @@ def test_an_import_is_quiet_about_where_it_ran(imported: Callable[[str], Path]) 
     manifest = json.loads((imported("bert") / "bundle.json").read_text(encoding="utf-8"))
     assert manifest["format_version"] == FORMAT_VERSION
     assert manifest["quality"]["import"]["provider"] == "cpu"
+
+
+def test_fixed_scales_are_for_models_of_our_own(checkpoint: Callable[[str], Path], tmp_path: Path) -> None:
+    with pytest.raises(ExportError, match="int8-static is for models of keyblock-train"):
+        import_model(str(checkpoint("bert")), tmp_path / "out", replace(FEW, variants=[VariantKind.INT8_STATIC]))
+    assert not (tmp_path / "out").exists()

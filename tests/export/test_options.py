@@ -8,13 +8,15 @@ from export.options import Options, VariantKind
 from keyblock.runtime.providers import Provider
 
 
-@pytest.mark.parametrize(("kind", "provider"), [("int8", Provider.CPU), ("fp16", Provider.CUDA)])
+@pytest.mark.parametrize(
+    ("kind", "provider"), [("int8", Provider.CPU), ("int8-static", Provider.OPENVINO), ("fp16", Provider.CUDA)]
+)
 def test_a_variant_says_where_it_runs(kind: str, provider: Provider) -> None:
     assert VariantKind(kind).provider is provider
 
 
 def test_every_kind_of_variant_runs_somewhere() -> None:
-    assert {kind.provider for kind in VariantKind} == {Provider.CPU, Provider.CUDA}
+    assert {kind.provider for kind in VariantKind} == {Provider.CPU, Provider.OPENVINO, Provider.CUDA}
 
 
 def test_without_options_a_bundle_has_no_variants_and_overwrites_nothing() -> None:

@@ -3,12 +3,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from onnxruntime import get_available_providers as available
 
 from export import ExportError
 from export import exporter as exporter_module
 from export.exporter import SAMPLE, export_run
 from export.options import Options, VariantKind
 from export.variants import variant_name
+from keyblock.runtime.cpus import vnni_feature
 from keyblock.runtime.model import GraphModel
 from keyblock.runtime.providers import Provider, ProviderError, cuda_devices
 from training.collections.collection import Collection
@@ -70,3 +72,15 @@ def test_a_variant_that_loses_quality_is_an_error(run: Path, tmp_path: Path, mon
 
 def test_names() -> None:
     assert variant_name("model.onnx", VariantKind.INT8) == "model.int8.onnx"
+
+
+@pytest.mark.skipif(vnni_feature() is None or "OpenVINOExecutionProvider" not in available(), reason="needs VNNI and OpenVINO")
+def test_fixed_scales_are_taken_from_what_the_graph_is_to_read(run: Path, tmp_path: Path) -> None:
+    """`auto` serves them where the CPU has VNNI, and they say nearly what the bundle's own graph says."""
+    bundle = export_run(run, tmp_path / "bundle", Options(variants=[VariantKind.INT8_STATIC], **FEW))
+    variant = bundle.manifest.variants["int8-static"]
+    assert (variant.graph.file, variant.quality["precision"]) == ("model.int8-static.onnx", "int8-static")
+    served = GraphModel.open(bundle)
+    assert (served.session.choice.provider, served.session.choice.precision) == ("openvino", "int8-static")
+    of_sample = variant.quality["collections"]["sample"]["logits"]
+    assert 0 < of_sample["mean"] < 0.3

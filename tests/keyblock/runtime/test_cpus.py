@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from keyblock.runtime.cpus import bf16_feature, cpu_flags, cpu_quota, default_threads
+from keyblock.runtime.cpus import bf16_feature, cpu_flags, cpu_quota, default_threads, vnni_feature
 
 CORES = float(len(os.sched_getaffinity(0))) if hasattr(os, "sched_getaffinity") else 0.0
 pytestmark = pytest.mark.skipif(not CORES, reason="CPU affinity and cgroups are Linux's")
@@ -97,6 +97,19 @@ def test_flags(tmp_path: Path) -> None:
 )
 def test_bf16_feature(flags: set[str], feature: str | None) -> None:
     assert bf16_feature(frozenset(flags)) == feature
+
+
+@pytest.mark.parametrize(
+    ("flags", "feature"),
+    [
+        ({"avx512_vnni", "avx_vnni", "avx512_bf16"}, "avx512_vnni"),
+        ({"avx2", "avx_vnni"}, "avx_vnni"),
+        ({"avx512_vnni", "amx_bf16"}, None),
+        ({"avx2", "avx512f"}, None),
+    ],
+)
+def test_vnni_feature(flags: set[str], feature: str | None) -> None:
+    assert vnni_feature(frozenset(flags)) == feature
 
 
 def test_arm_names_its_flags_otherwise(tmp_path: Path) -> None:

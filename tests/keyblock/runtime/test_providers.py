@@ -60,7 +60,7 @@ def test_openvino_in_full_precision() -> None:
 
 
 CUDA, OPENVINO, CPU, TENSORRT = Provider.CUDA, Provider.OPENVINO, Provider.CPU, Provider.TENSORRT
-BF16, FP16, INT8, FP32 = Precision.BF16, Precision.FP16, Precision.INT8, Precision.FP32
+BF16, FP16, INT8, STATIC, FP32 = Precision.BF16, Precision.FP16, Precision.INT8, Precision.INT8_STATIC, Precision.FP32
 ALL = {CUDA, TENSORRT, OPENVINO, CPU}
 
 
@@ -68,9 +68,10 @@ ALL = {CUDA, TENSORRT, OPENVINO, CPU}
 def machine(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
     """Makes this machine another one."""
 
-    def make(present: set[Provider], bf16: str | None = None) -> None:
+    def make(present: set[Provider], bf16: str | None = None, vnni: str | None = None) -> None:
         monkeypatch.setattr(providers, "_missing", lambda provider: "" if provider in present else "none here")
         monkeypatch.setattr(providers, "bf16_feature", lambda: bf16)
+        monkeypatch.setattr(providers, "vnni_feature", lambda: vnni)
 
     return make
 
@@ -100,6 +101,22 @@ def test_auto_takes_the_fastest_that_is_there(
     assert choice.why.startswith("auto; ")
     assert f"{chosen[0]} in {chosen[1]}" in choice.why
     assert ("no cuda: none here" in choice.why) == (CUDA not in present)
+
+
+@pytest.mark.parametrize(("bf16", "beside"), [(None, "f32"), ("avx512_bf16", "bf16")])
+def test_eight_bits_with_fixed_scales_where_vnni_adds_them(machine: Callable[..., None], bf16: str | None, beside: str) -> None:
+    """Faster than bf16; what the graph does not multiply in 8 bits is computed in the best arithmetic that there is."""
+    machine({OPENVINO, CPU}, bf16, "avx512_vnni")
+    choice = resolve("auto", variants=["int8", "int8-static"])
+    assert (choice.provider, choice.precision) == (OPENVINO, STATIC)
+    assert choice.why.endswith("openvino in int8-static, since the CPU has avx512_vnni")
+    assert json.loads(choice.ort_providers[0][1]["load_config"])["CPU"]["INFERENCE_PRECISION_HINT"] == beside
+    machine({OPENVINO, CPU}, bf16)
+    choice = resolve("auto", variants=["int8-static"])
+    assert choice.precision is (BF16 if bf16 else FP32)
+    assert "no int8-static on openvino: this CPU has neither avx512_vnni nor avx_vnni, or has AMX" in choice.why
+    machine({CPU}, bf16, "avx512_vnni")
+    assert resolve("auto", variants=["int8-static"]).precision is FP32
 
 
 def test_why_names_what_was_passed_over_and_the_cpus_feature(machine: Callable[..., None]) -> None:
@@ -142,7 +159,7 @@ def test_what_is_asked_for_is_taken(
             "bf16",
             "precision bf16 was asked for, but cpu computes in int8 or fp32; ask for one of them, or for provider auto",
         ),
-        ("openvino", "int8", "but openvino computes in bf16 or fp32"),
+        ("openvino", "int8", "but openvino computes in int8-static or bf16 or fp32"),
         ("openvino", "bf16", "but no bf16 on openvino: this CPU has neither amx_bf16 nor avx512_bf16; ask for precision auto"),
         ("cpu", "int8", "but no int8 on cpu: the bundle has no int8 graphs"),
         ("auto", "fp16", "but no cuda: none here; ask for precision auto"),
@@ -159,7 +176,7 @@ def test_what_is_asked_for_and_is_not_there(machine: Callable[..., None], asked:
 def test_unknown_names_list_the_known() -> None:
     with pytest.raises(ProviderError, match="unknown provider 'rocm'; known: cuda, tensorrt, openvino, cpu, auto"):
         resolve("rocm")
-    with pytest.raises(ProviderError, match="unknown precision 'fp8'; known: bf16, fp16, int8, fp32, auto"):
+    with pytest.raises(ProviderError, match="unknown precision 'fp8'; known: bf16, fp16, int8, int8-static, fp32, auto"):
         resolve("cpu", precision="fp8")
 
 

@@ -1,0 +1,111 @@
+"""Products of 8 bits with fixed scales: steps and channels by hand, padding, and a whole graph beside fp32."""
+
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from onnx import ModelProto, TensorProto, numpy_helper
+
+from export import ExportError, static_quantization
+from export.graph import export_graph
+from export.static_quantization import Batch, Reach, evening, observe, quantize_static
+from keyblock.runtime.session import Session
+from training.models.cross_encoder import CrossEncoder
+
+
+def floats(*values: float) -> np.ndarray:
+    return np.array(values, np.float32)
+
+
+def test_a_step_and_the_step_that_is_zero_by_hand() -> None:
+    """From -1 to 4.1 are 5.1, of which a step is 0.02; 50 of them lie below 0. What is never below 0 needs no such steps."""
+    step, zero = Reach(floats(-1, 0), floats(2, 4.1)).scale
+    assert (step, zero) == (pytest.approx(0.02), 50)
+    assert Reach(floats(0.5), floats(2.55)).scale == (pytest.approx(0.01), 0)
+    assert Reach(floats(-2.55), floats(-0.5)).scale == (pytest.approx(0.01), 255)
+
+
+def test_channels_are_evened_by_hand(monkeypatch: pytest.MonkeyPatch) -> None:
+    """At one half: sqrt(16 / 4) and sqrt(1 / 4). The paper's equation 4 makes activations and weights alike: 8 and 8, 2 and 2."""
+    monkeypatch.setattr(static_quantization, "STRENGTH", 0.5)
+    reach, weight = Reach(floats(-16, -1), floats(3, 1)), np.array([[4, -1], [0.5, -4]], np.float32)
+    factors = evening(reach, weight)
+    np.testing.assert_allclose(factors, [2, 0.5])
+    np.testing.assert_allclose(reach.divided(factors).size, [8, 2])
+    np.testing.assert_allclose(np.abs(weight * factors[:, None]).max(axis=1), [8, 2])
+
+
+def batch(rows: int, length: int, padding: int = 0) -> Batch:
+    random = np.random.default_rng(0)
+    real = {"input_ids": random.integers(0, 30522, (rows, length)), "token_type_ids": random.integers(0, 2, (rows, length))}
+    given = real | {"attention_mask": np.ones((rows, length), np.int64)}
+    return {name: np.pad(values, ((0, 0), (0, padding))) for name, values in given.items()}
+
+
+@pytest.fixture
+def exported(model: CrossEncoder, tmp_path: Path) -> Path:
+    export_graph(model, tmp_path / "fp32.onnx")
+    return tmp_path / "fp32.onnx"
+
+
+def test_padding_never_changes_what_is_reached(exported: Path) -> None:
+    graph = onnx.load(str(exported))
+    plain, padded = (observe(graph, [batch(3, 20, padding)]) for padding in (0, 12))
+    assert plain.keys() == padded.keys()
+    assert len(plain) == 8, "four products in each of two layers"
+    for name, reach in plain.items():
+        np.testing.assert_allclose(padded[name].least, reach.least, atol=1e-5)
+        np.testing.assert_allclose(padded[name].largest, reach.largest, atol=1e-5)
+
+
+def test_two_batches_reach_as_far_as_the_farther_one(exported: Path) -> None:
+    graph, whole = onnx.load(str(exported)), batch(4, 20)
+    halves = [{name: values[rows] for name, values in whole.items()} for rows in (slice(0, 2), slice(2, 4))]
+    at_once, in_turn = observe(graph, [whole]), observe(graph, halves)
+    for name, reach in at_once.items():
+        np.testing.assert_allclose(in_turn[name].size, reach.size, rtol=1e-5)
+
+
+def logits(graph: ModelProto, path: Path, given: Batch) -> np.ndarray:
+    onnx.save(graph, str(path))
+    return Session(path, "cpu", threads=1).score(*given.values())
+
+
+def test_products_are_of_8_bits_and_logits_stay_close(exported: Path, tmp_path: Path) -> None:
+    graph = onnx.load(str(exported))
+    expected = logits(graph, tmp_path / "before.onnx", batch(32, 40))
+    assert quantize_static(graph, [batch(16, 40)]) == 8
+    onnx.checker.check_model(graph)
+    weights = [numpy_helper.to_array(t) for t in graph.graph.initializer if t.data_type == TensorProto.INT8 and len(t.dims) == 2]
+    assert len(weights) == 8
+    assert all((np.abs(weight.astype(int)).max(axis=0) == 127).all() for weight in weights), "each column uses all of its steps"
+    found = logits(graph, tmp_path / "after.onnx", batch(32, 40))
+    assert 0 < np.abs(found - expected).mean() < 0.1 * expected.std()
+
+
+def test_channels_that_are_far_larger_cost_the_others_nothing(
+    exported: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One channel of each layer norm is a hundred times as large as the others, and its weights a hundredth."""
+    graph = onnx.load(str(exported))
+    stored = {tensor.name: tensor for tensor in graph.graph.initializer}
+    for node in graph.graph.node:
+        if node.op_type == "SkipLayerNormalization":
+            for name in node.input[2:4]:
+                values = numpy_helper.to_array(stored[name]).copy()
+                values[3] = 100 * (values[3] + 1)
+                stored[name].CopyFrom(numpy_helper.from_array(values, name))
+    expected, apart = logits(graph, tmp_path / "before.onnx", batch(32, 40)), {}
+    for strength in (0.0, 0.8):
+        monkeypatch.setattr(static_quantization, "STRENGTH", strength)
+        changed = ModelProto()
+        changed.CopyFrom(graph)
+        quantize_static(changed, [batch(32, 40)])
+        apart[strength] = np.abs(logits(changed, tmp_path / "after.onnx", batch(32, 40)) - expected).mean()
+    assert apart[0.8] < 0.5 * apart[0.0]
+
+
+def test_a_graph_without_products_is_refused() -> None:
+    with pytest.raises(ExportError, match="multiplies no weights that are matrices"):
+        quantize_static(ModelProto(), [])
