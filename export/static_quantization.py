@@ -7,6 +7,7 @@ what its size asks for, and the weights' row is multiplied by it (SmoothQuant, X
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import onnxruntime
@@ -138,7 +139,7 @@ def _in_steps(model: ModelProto, node: NodeProto, reach: Reach, weight: NDArray[
         "zeros": np.zeros(len(steps), np.int8),
     }
     model.graph.initializer.extend(numpy_helper.from_array(np.asarray(value), f"{name}/{key}") for key, value in stored.items())
-    rows = [
+    rows: list[tuple[str, list[str], str, dict[str, Any]]] = [
         ("Mul", [node.input[0], f"{name}/factors"], "evened", {}),
         ("QuantizeLinear", [f"{name}/evened", f"{name}/step", f"{name}/zero"], "bytes", {}),
         ("DequantizeLinear", [f"{name}/bytes", f"{name}/step", f"{name}/zero"], "read", {}),

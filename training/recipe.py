@@ -271,6 +271,8 @@ class Recipe(BaseModel):
                 "distillation among passages compares a document's sequences, and 'joint' makes one: "
                 "training.aggregator max of several, or among documents"
             )
+        if self.distillation and self.distillation.states and self.model["name"] != "cross_encoder":
+            raise ValueError(f"distillation.states are a cross_encoder's, and model is a {self.model['name']}: leave states out")
         if not self.steps and not self.init:
             raise ValueError("steps 0 trains nothing: name the run or bundle that it is made of in init")
         return self

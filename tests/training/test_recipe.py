@@ -267,6 +267,10 @@ STATIC = "pipeline.encoder={name: static, file: table.npz}"
         ([f"distillation={{{TEACHER}, loss: hinge}}"], "unknown loss 'hinge'; known: lambda, margin, softmax"),
         ([f"distillation={{{TEACHER}}}"], "distillation among passages compares a document's sequences, and 'joint' makes one"),
         ([f"distillation={{{TEACHER}, among: documents}}", "pointwise=0.1"], "distillation learns from its teacher alone"),
+        (
+            [f"distillation={{{TEACHER}, states: 1}}", "model.name=ck", "training.aggregator={name: max}"],
+            "model is a ck: leave states out",
+        ),
         (["steps=0"], "steps 0 trains nothing: name the run or bundle that it is made of in init"),
         (["training={selector: {name: splade}}"], "training.selector: Value error, unknown selector 'splade'"),
         (["training={retriever: bm25}"], "retriever"),

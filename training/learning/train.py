@@ -18,6 +18,7 @@ from training.learning.probing import probe
 from training.learning.run_directory import begin, provenance
 from training.models import attention
 from training.models.checkpoints import has_checkpoint
+from training.models.cross_encoder import CrossEncoder
 from training.models.families import load_ranker, new_ranker
 from training.models.ranker_module import RankerModule
 from training.models.starting import TOKENIZER_FILE, check_tokenizer, start_at_cls, start_from
@@ -52,7 +53,7 @@ def train(
         if (chooser := load_chooser(run)) is not None:
             chooser.to(accelerator.device)
         data = prepared_data(recipe, collections, run, accelerator, cache, chooser)
-        objective = make_objective(recipe, data, run, accelerator.device, chooser)
+        objective = make_objective(recipe, data, run, accelerator.device, chooser, model.hidden_size)
         if not resumed:
             probe(model, objective, data.draw, recipe)  # every process alike
         Trainer(recipe, model, objective, data.draw, data.dev, run, tensorboard, accelerator).train()
@@ -76,10 +77,12 @@ def prepared_data(
     return data
 
 
-def make_objective(recipe: Recipe, data: Data, run: Path, device: torch.device, chooser: RankerModule | None) -> RankingObjective:
+def make_objective(
+    recipe: Recipe, data: Data, run: Path, device: torch.device, chooser: RankerModule | None, width: int
+) -> RankingObjective:
     """The recipe's: its loss, or its distance from the teacher that `run` keeps.
 
-    Raises RecipeError for a teacher that reads too few tokens.
+    `width` is that of the student's states. Raises RecipeError for a teacher that reads too few tokens, or whose states are others.
     """
     if recipe.distillation is None:
         return RankingObjective(recipe, data.pipeline, data.examples, chooser)
@@ -88,6 +91,11 @@ def make_objective(recipe: Recipe, data: Data, run: Path, device: torch.device, 
         raise RecipeError(
             f"budgets or budget_range reach {recipe.longest} tokens, the teacher {recipe.distillation.teacher} "
             f"reads {teacher.max_length} at most"
+        )
+    if recipe.distillation.states and not (isinstance(teacher, CrossEncoder) and teacher.hidden_size == width):
+        raise RecipeError(
+            f"distillation.states compares the states of cross-encoders of one width, {width} here; the teacher "
+            f"{recipe.distillation.teacher} is a {teacher.family['name']} of width {teacher.hidden_size}: leave states out"
         )
     return DistillationObjective(recipe, recipe.distillation, data.pipeline, data.examples, teacher, chooser)
 

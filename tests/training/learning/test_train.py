@@ -241,6 +241,31 @@ def test_a_small_cross_encoder_learns_from_a_larger_one(
     assert load_ranker(tmp_path / "run" / "checkpoint").transformer.config.num_hidden_layers == 1
 
 
+def test_a_student_keeps_named_layers_of_its_teacher_and_learns_its_states(
+    toy: Collection, run_copy: Path, tmp_path: Path, make_recipe: Make
+) -> None:
+    """The teacher's second layer alone, and its head: what is left to learn is what the first layer did."""
+    how = {"teacher": str(run_copy), "loss": "squared", "among": "documents", "states": 1.0}
+    parts = {"reshape": {"layers": (1,)}, "init": str(run_copy), "distillation": how}
+    train(make_recipe(**parts, **SMALL | {"steps": 30}), [toy], tmp_path / "run")
+    found = losses(tmp_path / "run")
+    assert sum(found[-5:]) < 0.9 * sum(found[:5])
+    assert load_ranker(tmp_path / "run" / "checkpoint").transformer.config.num_hidden_layers == 1
+
+
+def test_a_teacher_of_another_width_has_no_states_to_learn(
+    toy: Collection, run_copy: Path, tmp_path: Path, tiny_backbone: Path, make_recipe: Make
+) -> None:
+    BertModel(BertConfig.from_pretrained(tiny_backbone, hidden_size=48)).save_pretrained(tmp_path / "wider")
+    shutil.copy(tiny_backbone / "tokenizer.json", tmp_path / "wider")
+    how = {"teacher": str(run_copy), "among": "documents", "states": 1.0}
+    recipe = make_recipe(backbone=str(tmp_path / "wider"), distillation=how, **SMALL)
+    with pytest.raises(
+        RecipeError, match=r"of one width, 48 here; the teacher .* is a cross_encoder of width \d+: leave states out"
+    ):
+        train(recipe, [toy], tmp_path / "run")
+
+
 def test_a_teacher_of_fewer_positions_is_refused(toy: Collection, run_copy: Path, tmp_path: Path, make_recipe: Make) -> None:
     pipeline = make_recipe().pipeline.model_dump() | {"aggregator": {"name": "max"}}
     packing = pipeline["packing"] | {"budget_range": [32, 200]}
