@@ -1,7 +1,7 @@
 """What a smaller or coarser model costs and finds: CPU time of graphs in turns, and quality on dev beside the embedded model.
 
     python -m benchmarks.smaller --speed                              fewer layers and other arithmetic, by CPU time
-    ONEDNN_MAX_CPU_ISA=AVX2 python -m benchmarks.smaller --speed      the same as a CPU without AVX-512 computes it
+    ONEDNN_MAX_CPU_ISA=AVX2 python -m benchmarks.smaller --speed --without bf16     as a CPU without AVX-512 computes it
     python -m benchmarks.smaller --data DATA BUNDLE:int8-static       quality of a bundle in an arithmetic
 
 Layers are only left out for --speed: what such a model says is worth nothing. CPU time counts, not the clock, so other work on the
@@ -53,7 +53,7 @@ WAYS = (
 Inputs = tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]
 
 
-def sessions(bundle: Bundle, folder: Path) -> Iterator[tuple[str, Session]]:
+def sessions(bundle: Bundle, folder: Path, ways: Sequence[tuple[Provider, Precision]] = WAYS) -> Iterator[tuple[str, Session]]:
     """The embedded model's graph in each arithmetic that runs here, then with fewer layers; the first is the measure of others."""
     whole = ranker_of(bundle)
     plain = export_graph_of(whole, folder / "plain")
@@ -64,13 +64,13 @@ def sessions(bundle: Bundle, folder: Path) -> Iterator[tuple[str, Session]]:
     batches = batches_of([packed for one in selections for packed in one.sequences], bundle.tokenizer)
     for kind in (VariantKind.INT8, VariantKind.INT8_STATIC):
         graphs[Precision(kind.value)] = plain.variant(kind, folder / kind.value, batches)
-    for provider, precision in WAYS:
+    for provider, precision in ways:
         yield from opened(f"6 layers, {provider} {precision}", graphs[precision], bundle, provider, precision)
     for count, kept in LAYERS.items():
         smaller = ranker_of(bundle)
         reshape(smaller.encoder, EncoderShape(layers=kept))
         cut = export_graph_of(smaller, folder / f"{count} plain").served(folder / f"{count}", WeightPrecision.FP32)
-        yield from opened(f"{count} layers, openvino", cut, bundle, Provider.OPENVINO, Precision.AUTO)
+        yield from opened(f"{count} layers, {' '.join(ways[0])}", cut, bundle, *ways[0])
 
 
 def ranker_of(bundle: Bundle) -> CrossEncoder:
@@ -112,7 +112,8 @@ def in_turns(timed: Sequence[tuple[str, Session]], rounds: int, clock: Callable[
 def speed(options: argparse.Namespace) -> None:
     """Print the table of CPU time."""
     with tempfile.TemporaryDirectory() as folder:
-        timed = list(sessions(load_bundle(options.bundle), Path(folder)))
+        ways = [way for way in WAYS if way[1] not in options.without]
+        timed = list(sessions(load_bundle(options.bundle), Path(folder), ways))
         print(markdown([["", "ms a sequence", "times as fast"], *in_turns(timed, options.rounds)]))
 
 
@@ -160,6 +161,9 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument("systems", nargs="*", help="PATH:PRECISION of bundles that are measured beside --bundle in bf16")
     made.add_argument("--speed", action="store_true", help="only CPU time of graphs in turns")
     made.add_argument("--rounds", type=int, default=7, help="turns of --speed")
+    made.add_argument(
+        "--without", type=Precision, nargs="+", default=[], help="arithmetic that --speed leaves out: what is imitated is slow"
+    )
     made.add_argument("--bundle", type=Path, default=DEFAULT, help="whose model the others stand beside")
     made.add_argument("--data", type=Path, default=ROOT.parent / "shared" / "data", help="the directory of the collections")
     made.add_argument("--collections", nargs="+", choices=COLLECTIONS, default=list(COLLECTIONS), help="these collections")

@@ -106,7 +106,7 @@ class Ranker:
         Args:
             bundle: its directory, or one that is loaded already.
             provider: where the model runs: auto, cpu, openvino, cuda or tensorrt.
-            precision: the arithmetic: auto, fp32, bf16, fp16 or int8.
+            precision: the arithmetic: auto, fp32, bf16, fp16, int8 or int8-static.
             threads: that compute; by default as many as the process may use.
 
         Raises BundleError, ProviderError or SessionError, each one line, and ImportError where ONNX Runtime is not installed.
