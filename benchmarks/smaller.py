@@ -3,12 +3,14 @@
     python -m benchmarks.smaller --speed                              fewer layers and other arithmetic, by CPU time
     ONEDNN_MAX_CPU_ISA=AVX2 python -m benchmarks.smaller --speed --without bf16     as a CPU without AVX-512 computes it
     python -m benchmarks.smaller --data DATA BUNDLE:int8-static       quality of a bundle in an arithmetic
+    python -m benchmarks.smaller --data DATA BUNDLE --share 0.5 --then 0.2 0.1     it reads half, and the embedded model the best
 
 Layers are only left out for --speed: what such a model says is worth nothing. CPU time counts, not the clock, so other work on the
 machine matters less. Quality is of the fused score, as it is served, with no document spared.
 """
 
 import argparse
+import math
 import statistics
 import tempfile
 import time
@@ -19,6 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks.adaptive import COLLECTIONS, DEFAULT, MEASURES, cell
+from benchmarks.spared import best
 from benchmarks.systems import ROOT
 from export.exporter import FIXING, SAMPLE
 from export.graphs import Graphs, export_graph_of
@@ -27,11 +30,11 @@ from export.static_quantization import batches_of
 from export.verification import Dev
 from keyblock.bundle import GRAPH_FILE, Bundle, load_bundle
 from keyblock.runtime.model import GraphModel
-from keyblock.runtime.providers import Precision, Provider, ProviderError
+from keyblock.runtime.providers import Precision, Provider, ProviderError, resolve
 from keyblock.runtime.session import Session
 from training.collections.collection import Collection
 from training.declarations import EncoderShape
-from training.evaluation.evaluate import Evaluation, evaluate, sample
+from training.evaluation.evaluate import Evaluation, evaluate, evaluate_run, sample
 from training.evaluation.ranking import LocalRanker, changed
 from training.evaluation.significance import p_text, paired_t_test
 from training.evaluation.tables import markdown
@@ -55,7 +58,7 @@ Inputs = tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]
 
 def sessions(bundle: Bundle, folder: Path, ways: Sequence[tuple[Provider, Precision]] = WAYS) -> Iterator[tuple[str, Session]]:
     """The embedded model's graph in each arithmetic that runs here, then with fewer layers; the first is the measure of others."""
-    whole = ranker_of(bundle)
+    whole, bf16 = ranker_of(bundle), (Provider.OPENVINO, Precision.BF16) in ways
     plain = export_graph_of(whole, folder / "plain")
     graphs = {precision: plain.served(folder / precision, WeightPrecision.FP32) for precision in (Precision.BF16, Precision.FP32)}
     read = Dev.build(Collection(SAMPLE), bundle.pipeline, FIXING, FIXING)
@@ -65,12 +68,12 @@ def sessions(bundle: Bundle, folder: Path, ways: Sequence[tuple[Provider, Precis
     for kind in (VariantKind.INT8, VariantKind.INT8_STATIC):
         graphs[Precision(kind.value)] = plain.variant(kind, folder / kind.value, batches)
     for provider, precision in ways:
-        yield from opened(f"6 layers, {provider} {precision}", graphs[precision], bundle, provider, precision)
+        yield from opened(f"6 layers, {provider} {precision}", graphs[precision], provider, precision, bf16)
     for count, kept in LAYERS.items():
         smaller = ranker_of(bundle)
         reshape(smaller.encoder, EncoderShape(layers=kept))
         cut = export_graph_of(smaller, folder / f"{count} plain").served(folder / f"{count}", WeightPrecision.FP32)
-        yield from opened(f"{count} layers, {' '.join(ways[0])}", cut, bundle, *ways[0])
+        yield from opened(f"{count} layers, {' '.join(ways[0])}", cut, *ways[0], bf16)
 
 
 def ranker_of(bundle: Bundle) -> CrossEncoder:
@@ -81,13 +84,19 @@ def ranker_of(bundle: Bundle) -> CrossEncoder:
     return model
 
 
-def opened(name: str, graphs: Graphs, bundle: Bundle, provider: Provider, precision: Precision) -> Iterator[tuple[str, Session]]:
-    """The session of one thread by its name; nothing, and a line, where this machine cannot compute it."""
+def opened(name: str, graphs: Graphs, provider: Provider, precision: Precision, bf16: bool) -> Iterator[tuple[str, Session]]:
+    """The session of one thread by its name; nothing, and a line, where this machine cannot compute it.
+
+    Without `bf16` it is not computed beside 8 bits, either: oneDNN imitates it where it is told that the CPU has none.
+    """
     try:
-        choice = graphs.open(bundle.tokenizer, provider, precision).session.choice
-        yield name, Session(graphs.folder / GRAPH_FILE, choice, threads=1)
+        choice = resolve(provider, threads=1, precision=precision, variants=[precision])
     except ProviderError as error:
         print(f"{name}: {error}", flush=True)
+        return
+    if not bf16 and provider is Provider.OPENVINO:
+        choice = resolve(provider, threads=1, precision=Precision.FP32)
+    yield name, Session(graphs.folder / GRAPH_FILE, choice, threads=1)
 
 
 def in_turns(timed: Sequence[tuple[str, Session]], rounds: int, clock: Callable[[], float] = time.process_time) -> list[list[str]]:
@@ -123,24 +132,37 @@ def quality(options: argparse.Namespace) -> None:
     rows = []
     for name in options.collections:
         collection = Collection(options.data / name)
-        found = [measured(system, collection, options) for system in (f"{options.bundle}:bf16", *options.systems)]
-        rows += [row(one, found[0]) for one in found]
+        found = [measured(f"{options.bundle}:bf16", collection, options)]
+        found += [measured(system, collection, options, options.share) for system in options.systems]
+        stages = [two_stages(one, found[0], collection, share) for one in found[1:] for share in options.then]
+        rows += [row(one, found[0]) for one in (*found, *stages)]
         print(markdown([head, *rows]), flush=True)
 
 
-def measured(system: str, collection: Collection, options: argparse.Namespace) -> Evaluation:
-    """A bundle in an arithmetic, given as PATH:PRECISION, on a fixed sample of dev."""
+def measured(system: str, collection: Collection, options: argparse.Namespace, share: float = 1.0) -> Evaluation:
+    """A bundle in an arithmetic, given as PATH:PRECISION, on a fixed sample of dev; it reads a share of the documents."""
     path, _, precision = system.partition(":")
     bundle = load_bundle(path)
     model = GraphModel.open(bundle, options.provider, 1, precision=precision or Precision.AUTO)
     run = collection.run("dev")
     queries = sample(sorted(run), options.queries)
     candidates = {query: dict(list(run[query].items())[: options.depth]) for query in queries}
-    pipeline = changed(bundle.pipeline, {"cascade": None}, bundle.path)
+    pipeline = changed(bundle.pipeline, {"cascade": best(share)["cascade"] if share < 1 else None}, bundle.path)
     ranker = LocalRanker(system, Preparation(collection, pipeline), model)
     evaluation = evaluate(ranker, collection, queries, candidates, progress=False)
     evaluation.name = f"{cell(collection.name, 'dev')}|{system}"
     return evaluation
+
+
+def two_stages(own: Evaluation, first: Evaluation, collection: Collection, share: float) -> Evaluation:
+    """The best documents of `own`, a share of all, in the order of `first`; the others stay below them as they are."""
+    run = {}
+    for query, scores in own.run.items():
+        order = list(scores)
+        top = order[: math.ceil(share * len(order))]
+        again = sorted(top, key=first.run[query].__getitem__, reverse=True)
+        run[query] = {name: float(-rank) for rank, name in enumerate((*again, *order[len(top) :]))}
+    return evaluate_run(f"{own.name}, best {share:.0%} by the first", run, collection, list(own.values[MEASURES[0]]))
 
 
 def row(own: Evaluation, first: Evaluation) -> list[str]:
@@ -170,6 +192,8 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument("--queries", type=int, default=100, help="dev queries of each collection, a fixed sample")
     made.add_argument("--depth", type=int, default=100, help="candidates of a query, the first stage's best")
     made.add_argument("--provider", default="auto", help="computes the models")
+    made.add_argument("--share", type=float, default=1.0, help="of the documents, by promise, that the models beside --bundle read")
+    made.add_argument("--then", type=float, nargs="+", default=[], help="the best share of those, ordered by --bundle")
     return made
 
 

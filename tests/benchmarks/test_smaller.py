@@ -6,6 +6,7 @@ import pytest
 
 from benchmarks import smaller
 from benchmarks.adaptive import MEASURES
+from training.collections.collection import Collection
 from training.evaluation.evaluate import Evaluation
 
 
@@ -35,6 +36,17 @@ def test_the_table_says_what_differs() -> None:
     )
     assert smaller.row(first, first) == ["qmsum, dev", "4", "six", "0.5000", "", "0.5000", ""]
     assert smaller.row(own, first) == ["qmsum, dev", "4", "four", "+0.1500", "0.014", "+0.1500", "0.014"]
+
+
+def test_the_best_of_the_first_stage_are_ordered_by_the_second(flood: Collection) -> None:
+    """Of four the student's best two trade places; the teacher would put `d` first, but is not asked about it."""
+    asked = {measure: {"q": 0.0} for measure in MEASURES}
+    own = Evaluation("own", {"q": {"b": 4.0, "a": 3.0, "c": 2.0, "d": 1.0}}, asked)
+    first = Evaluation("first", {"q": {"d": 9.0, "a": 5.0, "b": 1.0, "c": 0.5}}, asked)
+    found = smaller.two_stages(own, first, flood, 0.5)
+    assert list(found.run["q"]) == ["a", "b", "c", "d"]
+    assert found.name == "own, best 50% by the first"
+    assert found.values["RR@10"] == {"q": 1.0}, "the relevant one is a"
 
 
 def test_a_system_is_a_bundle_in_an_arithmetic() -> None:
