@@ -73,7 +73,18 @@ def rows(page: str, first: str) -> list[list[str]]:
 def test_a_row_is_a_recipe(systems: ModuleType) -> None:
     named = [system.recipe for system in systems.SYSTEMS]
     assert len(set(named)) == len(named)
-    others = {"system", "budgets", "default", "default-firstp", "finetune", "marked", "longp", "qds", "chunks-attention"}
+    others = {
+        "system",
+        "budgets",
+        "default",
+        "default-firstp",
+        "finetune",
+        "marked",
+        "distilled",
+        "longp",
+        "qds",
+        "chunks-attention",
+    }
     others |= {"sentence-encoder", "sentence-tuned", "idcm", "idcm-passages", "idcm-student", "idcm-teacher"}
     assert {path.stem for path in RECIPES.glob("*.yaml")} == {*named} | others
     assert {name for claim in systems.CLAIMS for name in claim} <= set(named)

@@ -22,7 +22,7 @@ def test_numbers_that_are_none(toy_run: Path, toy_path: Path, capsys: pytest.Cap
     assert f"--depth: '{number}' is not a whole number from 1" in capsys.readouterr().err
 
 
-COMMANDS = ["train", "calibrate", "evaluate", "candidates", "folds", "draw", "farrelevant", "positions", "vectors"]
+COMMANDS = ["train", "calibrate", "evaluate", "candidates", "folds", "draw", "farrelevant", "positions", "promise", "vectors"]
 SLOW = {"torch", "transformers", "ir_measures", "scipy", "bm25s", "matplotlib"}  # to import
 
 
