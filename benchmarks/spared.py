@@ -50,7 +50,7 @@ WORDS = 2000
 
 def best(share: float, margin: float = 0.0) -> dict[str, Any]:
     """So many of the documents, whatever is asked for, and those within the margin of the tenth."""
-    return {"cascade": {"share": share, "per_result": 1.0, "least": 1, "margin": margin}}
+    return {"cascade": {"share": share, "per_result": 1.0, "least": 1, "margin": margin, "promise": None}}
 
 
 SETTINGS: dict[str, dict[str, Any]] = {

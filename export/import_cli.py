@@ -21,7 +21,7 @@ def parser() -> argparse.ArgumentParser:
     made = make_parser("keyblock-import", "Make a bundle of a cross-encoder that somebody else trained, and prove its scores.")
     usual = ImportOptions()
     made.add_argument("model", help="a directory with config.json, weights and tokenizer.json; or a name on the hub")
-    add_bundle_arguments(made, usual)
+    add_bundle_arguments(made, usual, "; int8-static is for what keyblock-train trained")
     made.add_argument(
         "--passage-tokens",
         type=count,

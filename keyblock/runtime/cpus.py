@@ -42,9 +42,9 @@ def bf16_feature(flags: frozenset[str] | None = None) -> str | None:
 
 
 def vnni_feature(flags: frozenset[str] | None = None) -> str | None:
-    """Which feature adds products of 8 bits in 32 bits; None when the CPU has none, and also where AMX multiplies bf16 as fast."""
+    """Which feature adds products of 8 bits in 32 bits; None when the CPU has none."""
     flags = cpu_flags() if flags is None else flags
-    return None if "amx_bf16" in flags else next((flag for flag in VNNI_FLAGS if flag in flags), None)
+    return next((flag for flag in VNNI_FLAGS if flag in flags), None)
 
 
 def _affinity() -> int:

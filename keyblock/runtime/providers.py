@@ -105,8 +105,8 @@ def resolve(
         raise ProviderError(f"provider {asked} was asked for, but {missing}; {_INSTALL[asked]}, or ask for cpu or auto")
     passed: list[str] = []
     for provider, arithmetic in _ways(asked, precision):
-        if arithmetic is Precision.INT8_STATIC and precision is Precision.AUTO and arithmetic not in variants:
-            continue  # few bundles have it: the others need not hear of it
+        if arithmetic is Precision.INT8_STATIC and precision is Precision.AUTO and (arithmetic not in variants or _amx()):
+            continue  # few bundles have it, so the others need not hear of it; and AMX multiplies bf16 as fast
         if missing := _missing(provider):
             passed.append(f"no {provider}: {missing}")
         elif lacking := _lacking(arithmetic, variants):
@@ -140,8 +140,12 @@ def _lacking(arithmetic: Precision, variants: Collection[str]) -> str:
     if arithmetic is Precision.BF16 and not bf16_feature():
         return f"this CPU has neither {' nor '.join(BF16_FLAGS)}"
     if arithmetic is Precision.INT8_STATIC and not vnni_feature():
-        return f"this CPU has neither {' nor '.join(VNNI_FLAGS)}, or has AMX, where bf16 is as fast"
+        return f"this CPU has neither {' nor '.join(VNNI_FLAGS)}"
     return ""
+
+
+def _amx() -> bool:
+    return bf16_feature() == "amx_bf16"
 
 
 def _because(arithmetic: Precision) -> str:

@@ -3,6 +3,7 @@
 import argparse
 import sys
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -54,17 +55,20 @@ def _learn(options: argparse.Namespace) -> None:
     promise = fit_promise(taught, bar)
     learned = {"cascade": cascade.model_copy(update={"promise": promise}).model_dump()}
     config_with = PipelineConfig.model_validate(config.model_dump() | learned)
+    system.write(
+        config_with, {"promise": {"split": options.split, "bar": bar, "queries": dict(zip(names, map(len, taught), strict=True))}}
+    )
     fusion = of_fusion(config.fusion)
     promises = {
         label: [of] * len(names)
         for label, of in {"the fusion's": [fusion], "learned": [promise], "both": [promise, fusion]}.items()
     }
     if len(names) > 1:
-        promises["both, learned without it"] = [[fit_promise(taught[:n] + taught[n + 1 :], bar), fusion] for n in range(len(names))]
+        with suppress(ValueError):  # the others may be too few to teach alone
+            promises["both, learned without it"] = [
+                [fit_promise(taught[:n] + taught[n + 1 :], bar), fusion] for n in range(len(names))
+            ]
     measured = [_requests(one, options.measured, options) for one in preparations]
-    system.write(
-        config_with, {"promise": {"split": options.split, "bar": bar, "queries": dict(zip(names, map(len, taught), strict=True))}}
-    )
     print(promise.model_dump_json(), _table(dict(zip(names, measured, strict=True)), promises), sep="\n\n")
 
 

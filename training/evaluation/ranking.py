@@ -37,6 +37,7 @@ from training.models.ranker_module import RankerModule
 from training.recipe import load_recipe, problems
 
 CHOOSER = "chooser"  # of a run: the directory of the model that selects for it
+PARTLY = ("packing", "fusion", "cascade")  # parts of a pipeline of which a change may name single keys
 TEACHER = "teacher"  # of a run: the directory of the model whose scores it learns
 
 
@@ -233,12 +234,12 @@ def bundle_ranker(
 
 
 def changed(pipeline: Pipeline, changes: Mapping[str, Any], folder: Path) -> Pipeline:
-    """The pipeline with other parts; of `packing` and `fusion` single keys. An encoder's file is looked for in the folder.
+    """The pipeline with other parts; of PARTLY, where it has them, single keys. An encoder's file is looked for in the folder.
 
     Raises ValueError for changes that are no pipeline, or an encoder that is not there.
     """
     config = pipeline.config.model_dump()
-    parts = {part: config[part] | value if part in ("packing", "fusion") else value for part, value in changes.items()}
+    parts = {part: config[part] | value if part in PARTLY and config[part] and value else value for part, value in changes.items()}
     named = {part: {"name": value} if isinstance(value, str) else value for part, value in parts.items()}
     try:
         other = PipelineConfig.model_validate(config | named)

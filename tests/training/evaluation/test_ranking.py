@@ -14,7 +14,7 @@ import torch
 from starlette.testclient import TestClient
 
 from keyblock.bundle import Bundle, load_bundle, write_bundle
-from keyblock.cascade import Cascade
+from keyblock.cascade import Cascade, Promise
 from keyblock.description import PipelineConfig
 from keyblock.evidence import Fusion
 from keyblock.pipeline import Pipeline
@@ -26,7 +26,16 @@ from service.app import create_app
 from service.settings import Settings
 from training.collections.collection import Collection
 from training.collections.types import CollectionError, Document
-from training.evaluation.ranking import CHOOSER, HttpRanker, LocalRanker, bundle_ranker, load_chooser, load_run_pipeline, run_ranker
+from training.evaluation.ranking import (
+    CHOOSER,
+    HttpRanker,
+    LocalRanker,
+    bundle_ranker,
+    changed,
+    load_chooser,
+    load_run_pipeline,
+    run_ranker,
+)
 from training.evaluation.scoring import TorchModel
 from training.examples.preparation import Preparation
 from training.models.batching import pad
@@ -341,3 +350,14 @@ def test_a_run_computes_as_its_recipe_says(
     assert isinstance(ranker.model, TorchModel)
     assert ranker.model.bf16 is bf16
     assert capsys.readouterr().err.startswith(f"toy-run: computes in {precision} on ")
+
+
+def test_a_change_of_a_cascade_may_name_a_single_key(toy_bundle: Bundle) -> None:
+    """What it does not name stays, as for the fusion: the share of `--pipeline` is measured with the promise that was learned."""
+    with_one = toy_bundle.pipeline.config.model_copy(update={"cascade": Cascade(margin=0.2, promise=Promise(coverage=2.0))})
+    pipeline = Pipeline(with_one, toy_bundle.pipeline.tokenizer, toy_bundle.pipeline.frequencies)
+    found = changed(pipeline, {"cascade": {"share": 0.5}}, toy_bundle.path).config.cascade
+    assert found == Cascade(share=0.5, margin=0.2, promise=Promise(coverage=2.0))
+    assert changed(pipeline, {"cascade": None}, toy_bundle.path).config.cascade is None
+    none = changed(toy_bundle.pipeline, {"cascade": {"share": 0.5}}, toy_bundle.path).config.cascade
+    assert none == Cascade(share=0.5)
