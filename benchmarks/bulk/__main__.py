@@ -2,6 +2,7 @@
 
 import argparse
 import json
+import math
 import sys
 import tempfile
 from collections.abc import Sequence
@@ -24,6 +25,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Measure and publish, or reckon; the exit code."""
     asked = parser().parse_args(arguments)
     large = Large(**{name: getattr(asked, name) for name in Large._fields})
+    if wrong := wrong_numbers(large):
+        parser().error(wrong)
     if asked.reckon:
         return _reckon(asked.record, large)
     try:
@@ -36,6 +39,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(text)
         put(asked.page, text, MARKS[name])
     return 0
+
+
+def wrong_numbers(large: Large) -> str:
+    """What is wrong with the larger job, in a line; empty where nothing is."""
+    for name, number in large._asdict().items():
+        least = 0 if name in ("core_hour", "gpu_hour") else math.ulp(0)
+        if not least <= number < math.inf:
+            return f"--{name.replace('_', '-')} must be {'above 0' if least else '0 or more'}, not {number:g}"
+    return ""
 
 
 def measure(asked: argparse.Namespace) -> dict[str, Any]:

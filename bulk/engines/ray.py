@@ -125,11 +125,13 @@ def _done(answers: pa.Table) -> Iterator[int]:
 
 
 class _Actor:
-    """A worker, as Ray Data calls it."""
+    """A worker, as Ray Data calls it. It loads with a shard in hand: Ray would start one that dies before that for ever."""
 
     def __init__(self, stage: type[Stage], job: Job, attempts: int) -> None:
-        self._worker = Worker(stage, job, attempts)
+        self._made_of = stage, job, attempts
+        self._worker: Worker | None = None
 
     def __call__(self, shards: pa.Table) -> pa.Table:
+        self._worker = self._worker or Worker(*self._made_of)
         numbers = shards["shard"].to_pylist()
         return pa.table({"shard": numbers, "problem": [self._worker.do(number) for number in numbers]})

@@ -66,7 +66,7 @@ def behind_words(ends_word: Callable[[str], bool]) -> LastCut:
             space = text.rfind(" ", low, space)
         if space >= 0:
             return space + 1, True
-        ends = (end for end in range(high, low, -1) if ends_word(text[end - 1]) and _stands_alone(text[end]))
+        ends = (end for end in range(high, low, -1) if _stands_alone(text[end]) and ends_word(text[end - 1]))
         end = next(ends, None)
         return None if end is None else (end, False)
 

@@ -52,3 +52,8 @@ def test_what_goes_wrong_inside_passes_and_lets_go(tmp_path: Path) -> None:
         raise OSError("full")
     with alone_in(tmp_path, HELD):
         pass
+
+
+def test_any_error_may_say_that_it_is_held(tmp_path: Path) -> None:
+    with alone_in(tmp_path, HELD), pytest.raises(OSError, match="busy"), alone_in(tmp_path, OSError("busy")):
+        pass

@@ -42,6 +42,13 @@ def test_reckoning_reads_a_record_and_measures_nothing(tmp_path: Path, capsys: p
     assert "| 10 | 166.7 | 0.2 | 16.7 | 183.6 | 30.6 | 11.01 |" in printed
 
 
+@pytest.mark.parametrize("given", [["--pairs", "0"], ["--documents", "-5"], ["--core-hour", "nan"], ["--file-system", "inf"]])
+def test_a_job_of_impossible_numbers_is_refused(given: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        command.main(["--reckon", *given])
+    assert f"{given[0]} must be " in capsys.readouterr().err
+
+
 def test_without_a_record_it_says_what_to_do(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert command.main(["--reckon", "--record", str(tmp_path / "none.json")]) == 1
     assert capsys.readouterr().err.endswith("none.json is not there: measure first, with --data\n")

@@ -54,6 +54,13 @@ class Deadly(Stage):
         return (job.bundle / str(shard)).exists()
 
 
+class Unborn(Deadly):
+    """A stage whose workers die while they load."""
+
+    def __init__(self, job: Job) -> None:  # as every stage
+        os._exit(1)
+
+
 @pytest.mark.timeout(400)
 def test_a_shard_that_kills_its_workers_ends_the_job_when_the_others_are_done(tmp_path: Path) -> None:
     command = [sys.executable, "-c", f"from {__name__} import run_deadly; run_deadly({str(tmp_path)!r})"]
@@ -65,14 +72,24 @@ def test_a_shard_that_kills_its_workers_ends_the_job_when_the_others_are_done(tm
     assert problem == "shard 1 was tried 2 times, and its worker on Ray died each time: is memory short?"
 
 
-def run_deadly(folder: str) -> None:
+@pytest.mark.timeout(400)
+def test_workers_that_die_while_they_load_end_the_job(tmp_path: Path) -> None:
+    """As where memory runs out before a shard is begun."""
+    command = [sys.executable, "-c", f"from {__name__} import Unborn, run_deadly; run_deadly({str(tmp_path)!r}, Unborn, 1)"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=300)
+    assert done.returncode == 0, done.stderr
+    *_, problem = (tmp_path / "said").read_text().splitlines()
+    assert problem.endswith("was tried 1 times, and its worker on Ray died each time: is memory short?")
+
+
+def run_deadly(folder: str, stage: type[Stage] = Deadly, attempts: int = 2) -> None:
     """In a process of its own; what is done and noted becomes lines of a file, since Ray prints, too."""
     from bulk.engines.ray import RayEngine
 
     work, said = Job(Layout(Path(folder)), Path(folder), Asking(), Intake([], [], 0), ""), list[str]()
-    with RayEngine(workers=1, attempts=2) as engine:
+    with RayEngine(workers=1, attempts=attempts) as engine:
         try:
-            for shard in engine.run(Deadly, work, [0, 1, 2], said.append):
+            for shard in engine.run(stage, work, [0, 1, 2], said.append):
                 said.append(str(shard))
         except BulkError as error:
             said.append(str(error))
