@@ -201,6 +201,7 @@ def _openvino_options(threads: int, precision: Precision) -> dict[str, Any]:
         "INFERENCE_PRECISION_HINT": "bf16" if precision is Precision.BF16 or beside_int8 else "f32",
         "INFERENCE_NUM_THREADS": str(threads),
         "PERFORMANCE_HINT": "LATENCY",  # one stream: a single thread feeds a session
+        "ENABLE_CPU_PINNING": "NO",  # two processes would bind their first threads to the same core, and share it
     }
     return {"device_type": "CPU", "load_config": json.dumps({"CPU": plugin})}
 
