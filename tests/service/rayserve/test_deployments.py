@@ -101,8 +101,8 @@ def test_a_deadline_is_kept_with_what_is_known_by_then(http: httpx.Client) -> No
 def test_who_goes_away_leaves_no_work_behind(cluster: Cluster, http: httpx.Client) -> None:
     text = REQUEST["documents"][2]["text"]
     documents = [f"{number} {text}" for number in range(1000)]
+    body = {"query": REQUEST["query"], "documents": documents, "top_n": len(documents)}  # so many that none is spared
     with pytest.raises(httpx.ReadTimeout):
-        body = {"query": REQUEST["query"], "documents": documents, "top_n": len(documents)}  # so many that none is spared
         http.post("/rerank", json=body, timeout=httpx.Timeout(60, read=1.5))
     eventually(lambda: 'outcome="cancelled"' in http.get("/metrics").text)
     eventually(lambda: cluster.order("waiting") == "0")
