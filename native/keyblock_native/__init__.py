@@ -31,6 +31,7 @@ from keyblock_native._core import (
     Universal,
     WholeSentences,
     WordReader,
+    outline,
     porter,
     term_key,
 )
@@ -66,6 +67,7 @@ __all__ = [
     "Universal",
     "WholeSentences",
     "WordReader",
+    "outline",
     "porter",
     "term_key",
 ]

@@ -25,9 +25,17 @@ class Spelling {
         codes_[size] = 0;
         std::memset(narrow_ + size, 0, 8);
         uint64_t hash = HASH_START ^ shape();
-        for (size_t i = 0, n = n_words(); i < n; ++i) {
-            hash = (hash ^ word(i)) * HASH_FACTOR;
-            hash ^= hash >> 32;
+        for (size_t i = 0, n = n_words(); i < n; ++i) hash = mixed(hash, word(i));
+        hash_ = hash * HASH_FACTOR;
+    }
+    // The same of characters that stand elsewhere, a byte each; eight bytes more may be read there. Its codes are not written.
+    void take(const uint8_t* from, size_t size) {
+        size_ = size, wide_ = false;
+        uint64_t hash = HASH_START ^ shape();
+        for (size_t at = 0; at < size; at += 8) {
+            const uint64_t word = first_bytes(from + at, size - at);
+            std::memcpy(narrow_ + at, &word, 8);
+            hash = mixed(hash, word);
         }
         hash_ = hash * HASH_FACTOR;
     }
@@ -42,6 +50,21 @@ class Spelling {
     static size_t words_of(uint32_t shape) { return ((shape >> 1) * ((shape & 1) != 0 ? sizeof(Code) : 1) + 7) / 8; }
 
   private:
+    static uint64_t mixed(uint64_t hash, uint64_t word) {
+        hash = (hash ^ word) * HASH_FACTOR;
+        return hash ^ hash >> 32;
+    }
+    // The first eight bytes, or as many as there are, with zeros behind them.
+    static uint64_t first_bytes(const uint8_t* from, size_t size) {
+        uint64_t found = 0;
+#if defined(__BYTE_ORDER__) && __BYTE_ORDER__ == __ORDER_BIG_ENDIAN__
+        std::memcpy(&found, from, size < 8 ? size : 8);
+#else
+        std::memcpy(&found, from, 8);
+        if (size < 8) found &= ~uint64_t{0} >> (64 - 8 * size);
+#endif
+        return found;
+    }
     uint64_t word(size_t i) const {
         uint64_t found;
         std::memcpy(&found, bytes() + 8 * i, 8);

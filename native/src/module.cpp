@@ -118,6 +118,20 @@ void make_similar(Similar* self, const Encoder& encoder, Given<int32_t> ids, Giv
     new (self) Similar(encoder.table(), ids.data(), weights.data(), ids.size());
 }
 
+// The outline of a text, for tests: of each character the sets that it is in, and what it folds to.
+nb::object outlined(const Characters& characters, nb::handle text, bool plainly) {
+    const Text view = text_of(text);
+    Outline outline;
+    const Ascii ascii(characters);
+    view.visit([&](auto some) { outline.draw(ascii, some, plainly); });
+    Ints found;
+    for (size_t at = 0; at < view.size; ++at) {
+        for (auto of : {&Bits::space, &Bits::letter, &Bits::word, &Bits::ends, &Bits::other}) found.push_back(outline.bits(of, at) & 1);
+        found.push_back(*outline.folded(at));
+    }
+    return Array(found).numpy(6);
+}
+
 std::string stemmed(const std::string& word) {
     std::vector<Code> codes(word.begin(), word.end());
     codes.push_back(0);
@@ -180,6 +194,8 @@ NB_MODULE(_core, module) {
     nb::class_<Similar>(module, "Similar").def("__init__", &make_similar, "encoder"_a, "ids"_a, "weights"_a, nb::keep_alive<1, 2>());
     bind_units(module);
     module.def("porter", &stemmed, "word"_a, "The stem of a lower-case ASCII word, as Snowball's porter has it.");
+    module.def("outline", &outlined, "characters"_a, "text"_a, "plainly"_a,
+               "Whether each character is a space, a letter, part of a word, may end a sentence, or is read by itself; and what it folds to.");
     module.def("term_key", [](nb::str term) {
         const std::vector<Code> codes = codes_of(term);
         return term_key(codes.data(), codes.size());

@@ -11,6 +11,17 @@
 #define FOR_EACH_PROCESSOR
 #endif
 
+// Whether there may be code for AVX2 alone, which is to be called where the processor has it.
+#if defined(__GNUC__) && defined(__x86_64__)
+#define WITH_AVX2
+inline bool has_avx2() {
+    static const bool found = __builtin_cpu_supports("avx2");
+    return found;
+}
+#else
+inline bool has_avx2() { return false; }
+#endif
+
 // Within such a function, and made for the same processor.
 #if defined(__GNUC__)
 #define INLINED __attribute__((always_inline)) inline

@@ -8,11 +8,12 @@ namespace keyblock {
 namespace {
 
 constexpr size_t AT_ONCE = 48;  // words whose slots are asked of memory before the first is read
+constexpr size_t AT_A_LOOK = 63;  // characters of a stretch that is read by its bits: one less than a number has
 
 }  // namespace
 
 WordReader::WordReader(const Characters& characters, std::unique_ptr<Model> model, std::unique_ptr<Analyzer> analyzer)
-    : characters(characters), model_(std::move(model)), analyzer_(std::move(analyzer)), known_(std::make_shared<Known>()) {}
+    : characters(characters), ascii_(characters), model_(std::move(model)), analyzer_(std::move(analyzer)), known_(std::make_shared<Known>()) {}
 
 std::shared_ptr<Known> WordReader::known() const {
     std::lock_guard lock(renewing_);
@@ -27,6 +28,7 @@ struct WordReader::Call {
     const Odds& given;
     Reading& found;
     std::shared_ptr<Known> known = by.known();
+    Outline outline{};
     Spelling word{};
     std::vector<Code> long_word{};  // one that is too long to be remembered
     std::vector<Piece> pieces{};
@@ -41,12 +43,12 @@ struct WordReader::Call {
     enum class As : uint8_t { WORD, WORD_AND_RUN, RUN, ODD };
     // What is read later: its place in memory is known, and asked for.
     struct Later {
-        uint64_t hash, mark;  // of a word that is short; else it is spelled again
-        uint32_t shape;
+        uint64_t hash = 0, mark = 0;  // of a word that is short; else it is spelled again
+        uint32_t shape = 0;
         int32_t head, tail;
         As as;
-        bool has_term;
-        const Known::Slot* slot;
+        bool has_term, ascii;
+        const Known::Slot* slot = nullptr;
         bool is_short() const { return (shape & 1) == 0 && tail - head <= 8; }
     };
     std::vector<Later> later{};
@@ -57,17 +59,42 @@ struct WordReader::Call {
     }
 
     void run() {
-        for (size_t at = 0; at < text.size;) {
-            const uint32_t flags = by.characters.flags(text.data[at]);
-            if ((flags & KIND) != SPACE) {
-                at = stretch(at);
-                if (later.size() >= AT_ONCE) read_all();
-                continue;
-            }
-            if (flags & ENDS) found.marks.push_back(static_cast<int32_t>(at));
-            ++at;
+        outline.draw(by.ascii_, text);
+        for (size_t at = 0;;) {
+            const size_t head = outline.other_than_space_from(at);
+            if (outline.any(&Bits::ends, at, head)) mark(at, head);
+            if (head == text.size) break;
+            const size_t tail = outline.space_from(head);
+            if (tail - head <= AT_A_LOOK && !outline.any(&Bits::other, head, tail)) words(head, at = tail);
+            else if (by.characters.kind(text.data[head]) != SPACE) at = stretch(head);
+            else mark(head, at = head + 1);  // a space that is no ASCII
+            if (later.size() >= AT_ONCE) read_all();
         }
         read_all();
+    }
+
+    // What stands between two spaces, all of it ASCII: `stretch` by its bits.
+    void words(size_t start, size_t end) {
+        const size_t n_later = later.size(), size = end - start;
+        const uint64_t within = ~(~uint64_t{0} << size);
+        const uint64_t letters = outline.bits(&Bits::letter, start) & within, in_runs = outline.bits(&Bits::word, start) & within;
+        if (outline.any(&Bits::ends, start, end)) mark(start, end);
+        bool other_runs = false;
+        for (size_t head = 0, tail; head < size; head = tail) {
+            tail = head + ((letters >> head & 1) != 0 ? zeros(~(letters >> head)) : 1);
+            const uint64_t own = ~(~uint64_t{0} << (tail - head)) << head;
+            const bool has_term = (in_runs & own) == own;
+            const bool is_run = has_term && (in_runs & own << 1 & ~own) == 0;  // the next one's character does not go on with it
+            other_runs |= (in_runs & own) != 0 && !is_run;
+            put_off(start + head, start + tail, has_term, is_run ? As::WORD_AND_RUN : As::WORD);
+        }
+        if (other_runs) only_words(n_later, start, end);
+    }
+
+    // Of the words from number `first` on none is a run: the runs of their stretch are read apart.
+    void only_words(size_t first, size_t start, size_t end) {
+        for (size_t i = first; i < later.size(); ++i) later[i].as = As::WORD;
+        runs(start, end);
     }
 
     // What stands from `start` up to the next space; returns where that is.
@@ -105,10 +132,7 @@ struct WordReader::Call {
             put_off(head, tail, bits, (all & WORD) != 0, is_run ? As::WORD_AND_RUN : As::WORD);
             head = tail;
         }
-        if (other_runs) {
-            for (size_t i = n_later; i < later.size(); ++i) later[i].as = As::WORD;
-            runs(start, head);
-        }
+        if (other_runs) only_words(n_later, start, head);
         return head;
     }
 
@@ -126,13 +150,29 @@ struct WordReader::Call {
 
     // What stands in the room of `word`, unless that is only the beginning of a long one, is read with others.
     void put_off(size_t head, size_t tail, Code bits, bool has_term, As as) {
-        Later one{0, 0, 0, static_cast<int32_t>(head), static_cast<int32_t>(tail), as, has_term, nullptr};
-        if (tail - head <= LONGEST) {
-            word.close(tail - head, bits);
-            one.hash = word.hash(), one.mark = word.mark(), one.shape = word.shape();
-            known->expect(one.hash);
-        }
-        later.push_back(one);
+        Later& one = put_off(head, tail, has_term, as, false);
+        if (tail - head > LONGEST) return;
+        word.close(tail - head, bits);
+        expect(one);
+    }
+
+    // The same of ASCII, where it stands folded.
+    void put_off(size_t head, size_t tail, bool has_term, As as) {
+        Later& one = put_off(head, tail, has_term, as, true);
+        word.take(outline.folded(head), tail - head);
+        expect(one);
+    }
+
+    Later& put_off(size_t head, size_t tail, bool has_term, As as, bool ascii) {
+        Later& one = later.emplace_back();
+        one.head = static_cast<int32_t>(head), one.tail = static_cast<int32_t>(tail);
+        one.as = as, one.has_term = has_term, one.ascii = ascii;
+        return one;
+    }
+
+    void expect(Later& one) {
+        one.hash = word.hash(), one.mark = word.mark(), one.shape = word.shape();
+        known->expect(one.hash);
     }
 
     void read_all() {
@@ -149,7 +189,7 @@ struct WordReader::Call {
         const auto head = static_cast<size_t>(one.head), tail = static_cast<size_t>(one.tail);
         const bool is_word = one.as != As::RUN, is_run = one.as != As::WORD;
         if (tail - head > LONGEST) return read_long(head, tail, is_word, is_run);
-        const Known::Slot* slot = one.slot == nullptr ? look_up(head, tail, one.has_term) : one.slot;
+        const Known::Slot* slot = one.slot == nullptr ? look_up(one) : one.slot;
         if (slot == nullptr) return add({pieces.data(), is_word ? pieces.size() : 0, keys[0]}, head, tail, is_run);
         if (slot->entry != nullptr) return add({slot->entry->pieces(), is_word ? slot->entry->n_pieces : 0, slot->key}, head, tail, is_run);
         if (is_word) found.tokens.push_back({slot->id, one.head, one.tail});
@@ -165,13 +205,18 @@ struct WordReader::Call {
         add({pieces.data(), pieces.size(), 0}, head, tail, is_run);
     }
 
-    // The slot of what stands there; null where all are taken: see `pieces` and `keys`.
-    const Known::Slot* look_up(size_t head, size_t tail, bool has_term) {
+    // Its slot; null where all are taken: see `pieces` and `keys`.
+    const Known::Slot* look_up(const Later& one) {
+        const auto head = static_cast<size_t>(one.head), tail = static_cast<size_t>(one.tail);
+        if (one.ascii) {
+            word.take(outline.folded(head), tail - head);
+            if (const Known::Slot* slot = known->find(word)) return slot;
+        }
         spell(head, tail, true);
         if (const Known::Slot* slot = known->find(word)) return slot;
         pieces.clear();
         by.model_->cut(word.codes(), tail - head, pieces);
-        keys.assign(1, has_term ? by.analyzer_->key(word.codes(), tail - head) : 0);
+        keys.assign(1, one.has_term ? by.analyzer_->key(word.codes(), tail - head) : 0);
         return known->add(word, pieces, keys);
     }
 

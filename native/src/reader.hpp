@@ -6,6 +6,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "outline.hpp"
 #include "pieces.hpp"
 #include "terms.hpp"
 
@@ -66,6 +67,7 @@ class WordReader {
 
     std::shared_ptr<Known> known() const;
 
+    const Ascii ascii_;
     std::unique_ptr<Model> model_;
     std::unique_ptr<Analyzer> analyzer_;
     mutable std::shared_ptr<Known> known_;

@@ -109,6 +109,15 @@ def test_readings_of_any_unicode(
     assert_read_alike(any_reader, tokenizer, analyzer, texts, (length, stride))
 
 
+@pytest.mark.parametrize("stretch", ["Rivers", "a_b", "_a", "b_", "don't", "(x)", "U.S.", "x" * 9, "mixed-CASE", "é.e", "a\u00a0b"])
+def test_stretches_wherever_they_stand(pairs: dict[int, Pair], stretch: str) -> None:
+    """64 characters are looked at together: a stretch may end with them, go over their end, or be longer."""
+    around = [
+        " " * before + stretch * times + after for before in range(58, 67) for times in (1, 2, 6, 7) for after in ("", " ", ". The")
+    ]
+    pairs[5].check([*around, *(stretch * 30 + "a" * size for size in range(60, 68))])
+
+
 @pytest.mark.parametrize(
     "change",
     [
