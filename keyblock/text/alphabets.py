@@ -57,6 +57,7 @@ class Alphabets:
         special = tokenizer.backend.get_added_tokens_decoder()
         self.kinds[list(special)] = NEUTRAL
         self.kinds[[token for token, added in special.items() if added.content in ("[UNK]", "<unk>")]] = FOREIGN
+        self._foreign = self.kinds == FOREIGN
 
     def foreign(self, token_ids: NDArray[np.int32], at_least: int = CLEARLY) -> bool:
         """Whether most tokens that have a script have one that was not learned; what the tokenizer does not know was not either.
@@ -65,9 +66,8 @@ class Alphabets:
             token_ids: shape (n_tokens,), of the text.
             at_least: so many tokens have such a script.
         """
-        kinds = self.kinds.take(token_ids)
-        count = np.count_nonzero(kinds == FOREIGN)
-        return bool(count >= at_least and count > np.count_nonzero(kinds == LEARNED))
+        count = np.count_nonzero(self._foreign.take(token_ids))
+        return bool(count >= at_least and count > np.count_nonzero(self.kinds.take(token_ids) == LEARNED))
 
 
 def _kind(surface: str, learned: Collection[str]) -> int:

@@ -13,6 +13,7 @@ stretches are read by the tokenizer and the analyzer themselves (`keyblock.text.
 
 from collections.abc import Callable, Collection, Iterable, Sequence
 from functools import partial
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -113,7 +114,7 @@ class CompiledReader:
         """With the terms of blocks that only the analyzer can tell."""
         terms = Terms(keys, key_bounds)
         if len(asked):
-            blocks: list[Any] = np.split(keys, key_bounds[1:-1])
+            blocks: list[Any] = [keys[start:end] for start, end in pairwise(key_bounds.tolist())]
             for i in asked.tolist():
                 blocks[i] = self._analyzer.keys(text[starts[i] : ends[i]])
             terms = concatenated(blocks)
