@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 import onnxruntime
 import torch
-from onnx import TensorProto, helper, numpy_helper
+from onnx import NodeProto, TensorProto, helper, numpy_helper
 
 from keyblock.runtime.providers import Precision, Provider, ProviderError, resolve
 
@@ -52,10 +52,10 @@ def peaks(threads: int, seconds: float = 0.5) -> dict[str, float]:
     }
     found = {way: max(_rate(make(size), 2 * size**3, seconds) for size in SIZES) for way, make in ways.items()}
     torch.set_num_threads(before)
-    for precision in (Precision.FP32, Precision.BF16):
+    for precision in (Precision.FP32, Precision.BF16, Precision.INT8_STATIC):
         try:
             products = {size: openvino_product(size, threads, precision) for size in SIZES}
-        except ProviderError:  # no OpenVINO, or no bf16 in this CPU
+        except ProviderError:  # no OpenVINO, or a CPU without bf16 or VNNI
             continue
         rates = [_rate(product, 2 * size**3 * CHAIN, seconds) for size, product in products.items()]
         found[f"OpenVINO {precision}"] = max(rates)
@@ -70,13 +70,14 @@ def _torch_product(size: int, dtype: torch.dtype) -> Callable[[], object]:
 
 def openvino_product(size: int, threads: int, precision: Precision) -> Callable[[], object]:
     """A chain of products of square matrices, as KeyBlock's runtime computes them. Raises ProviderError where it cannot."""
-    choice = resolve(Provider.OPENVINO, threads=threads, precision=precision)
-    weights = [
-        numpy_helper.from_array(np.full((size, size), 1 / size + number / size**2, np.float32), f"w{number}")
-        for number in range(CHAIN)
-    ]
+    choice = resolve(Provider.OPENVINO, threads=threads, precision=precision, variants=[precision])
     names = ["x0", *(f"x{number}" for number in range(1, CHAIN)), "y"]
-    nodes = [helper.make_node("MatMul", [names[n], f"w{n}"], [names[n + 1]]) for n in range(CHAIN)]
+    make = _eight_bits if precision is Precision.INT8_STATIC else _product
+    nodes, weights = [], []
+    for number in range(CHAIN):
+        step, own = make(size, number, names[number], names[number + 1])
+        nodes += step
+        weights += own
     ends = [helper.make_tensor_value_info(name, TensorProto.FLOAT, [size, size]) for name in ("x0", "y")]
     graph = helper.make_graph(nodes, "products", ends[:1], ends[1:], weights)
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
@@ -90,6 +91,33 @@ def openvino_product(size: int, threads: int, precision: Precision) -> Callable[
     )
     given = {"x0": np.ones((size, size), np.float32)}
     return lambda: session.run(None, given)
+
+
+Made = tuple[list[NodeProto], list[TensorProto]]
+"""Nodes, and their constants."""
+
+
+def _product(size: int, number: int, given: str, found: str) -> Made:
+    values = np.full((size, size), 1 / size + number / size**2, np.float32)
+    return [helper.make_node("MatMul", [given, f"w{number}"], [found])], [numpy_helper.from_array(values, f"w{number}")]
+
+
+def _eight_bits(size: int, number: int, given: str, found: str) -> Made:
+    """The same as `export.static_quantization` writes it: activations and weights in steps of 8 bits."""
+    w, x = f"w{number}", f"x{number}"
+    constants = {
+        w: np.ones((size, size), np.int8),
+        f"{w}/step": np.full(size, 1 / size + number / size**2, np.float32),
+        f"{x}/step": np.float32(0.1),
+        f"{x}/zero": np.uint8(0),
+    }
+    nodes = [
+        helper.make_node("QuantizeLinear", [given, f"{x}/step", f"{x}/zero"], [f"{x}/steps"]),
+        helper.make_node("DequantizeLinear", [f"{x}/steps", f"{x}/step", f"{x}/zero"], [f"{x}/again"]),
+        helper.make_node("DequantizeLinear", [w, f"{w}/step"], [f"{w}/again"], axis=1),
+        helper.make_node("MatMul", [f"{x}/again", f"{w}/again"], [found]),
+    ]
+    return nodes, [numpy_helper.from_array(np.asarray(value), name) for name, value in constants.items()]
 
 
 def _rate(work: Callable[[], object], operations: int, seconds: float) -> float:

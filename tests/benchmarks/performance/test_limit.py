@@ -1,10 +1,13 @@
 """Operations counted by formula, against counting the products one by one and against a hand-worked example."""
 
+from typing import cast
+
+import numpy as np
 import pytest
 
 from benchmarks.performance import limit
-from benchmarks.performance.limit import Encoder, encoder_of, limit_seconds, peaks
-from keyblock.runtime.providers import ProviderError
+from benchmarks.performance.limit import Encoder, encoder_of, limit_seconds, openvino_product, peaks
+from keyblock.runtime.providers import Precision, ProviderError
 
 MINILM = Encoder(layers=6, hidden=384, intermediate=1536)
 
@@ -48,3 +51,15 @@ def test_peaks_are_measured_without_openvino_too(monkeypatch: pytest.MonkeyPatch
     found = peaks(threads=1, seconds=0.001)
     assert list(found) == ["torch fp32", "torch bf16"]
     assert min(found.values()) > 0
+
+
+@pytest.mark.parametrize("precision", [Precision.FP32, Precision.BF16, Precision.INT8_STATIC])
+def test_a_chain_of_products(precision: Precision) -> None:
+    """Each row of ones times a matrix whose columns sum to about 1 is about ones again, in steps of 0.1 where there are steps."""
+    try:
+        product = openvino_product(256, 1, precision)
+    except ProviderError as error:
+        pytest.skip(str(error))
+    (found,) = cast(list[np.ndarray], product())
+    assert found.shape == (256, 256)
+    assert found == pytest.approx(np.ones((256, 256)), abs=0.15)
