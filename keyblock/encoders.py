@@ -9,8 +9,6 @@ import hashlib
 import zlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import fields
-from operator import attrgetter
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple, Self
 from zipfile import BadZipFile
@@ -122,16 +120,12 @@ def open_encoder(description: Mapping[str, Any] | None, folder: Path, tokenizer:
     return encoder
 
 
-# dataclasses.replace would take three times as long
-_without_vectors = attrgetter(*(field.name for field in fields(PreparedDocument) if field.name != "vectors"))
-
-
 def with_vectors(
     documents: Sequence[PreparedDocument], encoder: Encoder, pause: Callable[[int], object] = int
 ) -> list[PreparedDocument]:
     """The documents with the vectors of their blocks; see `Encoder.encode` for `pause`."""
     vectors = encoder.quantized([Texts(document.token_ids, document.bounds) for document in documents], pause)
-    return [PreparedDocument(*_without_vectors(document), own) for document, own in zip(documents, vectors, strict=True)]
+    return [document.having(own) for document, own in zip(documents, vectors, strict=True)]
 
 
 def vector_of(token_ids: NDArray[np.int32], encoder: Encoder) -> NDArray[np.float32]:

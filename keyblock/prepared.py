@@ -68,6 +68,11 @@ class PreparedDocument:
     title_ids: NDArray[np.int32]
     vectors: NDArray[np.int8] | None = None
 
+    def having(self, vectors: NDArray[np.int8]) -> "PreparedDocument":
+        """The same document with these; in a third of the time that `dataclasses.replace` takes."""
+        terms = self.terms, self.term_bounds
+        return PreparedDocument(self.token_ids, self.bounds, self.starts, self.ends, *terms, self.title_ids, vectors)
+
     @property
     def n_blocks(self) -> int:
         """How many blocks; 0 for a document without a token."""

@@ -1,5 +1,7 @@
 """What is known of a query and a document before they meet."""
 
+import dataclasses
+
 import numpy as np
 
 from keyblock.pipeline import Pipeline
@@ -16,3 +18,10 @@ def test_blocks_are_counted(pipeline: Pipeline) -> None:
     assert pipeline.prepare_document("").n_blocks == 0
     assert pipeline.prepare_document("river").n_blocks == 1
     assert pipeline.prepare_document("river " * 64).n_blocks == 2
+
+
+def test_a_document_with_vectors_is_the_same_but_for_these(pipeline: Pipeline) -> None:
+    document = pipeline.prepare_document("The river floods the bridge. The city is old.", title="City")
+    vectors = np.ones((document.n_blocks, 3), np.int8)
+    given, due = document.having(vectors), dataclasses.replace(document, vectors=vectors)
+    assert [getattr(given, name) is getattr(due, name) for name in document.__slots__] == [True] * len(document.__slots__)

@@ -55,4 +55,10 @@ def _sets(character: str, flags: np.ndarray, folded: np.ndarray) -> list[int]:
         return [0, 0, 0, 0, 1]
     kind, word = flags[code] & 3, bool(flags[code] & native.core.FLAGS["WORD"])
     odd = kind == Kind.ODD or folded[code] >= 128 or folded[code] - code not in (0, 32)
-    return [int(kind == Kind.SPACE), int(kind == Kind.LETTER), int(word), int(sentences.KINDS[code] >= sentences.ENDING), int(odd)]
+    return [
+        int(kind == Kind.SPACE and not odd),
+        int(kind == Kind.LETTER),
+        int(word),
+        int(sentences.KINDS[code] >= sentences.ENDING),
+        int(odd),
+    ]
