@@ -22,6 +22,7 @@ KINDS = {  # of threads, by how their names begin
     "prepare": "preparing threads",
     "store": "store",
     "model": "model's thread",
+    "device": "device's thread",
 }
 REST = "other threads"
 STEPS: dict[str, tuple[Any, str]] = {

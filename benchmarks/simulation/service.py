@@ -43,17 +43,17 @@ class Files:
     Args:
         machine: on which they are read.
         device: that runs their graphs.
-        char_seconds: that a thread takes to prepare a character.
+        climate: says how fast a text is prepared, and how batches follow each other.
 
     Attributes:
         salts: of the bundles, by name; the larger the later.
         broken: whether a bundle's files are not those that its manifest names.
     """
 
-    def __init__(self, machine: SimulatedMachine, device: Device, char_seconds: float) -> None:
+    def __init__(self, machine: SimulatedMachine, device: Device, climate: Climate) -> None:
         self.salts = {name: salt_of(name, 1) for name in MODELS}
         self.broken = False
-        self._machine, self._device, self._char_seconds = machine, device, char_seconds
+        self._machine, self._device, self._climate = machine, device, climate
 
     def read(self, _settings: Settings) -> list[Any]:
         """See `service.ranking.loading.served_bundles`."""
@@ -66,14 +66,14 @@ class Files:
 
     def bundle(self, name: str, salt: int) -> Any:
         """A bundle."""
-        return bundle(self._machine, name, salt, self._char_seconds, broken=self.broken)
+        return bundle(self._machine, name, salt, self._climate.char_seconds, broken=self.broken)
 
     def opened(self, one: Any, _settings: Settings) -> Opened:
         """See `service.ranking.loading.open_bundle`."""
         self._machine.spend(READ_SECONDS)
         learned = one.pipeline.aggregator.learned
         graph = Graph(self._device, one.salt, states=learned)
-        return Opened(one, Graphs(graph, combine=combine if learned else None), CHOICE)
+        return Opened(one, Graphs(graph, combine=combine if learned else None, ahead=self._climate.ahead), CHOICE)
 
 
 class Service:
@@ -96,7 +96,7 @@ class Service:
             {"upstream": "http://upstream/rerank", "upstream_kind": UpstreamKind(climate.upstream)} if climate.upstream else {}
         )
         self.settings = USUAL.model_copy(update=climate.limits | upstream | {"threads": climate.threads})
-        self.files = Files(machine, device, climate.char_seconds)
+        self.files = Files(machine, device, climate)
         self.listens = False
         self._machine, self._store = machine, store
 

@@ -19,6 +19,7 @@ class Climate:
         token_seconds: of the device.
         char_seconds: that a thread takes to prepare a character.
         cap: tokens of a batch.
+        ahead: batches that the device may have to do when the next is decided.
         bursts: how likely a request brings others with it.
         hurried: how likely a request has a deadline.
         leaving: how likely a client does not wait for its answer.
@@ -37,6 +38,7 @@ class Climate:
     token_seconds: float
     char_seconds: float
     cap: int
+    ahead: int
     bursts: float
     hurried: float
     leaving: float
@@ -117,6 +119,7 @@ def climate(random: Random) -> Climate:
         interleaves=random.random() < 0.3,
         upstream=upstream,
         limits=limits,
+        ahead=random.choice((0, 1)),
     )
 
 

@@ -33,6 +33,18 @@ class Caps(NamedTuple):
     hung_after: float = 60.0
 
 
+class Filled(NamedTuple):
+    """A batch, ready to be run.
+
+    Attributes:
+        arrays: token ids, type ids and mask, each of shape (rows, length).
+        sequences: that it is of; rows beyond them repeat the first.
+    """
+
+    arrays: tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]
+    sequences: int
+
+
 class Fed(NamedTuple):
     """What came of a batch.
 
@@ -40,15 +52,17 @@ class Fed(NamedTuple):
         outputs: of its sequences, in its order.
         marks: shape (sequences, length), where the graph marks tokens.
         tokens: fed, padding included.
+        seconds: that the graph took.
     """
 
     outputs: NDArray[np.float32]
     marks: NDArray[np.float32] | None
     tokens: int
+    seconds: float
 
 
 class Encoder(Lane):
-    """One graph of a model; the model's thread alone runs it.
+    """One graph of a model; one thread at a time runs it.
 
     Args:
         graph: what is run.
@@ -56,31 +70,43 @@ class Encoder(Lane):
         tokenizer: says what fills a row.
         pace: of all the model's graphs, a token.
         clock: measures.
+        ahead: see `service.engine.instance.Graphs`.
 
     Attributes:
         identity: 8 bytes that no other one of this process has.
     """
 
-    def __init__(self, graph: batching.Scorer, model: str, tokenizer: Tokenizer, pace: Pace, clock: Clock = ASYNCIO.now) -> None:
+    def __init__(
+        self,
+        graph: batching.Scorer,
+        model: str,
+        tokenizer: Tokenizer,
+        pace: Pace,
+        clock: Clock = ASYNCIO.now,
+        ahead: int = 0,
+    ) -> None:
         super().__init__(pace)
         self.graph = graph
         self.model = model
+        self.ahead = ahead
         self.identity = next(_NUMBERS).to_bytes(8, "little")
         self._clock = clock
         self._pad_id = tokenizer.pad_id
         self._document_type = tokenizer.template.document_type
 
-    def score(self, batch: batching.Batch, packed: Sequence[Packed]) -> Fed:
-        """Run a batch. Raises what the graph raises."""
-        ids, types, mask = batching.fill(batch, packed, self._pad_id, self._document_type)
-        started = self._clock()
-        outputs, marks = self._run(ids, types, mask)
-        self.pace.measured(mask.size, self._clock() - started)
-        real = len(batch.positions)
-        return Fed(outputs[:real], None if marks is None else marks[:real], mask.size)
+    def fill(self, batch: batching.Batch, packed: Sequence[Packed]) -> Filled:
+        """Make a batch ready."""
+        return Filled(batching.fill(batch, packed, self._pad_id, self._document_type), len(batch.positions))
 
-    def _run(self, *filled: NDArray[np.int64]) -> Marked:
-        return self.graph.mark(*filled) if isinstance(self.graph, Session) else Marked(self.graph.score(*filled), None)
+    def run(self, filled: Filled) -> Fed:
+        """Run a batch, on any thread. Raises what the graph raises."""
+        started = self._clock()
+        outputs, marks = self._said(*filled.arrays)
+        seconds, real = self._clock() - started, filled.sequences
+        return Fed(outputs[:real], None if marks is None else marks[:real], filled.arrays[0].size, seconds)
+
+    def _said(self, *arrays: NDArray[np.int64]) -> Marked:
+        return self.graph.mark(*arrays) if isinstance(self.graph, Session) else Marked(self.graph.score(*arrays), None)
 
     def first_runs(self, longest: int, caps: Caps) -> Iterator[None]:
         """Run it in every shape that it may meet, for sequences of up to so many tokens; yields after each run."""

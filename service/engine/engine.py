@@ -1,8 +1,9 @@
 """The model's thread: it alone runs the graphs of all models, on batches that sequences of concurrent requests share.
 
-The schedule decides what is run next, and the runner runs it. A learned aggregator takes a part of a request's documents as soon as
-the last of their sequences is scored, then another each round. A model that comes while others serve is warmed up between the
-rounds, a run at a time.
+The schedule decides what is run next, and the runner runs it. Where a GPU computes, a thread of its own waits for it: meanwhile
+the model's thread gets the next batch ready and gives out the last one's scores. A learned aggregator takes a part of a request's
+documents as soon as the last of their sequences is scored, then another each round. A model that comes while others serve is warmed
+up between the rounds, a run at a time.
 """
 
 import logging
@@ -13,11 +14,13 @@ from concurrent.futures import Future
 from contextlib import nullcontext
 
 from keyblock.pipeline import Pipeline
+from service.engine.device import Device
 from service.engine.encoder import Caps
 from service.engine.errors import EngineDeadError
 from service.engine.instance import Graphs, Instance
 from service.engine.jobs import Job, Scored
 from service.engine.rounds import Rounds, backlog
+from service.engine.schedule import Run
 from service.engine.score_cache import ScoreCache
 from service.machine import ASYNCIO, Machine
 from service.telemetry.metrics import Metrics
@@ -45,8 +48,9 @@ class Engine:
         self.scores = ScoreCache(score_cache_bytes, metrics)
         self._caps = caps
         self._metrics, self._machine = metrics, machine
-        self.rounds = Rounds(metrics, machine.now)
         self._changed = machine.condition()
+        self._device = Device(machine, self._changed)
+        self.rounds = Rounds(metrics, self._device, machine.now)
         self._closing = False
         self._warm = threading.Event()
         self._thread = machine.thread(self._run, "model")
@@ -81,8 +85,8 @@ class Engine:
 
     @property
     def alive(self) -> bool:
-        """Whether the thread runs and gets on with its work."""
-        return self._thread.is_alive() and not self.hung
+        """Whether the thread runs and gets on with its work, and so does the device's."""
+        return self._thread.is_alive() and not self._device.dead and not self.hung
 
     @property
     def hung(self) -> bool:
@@ -137,17 +141,23 @@ class Engine:
             for job in self._jobs():
                 job.fail(EngineDeadError("the model's thread stopped before this request was scored"))
             self.rounds.warm_ups.stop(_not_running())
+            self._device.close()
 
     def _go_on(self) -> bool:
         """A round of what waits, and a run of a warm-up; False when closing. It ends holding nothing of any job or model."""
         self._wait()
         if self._closing:
+            self._run_all(self.rounds.rest())
             return False
-        for batch in self.rounds.round():
-            self.rounds.runner.run(batch)
+        self._run_all(self.rounds.round())
         if self.rounds.warm_ups:
+            self._run_all(self.rounds.rest())
             self._warm_up()
         return True
+
+    def _run_all(self, batches: Iterable[Run[Job]]) -> None:
+        for batch in batches:
+            self.rounds.runner.run(batch)
 
     def _wait(self) -> None:
         """Wait until there is something to do, and take in the new jobs."""
@@ -159,10 +169,14 @@ class Engine:
 
     def _warm_up(self) -> None:
         """One run of the first model that is not warm; ready when none is cold that was there before the start."""
+        warm_ups = self.rounds.warm_ups
         # the runs of those may take minutes, where a provider compiles
-        with nullcontext() if self.rounds.warm_ups.first else self.rounds.runner.busy():
-            self.rounds.warm_ups.run()
-        if not (self.rounds.warm_ups.first or self._warm.is_set()):
+        with nullcontext() if warm_ups.first else self.rounds.runner.busy():
+            if warm_ups.ahead:
+                self._device.do(warm_ups.run)  # providers keep something of each thread that runs their graphs
+            else:
+                warm_ups.run()
+        if not (warm_ups.first or self._warm.is_set()):
             self._now_ready()
 
     def _now_ready(self) -> None:

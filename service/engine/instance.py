@@ -31,11 +31,14 @@ class Graphs(NamedTuple):
         ranker: scores sequences.
         selector: scores single blocks for a learned selector; none: the ranker does.
         combine: the learned aggregator, where the ranker gives states.
+        ahead: batches that may be under way when the next is decided. None where the device is the cores that decide: a batch
+            would be ready no sooner, and newcomers wait longer.
     """
 
     ranker: batching.Scorer
     selector: batching.Scorer | None = None
     combine: Combine | None = None
+    ahead: int = 0
 
 
 class Turn(NamedTuple):
@@ -87,7 +90,7 @@ class Instance:
         self.pace, self.combine_pace = Pace(), Pace()
         self.warmed: Future[None] = Future()
         self._machine = machine
-        of_model = name, pipeline.tokenizer, self.pace, machine.now
+        of_model = name, pipeline.tokenizer, self.pace, machine.now, graphs.ahead
         self.ranker = Encoder(graphs.ranker, *of_model)
         own = graphs.selector is not None
         self.selector = Encoder(graphs.selector, *of_model) if graphs.selector else self.ranker

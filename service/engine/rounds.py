@@ -1,10 +1,11 @@
 """What the model's thread does next, without the thread: jobs and models come in, batches come out, one after the other.
 
-Neither waits nor sleeps here anything: whoever calls runs the batches, and is the thread, or a simulation.
+Whoever calls runs the batches, and waits where there is nothing to do.
 """
 
 from collections.abc import Iterable, Iterator
 
+from service.engine.device import Device
 from service.engine.instance import Instance
 from service.engine.jobs import Job
 from service.engine.runner import Runner
@@ -19,18 +20,19 @@ class Rounds:
 
     Args:
         metrics: counts batches, tokens and padding.
+        device: runs batches whose graphs say so.
         clock: as deadlines count.
 
     Attributes:
-        runner: does what a round yields, or is told what came of it.
+        runner: does what a round yields.
         warm_ups: of models that are not warm yet.
     """
 
-    def __init__(self, metrics: Metrics, clock: Clock) -> None:
+    def __init__(self, metrics: Metrics, device: Device, clock: Clock) -> None:
         self._schedule: Schedule[Job] = Schedule()
         self._new: list[Job] = []  # that the schedule has not accepted yet
         self._clock = clock
-        self.runner = Runner(self._schedule, metrics, clock)
+        self.runner = Runner(self._schedule, metrics, device, clock)
         self.warm_ups = WarmUps(metrics, clock)
 
     @property
@@ -46,7 +48,7 @@ class Rounds:
     @property
     def idle(self) -> bool:
         """Whether there is nothing to do until something comes."""
-        return not (self._new or self._schedule.ready or self.warm_ups)
+        return not (self._new or self._schedule.ready or self.warm_ups or self.runner.landed)
 
     def submit(self, job: Job) -> None:
         """A job waits for the next round."""
@@ -67,8 +69,23 @@ class Rounds:
         self._new.clear()
 
     def round(self) -> Iterator[Run[Job]]:
-        """A round of what waits: its batches, each to be run before the next is asked for; all else of it is done here."""
+        """A round of what waits: its batches, each to be run before the next is asked for; all else of it is done here.
+
+        What follows from batches that were under way comes first.
+        """
+        self.runner.land_all_over()
+        yield from self._decided()
         self._schedule.begin_round(self._clock())
+        yield from self._decided()
+
+    def rest(self) -> Iterator[Run[Job]]:
+        """What is left of the rounds before, until no batch is under way; to be used like `round`."""
+        while self._schedule.under_way:
+            self.runner.land(0)
+            yield from self._decided()
+
+    def _decided(self) -> Iterator[Run[Job]]:
+        """Batches, as long as the schedule decides anything."""
         while (decision := self._schedule.next(self._clock())) is not None:
             if isinstance(decision, Run):
                 yield decision

@@ -171,12 +171,13 @@ class Schedule(Generic[T]):
     Attributes:
         tasks: accepted and not yet over, the oldest first. Another thread may copy it at any time.
         turns: sequences taken so far.
+        under_way: batches decided, of which it is not known yet what came of them.
     """
 
     def __init__(self) -> None:
         self.tasks: list[T] = []
         self._agenda: deque[Run[T] | Combine[T] | Expire[T]] = deque()
-        self.turns = 0
+        self.turns = self.under_way = 0
 
     def accept(self, task: T) -> None:
         """A task came."""
@@ -184,8 +185,9 @@ class Schedule(Generic[T]):
 
     @property
     def ready(self) -> bool:
-        """Whether there is a task that a round could take up."""
-        return any(task.lane.warm and not task.over for task in self.tasks)
+        """Whether there is a task that a round could take up; not one all of which is under way."""
+        could = (task for task in self.tasks if task.lane.warm and not task.over)
+        return any(task.n_waiting or task.complete or not self.under_way for task in could)
 
     def forget(self) -> None:
         """Keep nothing of the tasks that are over."""
@@ -211,11 +213,13 @@ class Schedule(Generic[T]):
             decision = self._agenda.popleft()
             tasks = decision.tasks if isinstance(decision, Run) else [decision.task]
             if isinstance(decision, Expire) or any(not task.over and task.until > now for task in tasks):
+                self.under_way += isinstance(decision, Run)
                 return decision
         return None
 
     def scored(self, run: Run[T]) -> None:
         """A batch was run."""
+        self.under_way -= 1
         for ticket in run.tickets:
             ticket.task.count_scored()
         self._agenda.extendleft(Combine(task) for task in reversed(run.tasks) if task.complete)
@@ -230,6 +234,7 @@ class Schedule(Generic[T]):
             run: what failed.
             too_large: memory ran out: the next batches of its length are smaller from the start.
         """
+        self.under_way -= 1
         halves = batching.halves(run.batch) if len(run.tickets) > 1 and (too_large or len(run.tasks) > 1) else []
         if not halves:
             self.tasks = [task for task in self.tasks if task not in run.tasks]

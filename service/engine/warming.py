@@ -30,7 +30,7 @@ class WarmUp(NamedTuple):
 
 
 class WarmUps:
-    """The models that are not warm yet, the oldest first. Any thread may add one; the model's thread does the rest.
+    """The models that are not warm yet, the oldest first. Any thread may add one; the model's does the rest, or waits meanwhile.
 
     Args:
         metrics: record how long each took.
@@ -48,6 +48,11 @@ class WarmUps:
     def first(self) -> bool:
         """Whether one of them was there before the thread was started; those come first."""
         return bool(self._waiting) and self._waiting[0].first
+
+    @property
+    def ahead(self) -> int:
+        """See `service.engine.instance.Graphs`, of the one whose turn it is."""
+        return self._waiting[0].instance.ranker.ahead
 
     def add(self, instance: Instance, *, first: bool) -> None:
         """Warm this model up as well, after the others."""

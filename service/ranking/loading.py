@@ -9,7 +9,7 @@ from typing import NamedTuple
 from keyblock.bundle import MANIFEST_FILE, Bundle, BundleError, load_bundle
 from keyblock.runtime.batching import LENGTHS
 from keyblock.runtime.model import GraphModel
-from keyblock.runtime.providers import Choice
+from keyblock.runtime.providers import GPU, Choice
 from service.engine.instance import Graphs
 from service.ranking.scorers import Scorer
 from service.settings import Settings
@@ -99,5 +99,6 @@ def open_bundle(bundle: Bundle, settings: Settings) -> Opened:
         return Opened(bundle, None, None)
     started = time.perf_counter()
     model = GraphModel.open(bundle, settings.provider, settings.n_threads, settings.precision)
-    graphs = Graphs(model.session, model.selector, None if model.aggregator is None else model.combine)
+    combine = None if model.aggregator is None else model.combine
+    graphs = Graphs(model.session, model.selector, combine, ahead=int(model.session.choice.provider in GPU))
     return Opened(bundle, graphs, model.session.choice, time.perf_counter() - started)

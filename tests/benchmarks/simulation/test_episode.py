@@ -97,7 +97,7 @@ def answers_early(patch: Patch) -> None:
 
 def forgets_what_failed(patch: Patch) -> None:
     """A batch fails, and nobody is told."""
-    patch.setattr(Runner, "failed", lambda self, run, _error: self._schedule.failed(run, too_large=False))
+    patch.setattr(Runner, "_failed", lambda self, run, _error: self._schedule.failed(run, too_large=False))
 
 
 def forgets_half(patch: Patch) -> None:
@@ -133,8 +133,8 @@ def lets_everything_in(patch: Patch) -> None:
 
 def mixes(patch: Patch) -> None:
     """The outputs of a batch go to its sequences in the wrong order."""
-    scored = Runner.scored
-    patch.setattr(Runner, "scored", lambda self, run, fed, s: scored(self, run, fed._replace(outputs=fed.outputs[::-1]), s))
+    scored = Runner._scored
+    patch.setattr(Runner, "_scored", lambda self, run, fed: scored(self, run, fed._replace(outputs=fed.outputs[::-1])))
 
 
 def is_late(patch: Patch) -> None:

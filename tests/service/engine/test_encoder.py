@@ -44,7 +44,8 @@ def test_its_first_runs_say_how_large_a_batch_may_be(encoder: Encoder, faulty: F
 def test_outputs_are_of_the_sequences_alone_and_padding_is_told(encoder: Encoder, session: Session, packed: list[Packed]) -> None:
     list(encoder.first_runs(128, CAPS))
     for batch in plan(encoder, packed[:3]):
-        outputs, marks, fed = encoder.score(batch, packed)
+        outputs, marks, fed, seconds = encoder.run(encoder.fill(batch, packed))
+        assert seconds > 0
         assert marks is None
         assert fed == batch.rows * batch.length
         for position, output in zip(batch.positions, outputs, strict=True):
