@@ -17,26 +17,31 @@ class Flight(Generic[T]):
 
     Attributes:
         over: whether it is done, or has failed.
-        outcome: then: what it returned, or what it raised. It is not raised again here, since a traceback that leads back to its
-            error keeps the batch until the garbage collector comes.
+        fatal: whether it ended with what is no Exception, but the end of a thread.
     """
 
-    outcome: T | BaseException
+    _outcome: T | BaseException
 
     def __init__(self, work: Callable[[], T]) -> None:
-        self.over = False
+        self.over = self.fatal = False
         self._work = work
-
-    @property
-    def fatal(self) -> bool:
-        """Whether it ended with what is no Exception, but the end of a thread."""
-        return isinstance(self.outcome, BaseException) and not isinstance(self.outcome, Exception)
 
     def run(self) -> None:
         """Do the work, and keep nothing of what it was done with."""
-        self.outcome = _outcome(self._work)
-        del self._work
+        self._outcome = outcome = _outcome(self._work)
+        self.fatal = isinstance(outcome, BaseException) and not isinstance(outcome, Exception)
+        del self._work, outcome
         self.over = True
+
+    def take(self) -> T | BaseException:
+        """What it returned, or what it raised; once, after it is over.
+
+        It is neither kept nor raised here: an error whose traceback leads back to it would keep the batch until the garbage
+        collector comes.
+        """
+        outcome = self._outcome
+        del self._outcome
+        return outcome
 
 
 class Device:
@@ -79,9 +84,10 @@ class Device:
         flight = Flight(work)
         self.begin(flight)
         self.wait(flight)
-        if isinstance(flight.outcome, BaseException):
-            raise flight.outcome
-        return flight.outcome
+        outcome = flight.take()
+        if isinstance(outcome, BaseException):
+            raise outcome
+        return outcome
 
     def close(self) -> None:
         """The thread ends after the work in hand; what waits is not done."""

@@ -89,12 +89,14 @@ class Runner:
         while len(self._flights) > most:
             run, flight = self._flights.popleft()
             self._device.wait(flight)
-            if isinstance(flight.outcome, Exception):
-                self._failed(run, flight.outcome)
-            elif isinstance(flight.outcome, BaseException):
-                raise flight.outcome
+            outcome = flight.take()
+            if isinstance(outcome, Exception):
+                self._failed(run, outcome)
+            elif isinstance(outcome, BaseException):
+                raise outcome
             else:
-                self._scored(run, flight.outcome)
+                self._scored(run, outcome)
+            del outcome  # it may be large, and the next is waited for
 
     def land_all_over(self) -> None:
         """Say what came of those that are over, and wait for none."""

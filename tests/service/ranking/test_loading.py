@@ -1,10 +1,12 @@
 import logging
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from keyblock.bundle import BundleError
+from keyblock.runtime.model import GraphModel
 from keyblock.runtime.providers import Precision, Provider
 from service.ranking.loading import find_bundles, open_bundle, read_bundles
 from service.settings import Settings
@@ -76,3 +78,16 @@ def test_opened_graphs_are_those_of_the_choice(settings: Settings, bundle_path: 
     opened = open_bundle(bundle, settings)
     assert (opened.choice.provider, opened.choice.precision) == (Provider.CPU, Precision.FP32)
     assert (opened.graphs.selector, opened.graphs.combine) == (None, None)
+
+
+@pytest.mark.parametrize(
+    ("provider", "ahead"), [(Provider.CPU, 0), (Provider.OPENVINO, 0), (Provider.CUDA, 1), (Provider.TENSORRT, 1)]
+)
+def test_a_batch_is_decided_ahead_where_a_gpu_computes(
+    settings: Settings, provider: Provider, ahead: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (bundle,) = read_bundles(settings)
+    model = GraphModel.open(bundle, Provider.CPU, 1)
+    model.session.choice = replace(model.session.choice, provider=provider)
+    monkeypatch.setattr(GraphModel, "open", lambda *_: model)
+    assert open_bundle(bundle, settings).graphs.ahead == ahead
