@@ -1,0 +1,425 @@
+"""Two batches in flight: a graph that stops before each batch until a test lets it go on."""
+
+import asyncio
+import random
+import threading
+import weakref
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from keyblock.packing import Packed
+from keyblock.pipeline import Pipeline
+from keyblock.runtime.batching import BatchTooLargeError
+from service.engine.encoder import Caps
+from service.engine.engine import Engine
+from service.engine.errors import EngineDeadError, EngineError
+from service.engine.instance import Graphs, Turn
+from service.engine.jobs import Job, Scored
+from service.machine import ASYNCIO, AsyncioMachine, Machine
+from service.telemetry.metrics import Metrics
+from tests.service.engine.test_engine import CAP, shorter
+from tests.service.faults import PATIENCE, Ints, wait_for
+
+LONGEST = 128
+FULL = CAP // LONGEST  # sequences of the longest that fill a batch
+
+
+class Stopping:
+    """The logit of a sequence is the sum of its tokens, modulo 1000; with `states` it is twice in a row.
+
+    Attributes:
+        batches: the ids of each that was begun.
+        threads: names of those that it ran on.
+        faults: what becomes of a batch that has this token.
+        at_once: how many batches were computed at the same time at most.
+        meanwhile: called while a batch is computed.
+    """
+
+    def __init__(self, *, states: bool = False) -> None:
+        self.batches: list[Ints] = []
+        self.threads: set[str] = set()
+        self.faults: dict[int, BaseException] = {}
+        self.at_once, self._now = 0, 0
+        self.meanwhile: Callable[[], None] = lambda: None
+        self._states, self._free, self._may = states, True, threading.Semaphore(0)
+
+    def stop(self) -> None:
+        """From now on each batch waits."""
+        self._free = False
+        self.batches.clear()
+
+    def go(self, batches: int = 1) -> None:
+        """So many go on."""
+        self._may.release(batches)
+
+    def go_on(self) -> None:
+        """All go on."""
+        self._free = True
+        self.go(10_000)
+
+    def score(self, ids: Ints, _types: Ints, mask: Ints) -> NDArray[np.float32]:
+        self._now += 1
+        self.at_once = max(self.at_once, self._now)
+        self.threads.add(threading.current_thread().name)
+        self.batches.append(ids.copy())
+        assert self._free or self._may.acquire(timeout=PATIENCE)
+        self.meanwhile()
+        self._now -= 1
+        for token, fault in self.faults.items():
+            if token in ids and (len(ids) > 1 or not isinstance(fault, BatchTooLargeError)):
+                raise fault
+        logits = ((ids * mask).sum(1) % 1000).astype(np.float32)
+        return np.repeat(logits[:, None], 2, 1) if self._states else logits
+
+
+def combine(states: NDArray[np.float32], mask: NDArray[np.bool_]) -> NDArray[np.float32]:
+    """The best sequence."""
+    best: NDArray[np.float32] = np.where(mask, states[..., 0], -np.inf).max(1)
+    return best
+
+
+def sequence(token: int, length: int = LONGEST) -> Packed:
+    """All of one token."""
+    return Packed(np.full(length, token, np.int32), 1, np.zeros(1, np.intp))
+
+
+def expected(packed: Sequence[Packed]) -> list[float]:
+    return [float(one.ids.astype(np.int64).sum() % 1000) for one in packed]
+
+
+class Flying:
+    """An engine in front of such a graph, warm and stopped."""
+
+    def __init__(
+        self, pipeline: Pipeline, ahead: int, graph: Stopping | None = None, machine: Machine = ASYNCIO, **parts: Any
+    ) -> None:
+        self.graph = graph or Stopping()
+        self.metrics = Metrics()
+        self.engine = Engine(Caps(CAP, PATIENCE, hung_after=PATIENCE), self.metrics, 1 << 20, machine)
+        learned = combine if "aggregator" in parts else None
+        self.model = self.engine.add("one", Graphs(self.graph, combine=learned, ahead=ahead), shorter(pipeline, **parts))
+        self.engine.start()
+        self.model.warmed.result(PATIENCE)
+        self.graph.stop()
+
+    def submit(self, packed: Sequence[Packed], **how: Any) -> Future[Scored]:
+        return self.engine.submit(Job(packed, self.model.ranker, **how))
+
+    def full(self, *tokens: int) -> list[Future[Scored]]:
+        """Jobs of a full batch each, in this order."""
+        return [self.submit([sequence(token)] * FULL, priority=number) for number, token in enumerate(tokens)]
+
+    def in_flight(self, batches: int, begun: int) -> None:
+        """Wait until so many were decided and not given out, and so many begun in all."""
+        wait_for(lambda: self.engine.rounds._schedule.under_way == batches and len(self.graph.batches) == begun)
+
+    def begun(self) -> list[int]:
+        """The first token of each batch that was begun."""
+        return [int(ids[0, 0]) for ids in self.graph.batches]
+
+
+@pytest.fixture
+def of(pipeline: Pipeline) -> Iterator[Callable[..., Flying]]:
+    """Makes them, and ends them."""
+    made: list[Flying] = []
+
+    def make(ahead: int = 1, graph: Stopping | None = None, machine: Machine = ASYNCIO, **parts: Any) -> Flying:
+        made.append(Flying(pipeline, ahead, graph, machine, **parts))
+        return made[-1]
+
+    yield make
+    for one in made:
+        one.graph.go_on()
+        one.engine.close()
+
+
+Make = Callable[..., Flying]
+
+
+def logits(future: Future[Scored]) -> list[float]:
+    return future.result(PATIENCE).logits.tolist()
+
+
+def test_while_a_batch_is_computed_the_next_is_ready_and_the_last_is_given_out(of: Make) -> None:
+    flying = of()
+    first, second, third, fourth = flying.full(1, 2, 3, 4)
+    flying.in_flight(2, begun=1)
+    assert flying.model.ranker.pace.seconds > 0, "of the warm-up"
+    flying.graph.go()
+    assert logits(first) == [128] * FULL, "the second is computed, and has not ended"
+    flying.in_flight(2, begun=2)
+    flying.graph.go_on()
+    assert [logits(one)[0] for one in (second, third, fourth)] == [256, 384, 512]
+    assert flying.begun() == [1, 2, 3, 4]
+    assert flying.graph.threads == {"device"}
+    assert flying.graph.at_once == 1
+
+
+def test_with_one_in_flight_nothing_is_decided_ahead(of: Make) -> None:
+    """As on a CPU: newcomers would only wait longer."""
+    flying = of(ahead=0)
+    futures = flying.full(1, 2, 3)
+    flying.in_flight(1, begun=1)
+    flying.graph.go()
+    flying.in_flight(1, begun=2)
+    flying.graph.go_on()
+    assert [logits(one)[0] for one in futures] == [128, 256, 384]
+    assert flying.graph.threads == {"model"}
+
+
+def test_who_comes_while_a_batch_is_computed_is_in_the_next(of: Make) -> None:
+    """The device's thread is not idle until the computing one is given out, though nothing waited when that was begun."""
+    flying = of()
+    (first,) = flying.full(1)
+    flying.in_flight(1, begun=1)
+    (second,) = flying.full(2)
+    flying.in_flight(2, begun=1)
+    flying.graph.go_on()
+    assert (logits(first)[0], logits(second)[0]) == (128, 256)
+
+
+@pytest.mark.parametrize("aggregator", [{}, {"aggregator": {"name": "states", "passages": 3}}], ids=["each", "learned"])
+@pytest.mark.parametrize("seed", range(4))
+def test_scores_and_decisions_are_those_of_one_in_flight(of: Make, seed: int, aggregator: dict[str, Any]) -> None:
+    """Jobs of many lengths and priorities, all handed in before the first batch ends: the same batches in the same order."""
+
+    def outcome(ahead: int) -> tuple[list[list[float]], list[bytes]]:
+        draw = random.Random(seed)
+        flying = of(ahead, Stopping(states=bool(aggregator)), **aggregator)
+        blocker = flying.submit([sequence(1)] * FULL)
+        flying.in_flight(1, begun=1)
+        jobs = [
+            [sequence(draw.randrange(2, 9999), draw.randint(5, LONGEST)) for _ in range(draw.randint(1, 30))] for _ in range(12)
+        ]
+        with flying.engine._changed:  # so that all of them come at once
+            for number, packed in enumerate(jobs):
+                flying.engine.rounds.submit(Job(packed, flying.model.ranker, priority=number % 3))
+            handed_in = flying.engine.rounds.jobs[1:]
+        flying.graph.go_on()
+        found = [logits(job.future) for job in handed_in]
+        assert found == [expected(packed) for packed in jobs]
+        blocker.result(PATIENCE)
+        return found, [ids.tobytes() for ids in flying.graph.batches]
+
+    assert outcome(0) == outcome(1)
+
+
+def test_a_batch_that_fails_hurts_nobody_in_the_next(of: Make) -> None:
+    flying = of()
+    flying.graph.faults[1] = RuntimeError("the device caught fire")
+    first, second = flying.full(1, 2)
+    flying.in_flight(2, begun=1)
+    flying.graph.go_on()
+    with pytest.raises(EngineError, match="caught fire"):
+        first.result(PATIENCE)
+    assert logits(second) == [256] * FULL
+    assert flying.engine.alive
+
+
+def test_a_job_both_of_whose_batches_fail_fails_once(of: Make) -> None:
+    flying = of()
+    flying.graph.faults[1] = RuntimeError("the device caught fire")
+    long = flying.submit([sequence(1)] * 2 * FULL)
+    flying.in_flight(2, begun=1)
+    flying.graph.go_on()
+    with pytest.raises(EngineError, match="caught fire"):
+        long.result(PATIENCE)
+    assert logits(flying.full(2)[0]) == [256] * FULL
+    wait_for(lambda: not flying.engine._jobs())
+
+
+def test_a_batch_too_large_for_the_memory_is_run_in_halves_after_the_one_that_waits(of: Make) -> None:
+    flying = of()
+    flying.graph.faults[1] = BatchTooLargeError("no memory")
+    first, second = flying.full(1, 2)
+    flying.in_flight(2, begun=1)
+    flying.graph.go_on()
+    assert (logits(first), logits(second)) == ([128] * FULL, [256] * FULL)
+    assert flying.begun() == [1, 2, 1, 1, 1, 1, 1, 1], "4 rows, then 2 of which each goes in ones"
+    assert [len(ids) for ids in flying.graph.batches] == [4, 4, 2, 2, 1, 1, 1, 1]
+
+
+def test_a_device_that_hangs_is_found_with_one_waiting_behind(of: Make) -> None:
+    flying = of()
+    assert flying.engine.rounds.runner.busy_since is None
+    flying.full(1)
+    flying.in_flight(1, begun=1)
+    since = flying.engine.rounds.runner.busy_since
+    flying.full(2)
+    flying.in_flight(2, begun=1)
+    assert flying.engine.rounds.runner.busy_since == since, "to make another ready is no sign of life"
+    assert flying.engine.alive
+    flying.engine._caps = flying.engine._caps._replace(hung_after=0.0)
+    assert (flying.engine.hung, flying.engine.alive) == (True, False)
+    flying.graph.go(1)
+    flying.in_flight(1, begun=2)
+    assert since is not None
+    assert (flying.engine.rounds.runner.busy_since or 0) > since
+    flying.graph.go_on()
+    wait_for(lambda: flying.engine.alive)
+
+
+def test_when_time_is_up_what_has_landed_is_known(of: Make) -> None:
+    """Three batches: the first ends in time, the second is computed, and the third is ready."""
+    flying = of()
+    documents = [[sequence(token)] for token in (1, 2, 3) for _ in range(FULL)]
+
+    async def work() -> Scored:
+        turn = Turn(ASYNCIO.now() + PATIENCE, range(3 * FULL))
+        waiting = asyncio.create_task(flying.model.score(documents, turn))
+        flying.graph.go()
+        while not (jobs := flying.engine._jobs()) or not list(jobs[0].said_of(range(FULL))):
+            await asyncio.sleep(0.001)
+        await asyncio.to_thread(flying.in_flight, 2, begun=2)
+        jobs[0].future.cancel()  # as it is when time is up
+        return await waiting
+
+    assert asyncio.run(work()).logits.tolist() == [128.0] * FULL + [-np.inf] * 2 * FULL
+    flying.graph.go_on()
+    wait_for(lambda: not flying.engine._jobs())
+
+
+def test_who_leaves_while_its_batch_waits_is_forgotten(of: Make) -> None:
+    flying = of()
+    first, second = flying.full(1, 2)
+    flying.in_flight(2, begun=1)
+    assert second.cancel()
+    flying.graph.go_on()
+    assert logits(first) == [128] * FULL
+    wait_for(lambda: not flying.engine._jobs())
+    assert logits(flying.full(3)[0]) == [384] * FULL
+
+
+def test_closing_answers_what_is_in_flight_and_fails_what_waits(of: Make) -> None:
+    flying = of()
+    futures = flying.full(*range(1, 9))
+    flying.in_flight(2, begun=1)
+    closing = threading.Thread(target=flying.engine.close)
+    closing.start()
+    wait_for(lambda: flying.engine._closing)
+    flying.graph.go_on()
+    closing.join(PATIENCE)
+    assert [logits(one)[0] for one in futures[:2]] == [128, 256]
+    with pytest.raises(EngineDeadError):
+        futures[-1].result(PATIENCE)
+    wait_for(lambda: flying.engine._device.dead)
+    assert not flying.engine.alive
+
+
+def test_closing_waits_for_no_device_that_hangs(of: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("service.engine.engine.CLOSE_SECONDS", 0.01)
+    flying = of()
+    flying.full(1, 2)
+    flying.in_flight(2, begun=1)
+    flying.engine.close()
+    assert all(thread.daemon for thread in threading.enumerate() if thread.name in ("model", "device"))
+
+
+def test_what_ends_the_devices_thread_ends_the_engine(of: Make) -> None:
+    flying = of()
+    flying.graph.faults[1] = SystemExit("the thread is ended")
+    futures = flying.full(1, 2, 3)
+    flying.in_flight(2, begun=1)
+    flying.graph.go_on()
+    for future in futures:
+        with pytest.raises(EngineDeadError, match="before this request was scored"):
+            future.result(PATIENCE)
+    assert not flying.engine.alive
+    assert flying.begun() == [1], "nothing is run by a thread that died"
+    with pytest.raises(EngineDeadError, match="not running"):
+        flying.full(1)
+
+
+def test_a_later_model_is_warmed_up_with_nothing_else_in_flight(of: Make, pipeline: Pipeline) -> None:
+    """On the thread that is going to run it; and a model that decides nothing ahead is no exception to one at a time."""
+    flying = of()
+    later, on_cpu = Stopping(), Stopping()
+    later.meanwhile = on_cpu.meanwhile = lambda: beside.append(flying.graph._now)
+    beside: list[int] = []
+    flying.full(*range(1, 9))
+    flying.in_flight(2, begun=1)
+    added = flying.engine.add("later", Graphs(later, ahead=1), shorter(pipeline))
+    cpu = flying.engine.add("cpu", Graphs(on_cpu), shorter(pipeline))
+    flying.graph.go_on()
+    added.warmed.result(PATIENCE)
+    cpu.warmed.result(PATIENCE)
+    mixed = [
+        flying.engine.submit(Job([sequence(token)] * FULL, model.ranker))
+        for token in range(8)
+        for model in (added, cpu, flying.model)
+    ]
+    assert [logits(one)[0] for one in mixed] == [128 * token for token in range(8) for _ in range(3)]
+    assert (later.threads, on_cpu.threads) == ({"device"}, {"model"})
+    assert set(beside) == {0}
+
+
+def test_what_is_known_is_not_run_again(of: Make) -> None:
+    flying = of()
+    flying.graph.go_on()
+    documents = [[sequence(token)] for token in range(1, 10)]
+    first = asyncio.run(flying.model.score(documents)).logits.tolist()
+    run = len(flying.graph.batches)
+    assert asyncio.run(flying.model.score(documents)).logits.tolist() == first == [128 * token % 1000 for token in range(1, 10)]
+    assert len(flying.graph.batches) == run
+
+
+def test_documents_are_combined_after_their_last_sequence(of: Make) -> None:
+    """Two of three sequences, over two batches; the best is the second, of the batch that ends last."""
+    flying = of(1, Stopping(states=True), aggregator={"name": "states", "passages": 3})
+    flying.graph.go_on()
+    documents = [[sequence(1, 64), sequence(3), sequence(1, 32)], [sequence(2), sequence(1, 100), sequence(1, 7)]]
+    assert asyncio.run(flying.model.score(documents)).logits.tolist() == [384, 256]
+
+
+class ByHand(AsyncioMachine):
+    """A clock that is set."""
+
+    at = 0.0
+
+    def now(self) -> float:
+        return self.at
+
+
+def test_the_pace_is_the_devices_own(of: Make) -> None:
+    """Each batch takes a second. The third waits for two others: at 3 s it began 1 s ago, and not 3."""
+    machine = ByHand()
+    graph = Stopping()
+
+    def take_a_second() -> None:
+        machine.at += 1.0
+
+    flying = of(1, graph, machine)
+    measured: list[tuple[float, float]] = []
+    flying.model.pace.measured = lambda units, seconds: measured.append((units, seconds))  # type: ignore[method-assign]
+    graph.meanwhile = take_a_second
+    futures = flying.full(1, 2, 3)
+    flying.in_flight(2, begun=1)
+    graph.go_on()
+    assert [logits(one)[0] for one in futures] == [128, 256, 384]
+    assert measured == [(CAP, 1.0)] * 3
+    assert flying.metrics.registry.get_sample_value("keyblock_batch_seconds_sum", {"model": "one"}) == 3.0
+
+
+def test_nothing_is_kept_of_a_batch_that_is_over(of: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    """While one is computed, no array of those before it is there; one more may wait."""
+    flying = of()
+    alive: list[weakref.ref[Ints]] = []
+    most: list[int] = []
+    score = flying.graph.score
+
+    def watched(ids: Ints, types: Ints, mask: Ints) -> NDArray[np.float32]:
+        most.append(sum(one() is not None for one in alive))
+        alive.append(weakref.ref(ids))
+        return score(ids, types, mask)
+
+    monkeypatch.setattr(flying.graph, "score", watched)
+    flying.graph.go_on()
+    for future in flying.full(*range(1, 20)):
+        future.result(PATIENCE)
+    assert set(most) == {0}
+    wait_for(lambda: all(one() is None for one in alive))
