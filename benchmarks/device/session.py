@@ -1,5 +1,6 @@
 """A device that takes the time a GPU would: what it computes means nothing."""
 
+import ctypes
 import time
 
 import numpy as np
@@ -7,6 +8,8 @@ from numpy.typing import NDArray
 
 LENGTH = 128  # tokens of the sequences that a device's rate is told for
 Ints = NDArray[np.int64]
+_PR_SET_TIMERSLACK, _NANOSECOND = 29, 1
+_LIBC = ctypes.CDLL(None)
 
 
 class SimulatedDevice:
@@ -34,6 +37,7 @@ class SimulatedDevice:
     def score(self, ids: Ints, types: Ints, mask: Ints) -> NDArray[np.float32]:
         """Logits of shape (batch,) for three arrays of shape (batch, length): small numbers that differ."""
         started, seconds = time.perf_counter(), self.seconds(*ids.shape)
+        _LIBC.prctl(_PR_SET_TIMERSLACK, _NANOSECOND, 0, 0, 0)  # of this thread: Linux may end its sleep 50 us late, else
         logits: NDArray[np.float32] = (ids[:, 1:].sum(axis=1) % 1000).astype(np.float32) / 100 - 5
         time.sleep(max(started + seconds - time.perf_counter(), 0.0))
         self.busy += seconds

@@ -28,9 +28,9 @@ class Flight(Generic[T]):
 
     def run(self) -> None:
         """Do the work, and keep nothing of what it was done with."""
-        self._outcome = outcome = _outcome(self._work)
-        self.fatal = isinstance(outcome, BaseException) and not isinstance(outcome, Exception)
-        del self._work, outcome
+        self._outcome = _outcome(self._work)
+        self.fatal = isinstance(self._outcome, BaseException) and not isinstance(self._outcome, Exception)
+        del self._work
         self.over = True
 
     def take(self) -> T | BaseException:

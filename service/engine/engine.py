@@ -31,17 +31,17 @@ CLOSE_SECONDS = 5  # for the round in hand, when the service stops; a device tha
 
 
 class Engine:
-    """Owns the thread.
+    """Owns the threads.
 
     Args:
         caps: of a batch.
         metrics: counts batches, tokens and padding.
         score_cache_bytes: of what graphs have said that is kept.
-        machine: has the thread.
+        machine: has them.
 
     Attributes:
         scores: what is kept of it.
-        rounds: what the thread has to do; nobody else touches them, but for a test or a simulation that watches.
+        rounds: what the model's thread has to do; nobody else touches them, but for a test or a simulation that watches.
     """
 
     def __init__(self, caps: Caps, metrics: Metrics, score_cache_bytes: int = 0, machine: Machine = ASYNCIO) -> None:

@@ -25,7 +25,7 @@ class Scored(NamedTuple):
     Attributes:
         logits: of the documents where the job aggregates, shape (n_documents,), -inf for one without a sequence; else of the
             sequences, shape (n_sequences,), in the order given. Where time was up first, -inf for what is not scored.
-        queue_seconds: from handing in to the first batch's start.
+        queue_seconds: from handing in until its first batch is made ready.
         model_seconds: from there to the last batch's end.
         passages: of the sequences where each is a block of a document, shape (n_sequences,), see
             `keyblock.aggregation.Aggregated`; -inf for those of a document without a logit.

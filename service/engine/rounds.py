@@ -69,7 +69,7 @@ class Rounds:
         self._new.clear()
 
     def round(self) -> Iterator[Run[Job]]:
-        """A round of what waits: its batches, each to be run before the next is asked for; all else of it is done here.
+        """A round of what waits: its batches, each to be handed to the runner before the next is asked for; all else is done here.
 
         What follows from batches that were under way comes first.
         """

@@ -52,7 +52,7 @@ class Runner:
             self.busy_since = None
 
     def do(self, decision: Combine[Job] | Expire[Job]) -> None:
-        """Do what the schedule decided beside batches."""
+        """Do what the schedule decided beside batches; one may be computed meanwhile."""
         if isinstance(decision, Combine):
             self._step(decision.task)
         else:

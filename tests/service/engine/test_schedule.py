@@ -119,6 +119,20 @@ def test_a_round_runs_full_batches_of_one_graph_and_combines_what_is_complete() 
     assert not schedule.ready
 
 
+def test_a_task_all_of_which_is_under_way_is_nothing_to_take_up() -> None:
+    """Else who decides ahead would decide round after round until the batch is over; one with more to do is."""
+    schedule: Schedule[Task] = Schedule()
+    schedule.accept(Task(lane(), [128, 128]))
+    schedule.begin_round(0.0)
+    run = schedule.next(0.0)
+    assert isinstance(run, Run)
+    assert (schedule.next(0.0), schedule.under_way, schedule.ready) == (None, 1, False)
+    schedule.accept(Task(run.lane, [128]))
+    assert schedule.ready
+    schedule.scored(run)
+    assert (schedule.under_way, schedule.ready) == (0, True)
+
+
 def test_a_complete_task_is_combined_again_each_round_until_it_is_over() -> None:
     schedule: Schedule[Task] = Schedule()
     task = Task(lane(), [10])
@@ -211,7 +225,10 @@ def test_a_batch_of_one_task_fails_it_at_once_unless_memory_is_the_fault() -> No
 
 
 class Scheduled(RuleBasedStateMachine):
-    """Requests come, are cancelled, expire and fail in any order; a model counts how often each is answered."""
+    """Requests come, are cancelled, expire and fail in any order; a model counts how often each is answered.
+
+    Up to two batches are under way, and end in the order in which they were decided.
+    """
 
     tasks = Bundle("tasks")
 
@@ -223,7 +240,7 @@ class Scheduled(RuleBasedStateMachine):
         self.accepted: list[Task] = []
         self.answers: Counter[Task] = Counter()
         self.scored: Counter[Ticket[Task]] = Counter()
-        self.run: Run[Task] | None = None
+        self.runs: list[Run[Task]] = []
 
     @rule(
         target=tasks,
@@ -248,35 +265,32 @@ class Scheduled(RuleBasedStateMachine):
     def wait(self, seconds: float) -> None:
         self.now += seconds
 
-    @precondition(lambda self: self.run is None)
+    @precondition(lambda self: len(self.runs) < 2)
     @rule()
     def decide(self) -> None:
         decision = self.schedule.next(self.now)
         if decision is None:
             self.schedule.begin_round(self.now)
         elif isinstance(decision, Run):
-            self.run = decision
+            self.runs.append(decision)
         elif isinstance(decision, Combine) or not decision.task.over:
             assert isinstance(decision, Expire) or decision.task.complete
             self.answer(decision.task)
 
-    @precondition(lambda self: self.run is not None)
+    @precondition(lambda self: self.runs)
     @rule(seconds=st.floats(0, 2))
     def succeed(self, seconds: float) -> None:
-        assert self.run is not None
         self.now += seconds
-        self.scored.update(self.run.tickets)
-        self.schedule.scored(self.run)
-        self.run = None
+        run = self.runs.pop(0)
+        self.scored.update(run.tickets)
+        self.schedule.scored(run)
 
-    @precondition(lambda self: self.run is not None)
+    @precondition(lambda self: self.runs)
     @rule(too_large=st.booleans())
     def fail(self, too_large: bool) -> None:
-        assert self.run is not None
-        for task in self.schedule.failed(self.run, too_large=too_large):
+        for task in self.schedule.failed(self.runs.pop(0), too_large=too_large):
             if not task.over:
                 self.answer(task)
-        self.run = None
 
     def answer(self, task: Task) -> None:
         self.answers[task] += 1
@@ -289,21 +303,24 @@ class Scheduled(RuleBasedStateMachine):
 
     @invariant()
     def a_batch_has_a_known_shape(self) -> None:
-        if self.run is not None:
-            batch = self.run.batch
-            assert len(self.run.tickets) <= batch.rows <= max(self.run.lane.most_rows[batch.length], batch.rows)
-            assert all(ticket.length <= batch.length for ticket in self.run.tickets)
-            assert {ticket.task.lane for ticket in self.run.tickets} == {self.run.lane}
+        for run in self.runs:
+            assert len(run.tickets) <= run.batch.rows <= max(run.lane.most_rows[run.batch.length], run.batch.rows)
+            assert all(ticket.length <= run.batch.length for ticket in run.tickets)
+            assert {ticket.task.lane for ticket in run.tickets} == {run.lane}
+
+    @invariant()
+    def what_is_under_way_is_counted(self) -> None:
+        assert self.schedule.under_way == len(self.runs)
 
     def teardown(self) -> None:
         """When nothing more comes, each accepted task is answered exactly once in a bounded number of rounds."""
         if not hasattr(self, "schedule"):
             return
-        if self.run is not None:
+        while self.runs:
             self.succeed(0.0)
         most_steps = 2 * sum(len(task.lengths) + 1 for task in self.accepted) + 10
         for _ in range(2 * most_steps):
-            if self.run is not None:
+            if self.runs:
                 self.succeed(0.0)
             self.decide()
         assert [self.answers[task] for task in self.accepted] == [1] * len(self.accepted)
