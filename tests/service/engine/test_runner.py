@@ -3,6 +3,7 @@
 import asyncio
 import random
 import threading
+import time
 import weakref
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
@@ -27,6 +28,7 @@ from tests.service.faults import PATIENCE, Ints, wait_for
 
 LONGEST = 128
 FULL = CAP // LONGEST  # sequences of the longest that fill a batch
+LEARNED = {"aggregator": {"name": "states", "passages": 3}}
 
 
 class Stopping:
@@ -50,7 +52,7 @@ class Stopping:
 
     def stop(self) -> None:
         """From now on each batch waits."""
-        self._free = False
+        self._free, self._may = False, threading.Semaphore(0)
         self.batches.clear()
 
     def go(self, batches: int = 1) -> None:
@@ -77,12 +79,6 @@ class Stopping:
         return np.repeat(logits[:, None], 2, 1) if self._states else logits
 
 
-def combine(states: NDArray[np.float32], mask: NDArray[np.bool_]) -> NDArray[np.float32]:
-    """The best sequence."""
-    best: NDArray[np.float32] = np.where(mask, states[..., 0], -np.inf).max(1)
-    return best
-
-
 def sequence(token: int, length: int = LONGEST) -> Packed:
     """All of one token."""
     return Packed(np.full(length, token, np.int32), 1, np.zeros(1, np.intp))
@@ -99,13 +95,20 @@ class Flying:
         self, pipeline: Pipeline, ahead: int, graph: Stopping | None = None, machine: Machine = ASYNCIO, **parts: Any
     ) -> None:
         self.graph = graph or Stopping()
-        self.metrics = Metrics()
+        self.metrics, self.may_combine = Metrics(), threading.Event()
+        self.may_combine.set()
         self.engine = Engine(Caps(CAP, PATIENCE, hung_after=PATIENCE), self.metrics, 1 << 20, machine)
-        learned = combine if "aggregator" in parts else None
+        learned = self.combine if "aggregator" in parts else None
         self.model = self.engine.add("one", Graphs(self.graph, combine=learned, ahead=ahead), shorter(pipeline, **parts))
         self.engine.start()
         self.model.warmed.result(PATIENCE)
         self.graph.stop()
+
+    def combine(self, states: NDArray[np.float32], mask: NDArray[np.bool_]) -> NDArray[np.float32]:
+        """The best sequence."""
+        assert self.may_combine.wait(PATIENCE)
+        best: NDArray[np.float32] = np.where(mask, states[..., 0], -np.inf).max(1)
+        return best
 
     def submit(self, packed: Sequence[Packed], **how: Any) -> Future[Scored]:
         return self.engine.submit(Job(packed, self.model.ranker, **how))
@@ -183,7 +186,7 @@ def test_who_comes_while_a_batch_is_computed_is_in_the_next(of: Make) -> None:
     assert (logits(first)[0], logits(second)[0]) == (128, 256)
 
 
-@pytest.mark.parametrize("aggregator", [{}, {"aggregator": {"name": "states", "passages": 3}}], ids=["each", "learned"])
+@pytest.mark.parametrize("aggregator", [{}, LEARNED], ids=["each", "learned"])
 @pytest.mark.parametrize("seed", range(4))
 def test_scores_and_decisions_are_those_of_one_in_flight(of: Make, seed: int, aggregator: dict[str, Any]) -> None:
     """Jobs of many lengths and priorities, all handed in before the first batch ends: the same batches in the same order."""
@@ -335,19 +338,47 @@ def test_what_ends_the_devices_thread_ends_the_engine(of: Make) -> None:
         flying.full(1)
 
 
-def test_a_later_model_is_warmed_up_with_nothing_else_in_flight(of: Make, pipeline: Pipeline) -> None:
-    """On the thread that is going to run it; and a model that decides nothing ahead is no exception to one at a time."""
+def test_health_sees_that_the_devices_thread_is_dead_before_the_models_does(of: Make) -> None:
+    """That is combining the documents of the batch before."""
+    flying = of(1, Stopping(states=True), **LEARNED)
+    flying.may_combine.clear()
+    flying.graph.faults[2] = SystemExit("the thread is ended")
+    asking = threading.Thread(target=lambda: asyncio.run(flying.model.score([[sequence(1)]] * FULL)))
+    asking.start()
+    flying.in_flight(1, begun=1)
+    (second,) = flying.full(2)
+    flying.in_flight(2, begun=1)
+    flying.graph.go(2)
+    wait_for(lambda: flying.engine._device.dead)
+    assert (flying.engine.alive, second.done()) == (False, False)
+    flying.may_combine.set()
+    with pytest.raises(EngineDeadError):
+        second.result(PATIENCE)
+    asking.join(PATIENCE)
+
+
+def test_one_computes_at_a_time_whatever_the_models_decide_ahead(of: Make, pipeline: Pipeline) -> None:
+    """Later models come, one to run ahead of and one not: they are warmed up, and run, when the device is done."""
     flying = of()
     later, on_cpu = Stopping(), Stopping()
-    later.meanwhile = on_cpu.meanwhile = lambda: beside.append(flying.graph._now)
     beside: list[int] = []
-    flying.full(*range(1, 9))
-    flying.in_flight(2, begun=1)
-    added = flying.engine.add("later", Graphs(later, ahead=1), shorter(pipeline))
-    cpu = flying.engine.add("cpu", Graphs(on_cpu), shorter(pipeline))
-    flying.graph.go_on()
-    added.warmed.result(PATIENCE)
+    later.meanwhile = on_cpu.meanwhile = lambda: beside.append(flying.graph._now)
+
+    def with_one_in_flight(work: Callable[[], Any]) -> Any:
+        flying.graph.stop()
+        flying.full(1)
+        flying.in_flight(1, begun=1)
+        done = work()
+        time.sleep(0.02)  # enough to do it too early
+        flying.graph.go_on()
+        return done
+
+    cpu = with_one_in_flight(lambda: flying.engine.add("cpu", Graphs(on_cpu), shorter(pipeline)))
     cpu.warmed.result(PATIENCE)
+    added = with_one_in_flight(lambda: flying.engine.add("later", Graphs(later, ahead=1), shorter(pipeline)))
+    added.warmed.result(PATIENCE)
+    first = with_one_in_flight(lambda: flying.engine.submit(Job([sequence(3)] * FULL, cpu.ranker)))
+    assert logits(first) == [384] * FULL
     mixed = [
         flying.engine.submit(Job([sequence(token)] * FULL, model.ranker))
         for token in range(8)
@@ -370,7 +401,7 @@ def test_what_is_known_is_not_run_again(of: Make) -> None:
 
 def test_documents_are_combined_after_their_last_sequence(of: Make) -> None:
     """Two of three sequences, over two batches; the best is the second, of the batch that ends last."""
-    flying = of(1, Stopping(states=True), aggregator={"name": "states", "passages": 3})
+    flying = of(1, Stopping(states=True), **LEARNED)
     flying.graph.go_on()
     documents = [[sequence(1, 64), sequence(3), sequence(1, 32)], [sequence(2), sequence(1, 100), sequence(1, 7)]]
     assert asyncio.run(flying.model.score(documents)).logits.tolist() == [384, 256]
