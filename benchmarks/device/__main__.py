@@ -91,13 +91,13 @@ def main(options: argparse.Namespace) -> None:
     device = SimulatedDevice(options.rate, options.launch)
     alone = engine_alone(load_bundle(DEFAULT_BUNDLE), device, options.token_cap)
     print(
-        f"the model's thread alone: {alone.rate:.0f} sequences a second, the device is busy for {alone.busy:.0%} of the time;",
+        f"the model's thread alone: {alone.rate:.0f} sequences a second, the device is busy for {alone.busy:.1%} of the time,",
         end=" ",
     )
-    print(f"the thread takes {alone.host:.1f} us of CPU a sequence")
+    print(f"and has a batch for {alone.given:.1%}; it and the device's thread take {alone.host:.1f} us of CPU a sequence")
     found = []
     with tempfile.TemporaryDirectory() as folder:
-        bodies = write_bodies(Path(folder), options.documents, options.words)
+        bodies = write_bodies(Path(folder), options.documents, options.words) if options.threads else {}
         for threads in options.threads:
             with started(Path(folder), threads, options) as service:
                 store(service, bodies["new"])
@@ -242,7 +242,7 @@ def tell(one: Measured) -> None:
 def parser() -> argparse.ArgumentParser:
     """Of the command line."""
     made = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    made.add_argument("--threads", type=int, nargs="+", default=[1, 2, 4])
+    made.add_argument("--threads", type=int, nargs="*", default=[1, 2, 4], help="that prepare; none: the model's thread alone")
     made.add_argument("--seconds", type=float, default=20)
     made.add_argument("--documents", type=int, default=100, help="of a request")
     made.add_argument("--words", type=int, default=2000)

@@ -26,11 +26,13 @@ class Fed(NamedTuple):
     Attributes:
         rate: sequences a second.
         busy: share of the time in which the device computed.
+        given: share of the time in which it had a batch; more than `busy`, since who waits for it wakes up late.
         host: microseconds of processor time a sequence, of the model's thread and the device's.
     """
 
     rate: float
     busy: float
+    given: float
     host: float
 
 
@@ -45,13 +47,14 @@ def engine_alone(bundle: Bundle, device: SimulatedDevice, token_cap: int, sequen
     rows = np.random.default_rng(0).integers(1000, 20_000, (of_a_job, LENGTH), dtype=np.int32)
     packed = [Packed(row, QUERY_TOKENS, np.zeros(1, np.intp)) for row in rows]
     jobs = [Job(packed, instance.ranker) for _ in range(sequences // of_a_job)]
-    busy, began, cpu = device.busy, time.perf_counter(), sum(clock() for clock in clocks)
+    before, began, cpu = np.array([device.busy, device.waited]), time.perf_counter(), sum(clock() for clock in clocks)
     for future in [engine.submit(job) for job in jobs]:
         future.result()
-    wall, cpu, busy = time.perf_counter() - began, sum(clock() for clock in clocks) - cpu, device.busy - busy
+    wall, cpu = time.perf_counter() - began, sum(clock() for clock in clocks) - cpu
+    busy, given = (np.array([device.busy, device.waited]) - before) / wall
     engine.close()
     done = len(jobs) * of_a_job
-    return Fed(done / wall, busy / wall, 1e6 * cpu / done)
+    return Fed(done / wall, float(busy), float(given), 1e6 * cpu / done)
 
 
 def _clock_of(name: str) -> Callable[[], float]:
