@@ -7,7 +7,7 @@ import pytest
 from starlette.routing import Route
 from starlette.testclient import TestClient
 
-from benchmarks.device.__main__ import Measured, held, milliseconds, write_bodies
+from benchmarks.device.__main__ import Measured, held, main, milliseconds, parser, write_bodies
 from benchmarks.device.engine import engine_alone
 from benchmarks.device.ledger import PATH, STEPS, Ledger
 from benchmarks.device.session import LENGTH, SimulatedDevice
@@ -74,6 +74,12 @@ def test_the_engine_alone_feeds_every_sequence_once() -> None:
     assert device.batches > 40 * LENGTH / 1024
     assert 0 < fed.busy <= fed.given <= 1
     assert fed.host > 0
+
+
+def test_without_threads_the_models_thread_alone_is_measured(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    main(parser().parse_args(["--threads", "--rate", "1e6", "--json", str(tmp_path / "found.json")]))
+    assert "the model's thread alone: " in capsys.readouterr().out
+    assert json.loads((tmp_path / "found.json").read_text())["served"] == []
 
 
 def test_requests_by_id_are_those_with_texts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
