@@ -1,13 +1,14 @@
 """The application: routes, lifespan, error shapes, and the OpenAPI document."""
 
 import logging
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Any
 
 from fastapi import FastAPI, Request
 from pydantic import BaseModel
 from pydantic.json_schema import models_json_schema
+from starlette.datastructures import State
 from starlette.exceptions import HTTPException
 from starlette.middleware.cors import CORSMiddleware
 from starlette.responses import PlainTextResponse, Response
@@ -217,12 +218,19 @@ async def http_error(request: Request, error: Exception) -> Response:
     return response
 
 
-def create_app(settings: Settings, ranker: Ranker | None = None) -> FastAPI:
+def create_app(
+    settings: Settings,
+    ranker: Ranker | None = None,
+    reloader: Callable[[Ranker, State], Reloader] = Reloader,
+    families: info.Families | None = None,
+) -> FastAPI:
     """The application.
 
     Args:
         settings: see `Settings`.
         ranker: one that is loaded already; by default it is loaded when the application starts.
+        reloader: makes what reloads.
+        families: gives all metrics, where this process is one of several.
 
     Raises KeysError where the settings name API keys that cannot be read.
     """
@@ -233,7 +241,7 @@ def create_app(settings: Settings, ranker: Ranker | None = None) -> FastAPI:
         app.state.ranker = ranker or Ranker.load(settings)
         app.state.ranker.start()
         log.info("%s", describe(app.state.keyring))
-        app.state.reloader = Reloader(app.state.ranker, app.state)
+        app.state.reloader = reloader(app.state.ranker, app.state)
         app.state.reloader.listen()
         try:
             yield
@@ -244,7 +252,7 @@ def create_app(settings: Settings, ranker: Ranker | None = None) -> FastAPI:
             app.state.tracing.close()
 
     app = Service(description=ABOUT, lifespan=lifespan)
-    app.state.settings, app.state.keyring = settings, load_keys(settings)
+    app.state.settings, app.state.keyring, app.state.families = settings, load_keys(settings), families
     answer_errors(app)
     add_rerank(app)
     add_documents(app)

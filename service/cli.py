@@ -25,6 +25,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return BAD_START
     # before numpy comes: products of microseconds would wake a BLAS thread for each core, which then spin and take the cores
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+    if settings.processes > 1:
+        from service.processes.supervisor import supervise
+
+        return supervise(settings)
     from service.start import start  # the web framework and the runtime, which --help does without
 
     return start(settings)

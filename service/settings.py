@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Annotated
 from urllib.parse import urlsplit
 
-from pydantic import BaseModel, BeforeValidator, Field, SecretStr, field_validator
+from pydantic import BaseModel, BeforeValidator, Field, SecretStr, ValidationInfo, field_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
 from keyblock.runtime.cpus import default_threads
@@ -138,6 +138,13 @@ class Settings(Limits, BaseSettings):
     score_cache_bytes: int = Field(
         64 * MIB, ge=0, description="bytes of scores that are kept, so that the same sequence is not scored again; 0 keeps none"
     )
+    processes: int = Field(
+        1,
+        ge=1,
+        le=256,
+        description="processes that speak HTTP and prepare documents; with more than 1 the models run in another one: for a GPU "
+        "that one process cannot feed",
+    )
     store: str = Field(
         "",
         repr=False,  # a URL may hold a password
@@ -197,6 +204,13 @@ class Settings(Limits, BaseSettings):
     log_format: LogFormat = Field(LogFormat.TEXT, description="text for people, or json: an object a line")
     log_texts: bool = Field(False, description="put the query and the openings of ten documents into the lines of access_log")
     log_level: LogLevel = Field(LogLevel.INFO, description="the least that is logged")
+
+    @field_validator("store")
+    @classmethod
+    def _can_be_shared(cls, store: str, info: ValidationInfo) -> str:
+        if store and "://" not in store and info.data.get("processes", 1) > 1:
+            raise ValueError("a directory is for one process: with --processes give redis://HOST:PORT/N, of Redis or Valkey")
+        return store
 
     @field_validator("store_key")
     @classmethod

@@ -62,17 +62,22 @@ def ports(settings: Settings) -> tuple[list[socket.socket], list[socket.socket]]
 
 
 def configure(settings: Settings) -> None:
-    """What holds for the whole process: logging, and how its threads share the processors and the interpreter."""
+    """What holds for the whole process: logging, signals, and how its threads share the processors and the interpreter."""
+    greet(settings)
+    signal.signal(signal.SIGTERM, stop)
+    if not outlived():  # else it is ignored while loading, and later asks for a reload: see Reloader.listen
+        terminal = Terminal()
+        signal.signal(signal.SIGHUP, lambda number, frame: stop(number, frame) if terminal.closed else None)
+    share(settings)
+
+
+def greet(settings: Settings) -> None:
+    """Logging, and what is logged of how this was started."""
     configure_logs(settings.log_level, settings.log_format)
     for name, nearest in unknown_variables(os.environ).items():
         log.warning("%s is no setting, and is ignored%s", name, f": did you mean {nearest}?" if nearest else "")
     if why := native.absent():
         log.info(why)
-    signal.signal(signal.SIGTERM, _stop)
-    if not outlived():  # else it is ignored while loading, and later asks for a reload: see Reloader.listen
-        terminal = Terminal()
-        signal.signal(signal.SIGHUP, lambda number, frame: _stop(number, frame) if terminal.closed else None)
-    share(settings)
 
 
 def share(settings: Settings) -> None:
@@ -81,6 +86,6 @@ def share(settings: Settings) -> None:
     os.environ.setdefault("RAYON_NUM_THREADS", str(settings.n_threads))  # the tokenizer's threads
 
 
-def _stop(_number: int, _frame: FrameType | None) -> None:
+def stop(_number: int, _frame: FrameType | None) -> None:
     """SIGTERM while loading ends the process; while serving, uvicorn finishes what is in flight first and then calls this."""
     sys.exit(0)

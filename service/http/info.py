@@ -1,8 +1,10 @@
 """GET /info, /metrics and the health endpoints."""
 
+from collections.abc import Awaitable, Callable, Iterable
 from typing import Any
 
 import orjson
+from prometheus_client import Metric
 from prometheus_client.exposition import choose_encoder
 from starlette.requests import Request
 from starlette.responses import Response
@@ -12,6 +14,10 @@ from service.http.responses import JSON
 from service.ranking.model import Model
 from service.ranking.ranker import Health, Ranker
 from service.settings import Limits, Settings
+from service.telemetry.merging import Merged
+
+Families = Callable[[], Awaitable[Iterable[Metric]]]
+"""All metrics of the moment."""
 
 
 def ranker_of(request: Request) -> Ranker:
@@ -20,14 +26,14 @@ def ranker_of(request: Request) -> Ranker:
     return ranker
 
 
-def describe(ranker: Ranker) -> dict[str, Any]:
-    """What is served: the default model, all models, and the limits."""
-    settings = ranker.settings
+def describe(ranker: Ranker, settings: Settings) -> dict[str, Any]:
+    """What is served: the default model, all models, and the limits, which are those of all processes together."""
     return {
         "version": __version__,
         **describe_model(ranker.models.default, settings),
         "models": [describe_model(model, settings) for model in ranker.models],
         "threads": settings.n_threads,
+        "processes": settings.processes,
         "limits": {name: getattr(settings, name) for name in Limits.model_fields},
     }
 
@@ -75,7 +81,7 @@ async def info(request: Request) -> Response:
     """What is served."""
     ranker = ranker_of(request)
     store = None if ranker.library is None else await ranker.library.about()
-    return Response(orjson.dumps(describe(ranker) | {"store": store}), media_type=JSON)
+    return Response(orjson.dumps(describe(ranker, request.app.state.settings) | {"store": store}), media_type=JSON)
 
 
 async def live(request: Request) -> Response:
@@ -101,12 +107,6 @@ def _health(good: bool, status: str) -> Response:
 async def metrics(request: Request) -> Response:
     """Prometheus metrics, or OpenMetrics where the scraper asks for it."""
     ranker = ranker_of(request)
-    ranker.engine.measure([model.name for model in ranker.models])
-    ranker.gpus.measure()
-    ranker.metrics.set("ready", ranker.health.ready)
-    ranker.metrics.set("in_flight", ranker.admission.load.requests)
-    ranker.metrics.set("wait", ranker.admission.wait_seconds())
-    if ranker.library is not None:
-        await ranker.library.measure()
+    families = await (request.app.state.families or ranker.families)()
     encode, content_type = choose_encoder(request.headers.get("accept", ""))
-    return Response(encode(ranker.metrics.registry), headers={"content-type": content_type})
+    return Response(encode(Merged([families])), headers={"content-type": content_type})

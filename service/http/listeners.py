@@ -5,8 +5,9 @@ import logging
 import resource
 import socket
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
+from typing import Any
 
 import uvicorn
 from fastapi import FastAPI
@@ -19,6 +20,9 @@ from service.telemetry.metrics import Metrics
 log = logging.getLogger(__name__)
 ADMIN_CONNECTIONS = 128  # at the admin port
 MOST_BACKLOG = 2048  # connections that wait to be accepted; all of them may be accepted before one is closed to make room
+
+
+SPREADS = sys.platform == "linux"  # SO_REUSEPORT spreads connections there; elsewhere the last one that listens may get all
 
 
 class ListenError(Exception):
@@ -76,7 +80,15 @@ Listening = tuple[FastAPI, list[socket.socket]]
 
 
 def serve(settings: Settings, metrics: Metrics, clients: Listening, operators: Listening | None = None) -> bool:
-    """Serve until SIGTERM or SIGINT; whether it could be started.
+    """Serve until SIGTERM or SIGINT, see `server`; whether it could be started."""
+    serving = server(settings, metrics, clients, operators)
+    with suppress(KeyboardInterrupt):  # raised again once it has stopped
+        serving.run(sockets=clients[1])
+    return serving.started
+
+
+def server(settings: Settings, metrics: Metrics, clients: Listening, operators: Listening | None = None) -> Main:
+    """What serves, to be run with the sockets of clients.
 
     Args:
         settings: addresses, ports and limits.
@@ -94,11 +106,8 @@ def serve(settings: Settings, metrics: Metrics, clients: Listening, operators: L
     if operators is not None:
         port = Port(operators[0], settings, metrics, "admin", min(ADMIN_CONNECTIONS, most), lifespan="off", backlog=backlog)
         beside = port, operators[1]
-    app, listening = clients
-    server = Main(Port(app, settings, metrics, "main", most, host=settings.host, port=settings.port, backlog=backlog), beside)
-    with suppress(KeyboardInterrupt):  # raised again once it has stopped
-        server.run(sockets=listening)
-    return server.started
+    main = Port(clients[0], settings, metrics, "main", most, host=settings.host, port=settings.port, backlog=backlog)
+    return Main(main, beside)
 
 
 def allow_files(wanted: int) -> int:
@@ -123,18 +132,44 @@ def bind(host: str, port: int, flags: str = "--host or --port") -> list[socket.s
 
     Raises ListenError.
     """
+    try:
+        found = socket.getaddrinfo(host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+        return _bound([(family, address) for family, _, _, _, address in found])
+    except OSError as error:
+        raise ListenError(f"cannot listen on {host}, port {port} ({error.strerror}): give another {flags}") from None
+
+
+def spread(bound: list[socket.socket], copies: int) -> list[list[socket.socket]]:
+    """So many sets of sockets at the addresses of these, which are closed: the system spreads connections over those that listen.
+
+    Who binds them first finds an address taken, where only who shares it would not. Where the system spreads nothing, all copies
+    are the same sockets. Raises ListenError where another process was quicker.
+    """
+    if not SPREADS:
+        return [bound] * copies
+    addresses = [(one.family, one.getsockname()) for one in bound]
+    for one in bound:
+        one.close()
+    try:
+        return [_bound(addresses, shared=True) for _ in range(copies)]
+    except OSError as error:
+        raise ListenError(f"cannot listen on {addresses[0][1]} ({error.strerror}): give another port") from None
+
+
+def _bound(addresses: Sequence[tuple[int, Any]], *, shared: bool = False) -> list[socket.socket]:
+    """A socket for each family and address. Raises OSError: then there is none."""
     bound: list[socket.socket] = []
     try:
-        for family, kind, protocol, _, address in socket.getaddrinfo(
-            host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
-        ):
-            bound.append(one := socket.socket(family, kind, protocol))
+        for family, address in addresses:
+            bound.append(one := socket.socket(family, socket.SOCK_STREAM))
             one.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            if shared:
+                one.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
             if family == socket.AF_INET6:
                 one.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
             one.bind(address)
-    except OSError as error:
+    except OSError:
         for one in bound:
             one.close()
-        raise ListenError(f"cannot listen on {host}, port {port} ({error.strerror}): give another {flags}") from None
+        raise
     return bound

@@ -38,6 +38,10 @@ class Opened(NamedTuple):
     elsewhere: Callable[[Metrics], Scorer] | None = None
 
 
+Open = Callable[[Bundle, Settings], Opened]
+"""Opens a bundle's graphs. Raises ProviderError and SessionError."""
+
+
 def find_bundles(paths: Sequence[Path]) -> list[Path]:
     """The directories of the bundles. Each path is a bundle or a directory of bundles; there, `default` comes first.
 

@@ -4,6 +4,8 @@ import logging
 from collections.abc import Callable, Sequence
 from typing import Protocol, Self, TypeVar
 
+from prometheus_client import Metric
+
 from keyblock import __version__
 from keyblock.bundle import Bundle
 from service.engine.encoder import Caps
@@ -150,6 +152,17 @@ class Ranker:
     def _shortest_backlog(self, share: float) -> float:
         """Seconds that wait for the model with the least to do: before its body is read, a newcomer may be asking that one."""
         return min((model.scorer.backlog(share) for model in self.models), default=0.0)
+
+    async def families(self) -> list[Metric]:
+        """All metrics of this process, measured now."""
+        self.engine.measure([model.name for model in self.models])
+        self.gpus.measure()
+        self.metrics.set("ready", self.health.ready)
+        self.metrics.set("in_flight", self.admission.load.requests)
+        self.metrics.set("wait", self.admission.wait_seconds())
+        if self.library is not None:
+            await self.library.measure()
+        return list(self.metrics.registry.collect())
 
     def start(self) -> None:
         """Start the model's thread, which warms up before anything is ready."""

@@ -22,7 +22,7 @@ from keyblock.runtime.providers import ProviderError
 from keyblock.runtime.session import SessionError
 from service.engine.errors import EngineDeadError, EngineError
 from service.keys.keys import Keyring, KeysError, describe, load_keys
-from service.ranking.loading import Opened, open_bundle, served_bundles
+from service.ranking.loading import Open, open_bundle, served_bundles
 from service.ranking.model import Model
 from service.ranking.models import Models
 from service.ranking.ranker import Ranker
@@ -70,7 +70,7 @@ class Reloader:
         ranker: Ranker,
         state: State,
         read: Callable[[Settings], list[Bundle]] = served_bundles,
-        opened: Callable[[Bundle, Settings], Opened] = open_bundle,
+        opened: Open = open_bundle,
     ) -> None:
         self._ranker, self._state, self._machine = ranker, state, ranker.machine
         self._read, self._opened = read, opened

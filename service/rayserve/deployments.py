@@ -16,15 +16,14 @@ from ray.serve.exceptions import RayServeException
 from ray.serve.handle import DeploymentHandle
 from ray.serve.schema import LoggingConfig
 
-from keyblock.bundle import Bundle
 from service.app import create_app
 from service.http.admin import RELOAD_PATH
 from service.options import one_line
-from service.ranking.loading import Opened, served_bundles, upstream_bundle
+from service.ranking.loading import served_bundles, upstream_bundle
 from service.ranking.ranker import Ranker
-from service.rayserve.holder import Holder
-from service.rayserve.replicas import Ask, GoneError, RemoteScorer, Replicas
-from service.rayserve.wire import Asked, Described, Named, Reply, Report, named
+from service.remote.holder import Holder
+from service.remote.replicas import Ask, GoneError, Replicas, opened
+from service.remote.wire import Asked, Described, Named, Reply, Report
 from service.settings import Settings
 from service.start import share
 from service.store.opening import open_store
@@ -74,21 +73,13 @@ class Preparation:
 async def prepared(settings: Settings, ask: Ask) -> FastAPI:
     """The service's application; it has no /admin/reload, which would reach one replica of many: deploy the application again."""
     replicas = Replicas(ask, settings.hung_seconds)
-    opened = [await _opened(bundle, replicas) for bundle in served_bundles(settings)]
+    bundles = [await opened(bundle, replicas) for bundle in served_bundles(settings)]
     replicas.listen()
-    remote = any(one.elsewhere for one in opened)
-    ranker = Ranker(settings, opened, open_store(settings), upstream_bundle(settings), health=replicas if remote else None)
+    remote = any(one.elsewhere for one in bundles)
+    ranker = Ranker(settings, bundles, open_store(settings), upstream_bundle(settings), health=replicas if remote else None)
     app = create_app(settings.model_copy(update={"admin_port": None}), ranker)
     app.router.routes[:] = [route for route in app.router.routes if getattr(route, "path", "") != RELOAD_PATH]
     return app
-
-
-async def _opened(bundle: Bundle, replicas: Replicas) -> Opened:
-    """A bundle whose graphs run elsewhere; one without graphs scores where it is prepared."""
-    if bundle.manifest.graph is None:
-        return Opened(bundle, None, None)
-    described = await replicas.describe(named(bundle))
-    return Opened(bundle, None, None, elsewhere=lambda _: RemoteScorer(replicas, bundle, described))
 
 
 def asking(handle: "DeploymentHandle[Model]") -> Ask:

@@ -62,6 +62,7 @@ class Metric(NamedTuple):
     help: str
     labels: Labels = NO_LABELS
     buckets: tuple[float, ...] = BUCKETS
+    merged: Literal["sum", "least", "most"] = "sum"  # of several processes of one service: what is so of all of them
 
 
 _list = ", ".join
@@ -88,7 +89,9 @@ TABLE = {
         "did not read, or to make room for others",
         {"why": CLOSED},
     ),
-    "wait": Metric("gauge", "keyblock_wait_seconds", "Time that the waiting work takes at the measured pace of the model"),
+    "wait": Metric(
+        "gauge", "keyblock_wait_seconds", "Time that the waiting work takes at the measured pace of the model", merged="most"
+    ),
     "latency": Metric(
         "histogram",
         "keyblock_request_seconds",
@@ -170,7 +173,11 @@ TABLE = {
     "queued": Metric("gauge", "keyblock_queue_sequences", "Sequences waiting for the model, to select or to score", BY_MODEL),
     "queued_requests": Metric("gauge", "keyblock_queue_requests", "Requests with sequences waiting for the model", BY_MODEL),
     "queue_age": Metric(
-        "gauge", "keyblock_queue_age_seconds", "How long the oldest request with waiting sequences has waited", BY_MODEL
+        "gauge",
+        "keyblock_queue_age_seconds",
+        "How long the oldest request with waiting sequences has waited",
+        BY_MODEL,
+        merged="most",
     ),
     "cache_lookups": Metric(
         "counter", "keyblock_cache_lookups_total", f"Documents looked up in the cache: {_list(LOOKUPS)}", {"outcome": LOOKUPS}
@@ -200,13 +207,22 @@ TABLE = {
         "counter", "keyblock_store_errors_total", f"Errors of the store, by reason: {_list(STORE_ERRORS)}", {"why": STORE_ERRORS}
     ),
     "store_up": Metric(
-        "gauge", "keyblock_store_up", "1 while the store of documents answers; 0 when it does not answer or there is none"
+        "gauge",
+        "keyblock_store_up",
+        "1 while the store of documents answers; 0 when it does not answer or there is none",
+        merged="most",
     ),
-    "store_documents": Metric("gauge", "keyblock_store_documents", "Documents in the store"),
-    "store_bytes": Metric("gauge", "keyblock_store_bytes", "Bytes that the store takes"),
-    "store_evicted": Metric("gauge", "keyblock_store_evicted_documents", "Documents removed to make room since the store started"),
-    "store_away": Metric("gauge", "keyblock_store_away", "Servers of the store's cluster that do not answer, while others do"),
-    "ready": Metric("gauge", "keyblock_ready", "1 when requests can be served: warmed up, and the model's thread lives"),
+    "store_documents": Metric("gauge", "keyblock_store_documents", "Documents in the store", merged="most"),
+    "store_bytes": Metric("gauge", "keyblock_store_bytes", "Bytes that the store takes", merged="most"),
+    "store_evicted": Metric(
+        "gauge", "keyblock_store_evicted_documents", "Documents removed to make room since the store started", merged="most"
+    ),
+    "store_away": Metric(
+        "gauge", "keyblock_store_away", "Servers of the store's cluster that do not answer, while others do", merged="most"
+    ),
+    "ready": Metric(
+        "gauge", "keyblock_ready", "1 when requests can be served: warmed up, and the model's thread lives", merged="least"
+    ),
     "reloads": Metric(
         "counter",
         "keyblock_reloads_total",
@@ -218,23 +234,32 @@ TABLE = {
         "keyblock_model_load_seconds",
         "Time to load a bundle and open its graphs, and to run every batch shape once",
         {"phase": LOADS, MODEL: ()},
+        merged="most",
     ),
     "fell_back": Metric(
         "gauge",
         "keyblock_provider_fell_back",
         "1 where this build of ONNX Runtime could use a GPU but the model computes elsewhere, because it sees none",
         BY_MODEL,
+        merged="most",
     ),
-    "gpu_memory": Metric("gauge", "keyblock_gpu_memory_used_bytes", "Memory in use on the GPU, by all processes", {"gpu": ()}),
-    "gpu_memory_total": Metric("gauge", "keyblock_gpu_memory_total_bytes", "Memory of the GPU", {"gpu": ()}),
+    "gpu_memory": Metric(
+        "gauge", "keyblock_gpu_memory_used_bytes", "Memory in use on the GPU, by all processes", {"gpu": ()}, merged="most"
+    ),
+    "gpu_memory_total": Metric("gauge", "keyblock_gpu_memory_total_bytes", "Memory of the GPU", {"gpu": ()}, merged="most"),
     "gpu_utilization": Metric(
-        "gauge", "keyblock_gpu_utilization_ratio", "Share of about the last second in which the GPU computed", {"gpu": ()}
+        "gauge",
+        "keyblock_gpu_utilization_ratio",
+        "Share of about the last second in which the GPU computed",
+        {"gpu": ()},
+        merged="most",
     ),
     "build": Metric(
         "gauge",
         "keyblock_build_info",
         "Always 1; one series for each bundle that is served",
         {"version": (), MODEL: (), "precision": (), "provider": ()},
+        merged="most",
     ),
 }
 

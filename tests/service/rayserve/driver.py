@@ -11,7 +11,7 @@ import ray
 from ray import serve
 
 from service.rayserve.deployments import build
-from service.rayserve.wire import Report
+from service.remote.wire import Report
 
 STARTS = (
     4  # a node that is not there within 30 s, or a proxy within 60 s, is given up by Ray: a busy machine may need more than one

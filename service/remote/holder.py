@@ -5,6 +5,7 @@ import logging
 import os
 import socket
 from collections import OrderedDict
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -18,9 +19,9 @@ from service.engine.errors import EngineDeadError, EngineError
 from service.engine.instance import Turn
 from service.engine.jobs import Scored
 from service.machine import ASYNCIO
-from service.ranking.loading import Opened, open_bundle, served_bundles
+from service.ranking.loading import Open, Opened, open_bundle, served_bundles
 from service.ranking.scorers import EngineScorer
-from service.rayserve.wire import Asked, Described, Named, Reply, Report, named, read
+from service.remote.wire import Asked, Described, Named, Reply, Report, named, read
 from service.settings import Settings
 from service.telemetry.metrics import Metrics
 
@@ -36,23 +37,29 @@ class Holder:
 
     Args:
         settings: its bundles, and how graphs are run.
+        opener: opens one's graphs.
+
+    Attributes:
+        own: what scores with each bundle of its own.
+        metrics: of the model's thread.
 
     Raises BundleError, ProviderError and SessionError, each one clear line.
     """
 
-    def __init__(self, settings: Settings) -> None:
-        self._settings = settings
+    def __init__(self, settings: Settings, opener: Open = open_bundle) -> None:
+        self._settings, self._opener = settings, opener
         self._id = f"{socket.gethostname()}:{os.getpid()}"
         caps = Caps(settings.token_cap, settings.batch_ms / 1000, settings.hung_seconds)
-        self.engine = Engine(caps, Metrics(), settings.score_cache_bytes)
-        opened = [open_bundle(bundle, settings) for bundle in served_bundles(settings)]
-        self._own = {named(one.bundle): scorer for one in opened if (scorer := self._scorer(one)) is not None}
+        self.metrics = Metrics()
+        self.engine = Engine(caps, self.metrics, settings.score_cache_bytes)
+        opened = [opener(bundle, settings) for bundle in served_bundles(settings)]
+        self.own = {named(one.bundle): scorer for one in opened if (scorer := self._scorer(one)) is not None}
         self._others: OrderedDict[Named, asyncio.Task[EngineScorer]] = OrderedDict()
         self.engine.start()
 
     def warm(self) -> None:
         """Wait until its own bundles are. Raises EngineDeadError."""
-        for scorer in self._own.values():
+        for scorer in self.own.values():
             scorer.warmed.result()
 
     def close(self) -> None:
@@ -62,8 +69,17 @@ class Holder:
     def report(self) -> Report:
         """How it is."""
         others = {name: task.result() for name, task in self._others.items() if task.done() and not _failed(task)}
-        paces = {name: scorer.pace.seconds for name, scorer in (self._own | others).items()}
-        return Report(self._id, np.asarray(self.engine.waiting(), np.float32), paces)
+        paces = {name: scorer.pace.seconds for name, scorer in (self.own | others).items()}
+        return Report(self._id, np.asarray(self.engine.waiting(), np.float32), paces, self.engine.ready)
+
+    def measure(self) -> None:
+        """Set the gauges of what waits."""
+        self.engine.measure({scorer.instance.name for scorer in self.own.values()})
+
+    async def serve(self, names: Sequence[Named]) -> None:
+        """These bundles are its own from now on, and others are given up: all who ask have changed over. Raises EngineError."""
+        self.own = {name: await self._open(name) for name in names}
+        self._others.clear()
 
     async def describe(self, name: Named) -> Described:
         """A bundle that is open, or is opened now. Raises EngineError."""
@@ -84,12 +100,12 @@ class Holder:
 
     async def _open(self, name: Named) -> EngineScorer:
         """What scores with this bundle. Raises EngineError where it cannot be opened, and EngineDeadError."""
-        if name in self._own:
-            return self._own[name]
+        if name in self.own:
+            return self.own[name]
         if name not in self._others or _failed(self._others[name]):
             self._others[name] = asyncio.create_task(self._opened(name))
         self._others.move_to_end(name)
-        if len(self._others) > max(len(self._own), 1):
+        if len(self._others) > max(len(self.own), 1):
             self._others.popitem(last=False)
         return await asyncio.shield(self._others[name])  # who asked first may leave; others ask about it too
 
@@ -109,7 +125,7 @@ class Holder:
         bundle = load_bundle(Path(name.path))
         if named(bundle) != name:
             raise BundleError(f"{name.path} holds another bundle by now: give each version a directory of its own")
-        return open_bundle(bundle, self._settings)
+        return self._opener(bundle, self._settings)
 
     def _scorer(self, opened: Opened) -> EngineScorer | None:
         """None for a bundle without graphs: preparation scores by its vectors. Raises EngineDeadError."""

@@ -11,8 +11,8 @@ import pytest
 from keyblock.bundle import load_bundle
 from keyblock.packing import Packed
 from keyblock.runtime.session import Session
-from service.rayserve.holder import Holder
-from service.rayserve.wire import NO_BLOCKS, Asked, Named, named, written
+from service.remote.holder import Holder
+from service.remote.wire import NO_BLOCKS, Asked, Named, named, written
 from service.settings import Settings
 
 SEQUENCES = [Packed(np.array([101, *range(1000, 1000 + length), 102], np.int32), 4, NO_BLOCKS) for length in (5, 20, 9)]

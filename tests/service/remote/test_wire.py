@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from keyblock.bundle import load_bundle
 from keyblock.packing import Packed
-from service.rayserve.wire import NO_BLOCKS, named, read, written
+from service.remote.wire import NO_BLOCKS, named, read, written
 
 SEQUENCES = st.builds(
     lambda ids, split, weight: Packed(np.asarray(ids, np.int32), min(split, len(ids)), NO_BLOCKS, weight=weight),

@@ -72,11 +72,13 @@ class Report(NamedTuple):
         replica: which one: its host and process.
         waiting: shape (n_jobs,), seconds of work of each job that it has in hand, whoever handed it in.
         paces: seconds a token, of each bundle that it has open.
+        ready: whether its own bundles are warm.
     """
 
     replica: str
     waiting: NDArray[np.float32]
     paces: dict[Named, float]
+    ready: bool = True
 
 
 class Reply(NamedTuple):

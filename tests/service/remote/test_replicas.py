@@ -16,9 +16,9 @@ from service.engine.errors import EngineDeadError, EngineError
 from service.engine.jobs import Scored
 from service.ranking.loading import Opened
 from service.ranking.ranker import Ranker
-from service.rayserve.holder import Holder
-from service.rayserve.replicas import FRESH_SECONDS, READY_SECONDS, GoneError, RemoteScorer, Replicas
-from service.rayserve.wire import NO_BLOCKS, Asked, Named, Reply, Report, named, written
+from service.remote.holder import Holder
+from service.remote.replicas import FRESH_SECONDS, READY_SECONDS, GoneError, RemoteScorer, Replicas
+from service.remote.wire import NO_BLOCKS, Asked, Named, Reply, Report, named, written
 from service.settings import Settings
 from tests.service.conftest import warm
 from tests.service.test_kinds import DOCUMENTS, QUERY
@@ -154,6 +154,9 @@ def test_what_is_asked_from_here_waits_until_it_is_answered() -> None:
 def test_silence_is_unready_and_then_dead() -> None:
     time = Time()
     replicas = Replicas(answering(), 60.0, time)
+    replicas.hear(report()._replace(ready=False))
+    assert (replicas.ready, replicas.alive) == (False, True), "it is there, and not warm yet"
+    replicas.hear(report())
     assert (replicas.ready, replicas.alive) == (True, True)
     time.now += READY_SECONDS
     assert (replicas.ready, replicas.alive) == (False, True)

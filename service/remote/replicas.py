@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import math
 import time
 from collections.abc import Callable, Coroutine, Sequence
 from concurrent.futures import Future
@@ -19,7 +20,8 @@ from service.engine.instance import ANY_TURN, Turn
 from service.engine.jobs import Scored
 from service.machine import ASYNCIO, Clock
 from service.pace import Pace
-from service.rayserve.wire import Asked, Described, Named, Reply, Report, named, written
+from service.ranking.loading import Opened
+from service.remote.wire import Asked, Described, Named, Reply, Report, named, written
 from service.settings import Settings
 
 log = logging.getLogger(__name__)
@@ -52,7 +54,7 @@ class Replicas:
 
     def __init__(self, ask: Ask, hung_seconds: float, clock: Clock = ASYNCIO.now) -> None:
         self._ask, self._hung_seconds, self._clock = ask, hung_seconds, clock
-        self._heard = clock()
+        self._heard, self._heard_ready = clock(), -math.inf
         self._reports: dict[str, tuple[float, Report]] = {}
         self._in_hand: dict[object, float] = {}
         self._paces: dict[Named, Pace] = {}
@@ -66,8 +68,8 @@ class Replicas:
 
     @property
     def ready(self) -> bool:
-        """Whether one of them has answered a moment ago."""
-        return self._clock() - self._heard < READY_SECONDS
+        """Whether one of them that is warm has answered a moment ago."""
+        return self._clock() - self._heard_ready < READY_SECONDS
 
     def listen(self) -> None:
         """Ask how they are from now on, again and again."""
@@ -96,6 +98,8 @@ class Replicas:
     def hear(self, report: Report) -> None:
         """Keep what one of them says of itself."""
         self._heard = now = self._clock()
+        if report.ready:
+            self._heard_ready = now
         self._reports[report.replica] = now, report
         for replica in [replica for replica, (at, _) in self._reports.items() if now - at > READY_SECONDS]:
             del self._reports[replica]
@@ -156,6 +160,14 @@ class Replicas:
                 async with asyncio.timeout(READY_SECONDS):
                     self.hear(await self._ask("report"))
             await asyncio.sleep(PAUSE_SECONDS)
+
+
+async def opened(bundle: Bundle, replicas: Replicas) -> Opened:
+    """A bundle whose graphs run elsewhere; one without graphs scores where it is prepared. Raises EngineError."""
+    if bundle.manifest.graph is None:
+        return Opened(bundle, None, None)
+    described = await replicas.describe(named(bundle))
+    return Opened(bundle, None, None, elsewhere=lambda _: RemoteScorer(replicas, bundle, described))
 
 
 class RemoteScorer:

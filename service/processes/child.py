@@ -1,0 +1,107 @@
+"""What the front processes and the model's have in common: how they begin, and that none outlives its supervisor for long."""
+
+import asyncio
+import os
+import signal
+import socket
+from collections.abc import Callable, Coroutine
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import uvicorn
+
+from service.engine.errors import EngineDeadError, EngineError
+from service.processes.peer import Handlers, Peer, read_frame
+from service.remote.replicas import GoneError
+from service.settings import Settings
+from service.start import BAD, BAD_START, NOT_STARTED, stop
+from service.telemetry.logs import configure_logs
+
+CANNOT_START = (*BAD, EngineError, EngineDeadError)
+
+
+class Order(NamedTuple):
+    """What a process is to do.
+
+    Attributes:
+        settings: of the whole service.
+        model: the path of the Unix socket at which the model's process is asked.
+        listening: file descriptors of sockets that it inherits.
+        operators: the same for the admin port.
+    """
+
+    settings: Settings
+    model: Path
+    listening: list[int]
+    operators: list[int]
+
+
+class Control:
+    """The connection to the supervisor.
+
+    Args:
+        connected: this end of it.
+
+    Attributes:
+        lost: called when the supervisor has gone; by default this process finishes what is in flight and ends.
+    """
+
+    def __init__(self, connected: socket.socket) -> None:
+        self.lost: Callable[[], None] = _end
+        self._connected = connected
+        self._handlers: dict[str, Any] = {}
+        self._peer = Peer(self._handlers, self._gone)
+
+    async def open(self) -> None:
+        """Notice from now on when the supervisor goes."""
+        await asyncio.get_running_loop().create_connection(lambda: self._peer, sock=self._connected)
+
+    async def started(self, handlers: Handlers) -> None:
+        """Tell the supervisor that nothing is wrong with the settings, and answer it from now on."""
+        self._handlers.update(handlers)
+        await self.ask("started")
+
+    async def ask(self, method: str, *arguments: Any) -> Any:
+        """Call the supervisor. Raises GoneError."""
+        return await self._peer.ask(method, *arguments)
+
+    @property
+    def connected(self) -> bool:
+        """Whether the supervisor is there."""
+        return self._peer.connected
+
+    def _gone(self) -> None:
+        self.lost()
+
+
+Work = Callable[[Order, Control], Coroutine[Any, Any, int]]
+
+
+def run(work: Work, connected: socket.socket) -> int:
+    """Do what the supervisor orders over this connection; returns the exit code."""
+    order: Order = read_frame(connected)
+    configure_logs(order.settings.log_level, order.settings.log_format)
+    signal.signal(signal.SIGTERM, stop)
+    with asyncio.Runner(loop_factory=uvicorn.Config("").get_loop_factory()) as runner:
+        return runner.run(_done(work, order, Control(connected)))
+
+
+async def _done(work: Work, order: Order, control: Control) -> int:
+    """The exit code; what is wrong with the settings is told to the supervisor, which prints it once for all."""
+    try:
+        await control.open()
+        return await work(order, control)
+    except CANNOT_START as error:
+        await control.ask("failed", " ".join(str(error).split()))
+        return BAD_START
+    except GoneError:
+        return NOT_STARTED
+
+
+def inherited(numbers: list[int]) -> list[socket.socket]:
+    """The sockets of these file descriptors."""
+    return [socket.socket(fileno=number) for number in numbers]
+
+
+def _end() -> None:
+    os.kill(os.getpid(), signal.SIGTERM)

@@ -1,0 +1,107 @@
+"""A process that speaks HTTP and prepares documents, and asks the model's process."""
+
+import asyncio
+import gc
+
+from starlette.datastructures import State
+
+from keyblock.bundle import Bundle
+from service.app import create_admin_app, create_app
+from service.engine.errors import EngineDeadError
+from service.http.listeners import server
+from service.processes.child import Control, Order, inherited
+from service.processes.link import Health, Link
+from service.processes.shares import share_of
+from service.ranking.loading import Opened, served_bundles, upstream_bundle
+from service.ranking.ranker import Ranker
+from service.ranking.reload import Reloaded, Reloader, ReloadError
+from service.remote.replicas import GoneError, Replicas, opened
+from service.remote.wire import Named, named
+from service.settings import Settings
+from service.start import NOT_STARTED, share
+from service.store.opening import open_store
+
+
+async def front(order: Order, control: Control) -> int:
+    """Serve until SIGTERM; returns the exit code."""
+    link, settings = Link(order.model), share_of(order.settings)
+    share(settings)
+    replicas = Replicas(link.ask, settings.hung_seconds)
+    gc.disable()  # what is loaded stays: see `service.start.load_once`
+    ranker = await loaded(settings, link, replicas)
+    gc.freeze()
+    gc.enable()
+
+    def reloader(ranker: Ranker, state: State) -> Everywhere:
+        return Everywhere(ranker, state, replicas, control)
+
+    app = create_app(order.settings, ranker, reloader, lambda: control.ask("families"))
+
+    async def reload() -> tuple[Reloaded, list[Named]]:
+        made: Everywhere = app.state.reloader
+        return await made.reload_here()
+
+    await control.started({"families": ranker.families, "reload": reload})
+    replicas.listen()
+    clients = app, inherited(order.listening)
+    operators = (create_admin_app(app), inherited(order.operators)) if order.operators else None
+    serving = server(settings, ranker.metrics, clients, operators)
+    try:
+        await serving.serve(sockets=clients[1])
+    finally:
+        await replicas.close()
+        link.close()
+    return 0 if serving.started else NOT_STARTED
+
+
+async def loaded(settings: Settings, link: Link, replicas: Replicas) -> Ranker:
+    """The ranker; waits until the model's process has opened the bundles. Raises what loading one does, and EngineError."""
+    bundles = [await opened(bundle, replicas) for bundle in served_bundles(settings)]
+    remote = any(one.elsewhere for one in bundles)
+    health = Health(link, replicas) if remote else None
+    return Ranker(settings, bundles, open_store(settings), upstream_bundle(settings), health=health)
+
+
+class Everywhere(Reloader):
+    """Reloads all processes of the service, whichever of them is asked.
+
+    Args:
+        ranker: of this process.
+        state: see Reloader.
+        replicas: the model's process.
+        control: to the supervisor, which asks all processes.
+    """
+
+    def __init__(self, ranker: Ranker, state: State, replicas: Replicas, control: Control) -> None:
+        loop = asyncio.get_running_loop()
+
+        def open_there(bundle: Bundle, _: Settings) -> Opened:
+            try:
+                return asyncio.run_coroutine_threadsafe(opened(bundle, replicas), loop).result()
+            except GoneError:
+                raise EngineDeadError("the model's process ended while it opened the bundle") from None
+
+        super().__init__(ranker, state, opened=open_there)
+        self._control = control
+
+    def listen(self) -> None:
+        """See Reloader: the supervisor hears signals."""
+
+    def close(self) -> None:
+        """See Reloader; what is being loaded waits for this event loop, and is cancelled with it."""
+        self._closed = True
+        self._thread.shutdown(wait=False, cancel_futures=True)
+
+    async def reload(self) -> Reloaded:
+        """See Reloader: all processes, one after the other."""
+        try:
+            reloaded: Reloaded = await self._control.ask("reload")
+        except GoneError as error:
+            raise ReloadError(str(error)) from None
+        return reloaded
+
+    async def reload_here(self) -> tuple[Reloaded, list[Named]]:
+        """Reload this process alone; also the bundles that it asks the model's process about from then on."""
+        reloaded = await super().reload()
+        bundles = [model.bundle for model in self._ranker.models if model is not self._ranker.upstream]
+        return reloaded, [named(bundle) for bundle in bundles if bundle.manifest.graph is not None]

@@ -1,0 +1,20 @@
+"""What of the settings is one front process's: limits of the service are divided among all, each gets at least 1."""
+
+import math
+
+from service.settings import Settings
+
+DIVIDED = (
+    "max_requests_in_flight",
+    "max_documents_in_flight",
+    "max_bytes_in_flight",
+    "max_connections",
+    "cache_bytes",
+    "upstream_concurrency",
+)
+
+
+def share_of(settings: Settings) -> Settings:
+    """The settings of one front; 0 stays 0."""
+    shares = {name: math.ceil(getattr(settings, name) / settings.processes) for name in DIVIDED}
+    return settings.model_copy(update=shares | {"threads": math.ceil(settings.n_threads / settings.processes)})

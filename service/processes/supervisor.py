@@ -1,0 +1,179 @@
+"""keyblock-serve with --processes: starts the processes, watches them, and asks all of them where one was asked."""
+
+import asyncio
+import logging
+import shutil
+import signal
+import socket
+import sys
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from prometheus_client import Metric
+
+from service.http.listeners import spread
+from service.keys.keys import load_keys
+from service.options import PROGRAM
+from service.processes.child import Order
+from service.processes.watched import Watched
+from service.ranking.reload import Reloaded, ReloadError
+from service.remote.replicas import GoneError
+from service.settings import Settings
+from service.start import BAD, BAD_START, greet, ports
+from service.telemetry.merging import Merged
+from service.terminal import Terminal, outlived
+
+log = logging.getLogger(__name__)
+FRONT, MODEL = "service.processes.front:front", "service.processes.model:model"
+MODEL_SECONDS = 5.0  # that the model's process is given to end, once nobody asks it any more
+BACKLOG = 1024  # fronts whose connection the model's process has not accepted yet
+
+
+def supervise(settings: Settings, model: str = MODEL, front: str = FRONT) -> int:
+    """Serve until SIGTERM or SIGINT; returns the exit code, 2 with one line on stderr when it cannot start.
+
+    Args:
+        settings: of the whole service.
+        model: what the model's process does, see `Watched`.
+        front: the same of the others.
+    """
+    place = Path(tempfile.mkdtemp(prefix="keyblock-"))  # nobody else may look into it
+    try:
+        greet(settings)
+        load_keys(settings)
+        clients, operators = (spread(bound, settings.processes) for bound in ports(settings))
+        with socket.socket(socket.AF_UNIX) as listening:
+            listening.bind(str(place / "model"))
+            listening.listen(BACKLOG)  # so that fronts wait for a process that is not there yet, or was killed
+            return asyncio.run(Supervisor(settings, listening, clients, operators, (model, front)).run())
+    except BAD as error:
+        return _bad(str(error))
+    finally:
+        shutil.rmtree(place, ignore_errors=True)
+
+
+class Supervisor:
+    """All processes.
+
+    Args:
+        settings: of the whole service.
+        listening: where the model is asked.
+        clients: the sockets of each front.
+        operators: the same of the admin port; none of each where there is no such port.
+        works: what the model's process does, and what fronts do.
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        listening: socket.socket,
+        clients: Sequence[list[socket.socket]],
+        operators: Sequence[list[socket.socket]],
+        works: tuple[str, str] = (MODEL, FRONT),
+    ) -> None:
+        self._settings = settings
+        path = Path(listening.getsockname())
+        self._model = Watched("the model's process", works[0], Order(settings, path, [listening.fileno()], []), {})
+        handlers = {"families": self.families, "reload": self.reload}
+        self._sockets = [one for sockets in (*clients, *operators) for one in sockets]
+        self._fronts = [
+            Watched(f"front process {number}", works[1], Order(settings, path, *map(_numbers, sockets)), handlers)
+            for number, sockets in enumerate(zip(clients, operators, strict=True), 1)
+        ]
+        self._terminal = Terminal()
+        self._one_at_a_time = asyncio.Lock()
+        self._ended = asyncio.Event()
+        self._reloading: set[asyncio.Task[None]] = set()
+
+    async def run(self) -> int:
+        """Keep all processes running until a signal comes, or one of them can never start; the exit code."""
+        self._listen()
+        keeping = [asyncio.create_task(one.keep()) for one in (self._model, *self._fronts)]
+        ended = asyncio.create_task(self._ended.wait())
+        done, _ = await asyncio.wait([ended, *keeping], return_when=asyncio.FIRST_COMPLETED)
+        code = 0 if ended in done else max(task.result() for task in keeping if task in done)
+        await self._end()
+        ended.cancel()
+        for task in keeping:
+            task.cancel()
+        await asyncio.gather(ended, *keeping, return_exceptions=True)
+        problem = next((one.problem for one in (self._model, *self._fronts) if one.problem), "")
+        return _bad(problem) if code == BAD_START else code
+
+    async def families(self) -> list[Metric]:
+        """The metrics of all processes together."""
+        return Merged(await asyncio.gather(*(one.families() for one in (self._model, *self._fronts)))).collect()
+
+    async def reload(self) -> Reloaded:
+        """Have all fronts read bundles and keys again, then the model's process give up what nobody serves any more.
+
+        Raises ReloadError: the first front could not, then nothing has changed; or a later one, then it says so.
+        """
+        async with self._one_at_a_time:
+            done: list[tuple[Reloaded, Any]] = []
+            for front in self._fronts:
+                try:
+                    done.append(await front.ask("reload"))
+                except (ReloadError, GoneError) as error:
+                    raise ReloadError(f"{error}{f'; {len(done)} of {len(self._fronts)} processes serve it' * bool(done)}") from None
+            reloaded, names = done[0]
+            try:
+                await self._model.ask("serve", names)
+            except GoneError:
+                log.warning("the model's process ended after the reload; the next one reads the bundles again")
+            return reloaded
+
+    def _listen(self) -> None:
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, self._stop, number)
+        if not outlived():
+            loop.add_signal_handler(signal.SIGHUP, self._hung_up)
+        else:
+            loop.add_signal_handler(signal.SIGHUP, self._begin_reload)
+
+    def _stop(self, number: int) -> None:
+        """The first signal lets fronts finish what is in flight; a SIGINT after it does not."""
+        if self._ended.is_set():
+            for front in self._fronts:
+                front.end(number)
+        self._ended.set()
+
+    def _hung_up(self) -> None:
+        """SIGHUP: the terminal was closed, or somebody asks for a reload."""
+        if self._terminal.closed:
+            self._stop(signal.SIGTERM)
+        else:
+            self._begin_reload()
+
+    def _begin_reload(self) -> None:
+        task = asyncio.create_task(self._quietly())
+        self._reloading.add(task)
+        task.add_done_callback(self._reloading.discard)
+
+    async def _quietly(self) -> None:
+        try:
+            await self.reload()
+        except ReloadError as error:
+            log.error("not reloaded: %s", error)
+
+    async def _end(self) -> None:
+        """End the fronts, then the model that they ask."""
+        for one in self._sockets:
+            one.close()  # who connects now is refused, as soon as the fronts do not listen any more
+        for front in self._fronts:
+            front.end()
+        await asyncio.gather(*(front.ended(self._settings.shutdown_seconds) for front in self._fronts))
+        self._model.end()
+        await self._model.ended(MODEL_SECONDS)
+
+
+def _numbers(sockets: list[socket.socket]) -> list[int]:
+    return [one.fileno() for one in sockets]
+
+
+def _bad(problem: str) -> int:
+    print(f"{PROGRAM}: {' '.join(problem.split())}", file=sys.stderr)
+    return BAD_START
