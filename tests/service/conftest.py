@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from starlette.testclient import TestClient
 
-from keyblock.bundle import FREQUENCIES_FILE, load_bundle
+from keyblock.bundle import FREQUENCIES_FILE, GRAPH_FILE, Manifest, load_bundle, write_bundle
 from keyblock.runtime.providers import Precision, Provider
 from keyblock.runtime.session import Session
 from keyblock.text.frequencies import DocumentFrequencies
@@ -17,6 +17,7 @@ from service.engine.instance import Graphs
 from service.ranking.ranker import Ranker
 from service.settings import Settings
 from tests.service.faults import Faulty
+from tests.vectors import concept_table
 
 ROOT = Path(__file__).parents[2]
 
@@ -98,3 +99,17 @@ def bundle_of(tmp_path_factory: pytest.TempPathFactory, backbone: Path, frequenc
         return path if path.exists() else files.write(path, kind, backbone, work / FREQUENCIES_FILE)
 
     return write
+
+
+@pytest.fixture(scope="session")
+def by_vectors(bundle_path: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The tiny bundle without its graph, with a table that knows a few concepts."""
+    plain, work = load_bundle(bundle_path), tmp_path_factory.mktemp("vectors")
+    concept_table(plain.tokenizer).write(work / "token_vectors.npz")
+    parts: dict[str, Any] = {"segmenter": {"name": "single_sentences"}, "selector": {"name": "vectors"}}
+    parts |= {"encoder": {"name": "static"}, "aggregator": {"name": "max", "passages": 3}, "cosine_scale": 20, "fusion": {}}
+    parts |= {"packing": plain.manifest.pipeline.packing.model_dump() | {"title_tokens": 0}}
+    changed = {"name": "vectors", "graph": None, "pipeline": plain.manifest.pipeline.model_dump() | parts}
+    kept = {name: bundle_path / name for name in plain.manifest.files if name != GRAPH_FILE}
+    files = kept | {"token_vectors.npz": work / "token_vectors.npz"}
+    return write_bundle(work / "bundle", Manifest.model_validate(plain.manifest.model_dump() | changed), files).path

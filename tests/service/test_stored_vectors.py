@@ -7,11 +7,9 @@ from typing import Any
 import pytest
 from starlette.testclient import TestClient
 
-from keyblock.bundle import GRAPH_FILE, Manifest, load_bundle, write_bundle
 from service.app import create_app
 from service.settings import Settings
 from tests.service.faults import wait_for
-from tests.vectors import concept_table
 
 FILLER = "The committee met again and spoke about the budget of the coming season. "
 ANSWER = "In case of sickness, inform the manager. "
@@ -22,20 +20,6 @@ TEXTS = {
     "near": "The bridge is closed. The disease was rare. ",
     "": "",
 }
-
-
-@pytest.fixture(scope="module")
-def by_vectors(bundle_path: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The tiny bundle without its graph, with a table that knows a few concepts."""
-    plain, work = load_bundle(bundle_path), tmp_path_factory.mktemp("vectors")
-    concept_table(plain.tokenizer).write(work / "token_vectors.npz")
-    parts: dict[str, Any] = {"segmenter": {"name": "single_sentences"}, "selector": {"name": "vectors"}}
-    parts |= {"encoder": {"name": "static"}, "aggregator": {"name": "max", "passages": 3}, "cosine_scale": 20, "fusion": {}}
-    parts |= {"packing": plain.manifest.pipeline.packing.model_dump() | {"title_tokens": 0}}
-    changed = {"name": "vectors", "graph": None, "pipeline": plain.manifest.pipeline.model_dump() | parts}
-    kept = {name: bundle_path / name for name in plain.manifest.files if name != GRAPH_FILE}
-    files = kept | {"token_vectors.npz": work / "token_vectors.npz"}
-    return write_bundle(work / "bundle", Manifest.model_validate(plain.manifest.model_dump() | changed), files).path
 
 
 @pytest.fixture

@@ -1,0 +1,94 @@
+"""keyblock-serve with several processes: a real supervisor, and what it has started."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from benchmarks.event_loop import free_port
+from service.options import flag
+from tests.service.faults import PATIENCE, wait_for
+from tests.service.keyed import ALL, bearing
+
+EXACT = {"provider": "cpu", "precision": "fp32", "threads": 1, "processes": 2, "score_cache_bytes": 0}
+
+
+class Served:
+    """A service of two fronts.
+
+    Args:
+        process: the supervisor.
+        url: where it is asked.
+        log: what it and its processes have written.
+    """
+
+    def __init__(self, process: "subprocess.Popen[bytes]", url: str, log: Path) -> None:
+        self.process, self.url, self._log = process, url, log
+        self._http = httpx.Client(base_url=url, headers={"Connection": "close"}, timeout=PATIENCE)
+
+    @property
+    def log(self) -> str:
+        return self._log.read_text(encoding="utf-8")
+
+    def children(self, work: str = "") -> list[int]:
+        """Ids of the processes that it has started, for this work."""
+        pid = self.process.pid
+        of_all = Path(f"/proc/{pid}/task/{pid}/children").read_text(encoding="utf-8").split()
+        return [int(child) for child in of_all if work in Path(f"/proc/{child}/cmdline").read_text(encoding="utf-8")]
+
+    def ask(self, method: str, path: str, key: str = "alice", **more: Any) -> httpx.Response:
+        """Over a connection of its own, which either front may get."""
+        return self._http.request(method, path, headers=bearing(key), **more)
+
+    def rerank(self, body: Any) -> httpx.Response:
+        return self.ask("POST", "/rerank", json=body)
+
+    def health(self, path: str = "/health/ready") -> int:
+        try:
+            return self.ask("GET", path).status_code
+        except httpx.TransportError:
+            return 0
+
+    def steadily(self, status: int, path: str = "/health/ready") -> bool:
+        """Whether both fronts say so: of 12 connections one is hardly ever spared."""
+        return all(self.health(path) == status for _ in range(12))
+
+    def close(self) -> None:
+        self._http.close()
+
+    def kill(self, pid: int) -> None:
+        os.kill(pid, signal.SIGKILL)
+        wait_for(lambda: pid not in self.children())
+
+
+@contextmanager
+def serving(folder: Path, bundles: Sequence[Path], **settings: Any) -> Iterator[Served]:
+    """A service that is ready."""
+    port, log = free_port(), folder / "log"
+    keys = folder / "keys"
+    keys.write_text("\n".join(new.entry for new in ALL.values()), encoding="utf-8")
+    given = EXACT | {"port": port, "api_keys_file": keys} | settings
+    flags = [part for name, value in given.items() for part in (flag(name), str(value))]
+    command = [sys.executable, "-m", "service.cli", *flags, *(part for path in bundles for part in ("--bundle", str(path)))]
+    with log.open("wb") as written, subprocess.Popen(command, stdout=written, stderr=written) as process:
+        served = Served(process, f"http://127.0.0.1:{port}", log)
+        try:
+            wait_for(lambda: process.poll() is not None or served.steadily(200))
+            assert process.poll() is None, served.log
+            yield served
+        finally:
+            served.close()
+            process.kill()
+
+
+@pytest.fixture
+def readme() -> Any:
+    return json.loads((Path(__file__).parents[3] / "examples" / "request.json").read_text(encoding="utf-8"))

@@ -1,0 +1,268 @@
+"""Several processes are one service: on real processes, whatever becomes of them."""
+
+import gzip
+import json
+import os
+import random
+import re
+import signal
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from http.client import HTTPConnection
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from starlette.testclient import TestClient
+
+from service.cli import main
+from service.settings import Settings
+from tests.service.conftest import ROOT, warm
+from tests.service.faults import PATIENCE, wait_for
+from tests.service.keyed import bearing, keyed
+from tests.service.processes.conftest import EXACT, Served, serving
+from tests.service.rankers import another
+from tests.service.test_kinds import DOCUMENTS, QUERY, WORDS
+
+pytestmark = pytest.mark.skipif(not Path("/proc").exists(), reason="looks into /proc for processes")
+SEED = 7
+
+
+@pytest.fixture(scope="module")
+def bundles(bundle_path: Path, by_vectors: Path, bundle_of: Callable[[str], Path]) -> list[Path]:
+    """One that marks spans, one whose blocks a learned selector chooses, one without a graph to score with, and the tiny one."""
+    return [ROOT / "models" / "default", bundle_of("parade by binb2"), by_vectors, bundle_path]
+
+
+@pytest.fixture(scope="module")
+def served(bundles: list[Path], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    limits = {"max_documents": 64, "max_body_bytes": 1_000_000, "max_requests_in_flight": 2}
+    with serving(tmp_path_factory.mktemp("processes"), bundles, **limits) as served:
+        yield served
+
+
+@pytest.fixture(scope="module")
+def alone(bundles: list[Path]) -> Iterator[TestClient]:
+    """The same service of one process."""
+    settings = Settings(**EXACT | {"bundle": tuple(bundles), "processes": 1, "max_documents": 64, "max_body_bytes": 1_000_000})
+    with warm(keyed(settings)) as client:
+        client.headers.update(bearing("alice"))
+        yield client
+
+
+def asked(seed: int) -> Any:
+    """A random request of one of the models, with some of what a request may ask for."""
+    chance = random.Random(seed)
+    several = chance.randrange(1, 9)
+    documents = [" ".join(chance.choices([*WORDS, "tenant.", "lease?"], k=chance.randrange(0, 400))) for _ in range(several)]
+    more: list[dict[str, Any]] = [
+        {"return_blocks": True},
+        {"explain": True},
+        {"relevant_spans": {"mode": "enabled"}},
+        {"max_tokens_per_doc": 96, "top_n": 2},
+        {"deadline_ms": 60_000, "priority": 2},
+        {"prune": True},
+    ]
+    model = chance.choice(["keyb-bm25-minilm-l6", "parade by binb2", "vectors", "tiny"])
+    return {"query": QUERY, "documents": documents, "model": model, **chance.choice(more)}
+
+
+def alike(answer: Any, expected: Any) -> bool:
+    """Whether one is the other, but for the last digits of numbers."""
+    if isinstance(expected, dict):
+        return answer.keys() == expected.keys() and all(alike(answer[key], value) for key, value in expected.items())
+    if isinstance(expected, list):
+        return len(answer) == len(expected) and all(map(alike, answer, expected))
+    return bool(answer == (pytest.approx(expected, abs=1e-3) if isinstance(expected, float) else expected))
+
+
+def told(answer: Any) -> Any:
+    """What is not of the moment."""
+    return {"model": answer["model"], "results": answer["results"], "degraded": answer["meta"]["degraded"]}
+
+
+class Begun:
+    """A request of which the service has half of the body, and which is in flight therefore."""
+
+    def __init__(self, served: Served) -> None:
+        body = json.dumps({"query": QUERY, "documents": DOCUMENTS, "model": "tiny"}).encode()
+        self._rest = body[len(body) // 2 :]
+        before = counted(served, "keyblock_in_flight_requests") + counted(served, "keyblock_refused_total")
+        self._connection = HTTPConnection(*served.url.removeprefix("http://").split(":"), timeout=PATIENCE)
+        self._connection.putrequest("POST", "/rerank")
+        for name, value in {**bearing("alice"), "Content-Length": str(len(body))}.items():
+            self._connection.putheader(name, value)
+        self._connection.endheaders(body[: len(body) // 2])
+        wait_for(lambda: counted(served, "keyblock_in_flight_requests") + counted(served, "keyblock_refused_total") > before)
+
+    def finished(self) -> tuple[int, str]:
+        """Send the rest; the status, and the answer."""
+        with closing(self._connection):
+            self._connection.send(self._rest)
+            response = self._connection.getresponse()
+            return response.status, response.read().decode()
+
+
+def counted(served: Served, name: str) -> float:
+    """Of all labels."""
+    text = served.ask("GET", "/metrics", "ops").raise_for_status().text
+    return sum(float(line.rpartition(" ")[2]) for line in text.splitlines() if re.match(rf"{name}[ {{]", line))
+
+
+def test_the_request_of_the_readme(served: Served, alone: TestClient, readme: Any) -> None:
+    answer = served.rerank(readme).raise_for_status().json()
+    assert [result["id"] for result in answer["results"]] == ["lease", "advice-column", "gym"]
+    assert alike(told(answer), told(alone.post("/rerank", json=readme).json()))
+
+
+@pytest.mark.parametrize("seed", range(SEED, SEED + 12))
+def test_a_random_request_is_answered_as_by_one_process(served: Served, alone: TestClient, seed: int) -> None:
+    body = asked(seed)
+    answer, expected = served.rerank(body), alone.post("/rerank", json=body)
+    assert answer.status_code == expected.status_code
+    assert alike(*((told(one.json()) if one.is_success else one.json()) for one in (answer, expected)))
+
+
+@pytest.mark.parametrize(
+    ("content", "status"),
+    [(b"{", 400), (b'{"query": "q", "documents": []}', 422), (b" " * 1_000_001, 413), (gzip.compress(b"{"), 400)],
+)
+def test_errors_are_those_of_one_process(served: Served, alone: TestClient, content: bytes, status: int) -> None:
+    ours, its = served.ask("POST", "/rerank", content=content), alone.post("/rerank", content=content)
+    assert (ours.status_code, ours.json()) == (its.status_code, its.json())
+    assert ours.status_code == status
+
+
+def test_keys_hold_at_every_front(served: Served) -> None:
+    assert {httpx.post(f"{served.url}/rerank", json={}).status_code for _ in range(8)} == {401}
+    assert {served.ask("POST", "/admin/reload", "alice").status_code for _ in range(8)} == {403}
+
+
+def test_limits_are_divided_and_told_whole(served: Served) -> None:
+    """2 requests in flight of the service are 1 of each front: a third one finds no room at either."""
+    about = served.ask("GET", "/info").json()
+    assert (about["processes"], about["threads"], about["limits"]["max_requests_in_flight"]) == (2, 1, 2)
+    begun: list[Begun] = []
+    while counted(served, "keyblock_in_flight_requests") < 2:
+        begun.append(Begun(served))
+    begun.append(Begun(served))
+    answers = [one.finished() for one in begun]
+    assert sorted(status for status, _ in answers) == [200, 200, *[429] * (len(begun) - 2)]
+    assert "1 requests are in flight, which is the limit" in next(text for status, text in answers if status == 429)
+
+
+def test_metrics_are_of_all_processes_whoever_is_asked(served: Served) -> None:
+    before = counted(served, "keyblock_requests_total")
+    documents, tokens = counted(served, "keyblock_documents_total"), counted(served, "keyblock_tokens_total")
+    body = {"query": QUERY, "documents": DOCUMENTS[:3], "model": "tiny"}
+    answers = [served.rerank(body).raise_for_status().json() for _ in range(10)]
+    for _ in range(6):
+        assert counted(served, "keyblock_requests_total") == before + 10
+        assert counted(served, "keyblock_documents_total") == documents + 30
+        assert counted(served, "keyblock_tokens_total") > tokens, "which the model's process counts"
+    assert len(answers) == 10
+    assert counted(served, "keyblock_ready") == 1
+
+
+def test_a_front_that_is_killed_is_started_again_and_what_it_counted_stays(served: Served) -> None:
+    requests, fronts = counted(served, "keyblock_requests_total"), served.children("front")
+    served.kill(fronts[0])
+    wait_for(lambda: len(served.children("front")) == 2 and served.steadily(200))
+    assert served.rerank({"query": QUERY, "documents": DOCUMENTS, "model": "tiny"}).status_code == 200
+    assert counted(served, "keyblock_requests_total") == requests + 1
+    assert "front process 1 ended with -9; it is started again in 0 s" in served.log
+
+
+def test_a_model_that_is_killed_is_started_again_and_what_waited_is_answered(served: Served, alone: TestClient) -> None:
+    """A request whose body has not arrived is in flight: its documents are scored by the next process."""
+    batches, waiting = counted(served, "keyblock_batches_total"), Begun(served)
+    (model,) = served.children("model:")
+    served.kill(model)
+    assert served.steadily(503)
+    assert served.steadily(200, "/health/live")
+    refused = served.rerank({"query": QUERY, "documents": ["a"]})
+    assert (refused.status_code, refused.json()["error"]["type"]) == (503, "unready")
+    assert refused.headers["Retry-After"]
+    assert waiting.finished()[0] == 200
+    wait_for(lambda: served.steadily(200))
+    assert counted(served, "keyblock_batches_total") >= batches
+
+
+def test_another_bundle_comes_with_a_reload_and_sigterm_ends_all(bundle_path: Path, tmp_path: Path) -> None:
+    """Whichever front is asked, by HTTP or by a signal; and a bad one leaves all as they were."""
+
+    def budgets() -> set[int]:
+        body = {"query": QUERY, "documents": ["a river"]}
+        return {served.rerank(body).raise_for_status().json()["meta"]["tokens_per_document"] for _ in range(12)}
+
+    def put(tokens: int) -> None:
+        another(bundle_path, place, "tiny", packing={"budget": tokens, "budget_range": (64, 256)})
+
+    place = tmp_path / "bundle"
+    put(100)
+    with serving(tmp_path, [place]) as served:
+        assert budgets() == {100}
+        put(110)
+        assert served.ask("POST", "/admin/reload", "ops").json()["loaded"] == ["tiny"]
+        assert budgets() == {110}
+        put(120)
+        served.process.send_signal(signal.SIGHUP)
+        wait_for(lambda: budgets() == {120})
+        (place / "bundle.json").write_text("{", encoding="utf-8")
+        refused = served.ask("POST", "/admin/reload", "ops")
+        assert refused.status_code == 409
+        assert "nothing has changed" in refused.json()["message"]
+        assert budgets() == {120}
+        assert ends(served, signal.SIGTERM) == 0
+
+
+def test_processes_of_a_killed_supervisor_answer_what_is_in_flight_and_end(bundle_path: Path, tmp_path: Path) -> None:
+    with serving(tmp_path, [bundle_path]) as served:
+        assert ends(served, signal.SIGKILL) == -signal.SIGKILL
+
+
+def ends(served: Served, how: signal.Signals) -> int:
+    """The supervisor's exit code; what was in flight is answered, and no process and no directory stays."""
+    children, waiting = served.children(), Begun(served)
+    (place,) = {socket.parent for socket in sockets_of(children)}
+    served.process.send_signal(how)
+    wait_for(lambda: served.log.count("Shutting down") == 2)
+    assert waiting.finished()[0] == 200
+    code = served.process.wait()
+    wait_for(lambda: not any(alive(child) for child in children) and not place.exists())
+    assert served.health() == 0
+    assert "Traceback" not in served.log
+    return code
+
+
+def sockets_of(children: list[int]) -> set[Path]:
+    """Where processes of the service listen for each other."""
+    listed = [line.split() for line in Path("/proc/net/unix").read_text(encoding="utf-8").splitlines()]
+    paths = {parts[6]: Path(parts[7]) for parts in listed if len(parts) == 8 and parts[7].endswith("/model")}
+    held = {os.readlink(link) for child in children for link in Path(f"/proc/{child}/fd").iterdir()}
+    return {path for inode, path in paths.items() if f"socket:[{inode}]" in held}
+
+
+def alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()[0] != "Z"
+
+
+@pytest.mark.parametrize(
+    ("flags", "said"),
+    [
+        (["--bundle", "/nowhere"], "keyblock-serve: /nowhere"),
+        (["--store", "documents"], "keyblock-serve: --store: a directory is for one process: with --processes give redis://"),
+        (["--api-keys", "nonsense"], "keyblock-serve: "),
+        (["--processes", "0"], "keyblock-serve: --processes: Input should be greater than or equal to 1"),
+    ],
+)
+def test_what_cannot_start_says_so_in_one_line(flags: list[str], said: str, capfd: pytest.CaptureFixture[str]) -> None:
+    assert main(["--processes", "2", "--port", "0", *flags]) == 2
+    lines = [line for line in capfd.readouterr().err.splitlines() if line.startswith("keyblock-serve")]
+    assert len(lines) == 1
+    assert lines[0].startswith(said)
