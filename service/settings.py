@@ -141,7 +141,6 @@ class Settings(Limits, BaseSettings):
     processes: int = Field(
         1,
         ge=1,
-        le=256,
         description="processes that speak HTTP and prepare documents; with more than 1 the models run in another one: for a GPU "
         "that one process cannot feed",
     )

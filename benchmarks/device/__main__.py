@@ -1,12 +1,13 @@
 """What share of a fast device's rate the host reaches, over HTTP, by preparation threads, and where its time goes.
 
-    python -m benchmarks.device [--threads 1 2 4] [--seconds 20] [--documents 100] [--words 2000] [--rate 25000] [--launch 0.0001]
-                                [--token-cap 16384] [--py-spy PROGRAM] [--json FILE]
+    python -m benchmarks.device [--threads 1 2 4] [--processes 1] [--seconds 20] [--documents 100] [--words 2000] [--rate 25000]
+                                [--launch 0.0001] [--token-cap 16384] [--py-spy PROGRAM] [--json FILE]
 
 Starts the service with a session that sleeps as long as a GPU would compute: 25,000 sequences of 128 tokens a second, padding
 included, and 0.1 ms a batch. Clients in processes of their own ask for new documents (every cache is off), and for the same ones by
 id. Prints documents a second, the device's share, and milliseconds of processor time a document by kind of work. With py-spy (a
-program that is installed elsewhere) it also tells for what share of their work the threads hold the interpreter lock.
+program that is installed elsewhere) it also tells for what share of their work the threads hold the interpreter lock; of a service
+of one process. Where several are asked for, all keep documents in a Redis, whose time is not counted.
 """
 
 import argparse
@@ -18,8 +19,9 @@ import tempfile
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import asdict, dataclass, field
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -27,10 +29,13 @@ import httpx
 
 from benchmarks.device.engine import engine_alone
 from benchmarks.device.ledger import KINDS, PATH, REST
-from benchmarks.device.serving import LAUNCH, RATE
-from benchmarks.device.session import SimulatedDevice
+from benchmarks.device.processes import CALLS, LEDGERS, ledgers
+from benchmarks.device.processes import REST as BESIDE
+from benchmarks.device.session import LAUNCH, RATE, SimulatedDevice
+from benchmarks.event_loop import free_port
 from benchmarks.performance.service import Service
 from benchmarks.performance.texts import invented
+from benchmarks.redis_server import redis_server
 from keyblock.bundle import TOKENIZER_FILE, load_bundle
 from service.settings import DEFAULT_BUNDLE
 
@@ -45,7 +50,7 @@ CORES = (1, 2, 4, 8, 16)
 
 @dataclass
 class Measured:
-    """One way of asking at one number of threads.
+    """One way of asking at one number of threads and processes.
 
     Attributes:
         rate: documents a second.
@@ -57,6 +62,7 @@ class Measured:
         clients: milliseconds of the clients' processor time a document.
         locked: share of the threads' work in which they hold the interpreter lock; None where nobody looked.
         hot: the functions that hold it most, each with its share of the time in which it is held.
+        processes: for HTTP and preparation; with more than one, the model has another.
     """
 
     way: str
@@ -70,6 +76,7 @@ class Measured:
     clients: float
     locked: float | None = None
     hot: list[str] = field(default_factory=list)
+    processes: int = 1
 
     @property
     def total(self) -> float:
@@ -80,6 +87,11 @@ class Measured:
     def under_lock(self) -> float | None:
         """Milliseconds a document in which a thread works and holds the interpreter lock."""
         return None if self.locked is None else self.total * self.locked
+
+    @property
+    def of_model(self) -> float:
+        """Of that, the model's process: however many others there are, it is one."""
+        return sum(self.cpu.get(kind, 0.0) for kind in (CALLS, KINDS["model"], BESIDE))
 
     def reachable(self, cores: int) -> float:
         """Documents a second that the figures allow so many cores: their time, and one interpreter lock."""
@@ -98,12 +110,13 @@ def main(options: argparse.Namespace) -> None:
     found = []
     with tempfile.TemporaryDirectory() as folder:
         bodies = write_bodies(Path(folder), options.documents, options.words) if options.threads else {}
-        for threads in options.threads:
-            with started(Path(folder), threads, options) as service:
-                store(service, bodies["new"])
-                for way, paths in bodies.items():
-                    found.append(measure(service, way, paths, threads, options))
-                    tell(found[-1])
+        with documents_in(Path(folder), options) as place:
+            for processes, threads in product(options.processes, options.threads):
+                with started(Path(folder), threads, processes, place, options) as service:
+                    store(service, bodies["new"])
+                    for way, paths in bodies.items():
+                        found.append(measure(service, way, paths, (threads, processes), options))
+                        tell(found[-1])
     if options.json:
         options.json.write_text(
             json.dumps({"engine": alone._asdict(), "served": [asdict(one) for one in found]}, indent=1) + "\n", encoding="utf-8"
@@ -127,12 +140,21 @@ def write_bodies(folder: Path, documents: int, words: int) -> dict[str, list[Pat
 
 
 @contextmanager
-def started(folder: Path, threads: int, options: argparse.Namespace) -> Iterator[Service]:
-    """The service in front of the device, with so many threads."""
-    os.environ.update({RATE: str(options.rate), LAUNCH: str(options.launch)})
+def documents_in(folder: Path, options: argparse.Namespace) -> Iterator[str]:
+    """Where documents by id are kept: in a directory, or, where several processes are asked for, in Redis."""
+    port = free_port()
+    several = max(options.processes) > 1
+    with redis_server(folder, port, "--save", "") if several else nullcontext():
+        yield f"redis://127.0.0.1:{port}/0" if several else str(folder / "store")
+
+
+@contextmanager
+def started(folder: Path, threads: int, processes: int, place: str, options: argparse.Namespace) -> Iterator[Service]:
+    """The service in front of the device, with so many threads and processes."""
+    os.environ.update({RATE: str(options.rate), LAUNCH: str(options.launch), LEDGERS: str(folder)})
     command = (sys.executable, "-m", "benchmarks.device.serving")
-    log, place = folder / f"log-{threads}", folder / f"store-{threads}"
-    settings = {"token_cap": options.token_cap, "max_wait_ms": 10**6, "cache_bytes": 0, "store": place}
+    log = folder / f"log-{processes}-{threads}"
+    settings = {"token_cap": options.token_cap, "max_wait_ms": 10**6, "cache_bytes": 0, "store": place, "processes": processes}
     with Service(threads, log, command, patience=PATIENCE, bundle=DEFAULT_BUNDLE, **settings) as service:
         yield service
 
@@ -145,18 +167,22 @@ def store(service: Service, bodies: list[Path]) -> None:
         httpx.put(f"{service.url}/documents", content=lines, headers=headers, timeout=600).raise_for_status()
 
 
-def measure(service: Service, way: str, paths: list[Path], threads: int, options: argparse.Namespace) -> Measured:
-    """Ask for a while. Raises RuntimeError where an answer failed."""
-    connections = max(2, threads + 1)  # of each process: enough that every thread has work, and the device's queue too
+def measure(service: Service, way: str, paths: list[Path], size: tuple[int, int], options: argparse.Namespace) -> Measured:
+    """Ask for a while a service of so many threads and processes. Raises RuntimeError where an answer failed."""
+    threads, processes = size
+    # of each client: enough that every thread has work, the device's queue too, and that no front goes without connections
+    connections = max(2, threads + 1) if processes == 1 else 4 * max(threads, processes)
     run_clients(service.port, connections, WARM_SECONDS, paths)
-    before = ledger(service)
+    before = ledger(service, processes)
     with ThreadPoolExecutor(1) as pool:
-        spied = pool.submit(spy, options.py_spy, service.process.pid, options.seconds) if options.py_spy else None
+        spied = (
+            pool.submit(spy, options.py_spy, service.process.pid, options.seconds) if options.py_spy and processes == 1 else None
+        )
         told = run_clients(service.port, connections, options.seconds, paths)
-    after = ledger(service)
+    after = ledger(service, processes)
     answered = sum(one["answers"] for one in told)
     if not answered or any(one["failures"] for one in told):
-        raise RuntimeError(f"{way}, {threads} threads: {told}")
+        raise RuntimeError(f"{way}, {threads} threads, {processes} processes: {told}")
     rate = answered * options.documents / options.seconds
     wall = after["at"] - before["at"]
     done = rate * wall  # what is asked for at the end is answered after it
@@ -167,7 +193,7 @@ def measure(service: Service, way: str, paths: list[Path], threads: int, options
     waits = {step: steps["wall"][step] / spent for step, spent in steps["cpu"].items() if spent > 1e-4}
     clients = 1000 * sum(one["cpu"] for one in told) / (answered * options.documents)
     busy = (after["device"]["busy"] - before["device"]["busy"]) / wall
-    return Measured(way, threads, rate, rate / options.rate, busy, cpu, steps["cpu"], waits, clients, locked, hot)
+    return Measured(way, threads, rate, rate / options.rate, busy, cpu, steps["cpu"], waits, clients, locked, hot, processes)
 
 
 def run_clients(port: int, connections: int, seconds: float, paths: list[Path]) -> list[dict[str, Any]]:
@@ -178,8 +204,10 @@ def run_clients(port: int, connections: int, seconds: float, paths: list[Path]) 
     return [json.loads(process.communicate()[0]) for process in running]
 
 
-def ledger(service: Service) -> dict[str, Any]:
-    """See Ledger."""
+def ledger(service: Service, processes: int) -> dict[str, Any]:
+    """See Ledger; of all processes."""
+    if processes > 1:
+        return ledgers(service.process.pid, Path(os.environ[LEDGERS]))
     told: dict[str, Any] = httpx.get(service.url + PATH, timeout=600).json()
     return told
 
@@ -227,12 +255,16 @@ def innermost(stacks: str) -> dict[str, int]:
 
 def tell(one: Measured) -> None:
     """Print it."""
-    print(f"{one.way}, {one.threads} threads: {one.rate:.0f} documents a second, {one.share:.1%} of the device's rate; ", end="")
+    print(f"{one.way}, {one.threads} threads, {one.processes} processes: {one.rate:.0f} documents a second, ", end="")
+    print(f"{one.share:.1%} of the device's rate; ", end="")
     print(f"the device is busy for {one.busy:.1%} of the time; clients take {one.clients:.2f} ms a document")
-    kinds = [*KINDS.values(), REST, NATIVE]
+    kinds = [*KINDS.values(), CALLS, BESIDE, REST, NATIVE]
     print("  CPU ms a document:", ", ".join(f"{kind} {one.cpu[kind]:.3f}" for kind in kinds if one.cpu.get(kind)), end="; ")
     print(f"together {one.total:.3f}")
     print("  of that:", ", ".join(f"{step} {spent:.3f} (wall x{one.waits.get(step, 1):.1f})" for step, spent in one.steps.items()))
+    if one.processes > 1:
+        print(f"  fronts {one.total - one.of_model:.3f}; the model's process {one.of_model:.3f}: no more than", end=" ")
+        print(f"{1000 / one.of_model:.0f} documents a second, whatever the number of fronts")
     if one.under_lock is not None:
         print(f"  the interpreter lock is held for {one.locked:.0%} of it, {one.under_lock:.3f} ms a document; most by:")
         print("\n".join(f"    {line}" for line in one.hot))
@@ -243,6 +275,7 @@ def parser() -> argparse.ArgumentParser:
     """Of the command line."""
     made = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     made.add_argument("--threads", type=int, nargs="*", default=[1, 2, 4], help="that prepare; none: the model's thread alone")
+    made.add_argument("--processes", type=int, nargs="+", default=[1])
     made.add_argument("--seconds", type=float, default=20)
     made.add_argument("--documents", type=int, default=100, help="of a request")
     made.add_argument("--words", type=int, default=2000)

@@ -42,7 +42,7 @@ class Ledger:
     def __init__(self, device: SimulatedDevice) -> None:
         self._device = device
         self._steps: defaultdict[str, list[float]] = defaultdict(lambda: [0.0, 0.0])
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()  # a signal may come while this thread has it
 
     def watch(self) -> None:
         """Measure the steps from now on."""
@@ -50,13 +50,17 @@ class Ledger:
             setattr(owner, name, self._measured(step, getattr(owner, name)))
 
     async def tell(self, _request: Request) -> JSONResponse:
+        """See `sums`."""
+        return JSONResponse(self.sums())
+
+    def sums(self) -> dict[str, Any]:
         """Seconds of processor time by threads and by steps, of all the process, and of the device."""
         with self._lock:
             steps = {step: {"cpu": cpu, "wall": wall} for step, (cpu, wall) in self._steps.items()}
         used = resource.getrusage(resource.RUSAGE_SELF)
         device = {"busy": self._device.busy, "waited": self._device.waited, "batches": self._device.batches}
         cpu = used.ru_utime + used.ru_stime
-        return JSONResponse({"at": time.perf_counter(), "cpu": cpu, "threads": by_kind(), "steps": steps, "device": device})
+        return {"at": time.perf_counter(), "cpu": cpu, "threads": by_kind(), "steps": steps, "device": device}
 
     def _measured(self, step: str, work: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(work)

@@ -1,9 +1,8 @@
 """keyblock-serve in front of a simulated device.
 
-python -m benchmarks.device.serving     configured like keyblock-serve; RATE and LAUNCH, of the device, in the environment
+python -m benchmarks.device.serving     configured like keyblock-serve; RATE and LAUNCH of the device in the environment
 """
 
-import os
 import sys
 
 from starlette.routing import Route
@@ -15,21 +14,24 @@ from keyblock.runtime.providers import Precision, Provider, resolve
 from service.app import create_app
 from service.engine.instance import Graphs
 from service.http.listeners import serve
+from service.processes.supervisor import supervise
 from service.ranking.loading import Opened
 from service.ranking.ranker import Ranker
 from service.settings import Settings
 from service.start import configure, ports
 from service.store.opening import open_store
 
-RATE, LAUNCH = "DEVICE_RATE", "DEVICE_LAUNCH"
+PROCESSES = "benchmarks.device.processes"
 
 
 def main() -> int:
     """Serve until SIGTERM."""
     settings = Settings()
+    if settings.processes > 1:
+        return supervise(settings, f"{PROCESSES}:device", f"{PROCESSES}:preparing")
     configure(settings)
     clients, _ = ports(settings)
-    device = SimulatedDevice(float(os.environ[RATE]), float(os.environ[LAUNCH]))
+    device = SimulatedDevice.from_environment()
     ledger = Ledger(device)
     ledger.watch()
     choice = resolve(Provider.CPU, precision=Precision.FP32)  # what it says of itself; nothing is computed

@@ -1,11 +1,14 @@
 """A device that takes the time a GPU would: what it computes means nothing."""
 
 import ctypes
+import os
 import time
+from typing import Self
 
 import numpy as np
 from numpy.typing import NDArray
 
+RATE, LAUNCH = "DEVICE_RATE", "DEVICE_LAUNCH"  # variables of the environment
 LENGTH = 128  # tokens of the sequences that a device's rate is told for
 Ints = NDArray[np.int64]
 _PR_SET_TIMERSLACK, _NANOSECOND = 29, 1
@@ -29,6 +32,11 @@ class SimulatedDevice:
         self._rate, self._launch = rate, launch
         self.busy = self.waited = 0.0
         self.batches = 0
+
+    @classmethod
+    def from_environment(cls) -> Self:
+        """The device that variables tell of."""
+        return cls(float(os.environ[RATE]), float(os.environ[LAUNCH]))
 
     def seconds(self, rows: int, length: int) -> float:
         """That a batch takes."""

@@ -18,13 +18,14 @@ from service.start import NOT_STARTED, share
 
 log = logging.getLogger(__name__)
 LOOK_SECONDS = 1.0  # between two looks whether the model's thread gets on
+MOST_OTHERS = 64  # bundles that fronts which reload ask about, until all have: see Holder
 ON_CPU = ("cpu", "openvino")
 
 
 async def model(order: Order, control: Control, opener: Open = open_bundle) -> int:
     """Answer fronts until SIGTERM, until all others are gone, or until the model's thread is dead or hangs; the exit code."""
     share(order.settings)
-    holder = Holder(order.settings, opener)
+    holder = Holder(order.settings, opener, MOST_OTHERS)
     if any(scorer.labels()["provider"] in ON_CPU for scorer in holder.own.values()):
         log.warning("the model computes on the CPU, where it takes all cores: --processes gains nothing, and is for GPUs")
     fronts: set[Peer] = set()

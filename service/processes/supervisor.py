@@ -17,13 +17,14 @@ from service.http.listeners import spread
 from service.keys.keys import load_keys
 from service.options import PROGRAM
 from service.processes.child import Order
+from service.processes.peer import UnexpectedError
 from service.processes.watched import Watched
 from service.ranking.reload import Reloaded, ReloadError
 from service.remote.replicas import GoneError
 from service.settings import Settings
 from service.start import BAD, BAD_START, greet, ports
 from service.telemetry.merging import Merged
-from service.terminal import Terminal, outlived
+from service.terminal import Terminal
 
 log = logging.getLogger(__name__)
 FRONT, MODEL = "service.processes.front:front", "service.processes.model:model"
@@ -39,7 +40,10 @@ def supervise(settings: Settings, model: str = MODEL, front: str = FRONT) -> int
         model: what the model's process does, see `Watched`.
         front: the same of the others.
     """
-    place = Path(tempfile.mkdtemp(prefix="keyblock-"))  # nobody else may look into it
+    try:
+        place = Path(tempfile.mkdtemp(prefix="keyblock-"))  # nobody else may look into it
+    except OSError as error:
+        return _bad(f"processes need a directory for their socket ({error.strerror}): set TMPDIR to one that can be written")
     try:
         greet(settings)
         load_keys(settings)
@@ -116,7 +120,7 @@ class Supervisor:
             for front in self._fronts:
                 try:
                     done.append(await front.ask("reload"))
-                except (ReloadError, GoneError) as error:
+                except (ReloadError, GoneError, UnexpectedError) as error:
                     raise ReloadError(f"{error}{f'; {len(done)} of {len(self._fronts)} processes serve it' * bool(done)}") from None
             reloaded, names = done[0]
             try:
@@ -129,10 +133,7 @@ class Supervisor:
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self._stop, number)
-        if not outlived():
-            loop.add_signal_handler(signal.SIGHUP, self._hung_up)
-        else:
-            loop.add_signal_handler(signal.SIGHUP, self._begin_reload)
+        loop.add_signal_handler(signal.SIGHUP, self._hung_up)
 
     def _stop(self, number: int) -> None:
         """The first signal lets fronts finish what is in flight; a SIGINT after it does not."""
@@ -145,10 +146,7 @@ class Supervisor:
         """SIGHUP: the terminal was closed, or somebody asks for a reload."""
         if self._terminal.closed:
             self._stop(signal.SIGTERM)
-        else:
-            self._begin_reload()
-
-    def _begin_reload(self) -> None:
+            return
         task = asyncio.create_task(self._quietly())
         self._reloading.add(task)
         task.add_done_callback(self._reloading.discard)

@@ -26,6 +26,7 @@ from service.settings import Settings
 from service.telemetry.metrics import Metrics
 
 log = logging.getLogger(__name__)
+LEAVE_SECONDS = 120.0  # that a bundle is kept which new requests do not ask about any more: none in flight takes as long
 CANNOT_OPEN = (BundleError, ProviderError, SessionError, OSError)
 
 
@@ -33,11 +34,12 @@ class Holder:
     """Scores for whoever asks, once it is `warm`.
 
     While versions of an application take over from each other, each is asked about the bundles of the other as well: those are
-    opened when they are first asked about, and the one asked about longest ago is given up when there are more than it has itself.
+    opened when they are first asked about, and the one asked about longest ago is given up when there are more than `others`.
 
     Args:
         settings: its bundles, and how graphs are run.
         opener: opens one's graphs.
+        others: bundles of other versions that are open at most; by default as many as it has itself.
 
     Attributes:
         own: what scores with each bundle of its own.
@@ -46,7 +48,7 @@ class Holder:
     Raises BundleError, ProviderError and SessionError, each one clear line.
     """
 
-    def __init__(self, settings: Settings, opener: Open = open_bundle) -> None:
+    def __init__(self, settings: Settings, opener: Open = open_bundle, others: int | None = None) -> None:
         self._settings, self._opener = settings, opener
         self._id = f"{socket.gethostname()}:{os.getpid()}"
         caps = Caps(settings.token_cap, settings.batch_ms / 1000, settings.hung_seconds)
@@ -54,7 +56,9 @@ class Holder:
         self.engine = Engine(caps, self.metrics, settings.score_cache_bytes)
         opened = [opener(bundle, settings) for bundle in served_bundles(settings)]
         self.own = {named(one.bundle): scorer for one in opened if (scorer := self._scorer(one)) is not None}
+        self._most_others = max(len(self.own), 1) if others is None else others
         self._others: OrderedDict[Named, asyncio.Task[EngineScorer]] = OrderedDict()
+        self._leaving: dict[Named, EngineScorer] = {}
         self.engine.start()
 
     def warm(self) -> None:
@@ -77,9 +81,14 @@ class Holder:
         self.engine.measure({scorer.instance.name for scorer in self.own.values()})
 
     async def serve(self, names: Sequence[Named]) -> None:
-        """These bundles are its own from now on, and others are given up: all who ask have changed over. Raises EngineError."""
-        self.own = {name: await self._open(name) for name in names}
+        """These bundles are its own from now on: all who ask have changed over. What was its own answers what is in flight.
+
+        Raises EngineError.
+        """
+        before, self.own = self.own, {name: await self._open(name) for name in names}
         self._others.clear()
+        self._leaving |= before
+        asyncio.get_running_loop().call_later(LEAVE_SECONDS, self._leave, before)
 
     async def describe(self, name: Named) -> Described:
         """A bundle that is open, or is opened now. Raises EngineError."""
@@ -100,14 +109,17 @@ class Holder:
 
     async def _open(self, name: Named) -> EngineScorer:
         """What scores with this bundle. Raises EngineError where it cannot be opened, and EngineDeadError."""
-        if name in self.own:
-            return self.own[name]
+        if (known := self.own.get(name) or self._leaving.get(name)) is not None:
+            return known
         if name not in self._others or _failed(self._others[name]):
             self._others[name] = asyncio.create_task(self._opened(name))
         self._others.move_to_end(name)
-        if len(self._others) > max(len(self.own), 1):
+        if len(self._others) > self._most_others:
             self._others.popitem(last=False)
         return await asyncio.shield(self._others[name])  # who asked first may leave; others ask about it too
+
+    def _leave(self, before: dict[Named, EngineScorer]) -> None:
+        self._leaving = {name: scorer for name, scorer in self._leaving.items() if before.get(name) is not scorer}
 
     async def _opened(self, name: Named) -> EngineScorer:
         log.info("%s belongs to another version of the application, and is opened for it", name.path)

@@ -1,7 +1,9 @@
 import json
+import sys
 import threading
 from pathlib import Path
 
+import httpx
 import numpy as np
 import pytest
 from starlette.routing import Route
@@ -10,7 +12,9 @@ from starlette.testclient import TestClient
 from benchmarks.device.__main__ import Measured, held, main, milliseconds, parser, write_bodies
 from benchmarks.device.engine import engine_alone
 from benchmarks.device.ledger import PATH, STEPS, Ledger
-from benchmarks.device.session import LENGTH, SimulatedDevice
+from benchmarks.device.processes import CALLS, LEDGERS, REST, ledgers, together
+from benchmarks.device.session import LAUNCH, LENGTH, RATE, SimulatedDevice
+from benchmarks.performance.service import Service
 from keyblock.bundle import load_bundle
 from service.app import create_app
 from service.engine.instance import Graphs
@@ -106,3 +110,37 @@ def test_what_cores_allow() -> None:
 
 def test_time_a_document() -> None:
     assert milliseconds({"a": 1.0}, {"a": 1.5, "b": 0.1}, 100) == pytest.approx({"a": 5.0, "b": 1.0})
+
+
+def test_processes_have_one_ledger() -> None:
+    """Two fronts, and a model's process whose calls are told apart from their event loops; their idle model threads are none."""
+    fronts = [
+        {"threads": {"event loop": 1.0, "model's thread": 0.1}, "cpu": 3.0, "steps": {"decoding": {"cpu": 0.5, "wall": 1.0}}}
+        for _ in range(2)
+    ]
+    device = {"busy": 2.0}
+    model = {"at": 7.0, "threads": {"event loop": 0.25, "model's thread": 0.5}, "cpu": 1.0, "steps": {}, "device": device}
+    sums = together(fronts, model)
+    assert sums["threads"] == {"event loop": 2.0, CALLS: 0.25, "model's thread": 0.5, REST: 0.25}
+    assert sums["steps"] == {"decoding": {"cpu": 1.0, "wall": 2.0}}
+    assert (sums["at"], sums["cpu"], sums["device"]) == (7.0, 7.0, device)
+
+
+def test_what_the_model_s_process_takes_is_taken_in_turn() -> None:
+    spent = {"event loop": 0.5, "preparing threads": 1.5, CALLS: 0.01, "model's thread": 0.02, REST: 0.01}
+    assert Measured("new", 2, 500.0, 0.02, 0.02, spent, {}, {}, 0.1, processes=2).of_model == pytest.approx(0.04)
+
+
+def test_several_processes_serve_in_front_of_one_device(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in {RATE: "1e6", LAUNCH: "0", LEDGERS: str(tmp_path)}.items():
+        monkeypatch.setenv(name, value)
+    command = (sys.executable, "-m", "benchmarks.device.serving")
+    with Service(2, tmp_path / "log", command, bundle=DEFAULT_BUNDLE, token_cap=1024, processes=2) as service:
+        before = ledgers(service.process.pid, tmp_path)
+        body = {"query": "river", "documents": ["the river rose", "a stone"] * 4}
+        answer = httpx.post(f"{service.url}/rerank", json=body, timeout=60).raise_for_status().json()
+        after = ledgers(service.process.pid, tmp_path)
+    assert len(answer["results"]) == 8
+    assert after["device"]["batches"] > before["device"]["batches"]
+    assert after["steps"]["preparation"]["cpu"] > 0
+    assert after["threads"][CALLS] > before["threads"][CALLS]

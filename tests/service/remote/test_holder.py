@@ -114,3 +114,25 @@ def test_a_replica_that_is_ending_says_that_another_may_do_better(holder: Holder
     reply = asyncio.run(holder.score(own, ASKED))
     assert reply.elsewhere
     assert reply.scored is None
+
+
+def test_its_own_are_those_that_are_served_after_a_reload(
+    holder: Holder, own: Named, bundle_path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What was its own still answers who began with it, and is given up when none is left; the others are given up at once."""
+    served, other_one = other(bundle_path, tmp_path / "next"), other(bundle_path, tmp_path / "other")
+    monkeypatch.setattr("service.remote.holder.LEAVE_SECONDS", 0.05)
+
+    async def run() -> None:
+        first = await holder.describe(own)
+        await holder.describe(other_one)
+        await holder.serve([served])
+        assert set(holder.own) == {served}
+        assert set(holder.report().paces) == {served}
+        scorer = await holder._open(own)
+        assert scorer.labels() == first.labels
+        while holder._leaving:
+            await asyncio.sleep(0.01)
+
+    asyncio.run(run())
+    assert asyncio.run(holder.score(served, ASKED)).scored is not None

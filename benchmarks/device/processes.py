@@ -1,0 +1,92 @@
+"""The processes of `keyblock-serve --processes` in front of a simulated device, and what the processor time of all of them is.
+
+Each writes its ledger to the folder that LEDGERS names, when it is sent SIGUSR1.
+"""
+
+import json
+import os
+import signal
+import time
+from collections import Counter
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+from benchmarks.device.ledger import KINDS, Ledger
+from benchmarks.device.session import SimulatedDevice
+from keyblock.bundle import Bundle
+from keyblock.runtime.providers import Precision, Provider, resolve
+from service.engine.instance import Graphs
+from service.processes.child import Control, Order
+from service.processes.front import front
+from service.processes.model import model
+from service.ranking.loading import Opened
+from service.settings import Settings
+
+LEDGERS = "DEVICE_LEDGERS"
+CALLS = "calls of the model's process"
+REST = "the model's process beside"
+OF_MODEL = {KINDS["MainThread"]: CALLS, KINDS["model"]: KINDS["model"]}
+WAIT_SECONDS = 0.01
+
+
+async def device(order: Order, control: Control) -> int:
+    """The model's process."""
+    simulated = SimulatedDevice.from_environment()
+    write_when_asked(Ledger(simulated))
+    choice = resolve(Provider.CPU, precision=Precision.FP32)  # what it says of itself; nothing is computed
+
+    def opener(bundle: Bundle, _: Settings) -> Opened:
+        return Opened(bundle, Graphs(simulated), choice)
+
+    return await model(order, control, opener)
+
+
+async def preparing(order: Order, control: Control) -> int:
+    """A front process."""
+    ledger = Ledger(SimulatedDevice(1.0, 0.0))  # which nobody asks
+    ledger.watch()
+    write_when_asked(ledger)
+    return await front(order, control)
+
+
+def write_when_asked(ledger: Ledger) -> None:
+    """Have SIGUSR1 write it."""
+
+    def write(_number: int, _frame: FrameType | None) -> None:
+        path = Path(os.environ[LEDGERS], str(os.getpid()))
+        path.with_suffix(".part").write_text(json.dumps(ledger.sums()), encoding="utf-8")
+        path.with_suffix(".part").rename(path)
+
+    signal.signal(signal.SIGUSR1, write)
+
+
+def ledgers(supervisor: int, folder: Path) -> dict[str, Any]:
+    """The sums of all processes that this one has started."""
+    found = Path(f"/proc/{supervisor}/task/{supervisor}/children").read_text(encoding="utf-8").split()
+    told = {child: _told(int(child), folder / child) for child in found}
+    of_model = {child for child in found if f"{__name__}:device" in Path(f"/proc/{child}/cmdline").read_text(encoding="utf-8")}
+    return together([told[child] for child in found if child not in of_model], *[told[child] for child in of_model])
+
+
+def together(fronts: list[dict[str, Any]], model: dict[str, Any]) -> dict[str, Any]:
+    """One ledger of several: threads of the model's process are told apart."""
+    threads, steps = Counter(), {}
+    for one in fronts:
+        threads.update(one["threads"])
+        for step, sums in one["steps"].items():
+            steps[step] = Counter(steps.get(step, {})) + Counter(sums)
+    threads.pop(KINDS["model"], None)  # of a front: it waits for nothing
+    of_model = {kind: model["threads"].get(thread, 0.0) for thread, kind in OF_MODEL.items()}
+    of_model[REST] = model["cpu"] - sum(of_model.values())
+    cpu = model["cpu"] + sum(one["cpu"] for one in fronts)
+    return {"at": model["at"], "cpu": cpu, "threads": {**threads, **of_model}, "steps": steps, "device": model["device"]}
+
+
+def _told(pid: int, path: Path) -> dict[str, Any]:
+    path.unlink(missing_ok=True)
+    os.kill(pid, signal.SIGUSR1)
+    while not path.exists():
+        time.sleep(WAIT_SECONDS)
+    told: dict[str, Any] = json.loads(path.read_bytes())
+    return told
