@@ -100,7 +100,8 @@ class Watched:
             command = [sys.executable, "-m", "service.processes", str(its.fileno()), self._work]
             # of a session of its own: what the terminal sends, the supervisor hears
             self._process = await asyncio.create_subprocess_exec(*command, pass_fds=sockets, start_new_session=True)
-        ours.sendall(framed(self._order))
+        with suppress(OSError):  # it has ended already
+            ours.sendall(framed(self._order))
         _, self._peer = await asyncio.get_running_loop().create_connection(lambda: Peer(self._handlers), sock=ours)
         code = await self._process.wait()
         self._up = False
