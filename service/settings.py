@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Annotated
 from urllib.parse import urlsplit
 
-from pydantic import BaseModel, BeforeValidator, Field, SecretStr, ValidationInfo, field_validator
+from pydantic import BaseModel, BeforeValidator, Field, SecretStr, field_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
 from keyblock.runtime.cpus import default_threads
@@ -147,7 +147,7 @@ class Settings(Limits, BaseSettings):
     store: str = Field(
         "",
         repr=False,  # a URL may hold a password
-        description="where documents by id are kept: a directory, for one process, redis://HOST:PORT/N, or "
+        description="where documents by id are kept: a directory, for one service, redis://HOST:PORT/N, or "
         "redis+cluster://HOST:PORT,HOST:PORT; empty for none",
     )
     store_bytes: int = Field(4096 * MIB, ge=1, description="bytes that documents in a directory may take")
@@ -203,13 +203,6 @@ class Settings(Limits, BaseSettings):
     log_format: LogFormat = Field(LogFormat.TEXT, description="text for people, or json: an object a line")
     log_texts: bool = Field(False, description="put the query and the openings of ten documents into the lines of access_log")
     log_level: LogLevel = Field(LogLevel.INFO, description="the least that is logged")
-
-    @field_validator("store")
-    @classmethod
-    def _can_be_shared(cls, store: str, info: ValidationInfo) -> str:
-        if store and "://" not in store and info.data.get("processes", 1) > 1:
-            raise ValueError("a directory is for one process: with --processes give redis://HOST:PORT/N, of Redis or Valkey")
-        return store
 
     @field_validator("store_key")
     @classmethod

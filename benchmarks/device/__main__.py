@@ -7,7 +7,7 @@ Starts the service with a session that sleeps as long as a GPU would compute: 25
 included, and 0.1 ms a batch. Clients in processes of their own ask for new documents (every cache is off), and for the same ones by
 id. Prints documents a second, the device's share, and milliseconds of processor time a document by kind of work. With py-spy (a
 program that is installed elsewhere) it also tells for what share of their work the threads hold the interpreter lock; of a service
-of one process. Where several are asked for, all keep documents in a Redis, whose time is not counted.
+of one process.
 """
 
 import argparse
@@ -19,7 +19,7 @@ import tempfile
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from itertools import product
 from pathlib import Path
@@ -32,10 +32,8 @@ from benchmarks.device.ledger import KINDS, PATH, REST
 from benchmarks.device.processes import CALLS, LEDGERS, ledgers
 from benchmarks.device.processes import REST as BESIDE
 from benchmarks.device.session import LAUNCH, RATE, SimulatedDevice
-from benchmarks.event_loop import free_port
 from benchmarks.performance.service import Service
 from benchmarks.performance.texts import invented
-from benchmarks.redis_server import redis_server
 from keyblock.bundle import TOKENIZER_FILE, load_bundle
 from service.settings import DEFAULT_BUNDLE
 
@@ -110,13 +108,12 @@ def main(options: argparse.Namespace) -> None:
     found = []
     with tempfile.TemporaryDirectory() as folder:
         bodies = write_bodies(Path(folder), options.documents, options.words) if options.threads else {}
-        with documents_in(Path(folder), options) as place:
-            for processes, threads in product(options.processes, options.threads):
-                with started(Path(folder), threads, processes, place, options) as service:
-                    store(service, bodies["new"])
-                    for way, paths in bodies.items():
-                        found.append(measure(service, way, paths, (threads, processes), options))
-                        tell(found[-1])
+        for processes, threads in product(options.processes, options.threads):
+            with started(Path(folder), threads, processes, options) as service:
+                store(service, bodies["new"])
+                for way, paths in bodies.items():
+                    found.append(measure(service, way, paths, (threads, processes), options))
+                    tell(found[-1])
     if options.json:
         options.json.write_text(
             json.dumps({"engine": alone._asdict(), "served": [asdict(one) for one in found]}, indent=1) + "\n", encoding="utf-8"
@@ -140,20 +137,11 @@ def write_bodies(folder: Path, documents: int, words: int) -> dict[str, list[Pat
 
 
 @contextmanager
-def documents_in(folder: Path, options: argparse.Namespace) -> Iterator[str]:
-    """Where documents by id are kept: in a directory, or, where several processes are asked for, in Redis."""
-    port = free_port()
-    several = max(options.processes) > 1
-    with redis_server(folder, port, "--save", "") if several else nullcontext():
-        yield f"redis://127.0.0.1:{port}/0" if several else str(folder / "store")
-
-
-@contextmanager
-def started(folder: Path, threads: int, processes: int, place: str, options: argparse.Namespace) -> Iterator[Service]:
+def started(folder: Path, threads: int, processes: int, options: argparse.Namespace) -> Iterator[Service]:
     """The service in front of the device, with so many threads and processes."""
     os.environ.update({RATE: str(options.rate), LAUNCH: str(options.launch), LEDGERS: str(folder)})
     command = (sys.executable, "-m", "benchmarks.device.serving")
-    log = folder / f"log-{processes}-{threads}"
+    log, place = folder / f"log-{processes}-{threads}", folder / f"store-{processes}-{threads}"
     settings = {"token_cap": options.token_cap, "max_wait_ms": 10**6, "cache_bytes": 0, "store": place, "processes": processes}
     with Service(threads, log, command, patience=PATIENCE, bundle=DEFAULT_BUNDLE, **settings) as service:
         yield service

@@ -23,6 +23,7 @@ from service.ranking.reload import Reloaded, ReloadError
 from service.remote.replicas import GoneError
 from service.settings import Settings
 from service.start import BAD, BAD_START, greet, ports
+from service.store.opening import claimed
 from service.telemetry.merging import Merged
 from service.terminal import Terminal
 
@@ -48,7 +49,7 @@ def supervise(settings: Settings, model: str = MODEL, front: str = FRONT) -> int
         greet(settings)
         load_keys(settings)
         clients, operators = (spread(bound, settings.processes) for bound in ports(settings))
-        with socket.socket(socket.AF_UNIX) as listening:
+        with claimed(settings), socket.socket(socket.AF_UNIX) as listening:
             listening.bind(str(place / "model"))
             listening.listen(BACKLOG)  # so that fronts wait for a process that is not there yet, or was killed
             return asyncio.run(Supervisor(settings, listening, clients, operators, (model, front)).run())

@@ -1,6 +1,7 @@
-"""The embedded store: LMDB in a directory, for one process. What is acknowledged is on the disk.
+"""The embedded store: LMDB in a directory, for one service. What is acknowledged is on the disk.
 
-A change is one transaction, and LMDB never overwrites what the last one left, so a process may be killed at any time.
+A change is one transaction, and LMDB never overwrites what the last one left, so a process may be killed at any time. Several
+processes of one service read at once and change one after the other, by LMDB's own locks, which a killed one does not keep.
 """
 
 import errno
@@ -8,14 +9,14 @@ import fcntl
 import logging
 import os
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from hashlib import blake2b
 from pathlib import Path
 from typing import Any, TypeVar
 
 import lmdb
 
-from service.store.base import DocumentStore, Item, Renewal, Size, StoreError, StoreFullError, StoreUnavailableError
+from service.store.base import DocumentStore, Item, Renewal, Size, StoreFullError, StoreUnavailableError
 from service.store.lmdb_tables import TABLES, Change, Tables
 
 log = logging.getLogger(__name__)
@@ -34,31 +35,29 @@ class LmdbStore(DocumentStore):
     """Documents in a directory, which is made where it is missing.
 
     Args:
-        directory: nothing else uses it; a second process is refused.
+        directory: nothing else uses it; a second service is refused.
         capacity: bytes that the documents may take.
         evict: whether those used longest ago make room for new ones; else a full store refuses.
+        processes: that share it; with more than one, who has started them has `claimed` it.
 
     Raises StoreUnavailableError, one line, when the directory cannot be used.
     """
 
     kind = "lmdb"
 
-    def __init__(self, directory: Path, capacity: int, *, evict: bool = False) -> None:
+    def __init__(self, directory: Path, capacity: int, *, evict: bool = False, processes: int = 1) -> None:
         self._directory = directory
         self._capacity = capacity
         self.largest = capacity // LARGEST_SHARE
         self._evict = evict
-        with _clear(directory):
-            directory.mkdir(parents=True, exist_ok=True)
-            self._lock = _locked(directory)
-        try:
+        with ExitStack() as held:
+            if processes == 1:
+                held.enter_context(claimed(directory))
             with _clear(directory):
-                self._environment = _opened(directory, capacity)
+                self._environment = _opened(directory, capacity, MOST_READERS * processes)
                 self._tables = Tables(self._environment)
                 self._check_format()
-        except StoreError:
-            os.close(self._lock)
-            raise
+            self._held = held.pop_all()
 
     def sizes(self, namespace: str, ids: Sequence[str]) -> list[int]:
         """See DocumentStore."""
@@ -120,7 +119,7 @@ class LmdbStore(DocumentStore):
     def close(self) -> None:
         """See DocumentStore."""
         self._environment.close()
-        os.close(self._lock)
+        self._held.close()
 
     def _check_format(self) -> None:
         with self._environment.begin(write=True, db=self._tables.about) as txn:
@@ -179,9 +178,9 @@ def _key(namespace: str, identity: str) -> bytes:
     return blake2b(len(parts[0]).to_bytes(4, "little") + b"".join(parts), digest_size=_KEY_BYTES).digest()
 
 
-def _opened(directory: Path, capacity: int) -> lmdb.Environment:
+def _opened(directory: Path, capacity: int, most_readers: int) -> lmdb.Environment:
     size = capacity + capacity // 4 + SLACK
-    environment = lmdb.open(str(directory), map_size=size, max_dbs=len(TABLES), max_readers=MOST_READERS)
+    environment = lmdb.open(str(directory), map_size=size, max_dbs=len(TABLES), max_readers=most_readers)
     _lengthen(directory / "data.mdb", (environment.info()["last_pgno"] + 1) * environment.stat()["psize"])
     environment.reader_check()  # those of a process that was killed would hold old pages for ever
     entry = os.open(directory, os.O_RDONLY)
@@ -199,17 +198,25 @@ def _lengthen(file: Path, size: int) -> None:
         os.truncate(file, size)
 
 
-def _locked(directory: Path) -> int:
-    """A lock that goes with the process, however that ends."""
-    descriptor = os.open(directory / "keyblock.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+@contextmanager
+def claimed(directory: Path) -> Iterator[None]:
+    """A directory for this process, and those that it starts, until the block ends or the process does, however that ends.
+
+    Raises StoreUnavailableError where another one has it.
+    """
+    with _clear(directory):
+        directory.mkdir(parents=True, exist_ok=True)
+        descriptor = os.open(directory / "keyblock.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise StoreUnavailableError(
+                f"{directory}: another process uses this store; give each replica a directory of its own, or all of them one Redis"
+            ) from None
+        yield
+    finally:
         os.close(descriptor)
-        raise StoreUnavailableError(
-            f"{directory}: another process uses this store; give each replica a directory of its own, or all of them one Redis"
-        ) from None
-    return descriptor
 
 
 @contextmanager

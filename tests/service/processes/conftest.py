@@ -27,16 +27,16 @@ class Served:
     Args:
         process: the supervisor.
         url: where it is asked.
-        log: what it and its processes have written.
+        folder: for what it and its processes write.
     """
 
-    def __init__(self, process: "subprocess.Popen[bytes]", url: str, log: Path) -> None:
-        self.process, self.url, self._log = process, url, log
+    def __init__(self, process: "subprocess.Popen[bytes]", url: str, folder: Path) -> None:
+        self.process, self.url, self.folder = process, url, folder
         self._http = httpx.Client(base_url=url, headers={"Connection": "close"}, timeout=PATIENCE)
 
     @property
     def log(self) -> str:
-        return self._log.read_text(encoding="utf-8")
+        return (self.folder / "log").read_text(encoding="utf-8")
 
     def children(self, work: str = "") -> list[int]:
         """Ids of the processes that it has started, for this work."""
@@ -72,14 +72,14 @@ class Served:
 @contextmanager
 def serving(folder: Path, bundles: Sequence[Path], **settings: Any) -> Iterator[Served]:
     """A service that is ready."""
-    port, log = free_port(), folder / "log"
+    port = free_port()
     keys = folder / "keys"
     keys.write_text("\n".join(new.entry for new in ALL.values()), encoding="utf-8")
     given = EXACT | {"port": port, "api_keys_file": keys} | settings
     flags = [part for name, value in given.items() for part in (flag(name), str(value))]
     command = [sys.executable, "-m", "service.cli", *flags, *(part for path in bundles for part in ("--bundle", str(path)))]
-    with log.open("wb") as written, subprocess.Popen(command, stdout=written, stderr=written) as process:
-        served = Served(process, f"http://127.0.0.1:{port}", log)
+    with (folder / "log").open("wb") as written, subprocess.Popen(command, stdout=written, stderr=written) as process:
+        served = Served(process, f"http://127.0.0.1:{port}", folder)
         try:
             wait_for(lambda: process.poll() is not None or served.steadily(200))
             assert process.poll() is None, served.log

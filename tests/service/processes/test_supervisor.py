@@ -7,7 +7,7 @@ import random
 import re
 import signal
 from collections.abc import Callable, Iterator
-from contextlib import closing
+from contextlib import closing, suppress
 from http.client import HTTPConnection
 from pathlib import Path
 from typing import Any
@@ -38,7 +38,8 @@ def bundles(bundle_path: Path, by_vectors: Path, bundle_of: Callable[[str], Path
 @pytest.fixture(scope="module")
 def served(bundles: list[Path], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     limits = {"max_documents": 64, "max_body_bytes": 1_000_000, "max_requests_in_flight": 2}
-    with serving(tmp_path_factory.mktemp("processes"), bundles, **limits) as served:
+    folder = tmp_path_factory.mktemp("processes")
+    with serving(folder, bundles, store=folder / "documents", **limits) as served:
         yield served
 
 
@@ -174,6 +175,33 @@ def test_a_front_that_is_killed_is_started_again_and_what_it_counted_stays(serve
     assert "front process 1 ended with -9; it is started again in 0 s" in served.log
 
 
+def test_documents_in_a_directory_are_of_all_fronts_and_none_acknowledged_is_lost(served: Served) -> None:
+    """One front is killed while documents are stored: who waits for it is not answered, and what was acknowledged is there."""
+    stored: list[str] = []
+    for number in range(40):
+        if number == 20:
+            os.kill(served.children("front")[1], signal.SIGKILL)
+        with suppress(httpx.TransportError):
+            line = json.dumps({"id": str(number), "text": f"{number} rivers"})
+            served.ask("PUT", "/documents", content=line).raise_for_status()
+            stored.append(str(number))
+    wait_for(lambda: len(served.children("front")) == 2 and served.steadily(200))
+    assert len(stored) > 30
+    for identity in stored * 2:
+        assert served.ask("GET", f"/documents/{identity}").json()["text"] == f"{identity} rivers"
+    answer = served.rerank({"query": "rivers", "documents": [{"id": identity} for identity in stored], "model": "tiny"})
+    assert len(answer.raise_for_status().json()["results"]) == len(stored)
+
+
+def test_another_service_finds_port_and_store_taken(served: Served, capfd: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    """Though its processes would share both among themselves."""
+    port = served.url.rpartition(":")[2]
+    assert main(["--processes", "2", "--port", port]) == 2
+    assert f"keyblock-serve: cannot listen on 127.0.0.1, port {port} (Address already in use)" in capfd.readouterr().err
+    assert main(["--processes", "2", "--port", "0", "--store", str(served.folder / "documents")]) == 2
+    assert "another process uses this store" in capfd.readouterr().err
+
+
 def test_a_model_that_is_killed_is_started_again_and_what_waited_is_answered(served: Served, alone: TestClient) -> None:
     """A request whose body has not arrived is in flight: its documents are scored by the next process."""
     batches, waiting = counted(served, "keyblock_batches_total"), Begun(served)
@@ -256,7 +284,6 @@ def alive(pid: int) -> bool:
     ("flags", "said"),
     [
         (["--bundle", "/nowhere"], "keyblock-serve: /nowhere"),
-        (["--store", "documents"], "keyblock-serve: --store: a directory is for one process: with --processes give redis://"),
         (["--api-keys", "nonsense"], "keyblock-serve: "),
         (["--processes", "0"], "keyblock-serve: --processes: Input should be greater than or equal to 1"),
     ],
