@@ -8,6 +8,8 @@ import socket
 import sys
 import tempfile
 from collections.abc import Sequence
+from contextlib import ExitStack
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -48,8 +50,10 @@ def supervise(settings: Settings, model: str = MODEL, front: str = FRONT) -> int
     try:
         greet(settings)
         load_keys(settings)
-        clients, operators = (spread(bound, settings.processes) for bound in ports(settings))
-        with claimed(settings), socket.socket(socket.AF_UNIX) as listening:
+        with claimed(settings), socket.socket(socket.AF_UNIX) as listening, ExitStack() as held:
+            clients, operators = (spread(bound, settings.processes) for bound in ports(settings))
+            for one in chain(*clients, *operators):
+                held.enter_context(one)
             listening.bind(str(place / "model"))
             listening.listen(BACKLOG)  # so that fronts wait for a process that is not there yet, or was killed
             return asyncio.run(Supervisor(settings, listening, clients, operators, (model, front)).run())
@@ -82,7 +86,7 @@ class Supervisor:
         path = Path(listening.getsockname())
         self._model = Watched("the model's process", works[0], Order(settings, path, [listening.fileno()], []), {})
         handlers = {"families": self.families, "reload": self.reload}
-        self._sockets = [one for sockets in (*clients, *operators) for one in sockets]
+        self._sockets = [*chain(*clients, *operators)]
         self._fronts = [
             Watched(f"front process {number}", works[1], Order(settings, path, *map(_numbers, sockets)), handlers)
             for number, sockets in enumerate(zip(clients, operators, strict=True), 1)
