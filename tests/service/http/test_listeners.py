@@ -10,6 +10,8 @@ import socket
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import ExitStack
+from itertools import count
 from pathlib import Path
 
 import pytest
@@ -17,7 +19,7 @@ import uvicorn
 from fastapi import FastAPI
 
 from benchmarks.event_loop import free_port, wait_ready
-from service.http.listeners import ListenError, Main, allow_files, bind
+from service.http.listeners import ListenError, Main, allow_files, bind, spread
 from tests.service.faults import PATIENCE
 from tests.service.keyed import ALL, bearing
 
@@ -129,6 +131,39 @@ def test_every_address_of_a_host_is_bound_and_does_not_listen_yet(host: str) -> 
         socket.create_connection(("127.0.0.1", port), timeout=PATIENCE)
     for one in bound:
         one.close()
+
+
+def test_connections_are_spread_over_those_that_listen() -> None:
+    """Each of 3 sets gets some of 60 connections: that one of them gets none is as likely as 1 in 10^10."""
+    sets = spread(bind("127.0.0.1", 0), 3)
+    port = sets[0][0].getsockname()[1]
+    with ExitStack() as opened:
+        for (one,) in sets:
+            opened.enter_context(one).listen(100)
+        for _ in range(60):
+            opened.enter_context(socket.create_connection(("127.0.0.1", port)))
+        counts = [accepted(one, opened) for (one,) in sets]
+        assert sum(counts) == 60
+        assert min(counts) > 0
+        with pytest.raises(ListenError):
+            bind("127.0.0.1", port)
+
+
+def accepted(listening: socket.socket, opened: ExitStack) -> int:
+    listening.setblocking(False)
+    for number in count():
+        try:
+            opened.enter_context(listening.accept()[0])
+        except BlockingIOError:
+            return number
+    raise AssertionError
+
+
+def test_where_the_system_spreads_nothing_all_have_the_same_sockets(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("service.http.listeners.SPREADS", False)
+    bound = bind("127.0.0.1", 0)
+    assert spread(bound, 3) == [bound] * 3
+    bound[0].close()
 
 
 def test_another_process_that_listens_first_ends_the_start(caplog: pytest.LogCaptureFixture) -> None:

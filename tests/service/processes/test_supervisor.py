@@ -16,6 +16,7 @@ import httpx
 import pytest
 from starlette.testclient import TestClient
 
+from benchmarks.event_loop import free_port
 from service.cli import main
 from service.settings import Settings
 from tests.service.conftest import ROOT, warm
@@ -86,16 +87,20 @@ def told(answer: Any) -> Any:
 class Begun:
     """A request of which the service has half of the body, and which is in flight therefore."""
 
-    def __init__(self, served: Served) -> None:
+    def __init__(self, served: Served, operators: str = "") -> None:
         body = json.dumps({"query": QUERY, "documents": DOCUMENTS, "model": "tiny"}).encode()
         self._rest = body[len(body) // 2 :]
-        before = counted(served, "keyblock_in_flight_requests") + counted(served, "keyblock_refused_total")
+
+        def seen() -> float:
+            return sum(counted(served, f"keyblock_{name}", operators) for name in ("in_flight_requests", "refused_total"))
+
+        before = seen()
         self._connection = HTTPConnection(*served.url.removeprefix("http://").split(":"), timeout=PATIENCE)
         self._connection.putrequest("POST", "/rerank")
         for name, value in {**bearing("alice"), "Content-Length": str(len(body))}.items():
             self._connection.putheader(name, value)
         self._connection.endheaders(body[: len(body) // 2])
-        wait_for(lambda: counted(served, "keyblock_in_flight_requests") + counted(served, "keyblock_refused_total") > before)
+        wait_for(lambda: seen() > before)
 
     def finished(self) -> tuple[int, str]:
         """Send the rest; the status, and the answer."""
@@ -105,9 +110,9 @@ class Begun:
             return response.status, response.read().decode()
 
 
-def counted(served: Served, name: str) -> float:
-    """Of all labels."""
-    text = served.ask("GET", "/metrics", "ops").raise_for_status().text
+def counted(served: Served, name: str, operators: str = "") -> float:
+    """Of all labels; at the operators' address, where they have one."""
+    text = served.ask("GET", f"{operators}/metrics", "ops").raise_for_status().text
     return sum(float(line.rpartition(" ")[2]) for line in text.splitlines() if re.match(rf"{name}[ {{]", line))
 
 
@@ -229,20 +234,22 @@ def test_another_bundle_comes_with_a_reload_and_sigterm_ends_all(bundle_path: Pa
 
     place = tmp_path / "bundle"
     put(100)
-    with serving(tmp_path, [place]) as served:
+    port = free_port()
+    with serving(tmp_path, [place], admin_port=port) as served:
         assert budgets() == {100}
         put(110)
-        assert served.ask("POST", "/admin/reload", "ops").json()["loaded"] == ["tiny"]
+        reload = f"http://127.0.0.1:{port}/admin/reload"
+        assert served.ask("POST", reload, "ops").json()["loaded"] == ["tiny"]
         assert budgets() == {110}
         put(120)
         served.process.send_signal(signal.SIGHUP)
         wait_for(lambda: budgets() == {120})
         (place / "bundle.json").write_text("{", encoding="utf-8")
-        refused = served.ask("POST", "/admin/reload", "ops")
+        refused = served.ask("POST", reload, "ops")
         assert refused.status_code == 409
         assert "nothing has changed" in refused.json()["message"]
         assert budgets() == {120}
-        assert ends(served, signal.SIGTERM) == 0
+        assert ends(served, signal.SIGTERM, f"http://127.0.0.1:{port}") == 0
 
 
 def test_processes_of_a_killed_supervisor_answer_what_is_in_flight_and_end(bundle_path: Path, tmp_path: Path) -> None:
@@ -250,9 +257,9 @@ def test_processes_of_a_killed_supervisor_answer_what_is_in_flight_and_end(bundl
         assert ends(served, signal.SIGKILL) == -signal.SIGKILL
 
 
-def ends(served: Served, how: signal.Signals) -> int:
+def ends(served: Served, how: signal.Signals, operators: str = "") -> int:
     """The supervisor's exit code; what was in flight is answered, and no process and no directory stays."""
-    children, waiting = served.children(), Begun(served)
+    children, waiting = served.children(), Begun(served, operators)
     (place,) = {socket.parent for socket in sockets_of(children)}
     served.process.send_signal(how)
     wait_for(lambda: served.log.count("Shutting down") == 2)
