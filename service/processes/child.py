@@ -5,6 +5,7 @@ import os
 import signal
 import socket
 from collections.abc import Callable, Coroutine
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -88,11 +89,12 @@ def run(work: Work, connected: socket.socket) -> int:
 
 async def _done(work: Work, order: Order, control: Control) -> int:
     """The exit code; what is wrong with the settings is told to the supervisor, which prints it once for all."""
+    await control.open()
     try:
-        await control.open()
         return await work(order, control)
     except CANNOT_START as error:
-        await control.ask("failed", " ".join(str(error).split()))
+        with suppress(GoneError):  # nobody is there who could print it
+            await control.ask("failed", " ".join(str(error).split()))
         return BAD_START
     except GoneError:
         return NOT_STARTED

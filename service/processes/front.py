@@ -2,6 +2,7 @@
 
 import asyncio
 import gc
+from contextlib import suppress
 
 from starlette.datastructures import State
 
@@ -56,10 +57,15 @@ async def front(order: Order, control: Control) -> int:
 
 async def loaded(settings: Settings, link: Link, replicas: Replicas) -> Ranker:
     """The ranker; waits until the model's process has opened the bundles. Raises what loading one does, and EngineError."""
-    bundles = [await opened(bundle, replicas) for bundle in served_bundles(settings)]
-    remote = any(one.elsewhere for one in bundles)
-    health = Health(link, replicas) if remote else None
-    return Ranker(settings, bundles, open_store(settings), upstream_bundle(settings), health=health)
+    bundles = [await told_of(bundle, replicas) for bundle in served_bundles(settings)]
+    return Ranker(settings, bundles, open_store(settings), upstream_bundle(settings), health=Health(link, replicas))
+
+
+async def told_of(bundle: Bundle, replicas: Replicas) -> Opened:
+    """A bundle that the model's process has opened, or the next one where it ends meanwhile. Raises EngineError."""
+    while True:
+        with suppress(GoneError):
+            return await opened(bundle, replicas)
 
 
 class Everywhere(Reloader):
