@@ -20,9 +20,9 @@ from benchmarks.event_loop import free_port
 from service.cli import main
 from service.settings import Settings
 from tests.service.conftest import ROOT, warm
-from tests.service.faults import PATIENCE, wait_for
+from tests.service.faults import PATIENCE
 from tests.service.keyed import bearing, keyed
-from tests.service.processes.conftest import EXACT, Served, serving
+from tests.service.processes.conftest import EXACT, Served, eventually, serving
 from tests.service.rankers import another
 from tests.service.test_kinds import DOCUMENTS, QUERY, WORDS
 
@@ -100,7 +100,7 @@ class Begun:
         for name, value in {**bearing("alice"), "Content-Length": str(len(body))}.items():
             self._connection.putheader(name, value)
         self._connection.endheaders(body[: len(body) // 2])
-        wait_for(lambda: seen() > before)
+        eventually(lambda: seen() > before)
 
     def finished(self) -> tuple[int, str]:
         """Send the rest; the status, and the answer."""
@@ -174,7 +174,7 @@ def test_metrics_are_of_all_processes_whoever_is_asked(served: Served) -> None:
 def test_a_front_that_is_killed_is_started_again_and_what_it_counted_stays(served: Served) -> None:
     requests, fronts = counted(served, "keyblock_requests_total"), served.children("front")
     served.kill(fronts[0])
-    wait_for(lambda: len(served.children("front")) == 2 and served.steadily(200))
+    eventually(lambda: len(served.children("front")) == 2 and served.steadily(200))
     assert served.rerank({"query": QUERY, "documents": DOCUMENTS, "model": "tiny"}).status_code == 200
     assert counted(served, "keyblock_requests_total") == requests + 1
     assert "front process 1 ended with -9; it is started again in 0 s" in served.log
@@ -190,7 +190,7 @@ def test_documents_in_a_directory_are_of_all_fronts_and_none_acknowledged_is_los
             line = json.dumps({"id": str(number), "text": f"{number} rivers"})
             served.ask("PUT", "/documents", content=line).raise_for_status()
             stored.append(str(number))
-    wait_for(lambda: len(served.children("front")) == 2 and served.steadily(200))
+    eventually(lambda: len(served.children("front")) == 2 and served.steadily(200))
     assert len(stored) > 30
     for identity in stored * 2:
         assert served.ask("GET", f"/documents/{identity}").json()["text"] == f"{identity} rivers"
@@ -218,7 +218,7 @@ def test_a_model_that_is_killed_is_started_again_and_what_waited_is_answered(ser
     assert (refused.status_code, refused.json()["error"]["type"]) == (503, "unready")
     assert refused.headers["Retry-After"]
     assert waiting.finished()[0] == 200
-    wait_for(lambda: served.steadily(200))
+    eventually(lambda: served.steadily(200))
     assert counted(served, "keyblock_batches_total") >= batches
 
 
@@ -243,7 +243,7 @@ def test_another_bundle_comes_with_a_reload_and_sigterm_ends_all(bundle_path: Pa
         assert budgets() == {110}
         put(120)
         served.process.send_signal(signal.SIGHUP)
-        wait_for(lambda: budgets() == {120})
+        eventually(lambda: budgets() == {120})
         (place / "bundle.json").write_text("{", encoding="utf-8")
         refused = served.ask("POST", reload, "ops")
         assert refused.status_code == 409
@@ -262,10 +262,10 @@ def ends(served: Served, how: signal.Signals, operators: str = "") -> int:
     children, waiting = served.children(), Begun(served, operators)
     (place,) = {socket.parent for socket in sockets_of(children)}
     served.process.send_signal(how)
-    wait_for(lambda: served.log.count("Shutting down") == 2)
+    eventually(lambda: served.log.count("Shutting down") == 2)
     assert waiting.finished()[0] == 200
     code = served.process.wait()
-    wait_for(lambda: not any(alive(child) for child in children) and not place.exists())
+    eventually(lambda: not any(alive(child) for child in children) and not place.exists())
     assert served.health() == 0
     assert "Traceback" not in served.log
     return code
