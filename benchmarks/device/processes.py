@@ -37,7 +37,7 @@ async def device(order: Order, control: Control) -> int:
     choice = resolve(Provider.CPU, precision=Precision.FP32)  # what it says of itself; nothing is computed
 
     def opener(bundle: Bundle, _: Settings) -> Opened:
-        return Opened(bundle, Graphs(simulated), choice)
+        return Opened(bundle, Graphs(simulated, ahead=1), choice)
 
     return await model(order, control, opener)
 
