@@ -1,6 +1,5 @@
 """Several processes are one service: on real processes, whatever becomes of them."""
 
-import gzip
 import json
 import os
 import random
@@ -132,7 +131,7 @@ def test_a_random_request_is_answered_as_by_one_process(served: Served, alone: T
 
 @pytest.mark.parametrize(
     ("content", "status"),
-    [(b"{", 400), (b'{"query": "q", "documents": []}', 422), (b" " * 1_000_001, 413), (gzip.compress(b"{"), 400)],
+    [(b"{", 400), (b'{"query": "q", "documents": []}', 422), (b" " * 1_000_001, 413), (b"\x1f\x8b no gzip", 400)],
 )
 def test_errors_are_those_of_one_process(served: Served, alone: TestClient, content: bytes, status: int) -> None:
     ours, its = served.ask("POST", "/rerank", content=content), alone.post("/rerank", content=content)
