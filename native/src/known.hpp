@@ -79,7 +79,7 @@ class Spelling {
 };
 
 // What became of a word that is more than one token, or not short. It is written once, and only read then.
-struct Entry {
+struct alignas(8) Entry {
     uint32_t n_words, n_pieces, n_keys, unused;
     // behind it stand the keys, its spelling and the pieces
     const int64_t* keys() const { return reinterpret_cast<const int64_t*>(this + 1); }

@@ -60,11 +60,11 @@ struct WordReader::Call {
 
     void run() {
         outline.draw(by.ascii_, text);
-        for (size_t at = 0;;) {
+        for (size_t at = 0, tail = 0;;) {
             const size_t head = outline.other_than_space_from(at);
             if (outline.any(&Bits::ends, at, head)) mark(at, head);
             if (head == text.size) break;
-            const size_t tail = outline.space_from(head);
+            if (tail <= head) tail = outline.space_from(head);  // else the one that was found before is the next, still
             if (tail - head <= AT_A_LOOK && !outline.any(&Bits::other, head, tail)) words(head, at = tail);
             else if (by.characters.kind(text.data[head]) != SPACE) at = stretch(head);
             else mark(head, at = head + 1);  // a space that is no ASCII

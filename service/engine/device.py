@@ -52,18 +52,16 @@ class Device:
     Args:
         machine: has the thread.
         landed: notified whenever a work is over.
+
+    Attributes:
+        dead: whether the thread has ended.
     """
 
     def __init__(self, machine: Machine, landed: Condition) -> None:
         self._landed, self._changed = landed, machine.condition()
         self._waiting: deque[Flight[Any]] = deque()
-        self._closed = False
+        self._closed = self.dead = False
         self._thread = machine.thread(self._run, "device")
-
-    @property
-    def dead(self) -> bool:
-        """Whether the thread has ended."""
-        return self._thread.ident is not None and not self._thread.is_alive()
 
     def begin(self, flight: Flight[Any]) -> None:
         """Do this after what was begun before."""
@@ -96,8 +94,11 @@ class Device:
             self._changed.notify()
 
     def _run(self) -> None:
-        while self._go_on():
-            pass
+        try:
+            while self._go_on():
+                pass
+        finally:
+            self.dead = True
 
     def _go_on(self) -> bool:
         """One work; False when closed. It ends holding nothing of it."""

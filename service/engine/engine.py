@@ -172,7 +172,7 @@ class Engine:
         warm_ups = self.rounds.warm_ups
         # the runs of those may take minutes, where a provider compiles
         with nullcontext() if warm_ups.first else self.rounds.runner.busy():
-            if warm_ups.ahead:
+            if warm_ups.on_device:
                 self._device.do(warm_ups.run)  # providers keep something of each thread that runs their graphs
             else:
                 warm_ups.run()

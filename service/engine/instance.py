@@ -73,6 +73,7 @@ class Instance:
     Attributes:
         pace: of the model, a token.
         combine_pace: of the aggregation, a document.
+        combines: whether what is left of the warm-up runs the aggregator alone, as the model's thread does.
         warmed: done once every shape was run; or failed, with what a graph raised. To cancel it ends the warm-up.
     """
 
@@ -89,6 +90,7 @@ class Instance:
         self.name = name
         self.pace, self.combine_pace = Pace(), Pace()
         self.warmed: Future[None] = Future()
+        self.combines = False
         self._machine = machine
         of_model = name, pipeline.tokenizer, self.pace, machine.now, graphs.ahead
         self.ranker = Encoder(graphs.ranker, *of_model)
@@ -167,6 +169,8 @@ class Instance:
         if self._combine is not None and isinstance(aggregator, PassageAggregator):
             one = np.ones((1, batching.LENGTHS[0]), np.int64)
             hidden = self.ranker.graph.score(one, one, one).shape[1] - 1
+            self.combines = True
+            yield
             for shape in aggregation.shapes(aggregator.passages, self._caps.tokens):
                 self._combine(np.zeros((*shape, hidden), np.float32), np.ones(shape, np.bool_))
                 yield

@@ -50,9 +50,10 @@ class WarmUps:
         return bool(self._waiting) and self._waiting[0].first
 
     @property
-    def ahead(self) -> int:
-        """See `service.engine.instance.Graphs`, of the one whose turn it is."""
-        return self._waiting[0].instance.ranker.ahead
+    def on_device(self) -> bool:
+        """Whether the next run is of a graph that the device's thread is going to run; not that of an aggregator."""
+        instance = self._waiting[0].instance
+        return bool(instance.ranker.ahead) and not instance.combines
 
     def add(self, instance: Instance, *, first: bool) -> None:
         """Warm this model up as well, after the others."""

@@ -4,7 +4,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from keyblock import native
@@ -37,6 +37,7 @@ def tables() -> tuple[Any, np.ndarray, np.ndarray]:
 
 
 @given(text=TEXTS)
+@example(text="z@")
 def test_a_text_is_what_the_tables_say(tables: tuple[Any, np.ndarray, np.ndarray], text: str) -> None:
     """Any processor's way: the plain one and the one that is chosen here."""
     characters, flags, folded = tables
@@ -54,7 +55,7 @@ def _sets(character: str, flags: np.ndarray, folded: np.ndarray) -> list[int]:
     if code >= 128:
         return [0, 0, 0, 0, 1]
     kind, word = flags[code] & 3, bool(flags[code] & native.core.FLAGS["WORD"])
-    odd = kind == Kind.ODD or folded[code] >= 128 or folded[code] - code not in (0, 32)
+    odd = kind == Kind.ODD or folded[code] >= 128 or int(folded[code]) - code not in (0, 32)
     return [
         int(kind == Kind.SPACE and not odd),
         int(kind == Kind.LETTER),

@@ -96,6 +96,7 @@ class Flying:
     ) -> None:
         self.graph = graph or Stopping()
         self.metrics, self.may_combine = Metrics(), threading.Event()
+        self.combining: set[str] = set()  # names of threads
         self.may_combine.set()
         self.engine = Engine(Caps(CAP, PATIENCE, hung_after=PATIENCE), self.metrics, 1 << 20, machine)
         learned = self.combine if "aggregator" in parts else None
@@ -105,6 +106,7 @@ class Flying:
         self.graph.stop()
 
     def combine(self, states: NDArray[np.float32], mask: NDArray[np.bool_]) -> NDArray[np.float32]:
+        self.combining.add(threading.current_thread().name)
         """The best sequence."""
         assert self.may_combine.wait(PATIENCE)
         best: NDArray[np.float32] = np.where(mask, states[..., 0], -np.inf).max(1)
@@ -355,6 +357,15 @@ def test_health_sees_that_the_devices_thread_is_dead_before_the_models_does(of: 
     with pytest.raises(EngineDeadError):
         second.result(PATIENCE)
     asking.join(PATIENCE)
+
+
+def test_each_graph_is_warmed_up_on_the_thread_that_runs_it(of: Make) -> None:
+    """Providers keep something of each thread, and no request should wait for that."""
+    flying = of(1, Stopping(states=True), **LEARNED)
+    assert (flying.graph.threads, flying.combining) == ({"device"}, {"model"})
+    flying.graph.go_on()
+    asyncio.run(flying.model.score([[sequence(1)]]))
+    assert (flying.graph.threads, flying.combining) == ({"device"}, {"model"})
 
 
 def test_one_computes_at_a_time_whatever_the_models_decide_ahead(of: Make, pipeline: Pipeline) -> None:
