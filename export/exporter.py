@@ -56,22 +56,23 @@ def export_run(source: Path, out: Path, options: Options) -> Bundle:
     with tempfile.TemporaryDirectory(prefix="keyblock-export-") as folder:
         plain = export_graphs(trained, Path(folder) / "fp32")
         exact = plain.served(Path(folder) / "exact", WeightPrecision.FP32)
-        served = plain.served(Path(folder) / "served", options.precision)
+        served = plain.served(Path(folder) / "served", options.precision).keeping(source)
         checks = Checks(trained, exact, options)
         batches = batches_of(checks.read(), trained.pipeline.tokenizer) if VariantKind.INT8_STATIC in options.variants else []
         variants = {kind: plain.variant(kind, Path(folder) / kind, batches) for kind in options.variants}
+        stored = {kind: _stored(kind, graphs, served) for kind, graphs in variants.items()}
         quality = checks.served(served)
         manifest = Manifest(
             name=options.name or trained.name,
             pipeline=trained.pipeline.config,
             **_entries(trained, options.precision.value, served),
             variants={
-                kind.value: _variant(trained, graphs, kind, checks.variant(kind, graphs)) for kind, graphs in variants.items()
+                kind.value: _variant(trained, stored[kind], kind, checks.variant(kind, graphs)) for kind, graphs in variants.items()
             },
             provenance=trained.provenance | {"export": software()},
             quality=trained.quality | {"export": quality},
         )
-        return write_bundle(out, manifest, _files(source, manifest.pipeline, served, variants), overwrite=options.overwrite)
+        return write_bundle(out, manifest, _files(source, manifest.pipeline, served, stored), overwrite=options.overwrite)
 
 
 class Checks:
@@ -133,6 +134,13 @@ def _files(source: Path, pipeline: PipelineConfig, served: Graphs, variants: Map
     return files | {variant_name(name, kind): graphs.folder / name for kind, graphs in variants.items() for name in graphs.fused}
 
 
+def _stored(kind: VariantKind, graphs: Graphs, served: Graphs) -> Graphs:
+    """A variant as the bundle holds it: what 8 bits leave as it is, embeddings most of all, is not there twice."""
+    if kind is not VariantKind.INT8_STATIC:
+        return graphs
+    return graphs.sharing(served, graphs.folder.with_name(f"{kind}-shared"))
+
+
 def _variant(trained: Trained, graphs: Graphs, kind: VariantKind, quality: dict[str, Any]) -> Variant:
     entries = {
         field: entry.model_copy(update={"file": variant_name(entry.file, kind)})
@@ -170,6 +178,7 @@ def graph_entry(model: RankerModule | GivenGraph, precision: str, file: str, gra
         max_length=model.max_length,
         vocabulary_size=model.vocabulary_size,
         fused=graphs.fused[file],
+        shares=graphs.shares.get(file),
     )
 
 

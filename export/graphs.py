@@ -1,5 +1,6 @@
 """The ONNX files of a bundle in one directory, and the other kinds that are made of them."""
 
+import hashlib
 import shutil
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
@@ -17,10 +18,10 @@ from export.last_attention import ask_for_cls_alone_where_narrowed
 from export.options import VariantKind, WeightPrecision
 from export.precision import halve_weights
 from export.static_quantization import Batch
-from export.storage import data_file, save_graph
+from export.storage import data_file, save_graph, share_weights
 from export.trained import Trained
 from export.variants import convert, fused_nodes
-from keyblock.bundle import AGGREGATOR_FILE, GRAPH_FILE, SELECTOR_FILE
+from keyblock.bundle import AGGREGATOR_FILE, GRAPH_FILE, SELECTOR_FILE, GraphFiles, SharedFile
 from keyblock.runtime.model import GraphModel
 from keyblock.runtime.providers import Precision, Provider, resolve
 from keyblock.text.tokenizer import Tokenizer
@@ -37,10 +38,12 @@ class Graphs:
     Attributes:
         folder: where they are.
         fused: of each encoder, by file: fused nodes by operator.
+        shares: of each encoder that leaves weights in the file of another, by file: that one.
     """
 
     folder: Path
     fused: dict[str, dict[str, int]] = field(default_factory=dict)
+    shares: dict[str, SharedFile] = field(default_factory=dict)
 
     def open(self, tokenizer: Tokenizer, provider: Provider, precision: str = Precision.AUTO) -> GraphModel:
         """Load them. Raises ProviderError and SessionError."""
@@ -48,9 +51,9 @@ class Graphs:
         aggregator, selector = (self.folder / name for name in (AGGREGATOR_FILE, SELECTOR_FILE))
         return GraphModel.open_files(
             tokenizer,
-            self.folder / GRAPH_FILE,
+            GraphFiles(self.folder / GRAPH_FILE),
             aggregator if aggregator.exists() else None,
-            selector if selector.exists() else None,
+            GraphFiles(selector) if selector.exists() else None,
             asked=choice,
         )
 
@@ -80,6 +83,25 @@ class Graphs:
             raise ExportError(f"the {kind} graph has more than 2 GiB, which no variant may have; leave --variant {kind} out")
         return made
 
+    def keeping(self, source: Path) -> "Graphs":
+        """The same, but with the file of the source wherever that computes the same under other names.
+
+        A bundle that gets a variant stays what it was, byte for byte. One whose weights are in a second file is written anew.
+        """
+        for name in self.fused:
+            given, made = source / name, self.folder / name
+            whole = given.is_file() and not (self.folder / data_file(name)).exists()
+            if whole and _unnamed(given) == _unnamed(made):
+                shutil.copyfile(given, made)
+        return self
+
+    def sharing(self, served: "Graphs", folder: Path) -> "Graphs":
+        """A variant as a bundle holds it: each encoder reads in the one that is served what both have; none opens alone."""
+        changes: dict[str, Change] = {name: partial(share_weights, other=served.folder / name) for name in self.fused}
+        hashes = {name: hashlib.sha256((served.folder / name).read_bytes()).hexdigest() for name in self.fused}
+        shares = {name: SharedFile(file=name, sha256=sha256) for name, sha256 in hashes.items()}
+        return replace(self._copied(folder, changes), shares=shares)
+
     def counted(self) -> "Graphs":
         """The same, their fused nodes counted anew."""
         plain = {name: onnx.load(str(self.folder / name), load_external_data=False) for name in self.fused}
@@ -92,6 +114,21 @@ class Graphs:
             change(graph)
             save_graph(graph, folder / name)
         return replace(self, folder=folder)
+
+
+def _unnamed(path: Path) -> list[object]:
+    """All that a graph computes, its values called by the order in which they are met."""
+    graph = onnx.load(str(path)).graph
+    numbers: dict[str, int] = {}
+    found: list[object] = []
+    for node in graph.node:
+        values = [[numbers.setdefault(name, len(numbers)) for name in names] for names in (node.input, node.output)]
+        found.append((node.domain, node.op_type, values, [attribute.SerializeToString() for attribute in node.attribute]))
+    for tensor in graph.initializer:
+        number = numbers.get(tensor.name)
+        tensor.name = ""
+        found.append((number, tensor.SerializeToString()))
+    return found
 
 
 def _in_turn(*changes: Change) -> Change:

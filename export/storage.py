@@ -1,9 +1,13 @@
-"""Graphs on disk: in one file, or, beyond what such a file holds, with their weights in a second one beside it."""
+"""Graphs on disk: in one file, or, beyond what such a file holds, with their weights in a second one beside it.
+
+A graph that is made of another may leave in that one's file what both have: ONNX calls it external data.
+"""
 
 from pathlib import Path
 
 import onnx
 from onnx import ModelProto
+from onnx.external_data_helper import set_external_data
 
 LARGEST = (1 << 31) - (1 << 20)  # bytes of a protobuf message, and some room for the nodes
 SMALL = 1024  # bytes of an initializer that stays in the graph's own file
@@ -24,6 +28,31 @@ def save_graph(model: ModelProto, path: Path) -> None:
         location=data.name,
         size_threshold=SMALL,
     )
+
+
+def share_weights(model: ModelProto, other: Path) -> int:
+    """Let a graph read in the file of another what both have, in place: initializers of the same SMALL bytes or more.
+
+    Args:
+        model: is to stand beside the other file.
+        other: an ONNX file with all of its weights inside; one with a ``.data`` beside it shares nothing.
+
+    Returns:
+        How many bytes the graph no longer has.
+    """
+    content = other.read_bytes()
+    places: dict[bytes, int] = {}
+    end = 0
+    for tensor in ModelProto.FromString(content).graph.initializer:  # a protobuf message holds them one after another
+        if len(tensor.raw_data) >= SMALL:
+            places[tensor.raw_data] = content.index(tensor.raw_data, end)
+            end = places[tensor.raw_data] + len(tensor.raw_data)
+    shared = [tensor for tensor in model.graph.initializer if tensor.raw_data in places]
+    size = sum(len(tensor.raw_data) for tensor in shared)
+    for tensor in shared:
+        set_external_data(tensor, other.name, places[tensor.raw_data], len(tensor.raw_data))
+        tensor.ClearField("raw_data")
+    return size
 
 
 def data_file(graph: str) -> str:

@@ -4,6 +4,7 @@
 does without; a ranker that combines states has its
 aggregator in ``aggregator.onnx``, one whose blocks another model chooses has that in ``selector.onnx``, one that compares vectors
 has in ``token_vectors.npz`` what makes them; a variant, the same graphs for another arithmetic, has files like ``model.int8.onnx``.
+A variant may leave weights that it does not change in the bundle's own graph, and says which file it read them in.
 The manifest names every other file with its size and SHA-256.
 Files that it does not name (a README, a licence) are left alone and never read.
 """
@@ -17,7 +18,7 @@ import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal, Self
+from typing import Any, Literal, NamedTuple, Self
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 from pydantic_core import from_json
@@ -30,8 +31,9 @@ from keyblock.text.frequencies import DocumentFrequencies
 from keyblock.text.tokenizer import Tokenizer
 
 # 2: aggregator, selector_graph; 3: variants; 4: evidence; 5: encoder, escalation, activation, prompt, grow, nearness;
-# 6: marks, spans, min_score, mass; 7: adaptive, cosine_scale (and then no graph); 8: cascade; 9: promise, int8-static; all are read
-FORMAT_VERSION = 9
+# 6: marks, spans, min_score, mass; 7: adaptive, cosine_scale (and then no graph); 8: cascade; 9: promise, int8-static; 10: shares
+# all are read
+FORMAT_VERSION = 10
 MANIFEST_FILE, TOKENIZER_FILE, GRAPH_FILE, FREQUENCIES_FILE = "bundle.json", "tokenizer.json", "model.onnx", "frequencies.tsv"
 AGGREGATOR_FILE, SELECTOR_FILE = "aggregator.onnx", "selector.onnx"
 _PLAIN_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")  # no folder, no "..", nothing hidden
@@ -49,6 +51,14 @@ class FileEntry(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
     sha256: str = Field(pattern="^[0-9a-f]{64}$", description="of the file's bytes, lower-case hexadecimal")
     bytes: int = Field(ge=0, description="the file's size")
+
+
+class SharedFile(BaseModel):
+    """A graph of the bundle whose file holds weights of another graph, too; exactly the one that it was made with."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+    file: str = Field(description="its name in the bundle")
+    sha256: str = Field(pattern="^[0-9a-f]{64}$", description="of its bytes: at others the weights would be somewhere else in it")
 
 
 class GraphEntry(BaseModel):
@@ -70,6 +80,7 @@ class GraphEntry(BaseModel):
     max_length: int = Field(512, ge=1, description="tokens of the longest sequence that the position embeddings allow")
     vocabulary_size: int = Field(ge=1, description="rows of the embedding table: token ids must stay below it")
     fused: dict[str, int] = Field({}, description="fused nodes by operator, as counted at export")
+    shares: SharedFile | None = Field(None, description="where the weights are that this file does not repeat")
 
 
 class AggregatorEntry(BaseModel):
@@ -168,6 +179,18 @@ class Manifest(BaseModel):
         return [TOKENIZER_FILE, FREQUENCIES_FILE, *vectors, *graphs]
 
 
+class GraphFiles(NamedTuple):
+    """What a session reads of a graph.
+
+    Attributes:
+        graph: the ONNX file.
+        shared: another, in which weights of it are; None for a graph that has all of its own.
+    """
+
+    graph: Path
+    shared: Path | None = None
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Bundle:
     """A loaded bundle; everything in it was checked and built once."""
@@ -193,8 +216,8 @@ class Bundle:
         """The learned aggregator's ONNX file; None for a ranker without one."""
         return self.path / self.manifest.aggregator.file if self.manifest.aggregator else None
 
-    def encoder_paths(self, precision: str) -> tuple[Path, Path | None]:
-        """The ONNX files of the ranker and of the model that chooses blocks (None: none does, or the ranker itself).
+    def encoder_files(self, precision: str) -> tuple[GraphFiles, GraphFiles | None]:
+        """The files of the ranker and of the model that chooses blocks (None: none does, or the ranker itself).
 
         Args:
             precision: what they are to be computed in; where no variant is made for it, the bundle's own graphs are meant.
@@ -202,7 +225,10 @@ class Bundle:
         Raises BundleError for a bundle that scores by vectors alone.
         """
         kind = self.manifest.graphs_for(precision)
-        return self.path / self._graph_of(kind).file, self.path / kind.selector_graph.file if kind.selector_graph else None
+        return self._files_of(self._graph_of(kind)), self._files_of(kind.selector_graph) if kind.selector_graph else None
+
+    def _files_of(self, entry: GraphEntry) -> GraphFiles:
+        return GraphFiles(self.path / entry.file, self.path / entry.shares.file if entry.shares else None)
 
     def _graph_of(self, kind: Manifest | Variant) -> GraphEntry:
         if kind.graph is None:
@@ -229,6 +255,7 @@ def load_bundle(path: str | Path) -> Bundle:
     for name in manifest.needed:
         if name not in manifest.files:
             raise BundleError(f"{path / MANIFEST_FILE}: 'files' does not list {name}, which this bundle needs; {_AGAIN}")
+    _check_shared(path, manifest)
     for name, entry in manifest.files.items():
         _verify(path / name, entry)
     return _build(path, manifest)
@@ -270,6 +297,17 @@ def _check_lengths(file: Path, manifest: Manifest) -> None:
     positions = min((entry.max_length for entry in manifest.encoders), default=longest)
     if longest > positions:
         raise BundleError(f"{file}: budget_range ends at {longest} tokens, but the graph takes {positions} at most; {_AGAIN}")
+
+
+def _check_shared(path: Path, manifest: Manifest) -> None:
+    for entry in manifest.encoders:
+        shared = entry.shares
+        found = manifest.files.get(shared.file) if shared else None
+        if shared and (found is None or found.sha256 != shared.sha256):
+            is_here = f"here it is {found.sha256[:12]}..." if found else "which is not in this bundle"
+            raise BundleError(
+                f"{path / entry.file}: reads weights in {shared.file} of sha256 {shared.sha256[:12]}..., {is_here}; {_AGAIN}"
+            )
 
 
 def _verify(file: Path, entry: FileEntry) -> None:

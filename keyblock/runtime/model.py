@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from keyblock.bundle import Bundle
+from keyblock.bundle import Bundle, GraphFiles
 from keyblock.packing import Packed
 from keyblock.runtime.aggregator import AggregatorSession
 from keyblock.runtime.batching import TOKEN_CAP, Marks, mark_all, score_all
@@ -60,26 +60,26 @@ class GraphModel:
         Raises ProviderError and SessionError.
         """
         choice = resolve(asked, threads=threads, precision=precision, variants=bundle.manifest.variants)
-        graph, selector = bundle.encoder_paths(choice.precision)
+        graph, selector = bundle.encoder_files(choice.precision)
         return cls.open_files(bundle.tokenizer, graph, bundle.aggregator_path, selector, asked=choice, threads=threads)
 
     @classmethod
     def open_files(
         cls,
         tokenizer: Tokenizer,
-        graph: Path,
+        graph: GraphFiles,
         aggregator: Path | None,
-        selector: Path | None,
+        selector: GraphFiles | None,
         asked: Provider | Choice | str = Provider.AUTO,
         threads: int | None = None,
     ) -> "GraphModel":
-        """Open a session for each ONNX file. Raises ProviderError and SessionError."""
-        session = Session(graph, asked, threads)
+        """Open a session for each graph. Raises ProviderError and SessionError."""
+        session = Session(graph.graph, asked, threads, shared=graph.shared)
         return cls(
             tokenizer,
             session,
             None if aggregator is None else AggregatorSession(aggregator, session.choice.provider, threads),
-            None if selector is None else Session(selector, session.choice, threads),
+            None if selector is None else Session(selector.graph, session.choice, threads, shared=selector.shared),
         )
 
     def outputs(self, sequences: Sequence[Packed]) -> NDArray[np.float32]:

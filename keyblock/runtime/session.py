@@ -62,6 +62,7 @@ class Session:
             loading.
         threads: the compute pool's; the container's CPU quota by default.
         precision: of the arithmetic, where `asked` is no choice; for int8 and fp16 the graph must be one of that kind.
+        shared: another ONNX file, in which weights of the graph are.
 
     Raises:
         ProviderError: the provider is not there or was not used.
@@ -74,13 +75,14 @@ class Session:
         asked: Provider | Choice | str = Provider.AUTO,
         threads: int | None = None,
         precision: Precision | str = Precision.AUTO,
+        shared: Path | None = None,
     ) -> None:
         self.threads = threads or default_threads()
         own_kind = () if precision == Precision.AUTO else (precision,)
         self.choice = (
             asked if isinstance(asked, Choice) else resolve(asked, threads=self.threads, precision=precision, variants=own_kind)
         )
-        self._session = open_graph(Path(graph_path), self.choice, self.threads)
+        self._session = open_graph(Path(graph_path), self.choice, self.threads, shared)
         self._inputs = _check_inputs(Path(graph_path), self._session)
         self.width = _width(Path(graph_path), self._session)
         self.marks = len(self._session.get_outputs()) > 1
@@ -128,21 +130,36 @@ class Session:
         return Marked(np.asarray(outputs, dtype=np.float32), marks)
 
 
-def open_graph(graph_path: Path, choice: Choice, threads: int) -> Any:
+def open_graph(graph_path: Path, choice: Choice, threads: int, shared: Path | None = None) -> Any:
     """An ONNX Runtime session. Raises ProviderError and SessionError; see Session."""
     if not graph_path.is_file():
         raise SessionError(f"{graph_path}: no such graph")
     if choice.provider in (Provider.CUDA, Provider.TENSORRT) and hasattr(onnxruntime, "preload_dlls"):
         onnxruntime.preload_dlls()  # the CUDA libraries of the nvidia wheels
     names = [name for name, _ in choice.ort_providers]
+    options = _options(choice, threads)
     try:
+        content = _share(options, shared)  # lives until the session is made, which copies from it
         session = onnxruntime.InferenceSession(
-            str(graph_path), _options(choice, threads), providers=names, provider_options=[o for _, o in choice.ort_providers]
+            str(graph_path), options, providers=names, provider_options=[o for _, o in choice.ort_providers]
         )
+        del content
     except Exception as error:  # see score
         raise SessionError(f"{graph_path}: ONNX Runtime cannot load it on {choice.provider}: {one_line(error)}") from None
     _check_provider(choice.provider, session.get_providers())
     return session
+
+
+def _share(options: Any, shared: Path | None) -> bytes:
+    """Give a graph the file that it reads weights in; its bytes, which ONNX Runtime does not keep.
+
+    Left to itself it would map the file, and die where somebody writes into it; and it refuses one that is a link.
+    """
+    if shared is None:
+        return b""
+    content = shared.read_bytes()
+    options.add_external_initializers_from_files_in_memory([shared.name], [content], [len(content)])
+    return content
 
 
 def _options(choice: Choice, threads: int) -> Any:
