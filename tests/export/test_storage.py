@@ -5,8 +5,9 @@ import onnx
 import onnxruntime
 import pytest
 from onnx import ModelProto, TensorProto, helper, numpy_helper
+from onnx.external_data_helper import ExternalDataInfo, uses_external_data
 
-from export.storage import data_file, save_graph
+from export.storage import SMALL, data_file, save_graph, share_weights
 
 
 def doubling(n: int) -> ModelProto:
@@ -39,3 +40,41 @@ def test_beyond_what_a_file_holds_the_weights_stand_beside_it(tmp_path: Path, mo
     assert doubled(tmp_path / "model.onnx", 1000) == [2.0] * 1000
     (weights,) = onnx.load(str(tmp_path / "model.onnx")).graph.initializer
     assert numpy_helper.to_array(weights).tolist() == [2.0] * 1000
+
+
+def adding(stored: dict[str, np.ndarray]) -> ModelProto:
+    """Gives the sum of its initializers."""
+    names = list(stored)
+    weights = [numpy_helper.from_array(values, name) for name, values in stored.items()]
+    output = helper.make_tensor_value_info("y", TensorProto.FLOAT, [None])
+    made = helper.make_graph([helper.make_node("Sum", names, ["y"])], "adding", [], [output], weights)
+    return helper.make_model(made, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+
+
+def test_what_both_graphs_have_is_read_in_the_other_one(tmp_path: Path) -> None:
+    """Threes and fours are shared whatever they are called; fives are its own, and so is what is small."""
+    n = SMALL // 4
+    threes, fours, fives = (np.full(n, value, np.float32) for value in (3, 4, 5))
+    save_graph(adding({"a": threes, "b": fours, "c": np.ones(1, np.float32)}), tmp_path / "model.onnx")
+    graph = adding({"other": fours, "own": fives, "again": fours, "a": threes, "c": np.ones(1, np.float32)})
+    assert share_weights(graph, tmp_path / "model.onnx") == 3 * SMALL
+    save_graph(graph, tmp_path / "model.other.onnx")
+    content = (tmp_path / "model.onnx").read_bytes()
+    places = {}
+    for tensor in graph.graph.initializer:
+        if uses_external_data(tensor):
+            told = ExternalDataInfo(tensor)
+            places[tensor.name] = content[told.offset : told.offset + told.length]
+    assert places == {"other": fours.tobytes(), "again": fours.tobytes(), "a": threes.tobytes()}
+    read = {t.name: numpy_helper.to_array(t) for t in onnx.load(str(tmp_path / "model.other.onnx")).graph.initializer}
+    assert {name: values[0] for name, values in read.items()} == {"other": 4, "own": 5, "again": 4, "a": 3, "c": 1}
+    session = onnxruntime.InferenceSession(str(tmp_path / "model.other.onnx"), providers=["CPUExecutionProvider"])
+    assert session.run(None, {})[0].tolist() == [4 + 5 + 4 + 3 + 1] * n
+
+
+def test_nothing_is_shared_with_a_graph_whose_weights_are_in_a_second_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("export.storage.LARGEST", 3000)
+    save_graph(doubling(1000), tmp_path / "model.onnx")
+    graph = doubling(1000)
+    assert share_weights(graph, tmp_path / "model.onnx") == 0
+    assert graph == doubling(1000)

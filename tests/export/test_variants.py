@@ -2,7 +2,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import onnx
 import pytest
+from onnx import ModelProto, TensorProto
 from onnxruntime import get_available_providers as available
 
 from export import ExportError
@@ -10,9 +13,11 @@ from export import exporter as exporter_module
 from export.exporter import SAMPLE, export_run
 from export.options import Options, VariantKind
 from export.variants import variant_name
+from keyblock.bundle import write_bundle
 from keyblock.runtime.cpus import vnni_feature
 from keyblock.runtime.model import GraphModel
 from keyblock.runtime.providers import Provider, ProviderError, cuda_devices
+from keyblock.runtime.session import Session
 from training.collections.collection import Collection
 from training.models.cross_encoder import CrossEncoder
 
@@ -84,3 +89,52 @@ def test_fixed_scales_are_taken_from_what_the_graph_is_to_read(run: Path, tmp_pa
     assert (served.session.choice.provider, served.session.choice.precision) == ("openvino", "int8-static")
     of_sample = variant.quality["collections"]["sample"]["logits"]
     assert 0 < of_sample["mean"] < 0.3
+
+
+def test_fixed_scales_stand_beside_the_weights_that_they_leave_alone(tmp_path: Path, save_run: SaveRun, tiny: Tiny) -> None:
+    """Ranker and selector read embeddings in the graphs that the bundle serves; what they say is what whole graphs say."""
+    parts = SMALL | {"selector": {"name": "learned"}, "aggregator": {"name": "max"}}
+    run = save_run(tmp_path / "run", tiny(), chooser=tiny(), **parts)
+    bundle = export_run(run, tmp_path / "bundle", Options(variants=[VariantKind.INT8_STATIC], **FEW))
+    random = np.random.default_rng(0)
+    given = random.integers(5, 200, (4, 20)), random.integers(0, 2, (4, 20)), np.ones((4, 20), np.int64)
+    for files in bundle.encoder_files("int8-static"):
+        assert files is not None
+        assert files.shared == files.graph.with_name(files.graph.name.replace(".int8-static", ""))
+        graph = onnx.load(str(files.graph))  # with all that it reads elsewhere
+        tables = [t for t in graph.graph.initializer if "word_embeddings" in t.name]
+        assert len(tables[0].raw_data) > files.graph.stat().st_size, "the file does not repeat them"
+        (whole := tmp_path / "whole.onnx").write_bytes(without_places(graph).SerializeToString())
+        expected = Session(whole, "cpu", 1, "fp32").score(*given)
+        found = Session(files.graph, "cpu", 1, "fp32", shared=files.shared).score(*given)
+        np.testing.assert_array_equal(found, expected)
+
+
+def without_places(model: ModelProto) -> ModelProto:
+    for tensor in model.graph.initializer:
+        tensor.ClearField("external_data")
+        tensor.data_location = TensorProto.DEFAULT
+    return model
+
+
+def test_a_bundle_that_gets_a_variant_keeps_its_own_graph(run: Path, tmp_path: Path) -> None:
+    """Its values are called otherwise, as another version of PyTorch would call them; and what would compute otherwise goes."""
+    first = export_run(run, tmp_path / "first", Options(**FEW))
+    about = {"provenance": {"recipe": {"backbone": str(run / "checkpoint")}}}
+    for epsilon, kept in ((None, True), (0.5, False)):
+        graph = onnx.load(str(first.graph_path))
+        for node in graph.graph.node:
+            for names in (node.input, node.output):
+                renamed = [f"{name}_1" if name.startswith("onnx::") else name for name in names]
+                del names[:]
+                names.extend(renamed)
+            for attribute in node.attribute:
+                if attribute.name == "epsilon" and epsilon:
+                    attribute.f = epsilon
+        for tensor in graph.graph.initializer:
+            tensor.name = f"{tensor.name}_1" if tensor.name.startswith("onnx::") else tensor.name
+        onnx.save(graph, str(tmp_path / "model.onnx"))
+        files = {name: first.path / name for name in first.manifest.files} | {"model.onnx": tmp_path / "model.onnx"}
+        changed = write_bundle(tmp_path / f"changed-{kept}", first.manifest.model_copy(update=about), files)
+        again = export_run(changed.path, tmp_path / f"again-{kept}", Options(**FEW))
+        assert (again.graph_path.read_bytes() == changed.graph_path.read_bytes()) is kept

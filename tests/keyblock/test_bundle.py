@@ -17,6 +17,7 @@ from keyblock.bundle import (
     FileEntry,
     GraphEntry,
     Manifest,
+    SharedFile,
     Variant,
     check_target,
     load_bundle,
@@ -109,14 +110,14 @@ def test_aggregator_and_selector_read_back(tmp_path: Path, all_files: dict[str, 
     loaded = load_bundle(write_bundle(tmp_path / "bundle", with_all_graphs(), all_files).path)
     assert loaded.manifest.model_copy(update={"files": {}}) == with_all_graphs()
     assert loaded.aggregator_path == tmp_path / "bundle" / "aggregator.onnx"
-    assert loaded.encoder_paths("bf16") == (loaded.graph_path, tmp_path / "bundle" / "selector.onnx")
+    assert loaded.encoder_files("bf16") == ((loaded.graph_path, None), (tmp_path / "bundle" / "selector.onnx", None))
     (tmp_path / "bundle" / "aggregator.onnx").unlink()
     assert refusal(tmp_path / "bundle").startswith("/aggregator.onnx: is missing")
 
 
 def test_a_bundle_has_neither_by_default(bundle: Path) -> None:
     loaded = load_bundle(bundle)
-    assert (loaded.aggregator_path, loaded.encoder_paths("int8")) == (None, (loaded.graph_path, None))
+    assert (loaded.aggregator_path, loaded.encoder_files("int8")) == (None, ((loaded.graph_path, None), None))
 
 
 def with_table(files: dict[str, Path], tokens: int = len(WORDS)) -> dict[str, Path]:
@@ -179,10 +180,40 @@ def test_variants_read_back(tmp_path: Path, all_files: dict[str, Path]) -> None:
     files = all_files | dict.fromkeys(names, all_files["model.onnx"])
     loaded = load_bundle(write_bundle(tmp_path / "bundle", given, files).path)
     assert loaded.manifest.variants == given.variants
-    assert [path.name for path in loaded.encoder_paths("int8") if path] == list(names)
-    assert [path.name for path in loaded.encoder_paths("fp32") if path] == ["model.onnx", "selector.onnx"]
+    assert [files.graph.name for files in loaded.encoder_files("int8") if files] == list(names)
+    assert [files.graph.name for files in loaded.encoder_files("fp32") if files] == ["model.onnx", "selector.onnx"]
     (tmp_path / "bundle" / names[1]).unlink()
     assert refusal(tmp_path / "bundle").startswith("/selector.int8.onnx: is missing")
+
+
+def with_sharing(files: dict[str, Path]) -> tuple[Manifest, dict[str, Path]]:
+    """A variant that reads weights in the bundle's own graph, and all files."""
+    named = SharedFile(file="model.onnx", sha256=hashlib.sha256(files["model.onnx"].read_bytes()).hexdigest())
+    sharing = variant("model.int8-static.onnx")
+    sharing = sharing.model_copy(update={"graph": sharing.graph.model_copy(update={"shares": named})})
+    return manifest(variants={"int8-static": sharing}), files | {"model.int8-static.onnx": files["tokenizer.json"]}
+
+
+def test_a_variant_that_leaves_weights_in_another_graph(tmp_path: Path, files: dict[str, Path]) -> None:
+    loaded = load_bundle(write_bundle(tmp_path / "bundle", *with_sharing(files)).path)
+    assert loaded.encoder_files("int8-static") == ((loaded.path / "model.int8-static.onnx", loaded.graph_path), None)
+    assert loaded.encoder_files("bf16") == ((loaded.graph_path, None), None)
+
+
+def test_a_graph_exchanged_beside_a_variant_that_reads_it(tmp_path: Path, files: dict[str, Path]) -> None:
+    """Whatever the manifest says of the new file, the variant's weights would be somewhere else in it."""
+    bundle = write_bundle(tmp_path / "bundle", *with_sharing(files)).path
+    made_with, found = (hashlib.sha256(content).hexdigest()[:12] for content in ((bundle / "model.onnx").read_bytes(), b"another"))
+    (bundle / "model.onnx").write_bytes(b"another")
+    assert refusal(bundle).startswith("/model.onnx: has 7 bytes where bundle.json says 2048")
+    replace_file(bundle, "model.onnx", b"another")
+    assert refusal(bundle).startswith(
+        f"/model.int8-static.onnx: reads weights in model.onnx of sha256 {made_with}..., here it is {found}...; copy"
+    )
+    edit_manifest(bundle, lambda m: m["variants"]["int8-static"]["graph"]["shares"].update(file="other.onnx"))
+    assert refusal(bundle).startswith(
+        f"/model.int8-static.onnx: reads weights in other.onnx of sha256 {made_with}..., which is not"
+    )
 
 
 def test_a_variant_of_another_bundle() -> None:
@@ -291,7 +322,7 @@ def test_a_damaged_file(bundle: Path, name: str) -> None:
         (b'{"format_version": "1"}', "format_version must be a whole number from 1, not '1'"),
         (b'{"format_version": true}', "not True"),
         (b'{"format_version": 0}', "not 0"),
-        (b'{"format_version": 10, "new": 1}', "format 10 is newer than this KeyBlock reads (9); update KeyBlock"),
+        (b'{"format_version": 11, "new": 1}', "format 11 is newer than this KeyBlock reads (10); update KeyBlock"),
         (b'{"format_version": 1}', "name: Field required"),
         (b" " * (17 << 20), "larger than 16 MiB"),
     ],
@@ -411,7 +442,7 @@ def test_a_bundle_that_scores_by_vectors_has_no_graph(tmp_path: Path, files: dic
     kept = {name: path for name, path in with_table(files).items() if name != "model.onnx"}
     loaded = load_bundle(write_bundle(tmp_path / "bundle", manifest(pipeline=by_vectors, graph=None), kept).path)
     assert loaded.manifest.encoders == []
-    for asked in (lambda: loaded.graph_path, lambda: loaded.encoder_paths("fp32")):
+    for asked in (lambda: loaded.graph_path, lambda: loaded.encoder_files("fp32")):
         with pytest.raises(BundleError, match="has no graph, since it scores by vectors alone"):
             asked()
     with pytest.raises(ValueError, match="no entry 'graph'"):

@@ -10,6 +10,7 @@ import onnx
 import onnxruntime
 import pytest
 from onnx import TensorProto, helper
+from onnx.external_data_helper import set_external_data
 
 from keyblock.runtime.providers import Precision, Provider, ProviderError
 from keyblock.runtime.session import OutOfMemoryError, ScoreError, Session, SessionError, _check_provider
@@ -176,6 +177,32 @@ def test_an_output_that_is_no_rankers(graph: Path, tmp_path: Path, operator: str
         SessionError, match=r"output outputs is tensor\(float\) .*; a ranker's is float: logits of shape \(batch,\)"
     ):
         Session(tmp_path / "other.onnx", Provider.CPU, threads=1)
+
+
+@pytest.mark.parametrize("provider", ["cpu", OPENVINO])
+def test_weights_in_another_file(graph: Path, tmp_path: Path, provider: str) -> None:
+    """The factor is 2 in a file of links, behind seven bytes: 2 * 3 + 0 and 2 * 4 + 1 make 15. Nobody looks there again."""
+    stored, folder = tmp_path / "content", tmp_path / "bundle"
+    folder.mkdir()
+    stored.write_bytes(b"1234567" + np.float32(2).tobytes() + b"more")
+    (folder / "model.onnx").symlink_to(stored)
+    model = onnx.load(str(graph))
+    (factor,) = (tensor for tensor in model.graph.initializer if tensor.name == "factor")
+    factor.CopyFrom(helper.make_tensor("factor", TensorProto.FLOAT, [], np.float32(0.5).tobytes(), raw=True))
+    set_external_data(factor, "model.onnx", offset=7, length=4)
+    factor.ClearField("raw_data")
+    (folder / "model.other.onnx").write_bytes(model.SerializeToString())
+    session = Session(folder / "model.other.onnx", provider, 1, Precision.FP32, shared=folder / "model.onnx")
+    given = np.array([[3, 4]]), np.array([[0, 1]]), np.ones((1, 2), np.int64)
+    assert session.score(*given).tolist() == [15]
+    stored.write_bytes(b"")
+    assert session.score(*given).tolist() == [15]
+
+
+def test_another_file_without_the_weights_is_one_line(graph: Path, tmp_path: Path) -> None:
+    with pytest.raises(SessionError, match=r"sum\.onnx: ONNX Runtime cannot load it on cpu: .*No such file.*model\.onnx") as caught:
+        Session(graph, "cpu", 1, shared=tmp_path / "model.onnx")
+    assert "\n" not in str(caught.value)
 
 
 def test_a_provider_that_fell_back_is_an_error() -> None:
