@@ -109,7 +109,7 @@ def test_channels_that_are_far_larger_cost_the_others_nothing(exported: Path, mo
         changed.CopyFrom(graph)
         quantize_static(changed, [batch(32, 40)])
         apart[strength] = np.abs(multiplied(changed) - expected).mean()
-    assert apart[0.8] < 0.2 * apart[0.0]
+    assert apart[0.8] < 0.5 * apart[0.0]
 
 
 def test_a_graph_without_products_is_refused() -> None:
