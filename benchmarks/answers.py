@@ -2,6 +2,7 @@
 
     python -m benchmarks.answers --data DATA --kept KEPT                            # dev and test of the embedded bundle
     python -m benchmarks.answers --data DATA --kept KEPT --bundle OTHER --split dev
+    python -m benchmarks.answers --data DATA --kept KEPT --split dev --provider openvino --precision int8-static --most 1
 
 The first table is the bundle as it is. The last is fitted again without each collection in turn, on dev of the others: what users'
 own texts will meet, but for the model itself, which has seen all of them. KEPT keeps what the model said.
@@ -81,9 +82,11 @@ def _score(ranker: LocalRanker, query: str, documents: list[str], said: Said) ->
 
 def kept(options: argparse.Namespace, bundle: Bundle, name: str, split: str) -> Said:
     """What the model said, computed once."""
-    path = options.kept / f"{_digest(bundle)}-{name}-{split}-{options.queries}x{options.depth}.pickle"
+    how = f"{options.provider}-{options.precision}"
+    path = options.kept / f"{_digest(bundle)}-{how}-{name}-{split}-{options.queries}x{options.depth}.pickle"
     if not path.exists():
-        said = said_of(bundle, GraphModel.open(bundle, "cpu"), options.data / name, split, options.queries, options.depth)
+        model = GraphModel.open(bundle, options.provider, precision=options.precision)
+        said = said_of(bundle, model, options.data / name, split, options.queries, options.depth)
         said.scores.collection = Path(said.scores.collection.path)  # type: ignore[assignment]  # a corpus is large
         options.kept.mkdir(parents=True, exist_ok=True)
         path.write_bytes(pickle.dumps(said))
@@ -115,16 +118,16 @@ def gold_documents(read: Sequence[ReadDocument]) -> Iterator[ReadDocument]:
     return (one for one in read if one.gold)
 
 
-def coverage_row(said: Said, fusion: Fusion, how: SpanScores) -> list[str]:
-    """How many gold passages the three best spans meet, of any score and of THRESHOLD, the key blocks, and shares of the tokens."""
+def coverage_row(said: Said, fusion: Fusion, how: SpanScores, most: int = MOST) -> list[str]:
+    """How many gold passages a document's best spans meet, of any score and of THRESHOLD, its key blocks, and shares of its tokens."""
     hit, sure, blocks, tokens, whole, pruned = [], [], [], 0, 0, {share: list[bool]() for share in SHARES}
     for one in gold_documents(said.read):
         text = said.scores.collection.document(one.document).text
         scores = how.probabilities(one.marks, one.fused(fusion)).tolist()
         scored = [Span(s.start, s.end, score) for s, score in zip(one.sentences, scores, strict=True)]
-        best = spans(text, scored, 0, MOST)
+        best = spans(text, scored, 0, most)
         hit.append(_meets(best, one.gold))
-        sure.append(_meets(spans(text, scored, THRESHOLD, MOST), one.gold))
+        sure.append(_meets(spans(text, scored, THRESHOLD, most), one.gold))
         blocks.append(_meets(one.sentences, one.gold))
         tokens += sum(s.tokens for s in one.sentences if any(b.start <= s.start and s.end <= b.end for b in best))
         whole += one.tokens
@@ -187,7 +190,7 @@ def reliability_points(scores: NDArray[np.float64], labels: NDArray[np.float64])
 HEAD = ["", "error, all", "error, best", "AUROC", "precision", "recall", "refused", "error, sentences"]
 COVER = [
     "",
-    f"gold met by {MOST} spans",
+    "gold met by the best spans",
     f"of at least {THRESHOLD}",
     "by the key blocks",
     "tokens of the spans",
@@ -209,7 +212,12 @@ def tables(options: argparse.Namespace) -> str:
     ]
     if config.spans is not None:
         parts.append(
-            markdown([COVER, *([name, *coverage_row(of, config.fusion, config.spans)] for name, of in said.items() if of.read)])
+            markdown(
+                [
+                    COVER,
+                    *([name, *coverage_row(of, config.fusion, config.spans, options.most)] for name, of in said.items() if of.read),
+                ]
+            )
         )
     dev = {name: kept(options, bundle, name, "dev") for name in options.only}
     left = [[name, *_left_out(name, said[name], dev, bundle)] for name in options.only if len(dev) > 1]
@@ -230,6 +238,9 @@ def main() -> None:
     parser.add_argument("--data", type=Path, required=True, help="the directory of the collections")
     parser.add_argument("--kept", type=Path, required=True, help="where what the model said is kept")
     parser.add_argument("--bundle", type=Path, default=Path("models/default"))
+    parser.add_argument("--provider", default="cpu", help="computes the model (%(default)s)")
+    parser.add_argument("--precision", default="fp32", help="its arithmetic (%(default)s)")
+    parser.add_argument("--most", type=int, default=MOST, help="spans of a document that may hold the gold passage (%(default)s)")
     parser.add_argument("--picture", type=Path, help="a reliability diagram, as PNG")
     parser.add_argument("--split", default="test")
     parser.add_argument("--queries", type=int, default=100)

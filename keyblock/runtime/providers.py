@@ -105,11 +105,12 @@ def resolve(
         raise ProviderError(f"provider {asked} was asked for, but {missing}; {_INSTALL[asked]}, or ask for cpu or auto")
     passed: list[str] = []
     for provider, arithmetic in _ways(asked, precision):
-        if arithmetic is Precision.INT8_STATIC and precision is Precision.AUTO and (arithmetic not in variants or _amx()):
-            continue  # few bundles have it, so the others need not hear of it; and AMX multiplies bf16 as fast
+        unasked = precision is Precision.AUTO
+        if arithmetic is Precision.INT8_STATIC and unasked and arithmetic not in variants:
+            continue  # few bundles have it, so the others need not hear of it
         if missing := _missing(provider):
             passed.append(f"no {provider}: {missing}")
-        elif lacking := _lacking(arithmetic, variants):
+        elif lacking := _lacking(arithmetic, variants) or (unasked and _no_faster(arithmetic)):
             passed.append(f"no {arithmetic} on {provider}: {lacking}")
         else:
             head = "auto" if asked is Provider.AUTO else "asked for"
@@ -144,8 +145,10 @@ def _lacking(arithmetic: Precision, variants: Collection[str]) -> str:
     return ""
 
 
-def _amx() -> bool:
-    return bf16_feature() == "amx_bf16"
+def _no_faster(arithmetic: Precision) -> str:
+    """Why a provider computes faster in the arithmetic that comes after this one; empty when it does not."""
+    feature = bf16_feature()
+    return f"{feature} multiplies bf16 as fast" if arithmetic is Precision.INT8_STATIC and feature == "amx_bf16" else ""
 
 
 def _because(arithmetic: Precision) -> str:

@@ -122,7 +122,12 @@ def test_eight_bits_with_fixed_scales_where_vnni_adds_them(machine: Callable[...
 
 def test_amx_multiplies_bf16_as_fast_so_eight_bits_are_for_who_asks(machine: Callable[..., None]) -> None:
     machine({OPENVINO, CPU}, "amx_bf16", "avx512_vnni")
-    assert resolve("auto", variants=["int8-static"]).precision is BF16
+    choice = resolve("auto", variants=["int8-static"])
+    assert choice.precision is BF16
+    assert choice.why.endswith(
+        "no int8-static on openvino: amx_bf16 multiplies bf16 as fast; openvino in bf16, since the CPU has amx_bf16"
+    )
+    assert "int8-static" not in resolve("auto").why, "the bundle has none"
     assert resolve("openvino", precision="int8-static", variants=["int8-static"]).precision is STATIC
 
 
