@@ -119,7 +119,7 @@ def gold_documents(read: Sequence[ReadDocument]) -> Iterator[ReadDocument]:
 
 
 def coverage_row(said: Said, fusion: Fusion, how: SpanScores, most: int = MOST) -> list[str]:
-    """How many gold passages a document's best spans meet, of any score and of THRESHOLD, its key blocks, and shares of its tokens."""
+    """Shares of gold passages met: by the best spans, of any score and of THRESHOLD, by key blocks, by shares of the tokens."""
     hit, sure, blocks, tokens, whole, pruned = [], [], [], 0, 0, {share: list[bool]() for share in SHARES}
     for one in gold_documents(said.read):
         text = said.scores.collection.document(one.document).text
