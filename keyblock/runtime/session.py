@@ -131,7 +131,11 @@ class Session:
 
 
 def open_graph(graph_path: Path, choice: Choice, threads: int, shared: Path | None = None) -> Any:
-    """An ONNX Runtime session. Raises ProviderError and SessionError; see Session."""
+    """An ONNX Runtime session. Raises ProviderError and SessionError; see Session.
+
+    It gets the bytes of the shared file, and copies what it needs. Left to itself it would map the file, and die where somebody
+    writes into that; and it refuses a file that is a link.
+    """
     if not graph_path.is_file():
         raise SessionError(f"{graph_path}: no such graph")
     if choice.provider in (Provider.CUDA, Provider.TENSORRT) and hasattr(onnxruntime, "preload_dlls"):
@@ -139,27 +143,16 @@ def open_graph(graph_path: Path, choice: Choice, threads: int, shared: Path | No
     names = [name for name, _ in choice.ort_providers]
     options = _options(choice, threads)
     try:
-        content = _share(options, shared)  # lives until the session is made, which copies from it
+        if shared is not None:
+            content = shared.read_bytes()  # there until the session is
+            options.add_external_initializers_from_files_in_memory([shared.name], [content], [len(content)])
         session = onnxruntime.InferenceSession(
             str(graph_path), options, providers=names, provider_options=[o for _, o in choice.ort_providers]
         )
-        del content
     except Exception as error:  # see score
         raise SessionError(f"{graph_path}: ONNX Runtime cannot load it on {choice.provider}: {one_line(error)}") from None
     _check_provider(choice.provider, session.get_providers())
     return session
-
-
-def _share(options: Any, shared: Path | None) -> bytes:
-    """Give a graph the file that it reads weights in; its bytes, which ONNX Runtime does not keep.
-
-    Left to itself it would map the file, and die where somebody writes into it; and it refuses one that is a link.
-    """
-    if shared is None:
-        return b""
-    content = shared.read_bytes()
-    options.add_external_initializers_from_files_in_memory([shared.name], [content], [len(content)])
-    return content
 
 
 def _options(choice: Choice, threads: int) -> Any:
