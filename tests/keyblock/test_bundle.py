@@ -274,6 +274,12 @@ def test_the_embedded_bundle_loads() -> None:
     assert default.pipeline.config.aggregator == {"name": "joint"}
 
 
+def test_the_embedded_bundle_has_two_graphs_and_one_file_of_weights() -> None:
+    default = load_bundle(Path(__file__).parents[2] / "models" / "default")
+    assert default.encoder_files("int8-static") == ((default.path / "model.int8-static.onnx", default.graph_path), None)
+    assert sum(path.stat().st_size for path in default.path.iterdir()) <= 60_000_000
+
+
 def test_others_may_read_what_was_written(bundle: Path) -> None:
     mask = os.umask(0)
     os.umask(mask)

@@ -251,6 +251,21 @@ def test_the_span_that_answers_the_readmes_request(ranker: Ranker) -> None:
     assert found.context.tokens == sum(one.context.tokens for one in found if one.context is not None)
 
 
+@pytest.mark.parametrize("precision", ["bf16", "int8-static"])
+def test_coarser_arithmetic_gives_the_readmes_answer(ranker: Ranker, bundle: Bundle, precision: str) -> None:
+    """The same order, the same sentence, and scores that a person would call the same."""
+    try:
+        coarse = Ranker.open(bundle, provider="openvino", precision=precision, threads=2)
+    except ProviderError as error:
+        pytest.skip(str(error))
+    asked = {"relevant_spans": True, "max_spans": 1}
+    expected, found = (one.rank(REQUEST["query"], REQUEST["documents"], **asked) for one in (ranker, coarse))
+    assert [one.index for one in found] == [one.index for one in expected] == [2, 0, 1]
+    assert [span.text for span in found[0].relevant_spans] == [span.text for span in expected[0].relevant_spans]
+    for one, other in zip(found, expected, strict=True):
+        assert one.relevance_score == pytest.approx(other.relevance_score, abs=0.1)
+
+
 def test_results_below_a_score_are_left_out(ranker: Ranker) -> None:
     every = ranker.rank(REQUEST["query"], REQUEST["documents"])
     kept = ranker.rank(REQUEST["query"], REQUEST["documents"], min_score=every[1].relevance_score)
