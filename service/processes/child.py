@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import shutil
 import signal
 import socket
 from collections.abc import Callable, Coroutine
@@ -12,13 +13,18 @@ from typing import Any, NamedTuple
 import uvicorn
 
 from service.engine.errors import EngineDeadError, EngineError
+from service.keys.keys import Key
 from service.processes.peer import Handlers, Peer, read_frame
 from service.remote.replicas import GoneError
+from service.remote.wire import Named
 from service.settings import Settings
 from service.start import BAD, BAD_START, NOT_STARTED, stop
 from service.telemetry.logs import configure_logs
 
 CANNOT_START = (*BAD, EngineError, EngineDeadError)
+END_MODEL = (
+    signal.SIGUSR1
+)  # ends the model's process; SIGTERM does not, which comes to all at once where a service manager ends them
 
 
 class Order(NamedTuple):
@@ -37,6 +43,20 @@ class Order(NamedTuple):
     operators: list[int]
 
 
+class Serving(NamedTuple):
+    """What a front has read: all fronts, and the model's process, are to have read the same.
+
+    Attributes:
+        bundles: that it serves, the default first.
+        graphs: those of them that it asks the model's process about.
+        keys: that are in force; none where everybody may ask.
+    """
+
+    bundles: tuple[Named, ...]
+    graphs: frozenset[Named]
+    keys: tuple[Key, ...]
+
+
 class Control:
     """The connection to the supervisor.
 
@@ -50,7 +70,7 @@ class Control:
     def __init__(self, connected: socket.socket) -> None:
         self.lost: Callable[[], None] = _end
         self._connected = connected
-        self._handlers: dict[str, Any] = {}
+        self._handlers: dict[str, Any] = {"ping": _pong}
         self._peer = Peer(self._handlers, self._gone)
 
     async def open(self) -> None:
@@ -80,11 +100,19 @@ Work = Callable[[Order, Control], Coroutine[Any, Any, int]]
 
 def run(work: Work, connected: socket.socket) -> int:
     """Do what the supervisor orders over this connection; returns the exit code."""
-    order: Order = read_frame(connected)
-    configure_logs(order.settings.log_level, order.settings.log_format)
+    try:
+        order: Order = read_frame(connected)
+    except (EOFError, OSError):  # the supervisor was quicker to go
+        return NOT_STARTED
     signal.signal(signal.SIGTERM, stop)
-    with asyncio.Runner(loop_factory=uvicorn.Config("").get_loop_factory()) as runner:
-        return runner.run(_done(work, order, Control(connected)))
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)  # the supervisor hears it
+    loops = uvicorn.Config("", log_config=None).get_loop_factory()  # with its own logging, ours would not hold
+    configure_logs(order.settings.log_level, order.settings.log_format)
+    try:
+        with asyncio.Runner(loop_factory=loops) as runner:
+            return runner.run(_done(work, order, Control(connected)))
+    except KeyboardInterrupt:  # sent by the supervisor that was interrupted twice
+        return 0
 
 
 async def _done(work: Work, order: Order, control: Control) -> int:
@@ -98,11 +126,18 @@ async def _done(work: Work, order: Order, control: Control) -> int:
         return BAD_START
     except GoneError:
         return NOT_STARTED
+    finally:
+        if not control.connected:  # nobody else is left who could
+            shutil.rmtree(order.model.parent, ignore_errors=True)
 
 
 def inherited(numbers: list[int]) -> list[socket.socket]:
     """The sockets of these file descriptors."""
     return [socket.socket(fileno=number) for number in numbers]
+
+
+async def _pong() -> None:
+    """Say that this process gets on."""
 
 
 def _end() -> None:

@@ -10,13 +10,14 @@ from keyblock.bundle import Bundle
 from service.app import create_admin_app, create_app
 from service.engine.errors import EngineDeadError
 from service.http.listeners import server
-from service.processes.child import Control, Order, inherited
+from service.keys.keys import Keyring
+from service.processes.child import Control, Order, Serving, inherited
 from service.processes.link import Health, Link
 from service.processes.shares import share_of
 from service.ranking.loading import Opened, served_bundles, upstream_bundle
 from service.ranking.ranker import Ranker
 from service.ranking.reload import Reloaded, Reloader, ReloadError
-from service.remote.replicas import GoneError, Replicas, opened
+from service.remote.replicas import GoneError, RemoteScorer, Replicas, opened
 from service.remote.wire import Named, named
 from service.settings import Settings
 from service.start import NOT_STARTED, share
@@ -33,16 +34,21 @@ async def front(order: Order, control: Control) -> int:
     gc.freeze()
     gc.enable()
 
+    made: asyncio.Future[Everywhere] = asyncio.get_running_loop().create_future()
+
     def reloader(ranker: Ranker, state: State) -> Everywhere:
-        return Everywhere(ranker, state, replicas, control)
+        made.set_result(Everywhere(ranker, state, replicas, control))
+        return made.result()
 
     app = create_app(order.settings, ranker, reloader, lambda: control.ask("families"))
 
-    async def reload() -> tuple[Reloaded, list[Named]]:
-        made: Everywhere = app.state.reloader
-        return await made.reload_here()
+    async def reload() -> Reloaded:
+        return await (await asyncio.shield(made)).reload_here()
 
-    await control.started({"families": ranker.families, "reload": reload})
+    async def read() -> Serving:
+        return serving_of(ranker, app.state.keyring)
+
+    await control.started({"families": ranker.families, "reload": reload, "serving": read})
     replicas.listen()
     clients = app, inherited(order.listening)
     operators = (create_admin_app(app), inherited(order.operators)) if order.operators else None
@@ -58,7 +64,9 @@ async def front(order: Order, control: Control) -> int:
 async def loaded(settings: Settings, link: Link, replicas: Replicas) -> Ranker:
     """The ranker; waits until the model's process has opened the bundles. Raises what loading one does, and EngineError."""
     bundles = [await told_of(bundle, replicas) for bundle in served_bundles(settings)]
-    return Ranker(settings, bundles, open_store(settings), upstream_bundle(settings), health=Health(link, replicas))
+    health = Health(link, replicas, lambda: graphs_of(ranker))
+    ranker = Ranker(settings, bundles, open_store(settings), upstream_bundle(settings), health=health)
+    return ranker
 
 
 async def told_of(bundle: Bundle, replicas: Replicas) -> Opened:
@@ -66,6 +74,17 @@ async def told_of(bundle: Bundle, replicas: Replicas) -> Opened:
     while True:
         with suppress(GoneError):
             return await opened(bundle, replicas)
+
+
+def graphs_of(ranker: Ranker) -> frozenset[Named]:
+    """The bundles that the model's process is asked about."""
+    return frozenset(model.scorer.name for model in ranker.models if isinstance(model.scorer, RemoteScorer))
+
+
+def serving_of(ranker: Ranker, keyring: Keyring | None) -> Serving:
+    """What this process has read."""
+    bundles = tuple(named(model.bundle) for model in ranker.models if model is not ranker.upstream)
+    return Serving(bundles, graphs_of(ranker), keyring.keys if keyring else ())
 
 
 class Everywhere(Reloader):
@@ -106,8 +125,6 @@ class Everywhere(Reloader):
             raise ReloadError(str(error)) from None
         return reloaded
 
-    async def reload_here(self) -> tuple[Reloaded, list[Named]]:
-        """Reload this process alone; also the bundles that it asks the model's process about from then on."""
-        reloaded = await super().reload()
-        bundles = [model.bundle for model in self._ranker.models if model is not self._ranker.upstream]
-        return reloaded, [named(bundle) for bundle in bundles if bundle.manifest.graph is not None]
+    async def reload_here(self) -> Reloaded:
+        """Reload this process alone."""
+        return await super().reload()

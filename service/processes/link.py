@@ -1,11 +1,13 @@
 """The way from a front process to the model's, whichever process that is at the moment."""
 
 import asyncio
+from collections.abc import Callable, Set
 from pathlib import Path
 from typing import Any
 
 from service.processes.peer import Peer
 from service.remote.replicas import Replicas
+from service.remote.wire import Named
 
 AGAIN_SECONDS = 0.1  # until one tries again to connect where nobody listens
 
@@ -51,12 +53,13 @@ class Health:
     Args:
         link: to its process.
         replicas: what is known of it.
+        served: the bundles that it is asked about. A process that was started again has read what is in their directories by now.
     """
 
     hung = False  # a process whose model hangs ends, and another one takes its place
 
-    def __init__(self, link: Link, replicas: Replicas) -> None:
-        self._link, self._replicas = link, replicas
+    def __init__(self, link: Link, replicas: Replicas, served: Callable[[], Set[Named]]) -> None:
+        self._link, self._replicas, self._served = link, replicas, served
 
     @property
     def alive(self) -> bool:
@@ -65,5 +68,5 @@ class Health:
 
     @property
     def ready(self) -> bool:
-        """Whether it is warm; not any more as soon as its process has gone."""
-        return self._link.up and self._replicas.ready
+        """Whether it is warm and has these bundles; not any more as soon as its process has gone."""
+        return self._link.up and self._replicas.ready and self._replicas.hold(self._served())

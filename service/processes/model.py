@@ -2,18 +2,17 @@
 
 import asyncio
 import logging
-import shutil
 import signal
 from collections.abc import Callable
 from contextlib import suppress
 
 from prometheus_client import Metric
 
-from service.processes.child import Control, Order, inherited
+from service.processes.child import END_MODEL, Control, Order, inherited
 from service.processes.peer import Peer
 from service.ranking.loading import Open, open_bundle
 from service.remote.holder import Holder
-from service.remote.wire import Report
+from service.remote.wire import Named, Report
 from service.start import NOT_STARTED, share
 
 log = logging.getLogger(__name__)
@@ -23,21 +22,30 @@ ON_CPU = ("cpu", "openvino")
 
 
 async def model(order: Order, control: Control, opener: Open = open_bundle) -> int:
-    """Answer fronts until SIGTERM, until all others are gone, or until the model's thread is dead or hangs; the exit code."""
+    """Answer fronts until the supervisor says so, all others are gone, or the model's thread is dead or hangs; the exit code."""
     share(order.settings)
     holder = Holder(order.settings, opener, MOST_OTHERS)
+    try:
+        return await served(holder, order, control)
+    finally:
+        holder.close()
+
+
+async def served(holder: Holder, order: Order, control: Control) -> int:
+    """See `model`."""
     if any(scorer.labels()["provider"] in ON_CPU for scorer in holder.own.values()):
         log.warning("the model computes on the CPU, where it takes all cores: --processes gains nothing, and is for GPUs")
     fronts: set[Peer] = set()
     control.lost = lambda: None  # fronts that finish what is in flight still ask
     listening = inherited(order.listening)[0]
     server = await asyncio.get_running_loop().create_unix_server(lambda: peer_of(holder, fronts), sock=listening)
-    await control.started({"families": lambda: families(holder), "serve": holder.serve})
+
+    async def names() -> frozenset[Named]:
+        return frozenset(holder.own)
+
+    await control.started({"families": lambda: families(holder), "names": names, "serve": holder.serve})
     code = await watched(holder, lambda: not (control.connected or fronts))
     server.close()
-    holder.close()
-    if not control.connected:
-        shutil.rmtree(order.model.parent, ignore_errors=True)  # nobody else is left who could
     return code
 
 
@@ -59,9 +67,11 @@ async def families(holder: Holder) -> list[Metric]:
 
 
 async def watched(holder: Holder, deserted: Callable[[], bool]) -> int:
-    """Wait for SIGTERM, or until nobody else is there, or the model's thread does not get on; the exit code."""
+    """Wait until the supervisor says so, or nobody else is there, or the model's thread does not get on; the exit code."""
     ended = asyncio.Event()
-    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, ended.set)
+    loop = asyncio.get_running_loop()
+    loop.add_signal_handler(signal.SIGTERM, lambda: None)  # sent to all processes at once: fronts finish what is in flight first
+    loop.add_signal_handler(END_MODEL, ended.set)
     while holder.engine.alive:
         if ended.is_set() or deserted():
             return 0

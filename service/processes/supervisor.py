@@ -2,25 +2,26 @@
 
 import asyncio
 import logging
+import os
 import shutil
 import signal
 import socket
 import sys
 import tempfile
 from collections.abc import Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from itertools import chain
 from pathlib import Path
-from typing import Any
 
 from prometheus_client import Metric
 
-from service.http.listeners import spread
+from service.engine.errors import EngineDeadError, EngineError
+from service.http.listeners import ListenError, claimed_ports, spread
 from service.keys.keys import load_keys
 from service.options import PROGRAM
-from service.processes.child import Order
+from service.processes.child import END_MODEL, Order, Serving
 from service.processes.peer import UnexpectedError
-from service.processes.watched import Watched
+from service.processes.watched import LONGEST_PAUSE, Watched
 from service.ranking.reload import Reloaded, ReloadError
 from service.remote.replicas import GoneError
 from service.settings import Settings
@@ -32,6 +33,7 @@ from service.terminal import Terminal
 log = logging.getLogger(__name__)
 FRONT, MODEL = "service.processes.front:front", "service.processes.model:model"
 MODEL_SECONDS = 5.0  # that the model's process is given to end, once nobody asks it any more
+LAST_STANDARD = 2  # file descriptor: of standard error
 BACKLOG = 1024  # fronts whose connection the model's process has not accepted yet
 
 
@@ -43,6 +45,7 @@ def supervise(settings: Settings, model: str = MODEL, front: str = FRONT) -> int
         model: what the model's process does, see `Watched`.
         front: the same of the others.
     """
+    _fill_closed()
     try:
         place = Path(tempfile.mkdtemp(prefix="keyblock-"))  # nobody else may look into it
     except OSError as error:
@@ -51,11 +54,14 @@ def supervise(settings: Settings, model: str = MODEL, front: str = FRONT) -> int
         greet(settings)
         load_keys(settings)
         with claimed(settings), socket.socket(socket.AF_UNIX) as listening, ExitStack() as held:
-            clients, operators = (spread(bound, settings.processes) for bound in ports(settings))
+            bound = ports(settings)
+            for one in chain(*bound):
+                held.enter_context(one)
+            held.enter_context(claimed_ports(chain(*bound)))
+            clients, operators = (spread(sockets, settings.processes) for sockets in bound)
             for one in chain(*clients, *operators):
                 held.enter_context(one)
-            listening.bind(str(place / "model"))
-            listening.listen(BACKLOG)  # so that fronts wait for a process that is not there yet, or was killed
+            _listen(listening, place / "model")
             return asyncio.run(Supervisor(settings, listening, clients, operators, (model, front)).run())
     except BAD as error:
         return _bad(str(error))
@@ -84,11 +90,15 @@ class Supervisor:
     ) -> None:
         self._settings = settings
         path = Path(listening.getsockname())
-        self._model = Watched("the model's process", works[0], Order(settings, path, [listening.fileno()], []), {})
+        self._changed = asyncio.Event()
+        order = Order(settings, path, [listening.fileno()], [])
+        self._model = Watched("the model's process", works[0], order, {}, self._changed.set, END_MODEL)
         handlers = {"families": self.families, "reload": self.reload}
         self._sockets = [*chain(*clients, *operators)]
         self._fronts = [
-            Watched(f"front process {number}", works[1], Order(settings, path, *map(_numbers, sockets)), handlers)
+            Watched(
+                f"front process {number}", works[1], Order(settings, path, *map(_numbers, sockets)), handlers, self._changed.set
+            )
             for number, sockets in enumerate(zip(clients, operators, strict=True), 1)
         ]
         self._terminal = Terminal()
@@ -100,14 +110,14 @@ class Supervisor:
         """Keep all processes running until a signal comes, or one of them can never start; the exit code."""
         self._listen()
         keeping = [asyncio.create_task(one.keep()) for one in (self._model, *self._fronts)]
-        ended = asyncio.create_task(self._ended.wait())
+        ended, agreeing = asyncio.create_task(self._ended.wait()), asyncio.create_task(self._agree())
         done, _ = await asyncio.wait([ended, *keeping], return_when=asyncio.FIRST_COMPLETED)
         code = 0 if ended in done else max(task.result() for task in keeping if task in done)
+        agreeing.cancel()
         await self._end()
-        ended.cancel()
-        for task in keeping:
+        for task in (ended, *keeping):
             task.cancel()
-        await asyncio.gather(ended, *keeping, return_exceptions=True)
+        await asyncio.gather(ended, agreeing, *keeping, return_exceptions=True)
         problem = next((one.problem for one in (self._model, *self._fronts) if one.problem), "")
         return _bad(problem) if code == BAD_START else code
 
@@ -118,21 +128,50 @@ class Supervisor:
     async def reload(self) -> Reloaded:
         """Have all fronts read bundles and keys again, then the model's process give up what nobody serves any more.
 
-        Raises ReloadError: the first front could not, then nothing has changed; or a later one, then it says so.
+        A front that is just started again reads them by itself. Raises ReloadError: the first front could not, then nothing has
+        changed; or a later one, then it says so.
         """
         async with self._one_at_a_time:
-            done: list[tuple[Reloaded, Any]] = []
+            done: dict[Watched, Reloaded] = {}
             for front in self._fronts:
                 try:
-                    done.append(await front.ask("reload"))
-                except (ReloadError, GoneError, UnexpectedError) as error:
-                    raise ReloadError(f"{error}{f'; {len(done)} of {len(self._fronts)} processes serve it' * bool(done)}") from None
-            reloaded, names = done[0]
-            try:
-                await self._model.ask("serve", names)
-            except GoneError:
-                log.warning("the model's process ended after the reload; the next one reads the bundles again")
-            return reloaded
+                    done[front] = await front.ask("reload")
+                except GoneError:
+                    log.warning("%s is started again, and reads bundles and keys then", front.name)
+                except (ReloadError, UnexpectedError) as error:
+                    some = f"{error}; {len(done)} of {len(self._fronts)} processes serve it"
+                    raise (ReloadError(some, partly=True) if done else ReloadError(str(error))) from None
+            if not done:
+                raise ReloadError("no front process is running: try again")
+            await self._settle(list(done))
+            return next(iter(done.values()))
+
+    async def _settle(self, fronts: Sequence[Watched]) -> None:
+        """The model's process is to give up what these fronts do not serve any more; until then it has more open than it needs."""
+        try:
+            serving: Serving = await fronts[0].ask("serving")
+            await self._model.ask("serve", sorted(serving.graphs))
+        except (GoneError, EngineError, EngineDeadError, UnexpectedError) as error:
+            log.warning("reloaded, but the model's process keeps what it had open: %s", error)
+
+    async def differ(self) -> bool:
+        """Whether one process has read other bundles or keys than another. Raises GoneError where one of them is not running."""
+        names = await self._model.ask("names")
+        first, *others = await asyncio.gather(*(front.ask("serving") for front in self._fronts))
+        return names != first.graphs or any(other != first for other in others)
+
+    async def _agree(self) -> None:
+        """Reload whenever a process that has started has read what others have not: it was there only after they had started."""
+        while True:
+            await self._changed.wait()
+            self._changed.clear()
+            pause = 0.0
+            with suppress(GoneError, UnexpectedError):  # it says so when it has started
+                while await self.differ():
+                    await asyncio.sleep(pause)
+                    pause = min(2 * pause + 1, LONGEST_PAUSE)
+                    log.warning("bundles or keys are not those that all processes have read: they are read again")
+                    await self._quietly()
 
     def _listen(self) -> None:
         loop = asyncio.get_running_loop()
@@ -175,6 +214,24 @@ class Supervisor:
 
 def _numbers(sockets: list[socket.socket]) -> list[int]:
     return [one.fileno() for one in sockets]
+
+
+def _listen(listening: socket.socket, path: Path) -> None:
+    """Raises ListenError."""
+    try:
+        listening.bind(str(path))
+    except OSError as error:
+        raise ListenError(
+            f"processes cannot have a socket at {path} ({error.strerror or error}): set TMPDIR to a shorter path"
+        ) from None
+    listening.listen(BACKLOG)  # so that fronts wait for a process that is not there yet, or was killed
+
+
+def _fill_closed() -> None:
+    """Standard input, output and error that are closed lead nowhere: else the next files that are opened are taken for them."""
+    while (number := os.open(os.devnull, os.O_RDWR)) <= LAST_STANDARD:
+        os.set_inheritable(number, True)
+    os.close(number)
 
 
 def _bad(problem: str) -> int:

@@ -103,7 +103,8 @@ class Holder:
         except (EngineError, EngineDeadError) as error:
             return Reply(self.report(), None, str(error), elsewhere=True)
         try:
-            return Reply(self.report(), await _scored(scorer, asked, turn))
+            scored = await _scored(scorer, asked, turn)
+            return Reply(self.report(), scored)  # in this order: who hears an older report last would believe it
         except (EngineError, EngineDeadError) as error:
             return Reply(self.report(), None, str(error), elsewhere=isinstance(error, EngineDeadError))
 

@@ -4,7 +4,7 @@ import asyncio
 import logging
 import math
 import time
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Sequence, Set
 from concurrent.futures import Future
 from contextlib import suppress
 from typing import Any
@@ -56,6 +56,7 @@ class Replicas:
         self._ask, self._hung_seconds, self._clock = ask, hung_seconds, clock
         self._heard, self._heard_ready = clock(), -math.inf
         self._reports: dict[str, tuple[float, Report]] = {}
+        self._open: Set[Named] = frozenset()
         self._in_hand: dict[object, float] = {}
         self._paces: dict[Named, Pace] = {}
         self._trip = Pace()
@@ -95,9 +96,14 @@ class Replicas:
         said = sum(float(np.minimum(report.waiting, share).sum()) for report in fresh) / max(len(fresh), 1)
         return max(said, sum(min(seconds, share) for seconds in self._in_hand.values()) / max(len(fresh), 1))
 
+    def hold(self, names: Set[Named]) -> bool:
+        """Whether the one that has said something last has all these bundles open."""
+        return names <= self._open
+
     def hear(self, report: Report) -> None:
         """Keep what one of them says of itself."""
         self._heard = now = self._clock()
+        self._open = report.paces.keys()
         if report.ready:
             self._heard_ready = now
         self._reports[report.replica] = now, report
@@ -177,6 +183,9 @@ class RemoteScorer:
         replicas: that have it open.
         bundle: whose graphs they are.
         described: what they say of them.
+
+    Attributes:
+        name: of the bundle.
     """
 
     stage, reads_texts = "model", False
@@ -185,12 +194,12 @@ class RemoteScorer:
         self.marks = bundle.graph.marks
         self.warmed: Future[None] = Future()
         self.warmed.set_result(None)
-        self._replicas, self._described, self._name = replicas, described, named(bundle)
+        self._replicas, self._described, self.name = replicas, described, named(bundle)
 
     @property
     def pace(self) -> Pace:
         """See Scorer."""
-        return self._replicas.pace(self._name)
+        return self._replicas.pace(self.name)
 
     @property
     def fell_back(self) -> bool:
@@ -218,7 +227,7 @@ class RemoteScorer:
 
     async def _scored(self, asked: Asked, until: float | None, number: int) -> Scored:
         began = time.perf_counter()
-        scored = await self._replicas.score(self._name, asked, until)
+        scored = await self._replicas.score(self.name, asked, until)
         return _nothing(number, time.perf_counter() - began) if scored is None else scored
 
     def labels(self) -> dict[str, str]:

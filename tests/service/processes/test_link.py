@@ -9,7 +9,7 @@ import pytest
 from service.processes.link import Health, Link
 from service.processes.peer import Peer
 from service.remote.replicas import Replicas
-from service.remote.wire import Report
+from service.remote.wire import Named, Report
 
 
 async def report() -> Report:
@@ -70,7 +70,7 @@ def test_a_process_that_went_is_not_ready_at_once(path: Path) -> None:
     async def run() -> list[tuple[bool, bool]]:
         link = Link(path)
         replicas = Replicas(link.ask, 60.0)
-        health, seen = Health(link, replicas), []
+        health, seen = Health(link, replicas, frozenset), []
         async with Model(path):
             seen.append((health.alive, health.ready))
             replicas.hear(await link.ask("report"))
@@ -80,3 +80,23 @@ def test_a_process_that_went_is_not_ready_at_once(path: Path) -> None:
         return [*seen, (health.alive, health.ready)]
 
     assert asyncio.run(run()) == [(True, False), (True, True), (True, False)]
+
+
+def test_a_process_that_has_read_other_bundles_is_not_ready(path: Path) -> None:
+    """A bundle was replaced on disk, and then the process ended: the next one cannot be asked about what is served here."""
+    old, new = Named("/bundle", "of the old"), Named("/bundle", "of the new")
+
+    async def run() -> list[bool]:
+        link, served = Link(path), {old}
+        replicas = Replicas(link.ask, 60.0)
+        health, seen = Health(link, replicas, lambda: served), []
+        async with Model(path):
+            await link.ask("report")
+            for paces in ({old: 1.0}, {new: 1.0}, {old: 1.0, new: 1.0}):
+                replicas.hear(Report("a", np.zeros(0, np.float32), paces))
+                seen.append(health.ready)
+            link.close()
+            await asyncio.sleep(0)
+        return seen
+
+    assert asyncio.run(run()) == [True, False, True]

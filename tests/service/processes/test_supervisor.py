@@ -248,6 +248,10 @@ def test_another_bundle_comes_with_a_reload_and_sigterm_ends_all(bundle_path: Pa
         assert refused.status_code == 409
         assert "nothing has changed" in refused.json()["message"]
         assert budgets() == {120}
+        for tokens, work in ((130, "model:"), (140, "front:")):
+            put(tokens)
+            served.kill(served.children(work)[0])
+            eventually(lambda: served.steadily(200) and budgets() == {tokens})  # noqa: B023 - asked at once
         assert ends(served, signal.SIGTERM, f"http://127.0.0.1:{port}") == 0
 
 

@@ -5,6 +5,7 @@ import signal
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
+from unittest.mock import AsyncMock, Mock
 
 import pytest
 
@@ -12,7 +13,7 @@ from service.processes.child import Order
 from service.processes.watched import LONGEST_PAUSE, STEADY_SECONDS, Watched
 from service.remote.replicas import GoneError
 from service.settings import Settings
-from service.start import BAD_START
+from service.start import BAD_START, NOT_STARTED
 
 ORDER = Order(Settings(processes=2), Path("/nowhere/model"), [], [])
 
@@ -62,12 +63,60 @@ def test_one_that_has_run_for_a_while_is_started_again_at_once(monkeypatch: pyte
     assert process.pauses == [0, 1, 0, 1]
 
 
-@pytest.mark.parametrize(("starts", "pauses"), [(False, []), (True, [0, 1])])
-def test_one_that_could_never_start_is_given_up(monkeypatch: pytest.MonkeyPatch, starts: bool, pauses: list[float]) -> None:
-    """One that could before is tried again, with the line that says why it cannot now."""
-    process = Scripted([(1.0, BAD_START)] * 3, starts=starts)
-    assert process.kept(monkeypatch) == BAD_START
+@pytest.mark.parametrize(
+    ("starts", "code", "exits", "pauses"),
+    [
+        (False, BAD_START, BAD_START, []),
+        (False, 1, 1, [0, 1]),
+        (False, -signal.SIGABRT, NOT_STARTED, [0, 1]),
+        (True, BAD_START, 0, [0, 1, 3]),
+    ],
+)
+def test_one_that_could_never_start_is_given_up(
+    monkeypatch: pytest.MonkeyPatch, starts: bool, code: int, exits: int, pauses: list[float]
+) -> None:
+    """One that could before is tried again until it is ended; what crashes without a word gets three tries."""
+    process = Scripted([(1.0, code)] * 4, starts=starts)
+    assert process.kept(monkeypatch) == exits
     assert process.pauses == pauses
+
+
+def test_one_that_is_ended_in_a_pause_is_not_started_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    process = Scripted([(1.0, -9)] * 9)
+    monkeypatch.setattr(process, "sleep", AsyncMock(side_effect=lambda _: process.end()))
+    assert process.kept(monkeypatch) == 0
+    assert process._left == 8
+
+
+def test_one_whose_sockets_are_closed_already_is_no_stack_trace() -> None:
+    process = Watched("front process 1", "a:b", ORDER._replace(listening=[10**6]), {})
+    assert asyncio.run(process.keep()) == NOT_STARTED
+    assert "front process 1 cannot be started (" in process.problem
+
+
+def test_one_that_says_nothing_is_killed(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+    """It answers three times, then misses one question, answers again, and then nothing more: two in turn are too many."""
+    monkeypatch.setattr("service.processes.watched.PING_SECONDS", 0.02)
+    process = Watched("front process 1", "a:b", ORDER, {})
+    process._order = ORDER._replace(settings=Settings().model_copy(update={"hung_seconds": 0.04}))
+    answers = iter([True, True, True, False, True])
+
+    async def ask(method: str) -> None:
+        assert method == "ping"
+        if not next(answers, False):
+            await asyncio.Event().wait()
+
+    async def run() -> None:
+        await process._has_started()
+        sent = Mock()
+        process._process = Mock(returncode=None, send_signal=sent)
+        monkeypatch.setattr(process, "ask", ask)
+        await process._hear()
+        sent.assert_called_once_with(signal.SIGKILL)
+
+    asyncio.run(run())
+    assert "front process 1 has not answered for 0.04 s, and is killed" in caplog.text
+    assert next(answers, None) is None, "all of them were asked for"
 
 
 def test_one_that_does_not_run_is_asked_nothing() -> None:
