@@ -19,7 +19,7 @@ NOT_RELOADED = "not_reloaded"
 RELOAD_ANSWERS: dict[int | str, dict[str, Any]] = {
     200: {"model": ReloadAnswer, "description": "these models are served now"},
     **DENIALS,
-    409: {"model": ErrorBody, "description": "a bundle or a key cannot be served; the message says why, and nothing has changed"},
+    409: {"model": ErrorBody, "description": "a bundle or a key cannot be served; the message says why, and what has changed"},
 }
 
 
@@ -29,7 +29,8 @@ async def reload(request: Request) -> Response:
     try:
         done = await reloader.reload()
     except ReloadError as error:
-        return error_response(RequestError(409, f"not reloaded, nothing has changed: {error}", kind=NOT_RELOADED))
+        outcome = "reloaded in part" if error.partly else "not reloaded, nothing has changed"
+        return error_response(RequestError(409, f"{outcome}: {error}", kind=NOT_RELOADED))
     answer: ReloadAnswer = {
         "models": done.models,
         "loaded": done.loaded,

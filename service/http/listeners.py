@@ -5,8 +5,10 @@ import logging
 import resource
 import socket
 import sys
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
+from ipaddress import ip_address
+from itertools import product
 from typing import Any
 
 import uvicorn
@@ -137,6 +139,36 @@ def bind(host: str, port: int, flags: str = "--host or --port") -> list[socket.s
         return _bound([(family, address) for family, _, _, _, address in found])
     except OSError as error:
         raise ListenError(f"cannot listen on {host}, port {port} ({error.strerror}): give another {flags}") from None
+
+
+def overlap(some: Sequence[socket.socket], others: Sequence[socket.socket]) -> bool:
+    """Whether both would listen at one address: the system says so only once the first does."""
+    for one, other in product(some, others):
+        (host, port), (its_host, its_port) = one.getsockname()[:2], other.getsockname()[:2]
+        every = any(ip_address(address).is_unspecified for address in (host, its_host))
+        if (one.family, port) == (other.family, its_port) and (host == its_host or every):
+            return True
+    return False
+
+
+@contextmanager
+def claimed_ports(bound: Iterable[socket.socket]) -> Iterator[None]:
+    """Hold the addresses of these while they are `spread`: a second process that asks for them is refused.
+
+    Until somebody listens at an address the system lets others bind it, and those that spread it too would share it from then on.
+    Raises ListenError.
+    """
+    with ExitStack() as held:
+        for one in bound if SPREADS else ():
+            host, port = one.getsockname()[:2]
+            claim = held.enter_context(socket.socket(socket.AF_UNIX))
+            try:
+                claim.bind(
+                    f"\0keyblock-serve {host} {port}"
+                )  # a name that goes with its process, of the network that the port is of
+            except OSError as error:
+                raise ListenError(f"cannot listen on {host}, port {port} ({error.strerror}): give another port") from None
+        yield
 
 
 def spread(bound: list[socket.socket], copies: int) -> list[list[socket.socket]]:

@@ -37,10 +37,19 @@ class Admission:
         ahead: what the model has to do before it is done with a newcomer.
         metrics: counts refusals.
         pace: seconds that the fastest model takes for a token: before its body is read, a newcomer may be asking that one.
+        shares: processes of the service that may hold as much each: a request alone may hold what all may together.
     """
 
-    def __init__(self, limits: Limits, ahead: SecondsAhead, metrics: Metrics, pace: Callable[[], float] = lambda: 1.0) -> None:
+    def __init__(
+        self,
+        limits: Limits,
+        ahead: SecondsAhead,
+        metrics: Metrics,
+        pace: Callable[[], float] = lambda: 1.0,
+        shares: int = 1,
+    ) -> None:
         self.load = Load()
+        self._shares = shares
         self._limits = limits
         self._ahead = ahead
         self._metrics = metrics
@@ -77,8 +86,8 @@ class Admission:
 
     @property
     def most_bytes(self) -> int:
-        """Bytes that all in flight may hold."""
-        return self._limits.max_bytes_in_flight
+        """Bytes that all in flight may hold, in all processes."""
+        return self._limits.max_bytes_in_flight * self._shares
 
     def check_bytes(self, more: int, held: int) -> None:
         """Raise RequestError 429 when there is no room for so many bytes more of a request that holds so many."""

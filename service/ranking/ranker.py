@@ -85,7 +85,7 @@ class Ranker:
         self.engine = Engine(caps, self.metrics, settings.score_cache_bytes, machine)
         self.health: Health = health or self.engine
         self.gpus = Gpus(self.metrics)
-        self.admission = Admission(settings, self._shortest_backlog, self.metrics, self._fastest)
+        self.admission = Admission(settings, self._shortest_backlog, self.metrics, self._fastest, settings.processes)
         self._edge = machine.pool(EDGE_THREADS, "edge")
         self._edge_of_large = machine.pool(EDGE_THREADS, "edge-large")
         self._threads = Threads(max(settings.n_threads, SLICES_IN_HAND), machine)

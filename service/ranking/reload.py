@@ -34,7 +34,15 @@ T = TypeVar("T")
 
 
 class ReloadError(Exception):
-    """The new bundles or keys cannot be served, and the old ones still are; one clear line."""
+    """The new bundles or keys cannot be served, and the old ones still are; one clear line.
+
+    Attributes:
+        partly: whether some processes of the service serve the new ones.
+    """
+
+    def __init__(self, problem: str, *, partly: bool = False) -> None:
+        super().__init__(problem)
+        self.partly = partly
 
 
 class Reloaded(NamedTuple):

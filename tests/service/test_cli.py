@@ -257,6 +257,13 @@ def test_the_command_itself_ends_so(bundle_path: Path) -> None:
     assert re.fullmatch("keyblock-serve: no/such/bundle: does not exist.*\n", finished.stderr)
 
 
+@pytest.mark.parametrize("host", ["127.0.0.1", "0.0.0.0"])
+def test_operators_need_a_port_of_their_own(fork: Fork, host: str) -> None:
+    port = str(free_port())
+    code, said = fork(["--port", port, "--admin-port", port, "--admin-host", host], {})
+    assert (code, said) == (2, f"keyblock-serve: --admin-port is {port}, which is --port too: give operators a port of their own\n")
+
+
 def test_a_taken_port_is_found_before_a_model_is_loaded(fork: Fork) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]

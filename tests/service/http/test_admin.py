@@ -1,4 +1,9 @@
+from unittest.mock import AsyncMock
+
+import pytest
 from starlette.testclient import TestClient
+
+from service.ranking.reload import Reloader, ReloadError
 
 
 def test_a_reload_answers_what_is_served(client: TestClient) -> None:
@@ -8,3 +13,12 @@ def test_a_reload_answers_what_is_served(client: TestClient) -> None:
 
 def test_it_is_asked_for_not_looked_at(client: TestClient) -> None:
     assert client.get("/admin/reload").status_code == 405
+
+
+@pytest.mark.parametrize(("partly", "said"), [(False, "not reloaded, nothing has changed: why"), (True, "reloaded in part: why")])
+def test_a_reload_that_failed_says_what_has_changed(
+    client: TestClient, monkeypatch: pytest.MonkeyPatch, partly: bool, said: str
+) -> None:
+    monkeypatch.setattr(Reloader, "reload", AsyncMock(side_effect=ReloadError("why", partly=partly)))
+    answer = client.post("/admin/reload")
+    assert (answer.status_code, answer.json()["message"]) == (409, said)

@@ -19,7 +19,7 @@ import uvicorn
 from fastapi import FastAPI
 
 from benchmarks.event_loop import free_port, wait_ready
-from service.http.listeners import ListenError, Main, allow_files, bind, spread
+from service.http.listeners import ListenError, Main, allow_files, bind, claimed_ports, overlap, spread
 from tests.service.faults import PATIENCE
 from tests.service.keyed import ALL, bearing
 
@@ -164,6 +164,33 @@ def test_where_the_system_spreads_nothing_all_have_the_same_sockets(monkeypatch:
     bound = bind("127.0.0.1", 0)
     assert spread(bound, 3) == [bound] * 3
     bound[0].close()
+
+
+def test_ports_that_are_spread_are_claimed_before_anybody_listens() -> None:
+    """Else two services that start at once would both pass the look whether the port is free, and share it from then on."""
+    bound = bind("127.0.0.1", 0)
+    port = bound[0].getsockname()[1]
+    with claimed_ports(bound), ExitStack() as opened:
+        for (one,) in spread(bound, 2):
+            opened.enter_context(one)
+        (theirs,) = bind("127.0.0.1", port)
+        taken = pytest.raises(ListenError, match=rf"cannot listen on 127\.0\.0\.1, port {port} \(.*in use\): give another port")
+        with theirs, taken, claimed_ports([theirs]):
+            pass
+    bound = bind("127.0.0.1", port)
+    with bound[0], claimed_ports(bound):
+        pass
+
+
+@pytest.mark.parametrize(("host", "both"), [("127.0.0.1", True), ("0.0.0.0", True), ("127.0.0.2", False)])
+def test_two_addresses_that_overlap(host: str, both: bool) -> None:
+    (one,) = bind("127.0.0.1", 0)
+    (other,) = bind(host, one.getsockname()[1])
+    (elsewhere,) = bind(host, 0)
+    with one, other, elsewhere:
+        assert overlap([one], [elsewhere, other]) is overlap([other], [one]) is both
+        assert not overlap([one], [elsewhere])
+        assert not overlap([one], [])
 
 
 def test_another_process_that_listens_first_ends_the_start(caplog: pytest.LogCaptureFixture) -> None:

@@ -115,6 +115,20 @@ def test_a_request_alone_may_be_larger_than_what_may_be_in_flight() -> None:
         assert work.load == Load(1, 1000, 1000)
 
 
+def test_what_one_of_several_processes_may_hold_bounds_no_request_alone() -> None:
+    """Of 200 bytes each of two processes has 100: a request for 150 is let in where no other is, and one for 250 never is."""
+    work = Admission(Limits(max_bytes_in_flight=100), lambda _: 0.0, Metrics(), shares=2)
+    with work.enter(10) as large:
+        with work.enter(10), pytest.raises(RequestError, match="the limit is 100") as busy:
+            large.takes(140)
+        assert busy.value.status == 429
+        large.takes(140)
+        assert work.load.bytes == 150
+        with pytest.raises(RequestError, match="take 400 bytes once read, and the limit is 200") as refused:
+            large.takes(250)
+        assert refused.value.status == 422
+
+
 def test_a_body_that_grows_beyond_the_room_is_refused() -> None:
     work = admission(max_bytes_in_flight=100)
     with work.enter(40) as first, work.enter(0) as second:

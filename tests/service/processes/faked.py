@@ -1,0 +1,43 @@
+"""A supervisor whose processes are told what to answer."""
+
+import socket
+from pathlib import Path
+from typing import Any, cast
+
+from service.processes.supervisor import Supervisor
+from service.processes.watched import Watched
+from service.settings import Settings
+
+
+class Fake:
+    """A process.
+
+    Args:
+        name: of it.
+        answers: by method, what a call returns or raises; of a list the next one each time.
+
+    Attributes:
+        asked: what it was asked, in turn.
+    """
+
+    def __init__(self, name: str, **answers: Any) -> None:
+        self.name, self.asked = name, list[tuple[Any, ...]]()
+        self._answers = answers
+
+    async def ask(self, method: str, *arguments: Any) -> Any:
+        self.asked.append((method, *arguments))
+        answer = self._answers[method]
+        if isinstance(answer, list):
+            answer = answer.pop(0) if len(answer) > 1 else answer[0]
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+
+def supervisor(folder: Path, model: Fake, *fronts: Fake) -> Supervisor:
+    """One that has started nothing."""
+    with socket.socket(socket.AF_UNIX) as listening:
+        listening.bind(str(folder / "model"))
+        made = Supervisor(Settings(processes=len(fronts)), listening, [[] for _ in fronts], [[] for _ in fronts])
+    made._model, made._fronts = cast(Watched, model), cast(list[Watched], list(fronts))
+    return made
