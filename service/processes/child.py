@@ -1,6 +1,7 @@
 """What the front processes and the model's have in common: how they begin, and that none outlives its supervisor for long."""
 
 import asyncio
+import logging
 import os
 import shutil
 import signal
@@ -108,11 +109,12 @@ def run(work: Work, connected: socket.socket) -> int:
     signal.signal(signal.SIGHUP, signal.SIG_IGN)  # the supervisor hears it
     loops = uvicorn.Config("", log_config=None).get_loop_factory()  # with its own logging, ours would not hold
     configure_logs(order.settings.log_level, order.settings.log_format)
-    try:
-        with asyncio.Runner(loop_factory=loops) as runner:
+    with asyncio.Runner(loop_factory=loops) as runner:
+        try:
             return runner.run(_done(work, order, Control(connected)))
-    except KeyboardInterrupt:  # sent by the supervisor that was interrupted twice
-        return 0
+        except KeyboardInterrupt:  # the supervisor was interrupted twice: nobody waits for what is cancelled now, or for its trace
+            logging.disable()
+            return 0
 
 
 async def _done(work: Work, order: Order, control: Control) -> int:

@@ -45,7 +45,7 @@ def supervise(settings: Settings, model: str = MODEL, front: str = FRONT) -> int
         model: what the model's process does, see `Watched`.
         front: the same of the others.
     """
-    _fill_closed()
+    fill_closed()
     try:
         place = Path(tempfile.mkdtemp(prefix="keyblock-"))  # nobody else may look into it
     except OSError as error:
@@ -227,7 +227,7 @@ def _listen(listening: socket.socket, path: Path) -> None:
     listening.listen(BACKLOG)  # so that fronts wait for a process that is not there yet, or was killed
 
 
-def _fill_closed() -> None:
+def fill_closed() -> None:
     """Standard input, output and error that are closed lead nowhere: else the next files that are opened are taken for them."""
     while (number := os.open(os.devnull, os.O_RDWR)) <= LAST_STANDARD:
         os.set_inheritable(number, True)

@@ -20,7 +20,7 @@ from tests.service.faults import PATIENCE
 from tests.service.keyed import ALL, bearing
 
 EXACT = {"provider": "cpu", "precision": "fp32", "threads": 1, "processes": 2, "score_cache_bytes": 0}
-START_SECONDS = 90.0  # that three processes are given on a machine with other work, until a test gives up
+START_SECONDS = 25.0  # that three processes are given on a machine with other work, until a test gives up
 
 
 def eventually(holds: Callable[[], bool]) -> None:

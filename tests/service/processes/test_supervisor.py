@@ -17,6 +17,7 @@ from starlette.testclient import TestClient
 
 from benchmarks.event_loop import free_port
 from service.cli import main
+from service.processes.supervisor import fill_closed
 from service.settings import Settings
 from tests.service.conftest import ROOT, warm
 from tests.service.faults import PATIENCE
@@ -264,7 +265,8 @@ def ends(served: Served, how: signal.Signals, operators: str = "") -> int:
     """The supervisor's exit code; what was in flight is answered, and no process and no directory stays."""
     children, waiting = served.children(), Begun(served, operators)
     (place,) = {socket.parent for socket in sockets_of(children)}
-    served.process.send_signal(how)
+    for pid in [served.process.pid, *(children if how is signal.SIGTERM else ())]:  # to all at once, as service managers do
+        os.kill(pid, how)
     eventually(lambda: served.log.count("Shutting down") == 2)
     assert waiting.finished()[0] == 200
     code = served.process.wait()
@@ -288,6 +290,31 @@ def alive(pid: int) -> bool:
     except ProcessLookupError:
         return False
     return Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()[0] != "Z"
+
+
+def test_a_directory_whose_name_is_too_long_for_a_socket(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    place = tmp_path / ("long" * 40)
+    place.mkdir()
+    monkeypatch.setattr("tempfile.tempdir", str(place))
+    assert main(["--processes", "2", "--port", "0"]) == 2
+    assert f"keyblock-serve: processes cannot have a socket at {place}" in (said := capfd.readouterr().err)
+    assert said.endswith("set TMPDIR to a shorter path\n")
+    assert not list(place.iterdir())
+
+
+def test_a_standard_input_that_is_closed_leads_nowhere() -> None:
+    """Else a socket would take its number."""
+    kept = os.dup(0)
+    try:
+        os.close(0)
+        fill_closed()
+        assert os.path.samestat(os.fstat(0), os.stat(os.devnull))
+        assert os.get_inheritable(0)
+    finally:
+        os.dup2(kept, 0)
+        os.close(kept)
 
 
 @pytest.mark.parametrize(

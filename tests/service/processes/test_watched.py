@@ -94,6 +94,14 @@ def test_one_whose_sockets_are_closed_already_is_no_stack_trace() -> None:
     assert "front process 1 cannot be started (" in process.problem
 
 
+def test_what_lies_in_the_working_directory_is_not_imported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "numpy.py").write_text("raise SystemExit(9)", encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+    process = Watched("front process 1", "tests.service.processes.works:hears_nothing", ORDER, {})
+    assert asyncio.run(process._run()) == 0
+    assert process._started
+
+
 def test_one_that_says_nothing_is_killed(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
     """It answers three times, then misses one question, answers again, and then nothing more: two in turn are too many."""
     monkeypatch.setattr("service.processes.watched.PING_SECONDS", 0.02)
