@@ -20,7 +20,7 @@ from tests.service.faults import PATIENCE
 from tests.service.keyed import ALL, bearing
 
 EXACT = {"provider": "cpu", "precision": "fp32", "threads": 1, "processes": 2, "score_cache_bytes": 0}
-START_SECONDS = 25.0  # that three processes are given on a machine with other work, until a test gives up
+START_SECONDS = 90.0  # that three processes are given on a machine with other work, until a test gives up
 
 
 def eventually(holds: Callable[[], bool]) -> None:
@@ -46,6 +46,10 @@ class Served:
     @property
     def log(self) -> str:
         return (self.folder / "log").read_text(encoding="utf-8")
+
+    def begun(self, fronts: int = 2) -> bool:
+        """Whether so many have begun to listen: until one does, the other one gets all connections."""
+        return self.log.count("Uvicorn running") == fronts
 
     def children(self, work: str = "") -> list[int]:
         """Ids of the processes that it has started, for this work."""
@@ -90,7 +94,7 @@ def serving(folder: Path, bundles: Sequence[Path], **settings: Any) -> Iterator[
     with (folder / "log").open("wb") as written, subprocess.Popen(command, stdout=written, stderr=written) as process:
         served = Served(process, f"http://127.0.0.1:{port}", folder)
         try:
-            eventually(lambda: process.poll() is not None or served.steadily(200))
+            eventually(lambda: process.poll() is not None or (served.begun() and served.steadily(200)))
             assert process.poll() is None, served.log
             yield served
         finally:

@@ -253,6 +253,7 @@ def test_another_bundle_comes_with_a_reload_and_sigterm_ends_all(bundle_path: Pa
             put(tokens)
             served.kill(served.children(work)[0])
             eventually(lambda: served.steadily(200) and budgets() == {tokens})  # noqa: B023 - asked at once
+        eventually(lambda: served.begun(3))
         assert ends(served, signal.SIGTERM, f"http://127.0.0.1:{port}") == 0
 
 
