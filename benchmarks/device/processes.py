@@ -1,6 +1,6 @@
 """The processes of `keyblock-serve --processes` in front of a simulated device, and what the processor time of all of them is.
 
-Each writes its ledger to the folder that LEDGERS names, when it is sent SIGUSR1.
+Each writes its ledger to the folder that LEDGERS names, when it is sent SIGUSR2.
 """
 
 import json
@@ -51,14 +51,14 @@ async def preparing(order: Order, control: Control) -> int:
 
 
 def write_when_asked(ledger: Ledger) -> None:
-    """Have SIGUSR1 write it."""
+    """Have SIGUSR2 write it."""
 
     def write(_number: int, _frame: FrameType | None) -> None:
         path = Path(os.environ[LEDGERS], str(os.getpid()))
         path.with_suffix(".part").write_text(json.dumps(ledger.sums()), encoding="utf-8")
         path.with_suffix(".part").rename(path)
 
-    signal.signal(signal.SIGUSR1, write)
+    signal.signal(signal.SIGUSR2, write)
 
 
 def ledgers(supervisor: int, folder: Path) -> dict[str, Any]:
@@ -85,7 +85,7 @@ def together(fronts: list[dict[str, Any]], model: dict[str, Any]) -> dict[str, A
 
 def _told(pid: int, path: Path) -> dict[str, Any]:
     path.unlink(missing_ok=True)
-    os.kill(pid, signal.SIGUSR1)
+    os.kill(pid, signal.SIGUSR2)
     while not path.exists():
         time.sleep(WAIT_SECONDS)
     told: dict[str, Any] = json.loads(path.read_bytes())
