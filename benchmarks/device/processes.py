@@ -27,6 +27,7 @@ LEDGERS = "DEVICE_LEDGERS"
 CALLS = "calls of the model's process"
 REST = "the model's process beside"
 OF_MODEL = {KINDS["MainThread"]: CALLS, KINDS["model"]: KINDS["model"]}
+READY = ".ready"  # a process that can be asked has made a file of this kind
 WAIT_SECONDS = 0.01
 
 
@@ -51,14 +52,15 @@ async def preparing(order: Order, control: Control) -> int:
 
 
 def write_when_asked(ledger: Ledger) -> None:
-    """Have SIGUSR2 write it."""
+    """Have SIGUSR2 write it, and say that it may be sent."""
+    path = Path(os.environ[LEDGERS], str(os.getpid()))
 
     def write(_number: int, _frame: FrameType | None) -> None:
-        path = Path(os.environ[LEDGERS], str(os.getpid()))
         path.with_suffix(".part").write_text(json.dumps(ledger.sums()), encoding="utf-8")
         path.with_suffix(".part").rename(path)
 
     signal.signal(signal.SIGUSR2, write)
+    path.with_suffix(READY).touch()
 
 
 def ledgers(supervisor: int, folder: Path) -> dict[str, Any]:
@@ -84,6 +86,8 @@ def together(fronts: list[dict[str, Any]], model: dict[str, Any]) -> dict[str, A
 
 
 def _told(pid: int, path: Path) -> dict[str, Any]:
+    while not path.with_suffix(READY).exists():  # else the signal would end it
+        time.sleep(WAIT_SECONDS)
     path.unlink(missing_ok=True)
     os.kill(pid, signal.SIGUSR2)
     while not path.exists():
