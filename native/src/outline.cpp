@@ -11,7 +11,6 @@
 namespace keyblock {
 namespace {
 
-constexpr size_t AT_ONCE = 64;    // characters that have their bits in one number
 constexpr size_t READ_AHEAD = 8;  // bytes behind the last that a word of eight is read from
 
 // The plain way, for up to 64 characters.
@@ -26,13 +25,13 @@ void draw_plainly(const Ascii& ascii, const Unit* text, size_t n, Bits& bits, ui
         for (size_t set = 0; set < Ascii::SETS; ++set) found[set] |= static_cast<uint64_t>(ascii.in[text[i]] >> set & 1) << i;
         folded[i] = ascii.folded[text[i]];
     }
-    const uint64_t behind = n < AT_ONCE ? ~uint64_t{0} << n : 0;
+    const uint64_t behind = n < Bits::SIZE ? ~uint64_t{0} << n : 0;
     bits = {found[Ascii::SPACES] | behind, found[Ascii::LETTERS], found[Ascii::WORDS], found[Ascii::ENDINGS], found[Ascii::ODDS] | wide};
 }
 
 template <class Unit>
 void draw_64(const Ascii& ascii, const Unit* text, Bits& bits, uint8_t* folded) {
-    draw_plainly(ascii, text, AT_ONCE, bits, folded);
+    draw_plainly(ascii, text, Bits::SIZE, bits, folded);
 }
 
 #if defined(WITH_AVX2)
@@ -104,25 +103,25 @@ Ascii::Ascii(const Characters& characters) {
 template <class Unit>
 void Outline::draw(const Ascii& ascii, View<Unit> text, bool plainly) {
     size_ = text.size;
-    bits_.resize(size_ / AT_ONCE + 2);
-    folded_.resize(size_ / AT_ONCE * AT_ONCE + AT_ONCE + READ_AHEAD);
+    bits_.resize(size_ / Bits::SIZE + 2);
+    folded_.resize(size_ / Bits::SIZE * Bits::SIZE + Bits::SIZE + READ_AHEAD);
     size_t at = 0;
-    for (const bool fast = has_avx2() && !plainly; at + AT_ONCE <= size_; at += AT_ONCE) {
-        if (fast) draw_64(ascii, text.data + at, bits_[at / AT_ONCE], folded_.data() + at);
-        else draw_plainly(ascii, text.data + at, AT_ONCE, bits_[at / AT_ONCE], folded_.data() + at);
+    for (const bool fast = has_avx2() && !plainly; at + Bits::SIZE <= size_; at += Bits::SIZE) {
+        if (fast) draw_64(ascii, text.data + at, bits_[at / Bits::SIZE], folded_.data() + at);
+        else draw_plainly(ascii, text.data + at, Bits::SIZE, bits_[at / Bits::SIZE], folded_.data() + at);
     }
-    draw_plainly(ascii, text.data + at, size_ - at, bits_[at / AT_ONCE], folded_.data() + at);
-    bits_[at / AT_ONCE + 1] = {~uint64_t{0}, 0, 0, 0, 0};
+    draw_plainly(ascii, text.data + at, size_ - at, bits_[at / Bits::SIZE], folded_.data() + at);
+    bits_[at / Bits::SIZE + 1] = {~uint64_t{0}, 0, 0, 0, 0};
 }
 
 size_t Outline::space_from(size_t at) const {
-    for (; at < size_; at += AT_ONCE)
+    for (; at < size_; at += Bits::SIZE)
         if (const uint64_t spaces = bits(&Bits::space, at)) return std::min(at + zeros(spaces), size_);
     return size_;
 }
 
 size_t Outline::other_than_space_from(size_t at) const {
-    for (; at < size_; at += AT_ONCE)
+    for (; at < size_; at += Bits::SIZE)
         if (const uint64_t others = ~bits(&Bits::space, at)) return at + zeros(others);
     return size_;
 }

@@ -9,6 +9,7 @@ namespace keyblock {
 
 // Of 64 characters a bit each, the first the lowest. Behind the text all are spaces.
 struct Bits {
+    static constexpr size_t SIZE = 64;
     uint64_t space, letter, word, ends;  // Kind and Flag of characters.hpp, of ASCII
     uint64_t other;                      // no ASCII, or ODD: read one by one
 };
@@ -39,12 +40,12 @@ class Outline {
     size_t other_than_space_from(size_t at) const;
     // The bits of 64 characters from `at` on; `of` says which.
     uint64_t bits(uint64_t Bits::*of, size_t at) const {
-        const size_t i = at / 64, shift = at % 64;
-        return bits_[i].*of >> shift | bits_[i + 1].*of << 1 << (63 - shift);
+        const size_t i = at / Bits::SIZE, shift = at % Bits::SIZE;
+        return bits_[i].*of >> shift | bits_[i + 1].*of << 1 << (Bits::SIZE - 1 - shift);
     }
     // Whether one of these characters has its bit set. Most ranges are short.
     bool any(uint64_t Bits::*of, size_t start, size_t end) const {
-        for (; start + 64 <= end; start += 64)
+        for (; start + Bits::SIZE <= end; start += Bits::SIZE)
             if (bits(of, start) != 0) return true;
         return (bits(of, start) & ~(~uint64_t{0} << (end - start))) != 0;
     }

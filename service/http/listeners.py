@@ -162,10 +162,9 @@ def claimed_ports(bound: Iterable[socket.socket]) -> Iterator[None]:
         for one in bound if SPREADS else ():
             host, port = one.getsockname()[:2]
             claim = held.enter_context(socket.socket(socket.AF_UNIX))
+            name = f"\0keyblock-serve {host} {port}"  # it goes with its process, and is of the network that the port is of
             try:
-                claim.bind(
-                    f"\0keyblock-serve {host} {port}"
-                )  # a name that goes with its process, of the network that the port is of
+                claim.bind(name)
             except OSError as error:
                 raise ListenError(f"cannot listen on {host}, port {port} ({error.strerror}): give another port") from None
         yield

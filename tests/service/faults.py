@@ -17,12 +17,12 @@ Ints = NDArray[np.int64]
 PATIENCE = 30.0  # seconds until a test gives up; nothing here takes a tenth of it
 
 
-def wait_for(condition: Callable[[], bool]) -> None:
-    """Until it holds."""
-    until = time.monotonic() + PATIENCE
+def wait_for(condition: Callable[[], bool], seconds: float = PATIENCE, pause: float = 0.001) -> None:
+    """Until it holds; for so many seconds at most, with such pauses."""
+    until = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < until
-        time.sleep(0.001)
+        time.sleep(pause)
 
 
 class Faulty:

@@ -5,7 +5,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -16,7 +15,7 @@ import pytest
 
 from benchmarks.event_loop import free_port
 from service.options import flag
-from tests.service.faults import PATIENCE
+from tests.service.faults import PATIENCE, wait_for
 from tests.service.keyed import ALL, bearing
 
 EXACT = {"provider": "cpu", "precision": "fp32", "threads": 1, "processes": 2, "score_cache_bytes": 0}
@@ -24,10 +23,7 @@ START_SECONDS = 90.0  # that three processes are given on a machine with other w
 
 
 def eventually(holds: Callable[[], bool]) -> None:
-    until = time.monotonic() + START_SECONDS
-    while not holds():
-        assert time.monotonic() < until
-        time.sleep(0.02)
+    wait_for(holds, START_SECONDS, pause=0.02)
 
 
 class Served:
