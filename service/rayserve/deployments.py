@@ -21,6 +21,7 @@ from service.http.admin import RELOAD_PATH
 from service.options import one_line
 from service.ranking.loading import served_bundles, upstream_bundle
 from service.ranking.ranker import Ranker
+from service.rayserve.leaving import Leaving
 from service.remote.holder import Holder
 from service.remote.replicas import Ask, GoneError, Replicas, opened
 from service.remote.wire import Asked, Described, Named, Reply, Report
@@ -31,6 +32,7 @@ from service.telemetry.logs import configure_logs
 
 ONGOING = 4096  # more than are ever let in: who waits, and in which order, is for admission and the schedule to say
 SURGE_PERCENT = 100  # a new replica is warm before an old one goes
+LEAVING_SECONDS = 1.0  # in which a request is cancelled whose calls were
 QUIET = LoggingConfig(enable_access_log=False)  # no line for each call: the service's own access_log says more
 
 
@@ -78,6 +80,7 @@ async def prepared(settings: Settings, ask: Ask) -> FastAPI:
     remote = any(one.elsewhere for one in bundles)
     ranker = Ranker(settings, bundles, open_store(settings), upstream_bundle(settings), health=replicas if remote else None)
     app = create_app(settings.model_copy(update={"admin_port": None}), ranker)
+    app.add_middleware(Leaving)
     app.router.routes[:] = [route for route in app.router.routes if getattr(route, "path", "") != RELOAD_PATH]
     return app
 
@@ -91,11 +94,20 @@ def asking(handle: "DeploymentHandle[Model]") -> Ask:
             return await response
         except asyncio.CancelledError:
             response.cancel()
+            if not _is_cancelled():  # but Serve has cancelled what a cancelled request has asked for before the request itself
+                await asyncio.sleep(LEAVING_SECONDS)
+                raise GoneError("Serve has cancelled the call") from None
             raise
         except (RayActorError, RayServeException) as error:
             raise GoneError(str(error)) from error
 
     return ask
+
+
+def _is_cancelled() -> bool:
+    """Whether somebody asks the current task to end."""
+    task = asyncio.current_task()
+    return task is not None and task.cancelling() > 0
 
 
 def begun(given: Mapping[str, Any]) -> Settings:

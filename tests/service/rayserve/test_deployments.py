@@ -1,16 +1,20 @@
 """The application on a real Ray Serve of this machine."""
 
+import asyncio
 import json
 import threading
 import time
 from collections.abc import Callable
+from http.client import HTTPConnection
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import httpx
 import pytest
 from starlette.testclient import TestClient
 
+from service.remote.replicas import GoneError
 from service.settings import Settings
 from tests.rays import imported
 from tests.service.conftest import warm
@@ -100,12 +104,68 @@ def test_a_deadline_is_kept_with_what_is_known_by_then(http: httpx.Client) -> No
 
 def test_who_goes_away_leaves_no_work_behind(cluster: Cluster, http: httpx.Client) -> None:
     text = REQUEST["documents"][2]["text"]
-    documents = [f"{number} {text}" for number in range(1000)]
+    documents = [f"{number} {text}" for number in range(300)]
     body = {"query": REQUEST["query"], "documents": documents, "top_n": len(documents)}  # so many that none is spared
-    with pytest.raises(httpx.ReadTimeout):
-        http.post("/rerank", json=body, timeout=httpx.Timeout(60, read=1.5))
-    eventually(lambda: 'outcome="cancelled"' in http.get("/metrics").text)
-    eventually(lambda: cluster.order("waiting") == "0")
+    for n in range(1, 6):  # Serve cancels the request and what it asks for in any order
+        connection = HTTPConnection(httpx.URL(cluster.url).netloc.decode())
+        connection.request("POST", "/rerank", json.dumps(body), {"content-type": "application/json"})
+        eventually(lambda: cluster.order("waiting") != "0")
+        connection.close()
+        eventually(lambda: cluster.order("waiting") == "0")
+        eventually(lambda n=n: f'{{dialect="native",outcome="cancelled"}} {n}.0' in http.get("/metrics").text)
+    assert '{dialect="native",outcome="failed"} 0.0' in http.get("/metrics").text
+
+
+class Call:
+    """Of a replica: it ends at once as cancelled, or never."""
+
+    def __init__(self, *, ends: bool) -> None:
+        self.ends, self.is_cancelled = ends, False
+
+    def __await__(self) -> Any:
+        if self.ends:
+            raise asyncio.CancelledError
+        return asyncio.Event().wait().__await__()
+
+    def cancel(self) -> None:
+        self.is_cancelled = True
+
+    def remote(self) -> "Call":
+        return self
+
+
+def asked(call: Call) -> "asyncio.Task[Any]":
+    ask = imported("service.rayserve.deployments").asking(SimpleNamespace(report=call))
+    return asyncio.create_task(ask("report"))
+
+
+def test_a_call_that_serve_cancels_waits_for_its_request_to_be_cancelled_and_is_else_asked_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def leave() -> None:
+        first = asked(Call(ends=True))
+        await asyncio.sleep(0.05)
+        first.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await first
+        monkeypatch.setattr("service.rayserve.deployments.LEAVING_SECONDS", 0.0)
+        with pytest.raises(GoneError):
+            await asked(Call(ends=True))
+
+    asyncio.run(leave())
+
+
+def test_a_call_whose_request_is_cancelled_is_cancelled() -> None:
+    async def leave() -> None:
+        call = Call(ends=False)
+        task = asked(call)
+        await asyncio.sleep(0.05)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        assert call.is_cancelled
+
+    asyncio.run(leave())
 
 
 def test_another_bundle_takes_over_without_a_request_lost(

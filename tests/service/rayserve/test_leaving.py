@@ -1,0 +1,85 @@
+"""A call that is cancelled is one whose client has gone."""
+
+import asyncio
+
+import pytest
+from starlette.types import Message, Receive, Scope, Send
+
+from service.rayserve.leaving import GONE, Leaving
+
+SCOPE: Scope = {"type": "http"}
+HEAD: Message = {"type": "http.response.start", "status": 200}
+
+
+class Client:
+    """Sends a body in two pieces, waits, and keeps what it is sent."""
+
+    def __init__(self) -> None:
+        self.messages: list[Message] = [{"type": "http.request", "body": piece} for piece in (b"b", b"a")]
+        self.sent: list[Message] = []
+
+    async def receive(self) -> Message:
+        if not self.messages:
+            await asyncio.Event().wait()
+        return self.messages.pop()
+
+    async def send(self, message: Message) -> None:
+        self.sent.append(message)
+
+
+def test_who_stays_is_answered() -> None:
+    async def echo(_scope: Scope, receive: Receive, send: Send) -> None:
+        await send(HEAD)
+        for _ in range(2):
+            await send({"type": "http.response.body", "body": (await receive())["body"]})
+
+    client = Client()
+    asyncio.run(Leaving(echo)(SCOPE, client.receive, client.send))
+    assert [message.get("body") for message in client.sent] == [None, b"a", b"b"]
+
+
+def test_who_is_cancelled_has_gone_and_is_sent_nothing_more() -> None:
+    seen: list[Message] = []
+
+    async def app(_scope: Scope, receive: Receive, send: Send) -> None:
+        await send(HEAD)
+        seen.extend([await receive() for _ in range(4)])
+        await send({"type": "http.response.body", "body": b"late"})
+
+    async def leave() -> None:
+        call = asyncio.create_task(Leaving(app)(SCOPE, client.receive, client.send))
+        while client.messages:
+            await asyncio.sleep(0)
+        call.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await call
+
+    client = Client()
+    asyncio.run(leave())
+    assert seen[2:] == [GONE, GONE]  # again and again, as servers say it
+    assert client.sent == [HEAD]
+
+
+def test_an_error_of_the_application_is_its_own() -> None:
+    async def app(_scope: Scope, _receive: Receive, _send: Send) -> None:
+        raise ValueError("mine")
+
+    client = Client()
+    with pytest.raises(ValueError, match="mine"):
+        asyncio.run(Leaving(app)(SCOPE, client.receive, client.send))
+
+
+def test_a_second_cancellation_ends_what_does_not_listen() -> None:
+    async def app(_scope: Scope, _receive: Receive, _send: Send) -> None:
+        await asyncio.Event().wait()
+
+    async def leave() -> None:
+        client = Client()
+        call = asyncio.create_task(Leaving(app)(SCOPE, client.receive, client.send))
+        for _ in range(2):
+            await asyncio.sleep(0.01)
+            call.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await call
+
+    asyncio.run(asyncio.wait_for(leave(), 60))
