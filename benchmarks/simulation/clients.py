@@ -58,28 +58,34 @@ class Clients:
         if not self._service.listens:
             checks.leaves(number, "refused: nobody listens")
             return
-        outcome, came = "answered", self._machine.now()
         CURRENT_ID.set(str(number))
         try:
+            outcome = await self._exchanged(ask, ranker)
+        except Exception as error:
+            checks.problem = error  # and not what the next check would make of a request that is in flight for ever
+            raise
+        if not outcome.startswith("refused"):
+            checks.trace.add("ends", number, outcome)
+        checks.leaves(number, outcome)
+
+    async def _exchanged(self, ask: Ask, ranker: Ranker) -> str:
+        """How it ends."""
+        came = self._machine.now()
+        try:
             with ranker.enter(ask.bytes) as place:
-                checks.enters(number)
+                self._checks.enters(ask.number)
                 await self._received(ask, place)
                 await self._answered(ask, place, ranker)
                 await asyncio.sleep(ask.answer_bytes * BYTE_SECONDS)
         except RequestError as error:
-            outcome = self._refused(ask, error, came)
+            return self._refused(ask, error, came)
         except EngineDeadError:
-            outcome = self._refused(ask, dead(), came)
+            return self._refused(ask, dead(), came)
         except EngineError:
-            outcome = self._failed(ask, came)
-        except Exception as error:
-            checks.problem = error
-            raise
+            return self._failed(ask, came)
         except CancelledError:
-            outcome = "gone" if self._service.listens else "ended: 503"
-        if not outcome.startswith("refused"):
-            checks.trace.add("ends", number, outcome)
-        checks.leaves(number, outcome)
+            return "gone" if self._service.listens else "ended: 503"
+        return "answered"
 
     async def _received(self, ask: Ask, place: Place) -> None:
         """The body comes, in pieces."""

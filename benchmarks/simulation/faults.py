@@ -7,7 +7,7 @@ from random import Random
 from benchmarks.simulation.device import Device
 from benchmarks.simulation.machine import SimulatedMachine
 from benchmarks.simulation.service import Files
-from benchmarks.simulation.store import USUAL_SECONDS, Shelf
+from benchmarks.simulation.store import Shelf
 from benchmarks.simulation.upstream import FAULTS as UPSTREAM
 from benchmarks.simulation.upstream import SimulatedUpstream
 
@@ -20,7 +20,6 @@ AT_ONCE = ("clock jumps", "reloads", "burst")
 ALL = DEVICE + ENDS + STORE + AT_ONCE + UPSTREAM
 TOGETHER = (ALL, ALL, DEVICE + ENDS, ENDS + AT_ONCE, STORE + AT_ONCE, UPSTREAM)  # kinds of an episode: those akin meet more often
 LARGE = 1 << 30
-PARTLY = 1 / 3  # how bad it is when only a part of the store goes away
 
 
 @dataclass(slots=True)
@@ -66,8 +65,10 @@ class Faults:
         occasions: dict[str, Callable[[float], None]],
     ) -> None:
         self.begun: list[Fault] = []
-        self._machine, self.device, self._store, self._upstream, self._files = breaks
+        self._machine, self.device, store, self._upstream, self._files = breaks
         self._occasions = occasions
+        self._scheduled: list[Fault] = []
+        store.fault = self.amount
         self.now: dict[str, float] = {}
 
     @property
@@ -79,8 +80,15 @@ class Faults:
         """Whether one of these kinds was there at any time since then."""
         return any(fault.kind in kinds and fault.ends >= since for fault in self.begun)
 
+    def amount(self, kind: str) -> float:
+        """How bad faults of a kind are now, 0 where there is none; work that is done at once sees them come and go in its time."""
+        now = self._machine.now()
+        akin = (fault for fault in self._scheduled if fault.kind == kind)
+        return max((fault.amount for fault in akin if fault.begins <= now < fault.ends), default=0.0)
+
     def schedule(self, fault: Fault) -> None:
         """It is going to begin, and to end."""
+        self._scheduled.append(fault)
         self._machine.loop.at(fault.begins, self._begins, fault)
 
     def _begins(self, fault: Fault) -> None:
@@ -98,14 +106,10 @@ class Faults:
         self._apply()
 
     def _apply(self) -> None:
-        now, device, store = self.now, self.device, self._store
+        now, device = self.now, self.device
         device.slower = 1 + 50 * now.get("device slow", 0.0)
         device.failing = now.get("batches fail", 0.0)
         device.memory = 64 + int(2000 * now["no memory"]) if "no memory" in now else LARGE
         device.warm_ups_fail = now.get("reload fails", 1.0) < 0.5
         self._files.broken = now.get("reload fails", 0.0) >= 0.5
-        away = now.get("store away", 0.0)
-        store.away, store.partly = away >= PARTLY, 0 < away < PARTLY
-        store.mute, store.full, store.cut = (f"store {how}" in now for how in ("mute", "full", "cut"))
-        store.seconds = max(USUAL_SECONDS, 3 * now.get("store slow", 0.0))
         self._upstream.faults = {kind: amount for kind, amount in now.items() if kind in UPSTREAM}

@@ -1,7 +1,7 @@
 """A store of documents that goes away as a whole or in part, is slow, is full, or does not say that it has done what it did."""
 
 import zlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from benchmarks.simulation.machine import SimulatedMachine
@@ -9,6 +9,7 @@ from service.store.base import AWAY, Away, DocumentStore, Item, Renewal, Size, S
 from service.store.codec import decode
 
 USUAL_SECONDS = 1e-4
+PARTLY = 1 / 3  # how bad it is when only a part of the store goes away
 Key = tuple[str, str]
 
 
@@ -16,21 +17,45 @@ class Shelf:
     """What is stored, wherever it lies, and what becomes of who asks.
 
     Attributes:
-        away: whether it does not answer.
-        partly: whether a third of it does not; then only SimulatedStore answers for the rest, as a cluster does.
-        mute: whether it does as told and does not say so.
-        full: whether it has no room.
-        cut: whether a server's answers break off.
-        seconds: that it takes for an answer, or for none.
+        fault: how bad a fault of this name is at the moment, from 0, which is none, to 1.
         wrong: what it saw that nobody should ask of it.
     """
 
     def __init__(self, machine: SimulatedMachine) -> None:
-        self.away = self.partly = self.mute = self.full = self.cut = False
-        self.seconds = USUAL_SECONDS
+        self.fault: Callable[[str], float] = lambda _: 0.0
         self.wrong: list[str] = []
         self.machine = machine
         self._kept: dict[Key, Item] = {}
+
+    @property
+    def away(self) -> bool:
+        """Whether it does not answer."""
+        return self.fault("store away") >= PARTLY
+
+    @property
+    def partly(self) -> bool:
+        """Whether a third of it does not answer; then only SimulatedStore answers for the rest, as a cluster does."""
+        return 0 < self.fault("store away") < PARTLY
+
+    @property
+    def mute(self) -> bool:
+        """Whether it does as told and does not say so."""
+        return self.fault("store mute") > 0
+
+    @property
+    def full(self) -> bool:
+        """Whether it has no room."""
+        return self.fault("store full") > 0
+
+    @property
+    def cut(self) -> bool:
+        """Whether a server's answers break off."""
+        return self.fault("store cut") > 0
+
+    @property
+    def seconds(self) -> float:
+        """That it takes for an answer, or for none."""
+        return max(USUAL_SECONDS, 3 * self.fault("store slow"))
 
     def lost(self, identity: str) -> bool:
         """Whether a document is in the part that does not answer."""

@@ -13,8 +13,9 @@ import pytest
 
 from benchmarks.simulation import episode
 from benchmarks.simulation.episode import Episode, Report
-from benchmarks.simulation.faults import PARTLY, Fault
+from benchmarks.simulation.faults import Fault
 from benchmarks.simulation.invariants import ViolationError
+from benchmarks.simulation.store import PARTLY
 from benchmarks.simulation.traffic import Climate, climate
 from keyblock.runtime import batching
 from service.engine import schedule, score_cache
