@@ -30,6 +30,7 @@ class Cluster:
     def __init__(self, process: "subprocess.Popen[str]", port: int, log: Path) -> None:
         self.url = f"http://127.0.0.1:{port}"
         self._process, self._log = process, log
+        self._deployed: dict[str, Any] = {}
 
     def order(self, line: str) -> str:
         """What the driver says once it is done."""
@@ -39,6 +40,10 @@ class Cluster:
         return stdout.readline().strip()
 
     def deploy(self, **settings: Any) -> None:
+        """With these settings, where it is not so already."""
+        if settings == self._deployed:
+            return
+        self._deployed = settings
         assert self.order(f"deploy {json.dumps(EXACT | settings)}") == "deployed", self._log.read_text(encoding="utf-8")[-2000:]
 
     def end(self) -> None:
@@ -53,7 +58,7 @@ class Cluster:
 
 @pytest.fixture(scope="session")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    """Serves the embedded bundle at first."""
+    """Nothing is deployed yet: tests run in any order."""
     need_ray()
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
@@ -65,7 +70,6 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     with log.open("w") as written, subprocess.Popen(command, cwd=ROOT, env=environment, stderr=written, **pipes) as process:
         made = Cluster(process, port, log)
         try:
-            made.deploy(bundle=str(ROOT / "models" / "default"))
             yield made
             made.end()
         finally:
@@ -74,5 +78,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
 
 @pytest.fixture
 def http(cluster: Cluster) -> Iterator[httpx.Client]:
+    """The embedded bundle is served."""
+    cluster.deploy(bundle=str(ROOT / "models" / "default"))
     with httpx.Client(base_url=cluster.url, timeout=60) as client:
         yield client
