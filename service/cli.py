@@ -1,5 +1,6 @@
 """keyblock-serve: serve bundles over HTTP."""
 
+import gc
 import os
 import sys
 from collections.abc import Sequence
@@ -29,8 +30,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         from service.processes.supervisor import supervise
 
         return supervise(settings)
-    from service.start import start  # the web framework and the runtime, which --help does without
-
+    gc.disable()  # for as long as modules come: it would look at all of them again and again
+    try:
+        from service.start import start  # the web framework and the runtime, which --help does without
+    finally:
+        gc.enable()
     return start(settings)
 
 

@@ -1,7 +1,7 @@
 """One encoder graph on one provider: token ids in, logits out."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -15,6 +15,8 @@ from keyblock.runtime.providers import ORT_NAMES, Choice, Precision, Provider, P
 
 INPUTS = ("input_ids", "token_type_ids", "attention_mask")
 MARKS = "marks"  # the second output of a graph that marks tokens
+LEFT_OUT: tuple[list[str], ...] = ["ConstantFolding"], []
+"""Passes of ONNX Runtime's in front of OpenVINO, which folds constants itself, in less memory; but not every graph's."""
 _FATAL_ONLY = 4  # of ONNX Runtime's severities: what it calls an error is raised too, and would be printed in many lines beside
 
 
@@ -140,19 +142,29 @@ def open_graph(graph_path: Path, choice: Choice, threads: int, shared: Path | No
         raise SessionError(f"{graph_path}: no such graph")
     if choice.provider in (Provider.CUDA, Provider.TENSORRT) and hasattr(onnxruntime, "preload_dlls"):
         onnxruntime.preload_dlls()  # the CUDA libraries of the nvidia wheels
-    names = [name for name, _ in choice.ort_providers]
+    problem = ""
+    for left_out in LEFT_OUT if choice.provider is Provider.OPENVINO else [[]]:
+        try:
+            content = {} if shared is None else {shared.name: shared.read_bytes()}
+            session = _session(graph_path, choice, threads, left_out, content)
+        except Exception as error:  # see score
+            problem = one_line(error)
+        else:
+            _check_provider(choice.provider, session.get_providers())
+            return session
+    raise SessionError(f"{graph_path}: ONNX Runtime cannot load it on {choice.provider}: {problem}")
+
+
+def _session(graph_path: Path, choice: Choice, threads: int, left_out: list[str], shared: Mapping[str, bytes]) -> Any:
+    """Of a graph whose shared files have these contents; ONNX Runtime leaves out these of its passes."""
     options = _options(choice, threads)
-    try:
-        if shared is not None:
-            content = shared.read_bytes()  # there until the session is
-            options.add_external_initializers_from_files_in_memory([shared.name], [content], [len(content)])
-        session = onnxruntime.InferenceSession(
-            str(graph_path), options, providers=names, provider_options=[o for _, o in choice.ort_providers]
-        )
-    except Exception as error:  # see score
-        raise SessionError(f"{graph_path}: ONNX Runtime cannot load it on {choice.provider}: {one_line(error)}") from None
-    _check_provider(choice.provider, session.get_providers())
-    return session
+    if shared:  # they are there until the session is
+        sizes = [len(content) for content in shared.values()]
+        options.add_external_initializers_from_files_in_memory(list(shared), list(shared.values()), sizes)
+    names, given = zip(*choice.ort_providers, strict=True)
+    return onnxruntime.InferenceSession(
+        str(graph_path), options, providers=list(names), provider_options=list(given), disabled_optimizers=left_out
+    )
 
 
 def _options(choice: Choice, threads: int) -> Any:

@@ -4,6 +4,7 @@ A script is named by the first word of its letters' names in Unicode, in lower c
 Chinese characters are han.
 """
 
+import re
 import unicodedata
 from collections.abc import Collection
 from functools import cache
@@ -16,6 +17,7 @@ from keyblock.text.tokenizer import Tokenizer
 
 LEARNED, NEUTRAL, FOREIGN = 1, 0, -1
 CLEARLY = 2  # foreign tokens at least: a single π is no text in Greek
+_LETTER = re.compile("[A-Za-z]")
 _NO_SCRIPT = frozenset("combining modifier variation zero masculine feminine".split())
 _OTHER_NAMES = {"cjk": "han", "ideographic": "han"}
 
@@ -71,6 +73,8 @@ class Alphabets:
 
 
 def _kind(surface: str, learned: Collection[str]) -> int:
+    if surface.isascii():  # most are: no character of theirs needs to be looked up
+        return NEUTRAL if _LETTER.search(surface) is None else LEARNED if "latin" in learned else FOREIGN
     scripts = {script for character in unicodedata.normalize("NFKC", surface) if (script := script_of(character)) is not None}
     if not scripts:
         return NEUTRAL

@@ -23,6 +23,7 @@ ASKED = (  # the blocks of alphabets that put spaces between words, and of punct
     *(range(0x2100, 0x2400), range(0x2500, 0x2600), range(0x3000, 0x3040), range(0xFF01, 0xFF66)),
 )
 WORD = re.compile(r"\w")
+LAST_LETTERS = 0x40000  # no letters or digits are beyond: planes for private use, and none that are assigned
 PIECE = 1 << 16  # code points that are asked about at a time
 
 
@@ -67,7 +68,7 @@ def ends_word(tokenizer: Tokenizer, character: str) -> bool:
 def word_characters() -> NDArray[np.bool_]:
     """Whether each code point is a part of a term, as analyzers find them, shape (CODES,)."""
     words = np.zeros(CODES, dtype=np.bool_)
-    for first in range(0, CODES, PIECE):
+    for first in range(0, LAST_LETTERS, PIECE):
         piece = np.arange(first, first + PIECE, dtype="<u4").tobytes().decode("utf-32-le", "surrogatepass")
         for run in re.finditer(r"\w+", piece):
             words[first + run.start() : first + run.end()] = True

@@ -43,11 +43,12 @@ def letters() -> tuple[NDArray[np.uint32], NDArray[np.uint32]]:
     """The lower case of each code point, and its flags but for its Kind, shape (CODES,) each."""
     core = native.core
     flag = core.FLAGS
-    lower, flags = np.arange(CODES, dtype=np.uint32), sentences.KINDS.astype(np.uint32) << native.core.SIGN_SHIFT
+    lower, flags = np.arange(CODES, dtype=np.uint32), sentences.KINDS.astype(np.uint32) << core.SIGN_SHIFT
     flags |= np.where(word_characters(), flag["WORD"] | flag["NAME"], 0).astype(np.uint32)
     every = "".join(map(chr, ASSIGNED))
-    small = [character.lower() for character in every]
-    lower[: len(every)] = [ord(one) if len(one) == 1 else native.core.NONE for one in small]
+    for character in every:
+        if (small := character.lower()) != character:
+            lower[ord(character)] = ord(small) if len(small) == 1 else core.NONE
     for name, of in (
         *(("WHITE", str.isspace), ("LOWER", str.islower), ("DIGIT", str.isdigit), ("DECIMAL", str.isdecimal)),
         *(("CAPITAL", str.isupper), ("CAPITAL", str.istitle)),

@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from keyblock import native
 from keyblock.text.analyzer import Analyzer, term_key
 
 
@@ -22,7 +23,8 @@ class DocumentFrequencies:
     def __init__(self, n_documents: int, frequencies: dict[str, int]) -> None:
         self.n_documents = n_documents
         self.frequencies = frequencies
-        self._by_key = {term_key(term): df for term, df in frequencies.items()}
+        key = term_key if native.core is None else native.core.term_key
+        self._by_key = {key(term): df for term, df in frequencies.items()}
 
     @classmethod
     def count(cls, texts: Iterable[str], analyzer: Analyzer, at_least: int = 2) -> "DocumentFrequencies":

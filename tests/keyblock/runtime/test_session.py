@@ -12,16 +12,17 @@ import pytest
 from onnx import TensorProto, helper
 from onnx.external_data_helper import set_external_data
 
-from keyblock.runtime.providers import Precision, Provider, ProviderError
-from keyblock.runtime.session import OutOfMemoryError, ScoreError, Session, SessionError, _check_provider
+from keyblock.bundle import load_bundle
+from keyblock.runtime.cpus import vnni_feature
+from keyblock.runtime.providers import Precision, Provider, ProviderError, resolve
+from keyblock.runtime.session import LEFT_OUT, OutOfMemoryError, ScoreError, Session, SessionError, _check_provider
 
-OPENVINO = pytest.param(
-    "openvino",
-    marks=pytest.mark.skipif(
-        "OpenVINOExecutionProvider" not in onnxruntime.get_available_providers(),
-        reason="this ONNX Runtime has no OpenVINO (onnxruntime-openvino)",
-    ),
+OPENVINO_ONLY = pytest.mark.skipif(
+    "OpenVINOExecutionProvider" not in onnxruntime.get_available_providers(),
+    reason="this ONNX Runtime has no OpenVINO (onnxruntime-openvino)",
 )
+OPENVINO = pytest.param("openvino", marks=OPENVINO_ONLY)
+DEFAULT = Path(__file__).parents[3] / "models" / "default"
 MakeGraph = Callable[..., Path]
 
 
@@ -197,6 +198,19 @@ def test_weights_in_another_file(graph: Path, tmp_path: Path, provider: str) -> 
     assert session.score(*given).tolist() == [15]
     stored.write_bytes(b"")
     assert session.score(*given).tolist() == [15]
+
+
+@OPENVINO_ONLY
+def test_openvino_folds_constants_itself_and_takes_the_embedded_graphs_as_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same scores whoever folds; of the embedded bundle no graph needs a second try."""
+    bundle = load_bundle(DEFAULT)
+    for precision in (Precision.FP32, Precision.INT8_STATIC) if vnni_feature() else (Precision.FP32,):
+        choice = resolve(Provider.OPENVINO, threads=1, precision=precision, variants=[precision])
+        files, scores = bundle.encoder_files(precision)[0], []
+        for left_out in LEFT_OUT:
+            monkeypatch.setattr("keyblock.runtime.session.LEFT_OUT", (left_out,))
+            scores.append(Session(files.graph, choice, 1, shared=files.shared).score(*batch(3, 40)))
+        np.testing.assert_allclose(*scores, atol=0.05)  # of logits of about 10
 
 
 def test_another_file_without_the_weights_is_one_line(graph: Path, tmp_path: Path) -> None:

@@ -46,6 +46,7 @@ def test_term_characters() -> None:
     assert not words.flags.writeable
     for character in "aé9_Ж中½² .,-€\u0301\uffff\U00010000\ud800\U0001d7ce\U0002a6df\U0010ffff":
         assert words[ord(character)] == (len(analyzer.terms(character)) == 1)
+    assert words.sum() == sum(map(str.isalnum, map(chr, range(CODES)))) + len("_")
 
 
 def changed(backbone: Path, **parts: object) -> Backend:
