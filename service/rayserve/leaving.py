@@ -19,6 +19,9 @@ class Leaving:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """See ASGI. Raises CancelledError once the application is done with a call that is cancelled."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
         gone = asyncio.Event()
 
         async def received() -> Message:

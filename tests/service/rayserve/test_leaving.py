@@ -60,6 +60,16 @@ def test_who_is_cancelled_has_gone_and_is_sent_nothing_more() -> None:
     assert client.sent == [HEAD]
 
 
+def test_who_starts_and_ends_the_application_is_no_client() -> None:
+    client, seen = Client(), []
+
+    async def app(_scope: Scope, receive: Receive, send: Send) -> None:
+        seen.append((receive, send))
+
+    asyncio.run(Leaving(app)({"type": "lifespan"}, client.receive, client.send))
+    assert seen == [(client.receive, client.send)]
+
+
 def test_an_error_of_the_application_is_its_own() -> None:
     async def app(_scope: Scope, _receive: Receive, _send: Send) -> None:
         raise ValueError("mine")
