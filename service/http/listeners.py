@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import re
 import resource
 import socket
 import sys
@@ -9,6 +10,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from ipaddress import ip_address
 from itertools import product
+from pathlib import Path
 from typing import Any
 
 import uvicorn
@@ -22,8 +24,8 @@ from service.telemetry.metrics import Metrics
 log = logging.getLogger(__name__)
 ADMIN_CONNECTIONS = 128  # at the admin port
 MOST_BACKLOG = 2048  # connections that wait to be accepted; all of them may be accepted before one is closed to make room
-
-
+CLAIM = "keyblock-serve"  # the first word of the name that claims a port
+CLAIMS = Path("/proc/net/unix")  # the names that all processes have
 SPREADS = sys.platform == "linux"  # SO_REUSEPORT spreads connections there; elsewhere the last one that listens may get all
 
 
@@ -143,31 +145,44 @@ def bind(host: str, port: int, flags: str = "--host or --port") -> list[socket.s
 
 def overlap(some: Sequence[socket.socket], others: Sequence[socket.socket]) -> bool:
     """Whether both would listen at one address: the system says so only once the first does."""
-    for one, other in product(some, others):
-        (host, port), (its_host, its_port) = one.getsockname()[:2], other.getsockname()[:2]
-        every = any(ip_address(address).is_unspecified for address in (host, its_host))
-        if (one.family, port) == (other.family, its_port) and (host == its_host or every):
-            return True
-    return False
+    pairs = product(*([one.getsockname()[:2] for one in sockets] for sockets in (some, others)))
+    return any(port == its_port and _meet(host, its_host) for (host, port), (its_host, its_port) in pairs)
 
 
 @contextmanager
 def claimed_ports(bound: Iterable[socket.socket]) -> Iterator[None]:
-    """Hold the addresses of these while they are `spread`: a second process that asks for them is refused.
+    """Hold the addresses of these while they are `spread`: a second service that asks for them, or for all addresses, is refused.
 
     Until somebody listens at an address the system lets others bind it, and those that spread it too would share it from then on.
     Raises ListenError.
     """
     with ExitStack() as held:
-        for one in bound if SPREADS else ():
-            host, port = one.getsockname()[:2]
+        addresses = [one.getsockname()[:2] for one in bound] if SPREADS else []
+        for host, port in addresses:
             claim = held.enter_context(socket.socket(socket.AF_UNIX))
-            name = f"\0keyblock-serve {host} {port}"  # it goes with its process, and is of the network that the port is of
             try:
-                claim.bind(name)
+                claim.bind(f"\0{CLAIM} {host} {port}")  # it goes with its process, and is of the network that the port is of
             except OSError as error:
                 raise ListenError(f"cannot listen on {host}, port {port} ({error.strerror}): give another port") from None
+        for host, port in addresses:  # after all are claimed: of two that start at once, one at least sees the other
+            for taken in _claims(port).difference(one for one, _ in addresses):
+                if _meet(host, taken):
+                    problem = f"another {CLAIM} has {taken}, port {port}, and both would get some of the connections"
+                    raise ListenError(f"cannot listen on {host}, port {port} ({problem}): give another port")
         yield
+
+
+def _claims(port: int) -> set[str]:
+    """The addresses at which a service has claimed this port; none where the system does not tell."""
+    with suppress(OSError):
+        return set(re.findall(rf"@{CLAIM} (\S+) {port}$", CLAIMS.read_text(encoding="utf-8", errors="replace"), re.MULTILINE))
+    return set()
+
+
+def _meet(host: str, other: str) -> bool:
+    """Whether what listens at one of these addresses is reached at the other."""
+    one, its = ip_address(host), ip_address(other)
+    return one.version == its.version and (one == its or one.is_unspecified or its.is_unspecified)
 
 
 def spread(bound: list[socket.socket], copies: int) -> list[list[socket.socket]]:

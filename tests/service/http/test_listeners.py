@@ -10,7 +10,7 @@ import socket
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from itertools import count
 from pathlib import Path
 
@@ -19,7 +19,7 @@ import uvicorn
 from fastapi import FastAPI
 
 from benchmarks.event_loop import free_port, wait_ready
-from service.http.listeners import ListenError, Main, allow_files, bind, claimed_ports, overlap, spread
+from service.http.listeners import CLAIMS, ListenError, Main, allow_files, bind, claimed_ports, overlap, spread
 from tests.service.faults import PATIENCE
 from tests.service.keyed import ALL, bearing
 
@@ -180,6 +180,33 @@ def test_ports_that_are_spread_are_claimed_before_anybody_listens() -> None:
     bound = bind("127.0.0.1", port)
     with bound[0], claimed_ports(bound):
         pass
+
+
+@pytest.mark.skipif(not CLAIMS.exists(), reason="the system does not tell who has claimed a port")
+@pytest.mark.parametrize(("first", "second"), [("0.0.0.0", "127.0.0.1"), ("127.0.0.1", "0.0.0.0"), ("::", "::1")])
+def test_a_port_claimed_at_another_address_is_refused_where_one_of_them_is_every_address(first: str, second: str) -> None:
+    """Both could spread it, and connections to the narrower one would go there alone, without a word."""
+    with bound_at(first, 0) as ours:
+        port = ours[0].getsockname()[1]
+        problem = rf"on {second}, port {port} \(another keyblock-serve has {first}, port {port}, and both would"
+        taken = pytest.raises(ListenError, match=problem)
+        with bound_at(second, port) as theirs, claimed_ports(ours), taken, claimed_ports(theirs):
+            pass
+
+
+def test_ports_claimed_at_addresses_that_do_not_meet() -> None:
+    """Two services on one machine, each at an address of its own, and at a port of its own."""
+    with bound_at("127.0.0.1", 0) as ours, claimed_ports(ours):
+        port = ours[0].getsockname()[1]
+        for host, number in (("127.0.0.2", port), ("127.0.0.1", 0), ("::", port), ("0.0.0.0", 0)):
+            with bound_at(host, number) as theirs, claimed_ports(theirs):
+                assert overlap(ours, theirs) is False
+
+
+@contextmanager
+def bound_at(host: str, port: int) -> Iterator[list[socket.socket]]:
+    with ExitStack() as held:
+        yield [held.enter_context(one) for one in bind(host, port)]
 
 
 @pytest.mark.parametrize(("host", "both"), [("127.0.0.1", True), ("0.0.0.0", True), ("127.0.0.2", False)])

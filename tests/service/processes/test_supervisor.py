@@ -17,6 +17,7 @@ from starlette.testclient import TestClient
 
 from benchmarks.event_loop import free_port
 from service.cli import main
+from service.http.listeners import bind, claimed_ports
 from service.processes.supervisor import fill_closed
 from service.settings import Settings
 from tests.service.conftest import ROOT, warm
@@ -215,6 +216,15 @@ def test_another_service_finds_port_and_store_taken(served: Served, capfd: pytes
     assert f"keyblock-serve: cannot listen on 127.0.0.1, port {port} (Address already in use)" in capfd.readouterr().err
     assert main(["--processes", "2", "--port", "0", "--store", str(served.folder / "documents")]) == 2
     assert "another process uses this store" in capfd.readouterr().err
+
+
+def test_another_service_that_starts_at_all_addresses_finds_the_port_of_one_taken(capfd: pytest.CaptureFixture[str]) -> None:
+    """Nobody listens yet: the system would let both have it."""
+    (ours,) = bind("127.0.0.1", 0)
+    port = ours.getsockname()[1]
+    with ours, claimed_ports([ours]):
+        assert main(["--processes", "2", "--host", "0.0.0.0", "--port", str(port)]) == 2
+    assert f"keyblock-serve: cannot listen on 0.0.0.0, port {port} (another keyblock-serve has 127.0.0.1" in capfd.readouterr().err
 
 
 def test_a_model_that_is_killed_is_started_again_and_what_waited_is_answered(served: Served, alone: TestClient) -> None:
