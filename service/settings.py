@@ -144,6 +144,12 @@ class Settings(Limits, BaseSettings):
         description="processes that speak HTTP and prepare documents; with more than 1 the models run in another one: for a GPU "
         "that one process cannot feed",
     )
+    load_seconds: int = Field(
+        3600,
+        ge=0,
+        description="seconds that one of several processes may take to read bundles, and to warm them up, at a start or a reload; "
+        "then it is killed and started again; 0 for as long as it takes",
+    )
     store: str = Field(
         "",
         repr=False,  # a URL may hold a password

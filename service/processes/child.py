@@ -6,8 +6,8 @@ import os
 import shutil
 import signal
 import socket
-from collections.abc import Callable, Coroutine
-from contextlib import suppress
+from collections.abc import AsyncIterator, Callable, Coroutine
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -36,12 +36,21 @@ class Order(NamedTuple):
         model: the path of the Unix socket at which the model's process is asked.
         listening: file descriptors of sockets that it inherits.
         operators: the same for the admin port.
+        loads: the one of what fronts hold; none for the model's process.
+        number: of a front, the first of which is 0.
     """
 
     settings: Settings
     model: Path
     listening: list[int]
     operators: list[int]
+    loads: int | None = None
+    number: int = 0
+
+    @property
+    def descriptors(self) -> list[int]:
+        """All file descriptors that it inherits."""
+        return [*self.listening, *self.operators, *([] if self.loads is None else [self.loads])]
 
 
 class Serving(NamedTuple):
@@ -87,10 +96,23 @@ class Control:
         """Call the supervisor. Raises GoneError."""
         return await self._peer.ask(method, *arguments)
 
+    @asynccontextmanager
+    async def loading(self) -> AsyncIterator[None]:
+        """Load something meanwhile: for as long as that takes, the supervisor expects no answers."""
+        await self._tell("loads", True)
+        try:
+            yield
+        finally:
+            await self._tell("loads", False)
+
     @property
     def connected(self) -> bool:
         """Whether the supervisor is there."""
         return self._peer.connected
+
+    async def _tell(self, method: str, *arguments: Any) -> None:
+        with suppress(GoneError):  # this process goes on without it, until what is in flight is done
+            await self.ask(method, *arguments)
 
     def _gone(self) -> None:
         self.lost()

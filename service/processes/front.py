@@ -13,7 +13,9 @@ from service.http.listeners import server
 from service.keys.keys import Keyring
 from service.processes.child import Control, Order, Serving, inherited
 from service.processes.link import Health, Link
+from service.processes.loads import loads_of, mapped
 from service.processes.shares import share_of
+from service.ranking.admission import Loads
 from service.ranking.loading import Opened, served_bundles, upstream_bundle
 from service.ranking.ranker import Ranker
 from service.ranking.reload import Reloaded, Reloader, ReloadError
@@ -29,8 +31,9 @@ async def front(order: Order, control: Control) -> int:
     link, settings = Link(order.model), share_of(order.settings)
     share(settings)
     replicas = Replicas(link.ask, settings.hung_seconds)
+    loads = None if order.loads is None else loads_of(order.number, mapped(order.loads, settings.processes))
     gc.disable()  # what is loaded stays: see `service.start.load_once`
-    ranker = await loaded(settings, link, replicas)
+    ranker = await loaded(settings, link, replicas, loads)
     gc.freeze()
     gc.enable()
 
@@ -43,7 +46,8 @@ async def front(order: Order, control: Control) -> int:
     app = create_app(order.settings, ranker, reloader, lambda: control.ask("families"))
 
     async def reload() -> Reloaded:
-        return await (await asyncio.shield(made)).reload_here()
+        async with control.loading():
+            return await (await asyncio.shield(made)).reload_here()
 
     async def read() -> Serving:
         return serving_of(ranker, app.state.keyring)
@@ -61,11 +65,11 @@ async def front(order: Order, control: Control) -> int:
     return 0 if serving.started else NOT_STARTED
 
 
-async def loaded(settings: Settings, link: Link, replicas: Replicas) -> Ranker:
+async def loaded(settings: Settings, link: Link, replicas: Replicas, loads: Loads | None) -> Ranker:
     """The ranker; waits until the model's process has opened the bundles. Raises what loading one does, and EngineError."""
     bundles = [await told_of(bundle, replicas) for bundle in served_bundles(settings)]
     health = Health(link, replicas, lambda: graphs_of(ranker))
-    ranker = Ranker(settings, bundles, open_store(settings), upstream_bundle(settings), health=health)
+    ranker = Ranker(settings, bundles, open_store(settings), upstream_bundle(settings), health=health, loads=loads)
     return ranker
 
 

@@ -24,7 +24,7 @@ ON_CPU = ("cpu", "openvino")
 async def model(order: Order, control: Control, opener: Open = open_bundle) -> int:
     """Answer fronts until the supervisor says so, all others are gone, or the model's thread is dead or hangs; the exit code."""
     share(order.settings)
-    holder = Holder(order.settings, opener, MOST_OTHERS)
+    holder = Holder(order.settings, opener, MOST_OTHERS, control.loading)
     try:
         return await served(holder, order, control)
     finally:
@@ -44,9 +44,17 @@ async def served(holder: Holder, order: Order, control: Control) -> int:
         return frozenset(holder.own)
 
     await control.started({"families": lambda: families(holder), "names": names, "serve": holder.serve})
+    warming = asyncio.create_task(warmed(holder, control))
     code = await watched(holder, lambda: not (control.connected or fronts))
+    warming.cancel()
     server.close()
     return code
+
+
+async def warmed(holder: Holder, control: Control) -> None:
+    """Tell the supervisor until its own bundles are warm: it knows for how long that may go on."""
+    async with control.loading():
+        await asyncio.gather(*(asyncio.wrap_future(scorer.warmed) for scorer in holder.own.values()), return_exceptions=True)
 
 
 def peer_of(holder: Holder, fronts: set[Peer]) -> Peer:

@@ -1,13 +1,10 @@
-"""What of the settings is one front process's: limits of the service are divided among all, each gets at least 1."""
+"""What of the settings is one front process's: what is not counted together is divided among all, each gets at least 1."""
 
 import math
 
 from service.settings import Settings
 
 DIVIDED = (
-    "max_requests_in_flight",
-    "max_documents_in_flight",
-    "max_bytes_in_flight",
     "max_connections",
     "cache_bytes",
     "upstream_concurrency",

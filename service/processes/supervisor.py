@@ -10,6 +10,7 @@ import sys
 import tempfile
 from collections.abc import Sequence
 from contextlib import ExitStack, suppress
+from functools import partial
 from itertools import chain
 from pathlib import Path
 
@@ -20,14 +21,17 @@ from service.http.listeners import ListenError, claimed_ports, spread
 from service.keys.keys import load_keys
 from service.options import PROGRAM
 from service.processes.child import END_MODEL, Order, Serving
+from service.processes.loads import loads_file, mapped
 from service.processes.peer import UnexpectedError
-from service.processes.watched import LONGEST_PAUSE, Watched
+from service.processes.watched import LONGEST_PAUSE, AwayError, Watched
+from service.ranking.admission import Load
 from service.ranking.reload import Reloaded, ReloadError
 from service.remote.replicas import GoneError
 from service.settings import Settings
 from service.start import BAD, BAD_START, greet, ports
 from service.store.opening import claimed
-from service.telemetry.merging import Merged
+from service.telemetry.merging import Merged, counted
+from service.telemetry.metrics import Metrics
 from service.terminal import Terminal
 
 log = logging.getLogger(__name__)
@@ -47,13 +51,14 @@ def supervise(settings: Settings, model: str = MODEL, front: str = FRONT) -> int
     """
     fill_closed()
     try:
+        loads = loads_file(settings.processes)
         place = Path(tempfile.mkdtemp(prefix="keyblock-"))  # nobody else may look into it
     except OSError as error:
-        return _bad(f"processes need a directory for their socket ({error.strerror}): set TMPDIR to one that can be written")
+        return _bad(f"processes need a directory for what they share ({error.strerror}): set TMPDIR to one that can be written")
     try:
         greet(settings)
         load_keys(settings)
-        with claimed(settings), socket.socket(socket.AF_UNIX) as listening, ExitStack() as held:
+        with loads, claimed(settings), socket.socket(socket.AF_UNIX) as listening, ExitStack() as held:
             bound = ports(settings)
             for one in chain(*bound):
                 held.enter_context(one)
@@ -62,7 +67,7 @@ def supervise(settings: Settings, model: str = MODEL, front: str = FRONT) -> int
             for one in chain(*clients, *operators):
                 held.enter_context(one)
             _listen(listening, place / "model")
-            return asyncio.run(Supervisor(settings, listening, clients, operators, (model, front)).run())
+            return asyncio.run(Supervisor(settings, listening, loads.fileno(), clients, operators, (model, front)).run())
     except BAD as error:
         return _bad(str(error))
     finally:
@@ -75,6 +80,7 @@ class Supervisor:
     Args:
         settings: of the whole service.
         listening: where the model is asked.
+        loads: file descriptor of what fronts hold, see `loads_file`.
         clients: the sockets of each front.
         operators: the same of the admin port; none of each where there is no such port.
         works: what the model's process does, and what fronts do.
@@ -84,6 +90,7 @@ class Supervisor:
         self,
         settings: Settings,
         listening: socket.socket,
+        loads: int,
         clients: Sequence[list[socket.socket]],
         operators: Sequence[list[socket.socket]],
         works: tuple[str, str] = (MODEL, FRONT),
@@ -91,20 +98,39 @@ class Supervisor:
         self._settings = settings
         path = Path(listening.getsockname())
         self._changed = asyncio.Event()
-        order = Order(settings, path, [listening.fileno()], [])
-        self._model = Watched("the model's process", works[0], order, {}, self._changed.set, END_MODEL)
-        handlers = {"families": self.families, "reload": self.reload}
+        self._loads = mapped(loads, settings.processes)
+        self._metrics = Metrics()
+        self._model = Watched(
+            "the model's process",
+            works[0],
+            Order(settings, path, [listening.fileno()], []),
+            {},
+            self._changed.set,
+            partial(self._restarts, "model"),
+            signal_number=END_MODEL,
+        )
         self._sockets = [*chain(*clients, *operators)]
         self._fronts = [
-            Watched(
-                f"front process {number}", works[1], Order(settings, path, *map(_numbers, sockets)), handlers, self._changed.set
-            )
-            for number, sockets in enumerate(zip(clients, operators, strict=True), 1)
+            self._front(works[1], Order(settings, path, _numbers(ours), _numbers(theirs), loads, number))
+            for number, (ours, theirs) in enumerate(zip(clients, operators, strict=True))
         ]
         self._terminal = Terminal()
         self._one_at_a_time = asyncio.Lock()
         self._ended = asyncio.Event()
         self._reloading: set[asyncio.Task[None]] = set()
+
+    def _front(self, work: str, order: Order) -> Watched:
+        handlers = {"families": self.families, "reload": self.reload}
+        ended = partial(self._front_ended, self._loads[order.number])
+        return Watched(f"front process {order.number + 1}", work, order, handlers, self._changed.set, ended, waits_for=self._model)
+
+    def _front_ended(self, load: Load, why: str) -> None:
+        """Give back what it held: nobody else does."""
+        load.requests = load.documents = load.bytes = 0
+        self._restarts("front", why)
+
+    def _restarts(self, process: str, why: str) -> None:
+        self._metrics.add("restarts", process=process, why=why)
 
     async def run(self) -> int:
         """Keep all processes running until a signal comes, or one of them can never start; the exit code."""
@@ -123,28 +149,36 @@ class Supervisor:
 
     async def families(self) -> list[Metric]:
         """The metrics of all processes together."""
-        return Merged(await asyncio.gather(*(one.families() for one in (self._model, *self._fronts)))).collect()
+        theirs = await asyncio.gather(*(one.families() for one in (self._model, *self._fronts)))
+        return Merged([counted(self._metrics.registry.collect()), *theirs]).collect()
 
     async def reload(self) -> Reloaded:
         """Have all fronts read bundles and keys again, then the model's process give up what nobody serves any more.
 
         A front that is just started again reads them by itself. Raises ReloadError: the first front could not, then nothing has
-        changed; or a later one, then it says so.
+        changed; or a later one, or one that ended meanwhile, then it says so, and those after it are left as they are.
         """
         async with self._one_at_a_time:
             done: dict[Watched, Reloaded] = {}
             for front in self._fronts:
                 try:
                     done[front] = await front.ask("reload")
-                except GoneError:
+                except AwayError:
                     log.warning("%s is started again, and reads bundles and keys then", front.name)
-                except (ReloadError, UnexpectedError) as error:
-                    some = f"{error}; {len(done)} of {len(self._fronts)} processes serve it"
-                    raise (ReloadError(some, partly=True) if done else ReloadError(str(error))) from None
+                except (GoneError, ReloadError, UnexpectedError) as error:
+                    raise self._not_all(front, error, len(done)) from None
             if not done:
                 raise ReloadError("no front process is running: try again")
             await self._settle(list(done))
             return next(iter(done.values()))
+
+    def _not_all(self, front: Watched, error: Exception, done: int) -> ReloadError:
+        """What is told where so many have reloaded, and then this one could not."""
+        ended = isinstance(error, GoneError)  # and reads what is there by then
+        problem = f"{front.name} ended meanwhile, and is started again" if ended else str(error)
+        if not (done or ended):
+            return ReloadError(problem)
+        return ReloadError(f"{problem}; {done} of {len(self._fronts)} processes serve it", partly=True)
 
     async def _settle(self, fronts: Sequence[Watched]) -> None:
         """The model's process is to give up what these fronts do not serve any more; until then it has more open than it needs."""

@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import math
 import os
 import signal
 import socket
@@ -28,6 +29,10 @@ PING_SECONDS = 1.0  # between two questions whether it gets on
 ANSWER_SECONDS = 5.0  # that it is waited for when all are asked how they are
 
 
+class AwayError(GoneError):
+    """The process does not run, or has not started yet: it was not asked."""
+
+
 class Watched:
     """A process that is there again whenever it has ended.
 
@@ -37,7 +42,9 @@ class Watched:
         order: that it is given.
         handlers: what it may ask.
         started: called whenever it has started.
+        ended: called with one of RESTARTED whenever it has ended and is going to be started again.
         signal_number: that ends it.
+        waits_for: the process that this one cannot get on without, while it is loading too.
 
     Attributes:
         problem: why it cannot start, as it says itself; empty for none.
@@ -50,14 +57,20 @@ class Watched:
         order: Order,
         handlers: Handlers,
         started: Callable[[], None] = lambda: None,
+        ended: Callable[[str], None] = lambda _: None,
         signal_number: int = signal.SIGTERM,
+        waits_for: "Watched | None" = None,
     ) -> None:
         self.name, self.problem = name, ""
-        self._work, self._order, self._told, self._signal = work, order, started, signal_number
-        self._handlers = {**handlers, "started": self._has_started, "failed": self._has_failed}
+        self._work, self._order, self._signal = work, order, signal_number
+        self._told, self._told_end, self._waits_for = started, ended, waits_for
+        self._handlers = {**handlers, "started": self._has_started, "failed": self._has_failed, "loads": self._loads}
         self._process: asyncio.subprocess.Process | None = None
         self._peer = Peer({})
         self._up = self._started = False
+        self._loading = 0  # of what it loads at the moment
+        self._silent = 0.0  # seconds since it was last seen to get on
+        self._killed = ""  # why this process has killed it
         self._ending = asyncio.Event()
         self._last: list[Metric] = []
         self._counted: list[Metric] = []
@@ -77,14 +90,20 @@ class Watched:
                 return code if code > 0 else NOT_STARTED
             pause = 0.0 if time.monotonic() - began > STEADY_SECONDS else pause
             log.error("%s ended with %d%s; it is started again in %g s", self.name, code, why, pause)
+            self._told_end(self._killed or ("killed" if code < 0 else "ended"))
             await asyncio.sleep(pause)
             pause = min(2 * pause + 1, LONGEST_PAUSE)
         return 0
 
+    @property
+    def loading(self) -> bool:
+        """Whether it reads bundles or warms them up, at its start or for a reload."""
+        return not self._up or self._loading > 0
+
     async def ask(self, method: str, *arguments: Any) -> Any:
-        """Call it. Raises GoneError and what the call raises."""
+        """Call it. Raises AwayError, GoneError where it ends before it answers, and what the call raises."""
         if not self._up:
-            raise GoneError(f"{self.name} is not running")
+            raise AwayError(f"{self.name} is not running")
         return await self._peer.ask(method, *arguments)
 
     async def families(self) -> list[Metric]:
@@ -113,11 +132,11 @@ class Watched:
 
     async def _run(self) -> int:
         """Its exit code; negative: the signal that ended it."""
+        self._killed, self._loading, self._silent = "", 0, 0.0
         ours, its = socket.socketpair()
         with its:
-            sockets = [its.fileno(), *self._order.listening, *self._order.operators]
             try:
-                self._process = await _begun([str(its.fileno()), self._work], sockets)
+                self._process = await _begun([str(its.fileno()), self._work], [its.fileno(), *self._order.descriptors])
             except OSError as error:
                 ours.close()
                 self.problem = f"{self.name} cannot be started ({error.strerror})"
@@ -130,46 +149,63 @@ class Watched:
         hearing = asyncio.create_task(self._hear())
         code = await self._process.wait()
         hearing.cancel()
+        self._peer.close()  # what it said last is not of the next one
         self._up = False
         self._counted, self._last = counted(Merged([self._counted, self._last]).collect()), []
         return code
 
     async def _hear(self) -> None:
-        """Kill it once it has said nothing for so long: counted in questions, since this process may have been stopped itself."""
-        silent, most = 0.0, self._order.settings.hung_seconds
-        while silent < most:
+        """Kill it once it does not get on: counted in questions, since this process may have been stopped itself.
+
+        One that is loading may be silent, since who opens a graph holds the interpreter lock; and that it answers means nothing,
+        since another thread loads.
+        """
+        while self._silent < self._patience():
+            self._silent += PING_SECONDS
             try:
                 async with asyncio.timeout(PING_SECONDS):
                     if self._up:
                         await self.ask("ping")
-                silent = 0.0
-                await asyncio.sleep(PING_SECONDS)
             except TimeoutError:
-                silent += PING_SECONDS
+                continue
             except GoneError:
                 return
-        log.error("%s has not answered for %g s, and is killed", self.name, silent)
+            await asyncio.sleep(PING_SECONDS)
+            if not self.loading or (self._waits_for is not None and self._waits_for.loading):
+                self._silent = 0.0
+        self._killed, what = ("stuck", "been loading") if self.loading else ("silent", "not answered")
+        log.error("%s has %s for %g s, and is killed", self.name, what, self._silent)
         self._send(signal.SIGKILL)
+
+    def _patience(self) -> float:
+        """Seconds that it may take to get on."""
+        settings = self._order.settings
+        return (settings.load_seconds or math.inf) if self.loading else settings.hung_seconds
+
+    async def _loads(self, begins: bool) -> None:
+        """It begins to load something, or is done with it."""
+        self._loading += 1 if begins else -1
+        self._silent = 0.0
 
     def _send(self, number: int) -> None:
         if self._process is not None and self._process.returncode is None:
             self._process.send_signal(number)
 
     async def _has_started(self) -> None:
-        self._up, self._started, self.problem = True, True, ""
+        self._up, self._started, self.problem, self._silent = True, True, "", 0.0
         self._told()
 
     async def _has_failed(self, problem: str) -> None:
         self.problem = problem
 
 
-async def _begun(arguments: Sequence[str], sockets: Sequence[int]) -> asyncio.subprocess.Process:
+async def _begun(arguments: Sequence[str], descriptors: Sequence[int]) -> asyncio.subprocess.Process:
     """A process that imports from where this one does, and not from the working directory before all else. Raises OSError."""
     path = os.pathsep.join(entry or os.getcwd() for entry in sys.path)
     return await asyncio.create_subprocess_exec(
         *(sys.executable, "-P", "-m", "service.processes", *arguments),
         stdin=asyncio.subprocess.DEVNULL,
-        pass_fds=sockets,
+        pass_fds=descriptors,
         start_new_session=True,  # what the terminal sends, the supervisor hears
         env=os.environ | {"PYTHONPATH": path},
     )

@@ -3,13 +3,17 @@
 The model takes turns between requests, so a newcomer waits for what it has to do itself, and for as much of each other request: a
 small one is let in beside a huge one that has still long to go. Used by the event loop alone, so that counting and deciding are
 one step.
+
+The limits are of the service. Where it has several processes, each counts what it has let in where the others can read it. Nobody
+else writes there, so that there is no lock, which a process that is killed could hold for ever. Two that decide within the same
+microseconds do not see each other, and then the service has a request more than the limit.
 """
 
 import math
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from ctypes import Structure, c_int64
 from types import TracebackType
-from typing import Self
+from typing import NamedTuple, Self
 
 from service.errors import RequestError
 from service.pace import Pace
@@ -20,13 +24,24 @@ SecondsAhead = Callable[[float], float]
 """From the seconds that a newcomer needs the model to the seconds until it is done with its share of what it has."""
 
 
-@dataclass(slots=True)
-class Load:
-    """What requests in flight hold."""
+class Load(Structure):
+    """What requests in flight hold; it may lie in memory that several processes read."""
 
-    requests: int = 0
-    documents: int = 0
-    bytes: int = 0
+    requests: int
+    documents: int
+    bytes: int
+    _fields_ = (("requests", c_int64), ("documents", c_int64), ("bytes", c_int64))
+
+    def __repr__(self) -> str:
+        """For messages."""
+        return f"{self.requests} requests, {self.documents} documents, {self.bytes} bytes"
+
+
+class Loads(NamedTuple):
+    """What requests hold that are in flight in this process, and in the others of its service."""
+
+    own: Load
+    others: Sequence[Load] = ()
 
 
 class Admission:
@@ -37,7 +52,7 @@ class Admission:
         ahead: what the model has to do before it is done with a newcomer.
         metrics: counts refusals.
         pace: seconds that the fastest model takes for a token: before its body is read, a newcomer may be asking that one.
-        shares: processes of the service that may hold as much each: a request alone may hold what all may together.
+        loads: what is counted, here and by the other processes of the service.
     """
 
     def __init__(
@@ -46,10 +61,9 @@ class Admission:
         ahead: SecondsAhead,
         metrics: Metrics,
         pace: Callable[[], float] = lambda: 1.0,
-        shares: int = 1,
+        loads: Loads | None = None,
     ) -> None:
-        self.load = Load()
-        self._shares = shares
+        self.load, self._others = loads or Loads(Load())
         self._limits = limits
         self._ahead = ahead
         self._metrics = metrics
@@ -74,26 +88,25 @@ class Admission:
         Raises:
             RequestError: 429, with the seconds after which to try again.
         """
-        load, limits = self.load, self._limits
         self.check_wait(self._tokens_a_byte.estimate(n_bytes) * self._pace())
-        if load.requests >= limits.max_requests_in_flight:
-            raise self._refusal("requests", f"{load.requests} requests are in flight, which is the limit")
+        if (requests := self._of_all().requests) >= self._limits.max_requests_in_flight:
+            raise self._refusal("requests", f"{requests} requests are in flight, which is the limit")
         place = Place(self)
         self.check_bytes(n_bytes, 0)
         place.holds(n_bytes if held is None else held)
-        load.requests += 1
+        self.load.requests += 1
         return place
 
     @property
     def most_bytes(self) -> int:
-        """Bytes that all in flight may hold, in all processes."""
-        return self._limits.max_bytes_in_flight * self._shares
+        """Bytes that all in flight may hold."""
+        return self._limits.max_bytes_in_flight
 
     def check_bytes(self, more: int, held: int) -> None:
         """Raise RequestError 429 when there is no room for so many bytes more of a request that holds so many."""
-        others, most = self.load.bytes - held, self._limits.max_bytes_in_flight
-        if others and others + held + more > most:
-            raise self._refusal("bytes", f"requests in flight hold {self.load.bytes} bytes, and the limit is {most}")
+        in_flight = self._of_all().bytes
+        if in_flight > held and in_flight + more > self.most_bytes:
+            raise self._refusal("bytes", f"requests in flight hold {in_flight} bytes, and the limit is {self.most_bytes}")
 
     def check_wait(self, own: float, ahead: SecondsAhead | None = None) -> None:
         """Raise RequestError 429 when so many seconds of work would have to wait too long for others.
@@ -111,7 +124,7 @@ class Admission:
 
     def check_documents(self, n: int) -> None:
         """Raise RequestError 429 when there is no room for so many documents more."""
-        held, most = self.load.documents, self._limits.max_documents_in_flight
+        held, most = self._of_all().documents, self._limits.max_documents_in_flight
         if held and held + n > most:
             raise self._refusal("documents", f"requests in flight hold {held} documents, and the limit is {most}")
 
@@ -132,6 +145,11 @@ class Admission:
         self._unqueued[place] = seconds
         if n_bytes and pace:
             self._tokens_a_byte.measured(n_bytes, seconds / pace)
+
+    def _of_all(self) -> Load:
+        """What requests in flight hold in all processes."""
+        loads = (self.load, *self._others)
+        return Load(sum(one.requests for one in loads), sum(one.documents for one in loads), sum(one.bytes for one in loads))
 
     def _refusal(self, why: str, problem: str, seconds: float | None = None) -> RequestError:
         """Where counts are too large, half of what is in flight is to be done first."""

@@ -12,7 +12,7 @@ from service.engine.encoder import Caps
 from service.engine.engine import Engine
 from service.errors import RequestError
 from service.machine import ASYNCIO, Machine
-from service.ranking.admission import Admission, Place
+from service.ranking.admission import Admission, Loads, Place
 from service.ranking.cache import DocumentCache
 from service.ranking.loading import Opened, open_bundle, served_bundles, upstream_bundle
 from service.ranking.model import Model, Shared
@@ -62,6 +62,7 @@ class Ranker:
         machine: that all of it runs on.
         metrics: of the service; its own where they are left out.
         health: of what scores, where that is not the engine of this process.
+        loads: see Admission.
 
     Attributes:
         health: decides whether requests are let in.
@@ -78,6 +79,7 @@ class Ranker:
         machine: Machine = ASYNCIO,
         metrics: Metrics | None = None,
         health: Health | None = None,
+        loads: Loads | None = None,
     ) -> None:
         self.settings, self.machine = settings, machine
         self.metrics = metrics or Metrics()
@@ -85,7 +87,7 @@ class Ranker:
         self.engine = Engine(caps, self.metrics, settings.score_cache_bytes, machine)
         self.health: Health = health or self.engine
         self.gpus = Gpus(self.metrics)
-        self.admission = Admission(settings, self._shortest_backlog, self.metrics, self._fastest, settings.processes)
+        self.admission = Admission(settings, self._shortest_backlog, self.metrics, self._fastest, loads)
         self._edge = machine.pool(EDGE_THREADS, "edge")
         self._edge_of_large = machine.pool(EDGE_THREADS, "edge-large")
         self._threads = Threads(max(settings.n_threads, SLICES_IN_HAND), machine)

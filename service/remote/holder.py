@@ -5,7 +5,8 @@ import logging
 import os
 import socket
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import AbstractAsyncContextManager, nullcontext
 from pathlib import Path
 
 import numpy as np
@@ -27,6 +28,7 @@ from service.telemetry.metrics import Metrics
 
 log = logging.getLogger(__name__)
 LEAVE_SECONDS = 120.0  # that a bundle is kept which new requests do not ask about any more: none in flight takes as long
+Loading = Callable[[], AbstractAsyncContextManager[None]]
 CANNOT_OPEN = (BundleError, ProviderError, SessionError, OSError)
 
 
@@ -40,6 +42,7 @@ class Holder:
         settings: its bundles, and how graphs are run.
         opener: opens one's graphs.
         others: bundles of other versions that are open at most; by default as many as it has itself.
+        loading: entered while such a bundle is opened.
 
     Attributes:
         own: what scores with each bundle of its own.
@@ -48,8 +51,10 @@ class Holder:
     Raises BundleError, ProviderError and SessionError, each one clear line.
     """
 
-    def __init__(self, settings: Settings, opener: Open = open_bundle, others: int | None = None) -> None:
-        self._settings, self._opener = settings, opener
+    def __init__(
+        self, settings: Settings, opener: Open = open_bundle, others: int | None = None, loading: Loading = nullcontext
+    ) -> None:
+        self._settings, self._opener, self._loading = settings, opener, loading
         self._id = f"{socket.gethostname()}:{os.getpid()}"
         caps = Caps(settings.token_cap, settings.batch_ms / 1000, settings.hung_seconds)
         self.metrics = Metrics()
@@ -125,7 +130,8 @@ class Holder:
     async def _opened(self, name: Named) -> EngineScorer:
         log.info("%s belongs to another version of the application, and is opened for it", name.path)
         try:
-            scorer = self._scorer(await asyncio.to_thread(self._load, name))
+            async with self._loading():
+                scorer = self._scorer(await asyncio.to_thread(self._load, name))
         except CANNOT_OPEN as error:
             raise EngineError(f"the model cannot be opened: {' '.join(str(error).split())}") from None
         if scorer is None:

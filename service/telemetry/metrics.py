@@ -38,6 +38,10 @@ RELOADS = ("ok", "unchanged", "failed")
 DENIED = ("key", "scope")
 STORE_METHODS = ("PUT", "GET", "DELETE")
 REFUSED = ("unready", "wait", "requests", "bytes", "documents")
+PROCESSES = ("front", "model")
+# by itself, where its log says why; by a signal of somebody else, the kernel without memory, say; by the supervisor: it did not
+# answer, or loaded for too long
+RESTARTED = ("ended", "killed", "silent", "stuck")
 CLOSED = ("large_head", "late_head", "malformed", "unread", "crowded")
 PORTS = ("main", "admin")
 DIALECTS = ("native", "tei")
@@ -222,6 +226,13 @@ TABLE = {
     ),
     "ready": Metric(
         "gauge", "keyblock_ready", "1 when requests can be served: warmed up, and the model's thread lives", merged="least"
+    ),
+    "restarts": Metric(
+        "counter",
+        "keyblock_process_restarts_total",
+        "Processes of a service with several that were started again, because one ended by itself; was killed, by nobody of the "
+        "service; was silent for hung_seconds; was stuck, loading for load_seconds",
+        {"process": PROCESSES, "why": RESTARTED},
     ),
     "reloads": Metric(
         "counter",

@@ -4,6 +4,7 @@ import socket
 from pathlib import Path
 from typing import Any, cast
 
+from service.processes.loads import loads_file
 from service.processes.supervisor import Supervisor
 from service.processes.watched import Watched
 from service.settings import Settings
@@ -36,8 +37,9 @@ class Fake:
 
 def supervisor(folder: Path, model: Fake, *fronts: Fake) -> Supervisor:
     """One that has started nothing."""
-    with socket.socket(socket.AF_UNIX) as listening:
+    with socket.socket(socket.AF_UNIX) as listening, loads_file(len(fronts)) as loads:
         listening.bind(str(folder / "model"))
-        made = Supervisor(Settings(processes=len(fronts)), listening, [[] for _ in fronts], [[] for _ in fronts])
+        none = [[] for _ in fronts]
+        made = Supervisor(Settings(processes=len(fronts)), listening, loads.fileno(), none, none)
     made._model, made._fronts = cast(Watched, model), cast(list[Watched], list(fronts))
     return made

@@ -10,6 +10,7 @@ from service.engine.errors import EngineError
 from service.keys.keys import Key, Scope
 from service.processes.child import Serving
 from service.processes.peer import UnexpectedError
+from service.processes.watched import AwayError
 from service.ranking.reload import Reloaded, ReloadError
 from service.remote.replicas import GoneError
 from service.remote.wire import Named
@@ -17,7 +18,7 @@ from tests.service.processes.faked import Fake, supervisor
 
 OLD, NEW, VECTORS = Named("/bundle", "old"), Named("/bundle", "new"), Named("/vectors", "without a graph")
 RELOADED = Reloaded(["tiny"], ["tiny"], [], [], 0.1)
-GONE = GoneError("front process 1 is not running")
+AWAY, GONE = AwayError("front process 1 is not running"), GoneError("the process that was asked has gone")
 KEY = Key(name="alice", sha256="0" * 64, scopes=frozenset({Scope.RANK}))
 
 
@@ -42,11 +43,11 @@ def test_a_reload_reaches_all_fronts_and_then_the_model(tmp_path: Path) -> None:
 
 def test_a_front_that_is_just_started_again_holds_no_reload_up(tmp_path: Path) -> None:
     asked = model()
-    assert asyncio.run(supervisor(tmp_path, asked, front(1, reload=GONE), front(2)).reload()) == RELOADED
+    assert asyncio.run(supervisor(tmp_path, asked, front(1, reload=AWAY), front(2)).reload()) == RELOADED
     assert asked.asked == [("serve", [NEW])]
     (tmp_path / "model").unlink()
     with pytest.raises(ReloadError, match="no front process is running: try again"):
-        asyncio.run(supervisor(tmp_path, model(), front(1, reload=GONE)).reload())
+        asyncio.run(supervisor(tmp_path, model(), front(1, reload=AWAY)).reload())
 
 
 @pytest.mark.parametrize("error", [GoneError("gone"), EngineError("no room"), UnexpectedError("serve failed")])
@@ -63,13 +64,23 @@ def test_a_model_that_keeps_what_it_has_open_fails_no_reload(
     [
         (ReloadError("no bundle"), RELOADED, False, "^no bundle$"),
         (RELOADED, ReloadError("no bundle"), True, "^no bundle; 1 of 2 processes serve it$"),
-        (GONE, UnexpectedError("reload failed"), False, "^reload failed$"),
+        (AWAY, UnexpectedError("reload failed"), False, "^reload failed$"),
+        (GONE, RELOADED, True, "^front process 1 ended meanwhile, and is started again; 0 of 2 processes serve it$"),
+        (RELOADED, GONE, True, "^front process 2 ended meanwhile, and is started again; 1 of 2 processes serve it$"),
     ],
 )
 def test_an_error_says_what_has_changed(tmp_path: Path, first: Any, second: Any, partly: bool, said: str) -> None:
     with pytest.raises(ReloadError, match=said) as refused:
         asyncio.run(supervisor(tmp_path, model(), front(1, reload=first), front(2, reload=second)).reload())
     assert refused.value.partly is partly
+
+
+def test_what_ends_one_front_is_not_asked_of_the_next(tmp_path: Path) -> None:
+    """A bundle that ends, or holds up, whoever reads it costs one front and not all of them."""
+    fronts = front(1, reload=GONE), front(2)
+    with pytest.raises(ReloadError):
+        asyncio.run(supervisor(tmp_path, model(), *fronts).reload())
+    assert ("reload",) not in fronts[1].asked
 
 
 @pytest.mark.parametrize(
@@ -109,7 +120,7 @@ def test_it_reloads_until_all_have_read_the_same(tmp_path: Path, monkeypatch: py
 
 def test_it_waits_for_a_process_that_is_being_started(tmp_path: Path) -> None:
     """Which is compared with the others once it has."""
-    one = front(1, serving=[GONE, serving(OLD), serving(NEW)])
+    one = front(1, serving=[AWAY, serving(OLD), serving(NEW)])
     made = supervisor(tmp_path, model(), one)
 
     async def run() -> None:

@@ -3,7 +3,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from service.errors import RequestError
-from service.ranking.admission import Admission, Load, Place
+from service.ranking.admission import Admission, Load, Loads, Place
 from service.settings import Limits
 from service.telemetry.metrics import Metrics
 
@@ -17,6 +17,10 @@ def refused(work: Admission, why: str) -> float:
     return work._metrics.registry.get_sample_value("keyblock_refused_total", {"why": why}) or 0.0
 
 
+def counts(work: Admission) -> tuple[int, int, int]:
+    return work.load.requests, work.load.documents, work.load.bytes
+
+
 def test_what_is_in_flight_is_counted_until_it_is_left() -> None:
     work = admission()
     with work.enter(100) as first:
@@ -24,11 +28,11 @@ def test_what_is_in_flight_is_counted_until_it_is_left() -> None:
         first.reads(7, 9.0, hurried=False)
         with work.enter(10) as second:
             second.reads(1, 0.05, hurried=True)
-            assert work.load == Load(2, 8, 260)
+            assert counts(work) == (2, 8, 260)
             assert work.wait_seconds() == pytest.approx(9.05)
             first.queued()
             assert work.wait_seconds() == pytest.approx(0.05)
-    assert work.load == Load()
+    assert counts(work) == (0, 0, 0)
     assert work.wait_seconds() == 0
 
 
@@ -45,7 +49,7 @@ def test_nothing_is_left_of_what_has_gone(requests: list[tuple[int, int, bool]],
     random.shuffle(places)  # type: ignore[attr-defined]
     for place in places:
         place.__exit__(None, None, None)
-    assert work.load == Load()
+    assert counts(work) == (0, 0, 0)
     assert work.wait_seconds() == 0
 
 
@@ -102,7 +106,7 @@ def test_documents_are_counted_once_they_are_known() -> None:
         with pytest.raises(RequestError, match="hold 8 documents, and the limit is 10") as caught, work.enter(1) as second:
             second.reads(3, 0.0, hurried=True)
         assert caught.value.retry_after == 1
-        assert work.load == Load(1, 8, 1)
+        assert counts(work) == (1, 8, 1)
         with work.enter(1) as third:
             third.reads(2, 0.0, hurried=False)
             assert work.load.documents == 10
@@ -112,21 +116,61 @@ def test_a_request_alone_may_be_larger_than_what_may_be_in_flight() -> None:
     work = admission(max_documents_in_flight=10, max_bytes_in_flight=10)
     with work.enter(1000) as place:
         place.reads(1000, 1.0, hurried=False)
-        assert work.load == Load(1, 1000, 1000)
+        assert counts(work) == (1, 1000, 1000)
 
 
-def test_what_one_of_several_processes_may_hold_bounds_no_request_alone() -> None:
-    """Of 200 bytes each of two processes has 100: a request for 150 is let in where no other is, and one for 250 never is."""
-    work = Admission(Limits(max_bytes_in_flight=100), lambda _: 0.0, Metrics(), shares=2)
+def test_what_other_processes_hold_counts_and_what_one_asks_for_is_bounded_by_the_service_alone() -> None:
+    """Of 200 bytes another process holds 60: there are 140 for a request here, 190 once that is given back, and 250 never."""
+    there = Load(1, 7, 60)
+    work = Admission(
+        Limits(max_bytes_in_flight=200, max_requests_in_flight=2), lambda _: 0.0, Metrics(), loads=Loads(Load(), [there])
+    )
     with work.enter(10) as large:
-        with work.enter(10), pytest.raises(RequestError, match="the limit is 100") as busy:
-            large.takes(140)
+        with pytest.raises(RequestError, match="2 requests are in flight, which is the limit"):
+            work.enter(1)
+        with pytest.raises(RequestError, match="requests in flight hold 70 bytes, and the limit is 200") as busy:
+            large.takes(131)
         assert busy.value.status == 429
-        large.takes(140)
-        assert work.load.bytes == 150
-        with pytest.raises(RequestError, match="take 400 bytes once read, and the limit is 200") as refused:
-            large.takes(250)
+        large.takes(130)
+        there.requests, there.bytes = 0, 0
+        large.takes(50)
+        assert counts(work) == (1, 0, 190)
+        with pytest.raises(RequestError, match="take 250 bytes once read, and the limit is 200") as refused:
+            large.takes(60)
         assert refused.value.status == 422
+
+
+@given(st.lists(st.tuples(st.integers(0, 2), st.integers(0, 6), st.integers(1, 60), st.booleans()), max_size=40))
+def test_processes_that_count_together_let_in_what_one_would(events: list[tuple[int, int, int, bool]]) -> None:
+    """Requests that come to one of three processes, ask for documents and bytes, and leave; beside one process that has all."""
+    limits = Limits(max_requests_in_flight=5, max_documents_in_flight=15, max_bytes_in_flight=100)
+    loads = [Load() for _ in range(3)]
+    others = [[load for load in loads if load is not own] for own in loads]
+    several = [Admission(limits, lambda _: 0.0, Metrics(), loads=Loads(*both)) for both in zip(loads, others, strict=True)]
+    one, inside = Admission(limits, lambda _: 0.0, Metrics()), list[tuple[Place, Place]]()
+    for process, n_documents, n_bytes, leaves in events:
+        if leaves and inside:
+            for place in inside.pop(0):
+                place.__exit__(None, None, None)
+        together, alone = (asked(work, n_documents, n_bytes) for work in (several[process], one))
+        assert (together is None) == (alone is None)
+        if together is not None and alone is not None:
+            inside.append((together, alone))
+        assert tuple(map(sum, zip(*map(counts, several), strict=True))) == counts(one)
+
+
+def asked(work: Admission, n_documents: int, n_bytes: int) -> Place | None:
+    """The place of such a request; None where it is refused."""
+    try:
+        place = work.enter(n_bytes)
+    except RequestError:
+        return None
+    try:
+        place.reads(n_documents, 0.0, hurried=False)
+    except RequestError:
+        place.__exit__(None, None, None)
+        return None
+    return place
 
 
 def test_a_body_that_grows_beyond_the_room_is_refused() -> None:
@@ -146,7 +190,7 @@ def test_a_body_that_grows_beyond_the_room_is_refused() -> None:
 def test_declared_bytes_need_room_and_those_that_arrive_take_it() -> None:
     work = admission(max_bytes_in_flight=100)
     with work.enter(90, held=0) as slow, work.enter(90, held=0) as quick:
-        assert work.load == Load(2, 0, 0)
+        assert counts(work) == (2, 0, 0)
         quick.holds(90)
         assert work.load.bytes == 90
         with pytest.raises(RequestError, match="requests in flight hold 90 bytes, and the limit is 100"):
@@ -154,7 +198,7 @@ def test_declared_bytes_need_room_and_those_that_arrive_take_it() -> None:
         with pytest.raises(RequestError, match="requests in flight hold 90 bytes, and the limit is 100"):
             work.enter(11, held=0)
         slow.holds(10)
-    assert work.load == Load()
+    assert counts(work) == (0, 0, 0)
 
 
 def test_requests_by_id_do_not_say_how_long_a_text_takes() -> None:
