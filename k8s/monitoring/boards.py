@@ -378,7 +378,7 @@ SERVED = Row(
                     "{{model}}, {{precision}} on {{provider}}, {{version}}",
                 )
             ],
-            10,
+            8,
         ),
         Panel(
             "Fallen back",
@@ -396,7 +396,17 @@ SERVED = Row(
             Kind.STAT,
             Unit.NUMBER,
             [Query(over("sum", f"increase({shown('reloads')}[1h])", ["outcome"]), "{{outcome}}")],
-            5,
+            4,
+        ),
+        Panel(
+            "Processes started again",
+            "Times in the last hour, of services with several processes: those that speak HTTP, and the model's. The label `why` "
+            "of the metric, and the log, say what had become of the one before.",
+            Kind.STAT,
+            Unit.NUMBER,
+            [Query(over("sum", f"increase({shown('restarts')}[1h])", ["process"]), "{{process}}")],
+            4,
+            (1,),
         ),
         Panel(
             "Until ready",
@@ -404,7 +414,7 @@ SERVED = Row(
             Kind.STAT,
             Unit.SECONDS,
             [Query(over("max", shown("load"), ["phase"]), "{{phase}}")],
-            6,
+            5,
         ),
     ],
 )

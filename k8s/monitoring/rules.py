@@ -18,6 +18,7 @@ BAD = "=~failed|refused"
 SCRAPED = 'up{job=~"(.+/)?keyblock"}'  # a PodMonitor's job is NAMESPACE/NAME
 # of processes of ours
 STARTS = f"changes(process_start_time_seconds[15m]) and on (namespace, pod) last_over_time({series('build')}[15m])"
+RESTARTS = f"increase({series('restarts')}[15m])"
 STORE_ERRORS = f"increase({series('store_errors', why='=unavailable')}[5m])"
 
 
@@ -166,6 +167,16 @@ ALERTS = (
         "ticket",
         "A replica is restarted again and again",
         "{{ $labels.pod }} has been started anew {{ $value }} times in 15 minutes.",
+    ),
+    Alert(
+        "KeyBlockProcessRestarts",
+        "readiness-flaps",
+        f"{over('sum', RESTARTS, [*POD, 'process'])} > 2.5",  # of whole ones, which a rate between scrapes makes a little more of
+        "0m",
+        "ticket",
+        "A process of a replica is started again and again",
+        "In 15 minutes the supervisor of {{ $labels.pod }} has started a {{ $labels.process }} process again "
+        "{{ $value | humanize }} times.",
     ),
     Alert(
         "KeyBlockNotReady",

@@ -24,8 +24,8 @@ def done(work: str, place: Path) -> tuple[int, str, list[Any]]:
     def answer() -> None:
         try:
             while True:
-                _, number, (method, _) = read_frame(ours)
-                asked.append(method)
+                _, number, (method, arguments) = read_frame(ours)
+                asked.append((method, *arguments))
                 ours.sendall(framed((Kind.RETURNED, number, None)))
         except EOFError:
             return
@@ -56,13 +56,17 @@ def test_a_supervisor_that_is_gone_before_it_has_said_anything(sent: bytes) -> N
 
 
 def test_one_that_is_interrupted_says_nothing_more(tmp_path: Path) -> None:
-    assert done("interrupted", tmp_path) == (0, "", ["started"])
+    assert done("interrupted", tmp_path) == (0, "", [("started",)])
 
 
 def test_a_hang_up_is_for_the_supervisor(tmp_path: Path) -> None:
     code, log, asked = done("hears_nothing", tmp_path)
-    assert (code, asked) == (0, ["started"])
+    assert (code, asked) == (0, [("started",)])
     assert "still here" in log
+
+
+def test_it_says_when_it_loads(tmp_path: Path) -> None:
+    assert done("loads", tmp_path) == (0, "", [("loads", True), ("loads", False)] * 2)
 
 
 def test_a_place_that_nobody_else_is_left_for_is_removed(tmp_path: Path) -> None:

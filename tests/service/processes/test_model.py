@@ -1,12 +1,17 @@
 """When the model's process ends by itself."""
 
 import asyncio
+from collections.abc import AsyncIterator
+from concurrent.futures import Future
+from contextlib import asynccontextmanager
 from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
 
-from service.processes.model import watched
+from service.engine.errors import EngineError
+from service.processes.child import Control
+from service.processes.model import warmed, watched
 from service.remote.holder import Holder
 from service.start import NOT_STARTED
 
@@ -21,6 +26,30 @@ def test_it_ends_where_its_thread_does_not_get_on(hung: bool, said: str, caplog:
     """So that the supervisor starts another one."""
     assert asyncio.run(watched(holder(alive=False, hung=hung), lambda: False)) == NOT_STARTED
     assert said in caplog.text
+
+
+def test_it_says_that_it_loads_until_its_bundles_are_warm() -> None:
+    """Or cannot be: then its thread ends, and it with it."""
+    warm, cold = Future[None](), Future[None]()
+    stands_in: Any = SimpleNamespace(own={"a": SimpleNamespace(warmed=warm), "b": SimpleNamespace(warmed=cold)})
+    said: list[str] = []
+
+    @asynccontextmanager
+    async def loading() -> AsyncIterator[None]:
+        said.append("begins")
+        yield
+        said.append("ends")
+
+    async def run() -> None:
+        warming = asyncio.create_task(warmed(stands_in, cast(Control, SimpleNamespace(loading=loading))))
+        warm.set_result(None)
+        await asyncio.wait([warming], timeout=0.01)
+        assert said == ["begins"]
+        cold.set_exception(EngineError("the first run failed"))
+        await warming
+
+    asyncio.run(run())
+    assert said == ["begins", "ends"]
 
 
 def test_it_ends_once_nobody_is_left_who_asks(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -110,6 +110,10 @@ class Begun:
             response = self._connection.getresponse()
             return response.status, response.read().decode()
 
+    def lost(self) -> None:
+        """Leave it."""
+        self._connection.close()
+
 
 def let_in(served: Served, operators: str = "") -> Begun:
     """One that is in flight: on a busy machine a front may not have heard of the model for a moment, and refuses."""
@@ -156,17 +160,27 @@ def test_keys_hold_at_every_front(served: Served) -> None:
     assert {served.ask("POST", "/admin/reload", "alice").status_code for _ in range(8)} == {403}
 
 
-def test_limits_are_divided_and_told_whole(served: Served) -> None:
-    """2 requests in flight of the service are 1 of each front: a third one finds no room at either."""
+def test_limits_hold_for_all_fronts_together(served: Served) -> None:
+    """2 requests in flight, whichever front has them: one may have both, and a third finds no room at either."""
     about = served.ask("GET", "/info").json()
     assert (about["processes"], about["threads"], about["limits"]["max_requests_in_flight"]) == (2, 1, 2)
-    begun: list[Begun] = []
-    while counted(served, "keyblock_in_flight_requests") < 2:
-        begun.append(Begun(served))
-    begun.append(Begun(served))
-    answers = [one.finished() for one in begun]
-    assert sorted(status for status, _ in answers) == [200, 200, *[429] * (len(begun) - 2)]
-    assert "1 requests are in flight, which is the limit" in next(text for status, text in answers if status == 429)
+    for _ in range(3):
+        begun = let_in(served), let_in(served)
+        status, text = Begun(served).finished()
+        assert status == 429
+        assert "2 requests are in flight, which is the limit" in text
+        assert [one.finished()[0] for one in begun] == [200, 200]
+
+
+def test_what_a_killed_front_held_others_may_hold(served: Served) -> None:
+    """All the room that there is: nobody would be let in again."""
+    begun = let_in(served), let_in(served)
+    for front in served.children("front"):
+        served.kill(front)
+    for one in begun:
+        one.lost()
+    eventually(lambda: len(served.children("front")) == 2 and served.steadily(200))
+    assert served.rerank({"query": QUERY, "documents": DOCUMENTS, "model": "tiny"}).status_code == 200
 
 
 def test_metrics_are_of_all_processes_whoever_is_asked(served: Served) -> None:
@@ -184,11 +198,14 @@ def test_metrics_are_of_all_processes_whoever_is_asked(served: Served) -> None:
 
 def test_a_front_that_is_killed_is_started_again_and_what_it_counted_stays(served: Served) -> None:
     requests, fronts = counted(served, "keyblock_requests_total"), served.children("front")
+    restarts = 'keyblock_process_restarts_total{process="front",why="killed"}'
+    before = counted(served, restarts)
     served.kill(fronts[0])
     eventually(lambda: len(served.children("front")) == 2 and served.steadily(200))
     assert served.rerank({"query": QUERY, "documents": DOCUMENTS, "model": "tiny"}).status_code == 200
     assert counted(served, "keyblock_requests_total") == requests + 1
     assert "front process 1 ended with -9; it is started again in 0 s" in served.log
+    assert [counted(served, restarts) for _ in range(4)] == [before + 1] * 4, "whichever front is asked"
 
 
 def test_documents_in_a_directory_are_of_all_fronts_and_none_acknowledged_is_lost(served: Served) -> None:

@@ -5,6 +5,7 @@ import signal
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
+from typing import cast
 from unittest.mock import AsyncMock, Mock
 
 import pytest
@@ -81,6 +82,14 @@ def test_one_that_could_never_start_is_given_up(
     assert process.pauses == pauses
 
 
+def test_why_it_is_started_again_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    told: list[str] = []
+    process = Scripted([(1.0, NOT_STARTED), (1.0, -signal.SIGKILL), (1.0, 0)])
+    process._told_end = told.append
+    assert process.kept(monkeypatch) == 0
+    assert told == ["ended", "killed"], "and not that it was ended with the service"
+
+
 def test_one_that_is_ended_in_a_pause_is_not_started_again(monkeypatch: pytest.MonkeyPatch) -> None:
     process = Scripted([(1.0, -9)] * 9)
     monkeypatch.setattr(process, "sleep", AsyncMock(side_effect=lambda _: process.end()))
@@ -100,6 +109,64 @@ def test_what_lies_in_the_working_directory_is_not_imported(tmp_path: Path, monk
     process = Watched("front process 1", "tests.service.processes.works:hears_nothing", ORDER, {})
     assert asyncio.run(process._run()) == 0
     assert process._started
+
+
+@pytest.mark.parametrize("work", ["never_starts", "never_loads"])
+def test_one_that_loads_for_too_long_is_killed(
+    work: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Though it answers, and whether it has started or not; the time counts from when it can be stuck on the slowest machine."""
+    monkeypatch.setattr("service.processes.watched.PING_SECONDS", 0.02)
+    order = ORDER._replace(settings=Settings(load_seconds=1))
+    process = Watched("front process 1", f"tests.service.processes.works:{work}", order, {})
+    process._waits_for = cast(Watched, Beside(process))
+    assert asyncio.run(process._run()) == -signal.SIGKILL
+    assert process._started is (work == "never_loads")
+    assert process._killed == "stuck"
+    assert "front process 1 has been loading for 1 s, and is killed" in caplog.text
+
+
+class Beside:
+    """What the front waits for, which is loading itself until the front has begun with what it is never done with."""
+
+    def __init__(self, front: Watched) -> None:
+        self._front = front
+
+    @property
+    def loading(self) -> bool:
+        return self._front._work.endswith("never_loads") and not self._front._loading
+
+
+def test_one_that_loads_may_be_silent_and_one_that_waits_for_it_may_load_as_long(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of ten unanswered questions, where two are too many; of ten answered ones, where loading may take two."""
+    monkeypatch.setattr("service.processes.watched.PING_SECONDS", 0.01)
+    settings = Settings(load_seconds=0).model_copy(update={"hung_seconds": 0.02})
+    model = Watched("the model's process", "a:b", ORDER._replace(settings=settings), {})
+    quick = ORDER._replace(settings=settings.model_copy(update={"load_seconds": 0.02}))
+    front = Watched("front process 1", "a:b", quick, {}, waits_for=model)
+    asked = {model: 0, front: 0}
+
+    async def run() -> None:
+        for process, silent in ((model, True), (front, False)):
+            await process._has_started()
+            await process._loads(True)
+            process._process = Mock(returncode=None)
+
+            async def ask(_: str, process: Watched = process, silent: bool = silent) -> None:
+                asked[process] += 1
+                if silent:
+                    await asyncio.Event().wait()
+
+            monkeypatch.setattr(process, "ask", ask)
+        hearing = [asyncio.create_task(process._hear()) for process in asked]
+        while min(asked.values()) < 10:
+            await asyncio.sleep(0)
+        assert (model._killed, front._killed) == ("", "")
+        await model._loads(False)
+        await asyncio.gather(*hearing)
+
+    asyncio.run(run())
+    assert (model._killed, front._killed) == ("silent", "stuck")
 
 
 def test_one_that_says_nothing_is_killed(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:

@@ -24,6 +24,28 @@ async def _logs(order: Order) -> None:
     logging.error("%s: cancelled", order.model)
 
 
+async def never_starts(_: Order, control: Control) -> int:
+    """Answer, and get no further."""
+    await asyncio.Event().wait()
+    return 0
+
+
+async def never_loads(_: Order, control: Control) -> int:
+    """Start, read new bundles in a thread that gets no further, and answer all the while."""
+    await control.started({})
+    async with control.loading():
+        await asyncio.Event().wait()
+    return 0
+
+
+async def loads(_: Order, control: Control) -> int:
+    """Read something, and something else."""
+    for _ in range(2):
+        async with control.loading():
+            await asyncio.sleep(0)
+    return 0
+
+
 async def hears_nothing(_: Order, control: Control) -> int:
     """Get a SIGHUP, and go on."""
     signal.raise_signal(signal.SIGHUP)

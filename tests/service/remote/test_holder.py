@@ -2,7 +2,8 @@
 
 import asyncio
 import shutil
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 import numpy as np
@@ -95,6 +96,27 @@ def test_who_leaves_while_a_bundle_is_opened_does_not_stop_it(holder: Holder, bu
 
     asyncio.run(run())
     assert name in holder.report().paces
+
+
+def test_who_may_wait_for_it_is_told_while_a_bundle_is_opened(
+    settings: Settings, own: Named, bundle_path: Path, tmp_path: Path
+) -> None:
+    """And not while one is asked about that is open already."""
+    opening: list[bool] = []
+
+    @asynccontextmanager
+    async def loading() -> AsyncIterator[None]:
+        opening.append(True)
+        yield
+        opening.append(False)
+
+    name, holder = other(bundle_path, tmp_path / "other"), Holder(settings, loading=loading)
+    holder.warm()
+    asyncio.run(holder.describe(own))
+    assert opening == []
+    asyncio.run(holder.describe(name))
+    assert opening == [True, False]
+    holder.close()
 
 
 def test_another_bundle_in_the_same_place_is_not_taken_for_it(holder: Holder, own: Named) -> None:
