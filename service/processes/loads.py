@@ -10,9 +10,8 @@ from service.ranking.admission import Load, Loads
 
 def loads_file(fronts: int) -> IO[bytes]:
     """A file without a name for what so many hold, which is nothing yet. Raises OSError."""
-    made = tempfile.TemporaryFile()
-    made.write(bytes(fronts * sizeof(Load)))
-    made.flush()  # a disk that is full says so now, and not by a signal to who writes the memory
+    made = tempfile.TemporaryFile(buffering=0)
+    made.write(bytes(fronts * sizeof(Load)))  # a disk that is full says so now, and not by a signal to who writes the memory
     return made
 
 

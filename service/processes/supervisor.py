@@ -51,14 +51,10 @@ def supervise(settings: Settings, model: str = MODEL, front: str = FRONT) -> int
     """
     fill_closed()
     try:
-        loads = loads_file(settings.processes)
-        place = Path(tempfile.mkdtemp(prefix="keyblock-"))  # nobody else may look into it
-    except OSError as error:
-        return _bad(f"processes need a directory for what they share ({error.strerror}): set TMPDIR to one that can be written")
-    try:
         greet(settings)
         load_keys(settings)
-        with loads, claimed(settings), socket.socket(socket.AF_UNIX) as listening, ExitStack() as held:
+        with claimed(settings), socket.socket(socket.AF_UNIX) as listening, ExitStack() as held:
+            place, loads = _shared(settings.processes, held)
             bound = ports(settings)
             for one in chain(*bound):
                 held.enter_context(one)
@@ -67,11 +63,9 @@ def supervise(settings: Settings, model: str = MODEL, front: str = FRONT) -> int
             for one in chain(*clients, *operators):
                 held.enter_context(one)
             _listen(listening, place / "model")
-            return asyncio.run(Supervisor(settings, listening, loads.fileno(), clients, operators, (model, front)).run())
+            return asyncio.run(Supervisor(settings, listening, loads, clients, operators, (model, front)).run())
     except BAD as error:
         return _bad(str(error))
-    finally:
-        shutil.rmtree(place, ignore_errors=True)
 
 
 class Supervisor:
@@ -248,6 +242,17 @@ class Supervisor:
 
 def _numbers(sockets: list[socket.socket]) -> list[int]:
     return [one.fileno() for one in sockets]
+
+
+def _shared(fronts: int, held: ExitStack) -> tuple[Path, int]:
+    """The directory of the socket, and the descriptor of the file of what fronts hold; both go with `held`. Raises ListenError."""
+    try:
+        place = Path(tempfile.mkdtemp(prefix="keyblock-"))  # nobody else may look into it
+        held.callback(shutil.rmtree, place, ignore_errors=True)
+        return place, held.enter_context(loads_file(fronts)).fileno()
+    except OSError as error:
+        problem = f"processes need a directory for what they share ({error.strerror})"
+        raise ListenError(f"{problem}: set TMPDIR to one that can be written") from None
 
 
 def _listen(listening: socket.socket, path: Path) -> None:

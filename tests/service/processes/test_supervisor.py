@@ -7,9 +7,11 @@ import re
 import signal
 from collections.abc import Callable, Iterator
 from contextlib import closing, suppress
+from errno import ENOSPC
 from http.client import HTTPConnection
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import httpx
 import pytest
@@ -341,6 +343,14 @@ def test_a_directory_whose_name_is_too_long_for_a_socket(
     assert f"keyblock-serve: processes cannot have a socket at {place}" in (said := capfd.readouterr().err)
     assert said.endswith("set TMPDIR to a shorter path\n")
     assert not list(place.iterdir())
+
+
+def test_a_disk_that_is_full(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    monkeypatch.setattr("service.processes.supervisor.loads_file", Mock(side_effect=OSError(ENOSPC, os.strerror(ENOSPC))))
+    assert main(["--processes", "2", "--port", "0"]) == 2
+    assert "need a directory for what they share (No space left on device): set TMPDIR to one" in capfd.readouterr().err
+    assert not list(tmp_path.iterdir())
 
 
 def test_a_standard_input_that_is_closed_leads_nowhere() -> None:
