@@ -150,9 +150,12 @@ class Supervisor:
         """Have all fronts read bundles and keys again, then the model's process give up what nobody serves any more.
 
         A front that is just started again reads them by itself. Raises ReloadError: the first front could not, then nothing has
-        changed; or a later one, or one that ended meanwhile, then it says so, and those after it are left as they are.
+        changed; or a later one, or one that ended over it, then it says so, and those after it are left as they are.
         """
         async with self._one_at_a_time:
+            for front in self._fronts:
+                if front.in_doubt:
+                    raise ReloadError(f"{front.name} ended while it read them, and has not started again yet")
             done: dict[Watched, Reloaded] = {}
             for front in self._fronts:
                 try:

@@ -48,6 +48,7 @@ class Watched:
 
     Attributes:
         problem: why it cannot start, as it says itself; empty for none.
+        in_doubt: whether one has ended while it loaded, and none has started since: what it read may be at fault.
     """
 
     def __init__(
@@ -61,7 +62,7 @@ class Watched:
         signal_number: int = signal.SIGTERM,
         waits_for: "Watched | None" = None,
     ) -> None:
-        self.name, self.problem = name, ""
+        self.name, self.problem, self.in_doubt = name, "", False
         self._work, self._order, self._signal = work, order, signal_number
         self._told, self._told_end, self._waits_for = started, ended, waits_for
         self._handlers = {**handlers, "started": self._has_started, "failed": self._has_failed, "loads": self._loads}
@@ -150,7 +151,7 @@ class Watched:
         code = await self._process.wait()
         hearing.cancel()
         self._peer.close()  # what it said last is not of the next one
-        self._up = False
+        self.in_doubt, self._up = self.loading, False
         self._counted, self._last = counted(Merged([self._counted, self._last]).collect()), []
         return code
 
@@ -192,7 +193,8 @@ class Watched:
             self._process.send_signal(number)
 
     async def _has_started(self) -> None:
-        self._up, self._started, self.problem, self._silent = True, True, "", 0.0
+        self._up, self._started, self._silent = True, True, 0.0
+        self.problem, self.in_doubt = "", False
         self._told()
 
     async def _has_failed(self, problem: str) -> None:

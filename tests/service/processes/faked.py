@@ -16,13 +16,14 @@ class Fake:
     Args:
         name: of it.
         answers: by method, what a call returns or raises; of a list the next one each time.
+        in_doubt: see Watched.
 
     Attributes:
         asked: what it was asked, in turn.
     """
 
-    def __init__(self, name: str, **answers: Any) -> None:
-        self.name, self.asked = name, list[tuple[Any, ...]]()
+    def __init__(self, name: str, *, in_doubt: bool = False, **answers: Any) -> None:
+        self.name, self.asked, self.in_doubt = name, list[tuple[Any, ...]](), in_doubt
         self._answers = answers
 
     async def ask(self, method: str, *arguments: Any) -> Any:

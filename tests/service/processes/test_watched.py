@@ -109,6 +109,7 @@ def test_what_lies_in_the_working_directory_is_not_imported(tmp_path: Path, monk
     process = Watched("front process 1", "tests.service.processes.works:hears_nothing", ORDER, {})
     assert asyncio.run(process._run()) == 0
     assert process._started
+    assert not process.in_doubt
 
 
 @pytest.mark.parametrize("work", ["never_starts", "never_loads"])
@@ -123,6 +124,7 @@ def test_one_that_loads_for_too_long_is_killed(
     assert asyncio.run(process._run()) == -signal.SIGKILL
     assert process._started is (work == "never_loads")
     assert process._killed == "stuck"
+    assert process.in_doubt
     assert "front process 1 has been loading for 1 s, and is killed" in caplog.text
 
 
