@@ -44,7 +44,7 @@ class Watched:
         started: called whenever it has started.
         ended: called with one of RESTARTED whenever it has ended and is going to be started again.
         signal_number: that ends it.
-        waits_for: the process that this one cannot get on without, while it is loading too.
+        waits_for: the process that this one asks while it loads: no time counts while that one loads itself.
 
     Attributes:
         problem: why it cannot start, as it says itself; empty for none.
@@ -158,8 +158,8 @@ class Watched:
     async def _hear(self) -> None:
         """Kill it once it does not get on: counted in questions, since this process may have been stopped itself.
 
-        One that is loading may be silent, since who opens a graph holds the interpreter lock; and that it answers means nothing,
-        since another thread loads.
+        One that is loading may be silent, since who opens a graph holds the interpreter lock; and where it answers, the thread that
+        loads may be stuck all the same.
         """
         while self._silent < self._patience():
             self._silent += PING_SECONDS

@@ -63,7 +63,8 @@ class Admission:
         pace: Callable[[], float] = lambda: 1.0,
         loads: Loads | None = None,
     ) -> None:
-        self.load, self._others = loads or Loads(Load())
+        self.load, others = loads or Loads(Load())
+        self._loads = (self.load, *others)
         self._limits = limits
         self._ahead = ahead
         self._metrics = metrics
@@ -89,7 +90,7 @@ class Admission:
             RequestError: 429, with the seconds after which to try again.
         """
         self.check_wait(self._tokens_a_byte.estimate(n_bytes) * self._pace())
-        if (requests := self._of_all().requests) >= self._limits.max_requests_in_flight:
+        if (requests := self._in_flight("requests")) >= self._limits.max_requests_in_flight:
             raise self._refusal("requests", f"{requests} requests are in flight, which is the limit")
         place = Place(self)
         self.check_bytes(n_bytes, 0)
@@ -104,7 +105,7 @@ class Admission:
 
     def check_bytes(self, more: int, held: int) -> None:
         """Raise RequestError 429 when there is no room for so many bytes more of a request that holds so many."""
-        in_flight = self._of_all().bytes
+        in_flight = self._in_flight("bytes")
         if in_flight > held and in_flight + more > self.most_bytes:
             raise self._refusal("bytes", f"requests in flight hold {in_flight} bytes, and the limit is {self.most_bytes}")
 
@@ -124,7 +125,7 @@ class Admission:
 
     def check_documents(self, n: int) -> None:
         """Raise RequestError 429 when there is no room for so many documents more."""
-        held, most = self._of_all().documents, self._limits.max_documents_in_flight
+        held, most = self._in_flight("documents"), self._limits.max_documents_in_flight
         if held and held + n > most:
             raise self._refusal("documents", f"requests in flight hold {held} documents, and the limit is {most}")
 
@@ -146,10 +147,9 @@ class Admission:
         if n_bytes and pace:
             self._tokens_a_byte.measured(n_bytes, seconds / pace)
 
-    def _of_all(self) -> Load:
-        """What requests in flight hold in all processes."""
-        loads = (self.load, *self._others)
-        return Load(sum(one.requests for one in loads), sum(one.documents for one in loads), sum(one.bytes for one in loads))
+    def _in_flight(self, what: str) -> int:
+        """How many requests, documents or bytes are in flight, in all processes."""
+        return sum(getattr(load, what) for load in self._loads)
 
     def _refusal(self, why: str, problem: str, seconds: float | None = None) -> RequestError:
         """Where counts are too large, half of what is in flight is to be done first."""
