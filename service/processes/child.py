@@ -98,12 +98,12 @@ class Control:
 
     @asynccontextmanager
     async def loading(self) -> AsyncIterator[None]:
-        """Load something meanwhile: for as long as that takes, the supervisor expects no answers."""
-        await self._tell("loads", True)
+        """What is done within is to load something: for so long the supervisor expects no answers."""
+        await self._tell("loading", True)
         try:
             yield
         finally:
-            await self._tell("loads", False)
+            await self._tell("loading", False)
 
     @property
     def connected(self) -> bool:

@@ -65,11 +65,11 @@ class Watched:
         self.name, self.problem, self.in_doubt = name, "", False
         self._work, self._order, self._signal = work, order, signal_number
         self._told, self._told_end, self._waits_for = started, ended, waits_for
-        self._handlers = {**handlers, "started": self._has_started, "failed": self._has_failed, "loads": self._loads}
+        self._handlers = {**handlers, "started": self._has_started, "failed": self._has_failed, "loading": self._is_loading}
         self._process: asyncio.subprocess.Process | None = None
         self._peer = Peer({})
         self._up = self._started = False
-        self._loading = 0  # of what it loads at the moment
+        self._loading = 0  # of what it says that it loads at the moment
         self._silent = 0.0  # seconds since it was last seen to get on
         self._killed = ""  # why this process has killed it
         self._ending = asyncio.Event()
@@ -183,7 +183,7 @@ class Watched:
         settings = self._order.settings
         return (settings.load_seconds or math.inf) if self.loading else settings.hung_seconds
 
-    async def _loads(self, begins: bool) -> None:
+    async def _is_loading(self, begins: bool) -> None:
         """It begins to load something, or is done with it."""
         self._loading += 1 if begins else -1
         self._silent = 0.0

@@ -5,8 +5,8 @@ small one is let in beside a huge one that has still long to go. Used by the eve
 one step.
 
 The limits are of the service. Where it has several processes, each counts what it has let in where the others can read it. Nobody
-else writes there, so that there is no lock, which a process that is killed could hold for ever. Two that decide within the same
-microseconds do not see each other, and then the service has a request more than the limit.
+else writes there, so that there is no lock, which a process that is killed could hold for ever. Those that decide within the same
+microseconds do not see each other, and each of them may let one in.
 """
 
 import math

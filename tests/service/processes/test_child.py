@@ -66,7 +66,7 @@ def test_a_hang_up_is_for_the_supervisor(tmp_path: Path) -> None:
 
 
 def test_it_says_when_it_loads(tmp_path: Path) -> None:
-    assert done("loads", tmp_path) == (0, "", [("loads", True), ("loads", False)] * 2)
+    assert done("loads", tmp_path) == (0, "", [("loading", True), ("loading", False)] * 2)
 
 
 def test_a_place_that_nobody_else_is_left_for_is_removed(tmp_path: Path) -> None:

@@ -151,7 +151,7 @@ def test_one_that_loads_may_be_silent_and_one_that_waits_for_it_may_load_as_long
     async def run() -> None:
         for process, silent in ((model, True), (front, False)):
             await process._has_started()
-            await process._loads(True)
+            await process._is_loading(True)
             process._process = Mock(returncode=None)
 
             async def ask(_: str, process: Watched = process, silent: bool = silent) -> None:
@@ -164,7 +164,7 @@ def test_one_that_loads_may_be_silent_and_one_that_waits_for_it_may_load_as_long
         while min(asked.values()) < 10:
             await asyncio.sleep(0)
         assert (model._killed, front._killed) == ("", "")
-        await model._loads(False)
+        await model._is_loading(False)
         await asyncio.gather(*hearing)
 
     asyncio.run(run())
