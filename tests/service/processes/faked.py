@@ -36,11 +36,16 @@ class Fake:
         return answer
 
 
-def supervisor(folder: Path, model: Fake, *fronts: Fake) -> Supervisor:
+def unstarted(folder: Path, fronts: int) -> Supervisor:
     """One that has started nothing."""
-    with socket.socket(socket.AF_UNIX) as listening, loads_file(len(fronts)) as loads:
+    with socket.socket(socket.AF_UNIX) as listening, loads_file(fronts) as loads:
         listening.bind(str(folder / "model"))
-        none = [[] for _ in fronts]
-        made = Supervisor(Settings(processes=len(fronts)), listening, loads.fileno(), none, none)
+        none: list[list[socket.socket]] = [[] for _ in range(fronts)]
+        return Supervisor(Settings(processes=fronts), listening, loads.fileno(), none, none)
+
+
+def supervisor(folder: Path, model: Fake, *fronts: Fake) -> Supervisor:
+    """One of these processes."""
+    made = unstarted(folder, len(fronts))
     made._model, made._fronts = cast(Watched, model), cast(list[Watched], list(fronts))
     return made

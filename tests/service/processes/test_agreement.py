@@ -14,7 +14,7 @@ from service.processes.watched import AwayError
 from service.ranking.reload import Reloaded, ReloadError
 from service.remote.replicas import GoneError
 from service.remote.wire import Named
-from tests.service.processes.faked import Fake, supervisor
+from tests.service.processes.faked import Fake, supervisor, unstarted
 
 OLD, NEW, VECTORS = Named("/bundle", "old"), Named("/bundle", "new"), Named("/vectors", "without a graph")
 RELOADED = Reloaded(["tiny"], ["tiny"], [], [], 0.1)
@@ -102,6 +102,19 @@ def test_processes_that_have_read_other_bundles_or_keys(
 ) -> None:
     fronts = [front(number, serving=one) for number, one in enumerate(servings, 1)]
     assert asyncio.run(supervisor(tmp_path, model(names=frozenset(names)), *fronts).differ()) is differ
+
+
+def test_what_an_ended_front_held_is_given_back_and_its_end_is_counted(tmp_path: Path) -> None:
+    made = unstarted(tmp_path, 2)
+    first, second = made._loads
+    first.requests, second.requests, second.bytes = 1, 3, 500
+    made._fronts[1]._told_end("silent")
+    made._model._told_end("killed")
+    assert (first.requests, second.requests, second.bytes) == (1, 0, 0)
+    counted = made._metrics.registry.get_sample_value
+    for labels in ({"process": "front", "why": "silent"}, {"process": "model", "why": "killed"}):
+        assert counted("keyblock_process_restarts_total", labels) == 1
+    assert [front._waits_for for front in made._fronts] == [made._model] * 2
 
 
 def test_it_reloads_until_all_have_read_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
