@@ -66,10 +66,18 @@ def make_body(n_documents: int, n_words: int) -> bytes:
 
 
 def free_port() -> int:
-    """A port nobody listens on."""
+    """A port nobody listens on.
+
+    On Linux nobody else is given it while this process lives: it stays bound, and who listens at it with SO_REUSEADDR, as servers
+    do, shares it with a socket that never listens.
+    """
     with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+        port = int(probe.getsockname()[1])
+        if sys.platform == "linux":  # elsewhere a second one could not bind it
+            probe.detach()
+        return port
 
 
 def get(port: int, path: str) -> float:

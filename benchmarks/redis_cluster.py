@@ -16,7 +16,7 @@ from benchmarks.event_loop import free_port
 from benchmarks.redis_server import Certificates, program
 
 PATIENCE = 60.0  # seconds until it is given up; a failover takes three
-NODE_TIMEOUT_MILLISECONDS = 2000  # after which the others replace a server that is silent
+SILENT_MILLISECONDS = 2000  # after which the others replace a server that is silent
 FULL_COVERAGE = ("--cluster-require-full-coverage", "no")  # what is left goes on when a server and its replica are away
 
 
@@ -29,17 +29,25 @@ class RedisCluster:
         replicas: of each of them.
         password: that every server asks for; none for "".
         certificates: for servers that speak TLS; none for those that do not.
+        silent: milliseconds after which the others replace a server that says nothing.
 
     Attributes:
         ports: of all of them.
     """
 
     def __init__(
-        self, folder: Path, masters: int = 3, replicas: int = 1, password: str = "", certificates: Certificates | None = None
+        self,
+        folder: Path,
+        masters: int = 3,
+        replicas: int = 1,
+        password: str = "",
+        certificates: Certificates | None = None,
+        silent: int = SILENT_MILLISECONDS,
     ) -> None:
         self.ports = [free_port() for _ in range(masters * (1 + replicas))]
         self._buses = {port: free_port() for port in self.ports}
         self._folder, self._replicas, self._password, self._certificates = folder, replicas, password, certificates
+        self._silent = silent
         self._processes: dict[int, subprocess.Popen[bytes]] = {}
 
     @property
@@ -66,12 +74,18 @@ class RedisCluster:
             ("--port", str(port)) if self._certificates is None else (*self._certificates.of_server(port), "--tls-cluster", "yes")
         )
         place = (*listens, "--bind", "127.0.0.1", "--dir", str(folder), "--cluster-port", str(self._buses[port]))
-        cluster = ("--cluster-enabled", "yes", "--cluster-node-timeout", str(NODE_TIMEOUT_MILLISECONDS), *FULL_COVERAGE)
+        cluster = ("--cluster-enabled", "yes", "--cluster-node-timeout", str(self._silent), *FULL_COVERAGE)
         kept = ("--save", "", "--appendonly", "yes", "--repl-diskless-sync-delay", "0")
         guarded = ("--requirepass", self._password, "--masterauth", self._password)
         words = [program("server"), *place, *cluster, *kept, *guarded]
         self._processes[port] = subprocess.Popen(words, stdout=subprocess.DEVNULL)
         until(lambda: self.ask(port, "PING") is not None)
+
+    def replace_after(self, silent: int) -> None:
+        """Have a server replaced that says nothing for so many milliseconds."""
+        self._silent = silent
+        for port in self._processes:
+            self.ask(port, "CONFIG SET", "cluster-node-timeout", silent)
 
     def kill(self, port: int) -> None:
         """End one with SIGKILL."""

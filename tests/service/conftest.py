@@ -44,6 +44,7 @@ def settings(bundle_path: Path) -> Settings:
         max_documents=64,
         max_document_chars=3_000_000,
         max_body_bytes=8_000_000,
+        hung_seconds=600,  # clocks of tests may leap
     )
 
 

@@ -37,11 +37,14 @@ class Faulty:
         self.pause_after: int | None = None  # batches, then the gate is closed
         self.memory = 0  # tokens: only larger batches are hit
         self.shapes: list[tuple[int, ...]] = []
+        self.stopped: Callable[[], object] = bool  # called when a batch stands before the closed gate
 
     def score(self, ids: Ints, types: Ints, mask: Ints) -> NDArray[np.float32]:
         if self.pause_after is not None and len(self.shapes) >= self.pause_after:
             self.open.clear()
             self.pause_after = None
+        if not self.open.is_set():
+            self.stopped()
         assert self.open.wait(PATIENCE)
         self.shapes.append(ids.shape)
         if self.fault is not None and (self.only_with is None or self.only_with in ids) and ids.size > self.memory:

@@ -30,6 +30,7 @@ from service.engine.instance import Graphs
 from service.ranking.ranker import Ranker
 from service.settings import Settings
 from service.telemetry.metrics import TABLE
+from tests.service.clock import FAR, Leaping
 from tests.service.faults import PATIENCE, Connection, Faulty, until, wait_for
 from tests.service.kinds import CHOOSERS, KINDS
 from tests.service.rankers import serving
@@ -247,7 +248,7 @@ class Parts:
     """A ranker whose graphs can be stopped and broken, each for itself."""
 
     def __init__(self, settings: Settings, path: Path) -> None:
-        bundle = load_bundle(path)
+        bundle, self.machine = load_bundle(path), Leaping()
         model = GraphModel.open(bundle, Provider.CPU, 1)
         self.ranker_graph = Faulty(model.session)
         self.selector_graph = Faulty(model.selector or model.session)
@@ -259,7 +260,7 @@ class Parts:
             return model.combine(states, mask)
 
         graphs = Graphs(self.ranker_graph, self.selector_graph, combine)
-        self.ranker = serving(settings.model_copy(update={"bundle": (path,)}), graphs)
+        self.ranker = serving(settings.model_copy(update={"bundle": (path,)}), graphs, machine=self.machine)
 
 
 @pytest.fixture
@@ -295,8 +296,9 @@ def test_blocks_that_a_deadline_left_unscored_are_told(settings: Settings, parts
     """The selector hangs: the cheap one's order is all there is."""
     with TestClient(create_app(settings, parts.ranker)) as client:
         wait_for(lambda: parts.ranker.engine.ready)
+        parts.selector_graph.stopped = parts.machine.leap
         parts.selector_graph.open.clear()
-        meta = client.post("/rerank", json={"query": QUERY, "documents": DOCUMENTS, "deadline_ms": 500}).json()["meta"]
+        meta = client.post("/rerank", json={"query": QUERY, "documents": DOCUMENTS, "deadline_ms": 1000 * FAR}).json()["meta"]
         parts.selector_graph.open.set()
         assert meta["degraded"] is True
         assert any("blocks were not scored in time" in warning for warning in meta["warnings"])
@@ -309,13 +311,14 @@ def test_passages_that_a_deadline_left_unscored_keep_the_selectors_order(
     settings: Settings, bundle_of: Callable[[str], Path]
 ) -> None:
     """The ranker hangs: what the answer names is BM25's choice, with BM25's scores."""
-    bundle = load_bundle(bundle_of("maxp"))
+    bundle, machine = load_bundle(bundle_of("maxp")), Leaping()
     pipeline, graph = bundle.pipeline, Faulty(GraphModel.open(bundle, Provider.CPU, 1).session)
-    ranker = serving(settings.model_copy(update={"bundle": (bundle.path,)}), Graphs(graph))
+    ranker = serving(settings.model_copy(update={"bundle": (bundle.path,)}), Graphs(graph), machine=machine)
     with TestClient(create_app(settings, ranker)) as client:
         wait_for(lambda: ranker.engine.ready)
+        graph.stopped = machine.leap
         graph.open.clear()
-        request = {"query": QUERY, "documents": DOCUMENTS[:6], "deadline_ms": 500, "return_blocks": True}
+        request = {"query": QUERY, "documents": DOCUMENTS[:6], "deadline_ms": 1000 * FAR, "return_blocks": True}
         results = client.post("/rerank", json=request).json()["results"]
         graph.open.set()
     by_selector = [result for result in results if result.get("scored_by") == "selector"]
@@ -457,13 +460,14 @@ def test_documents_in_doubt_are_asked_about_and_what_it_took_is_told(settings: S
 
 def test_escalation_is_the_first_to_go_when_time_is_short(settings: Settings, bundle_of: Callable[[str], Path]) -> None:
     """The model hangs while it is asked: the documents keep the selector's blocks, and the answer says so."""
-    bundle = load_bundle(bundle_of("escalating"))
+    bundle, machine = load_bundle(bundle_of("escalating")), Leaping()
     graph = Faulty(GraphModel.open(bundle, Provider.CPU, 1).session)
-    ranker = serving(settings.model_copy(update={"bundle": (bundle.path,)}), Graphs(graph))
+    ranker = serving(settings.model_copy(update={"bundle": (bundle.path,)}), Graphs(graph), machine=machine)
     with TestClient(create_app(settings, ranker)) as client:
         wait_for(lambda: ranker.engine.ready)
+        graph.stopped = machine.leap
         graph.open.clear()
-        meta = client.post("/rerank", json={"query": QUERY, "documents": DOCUMENTS, "deadline_ms": 800}).json()["meta"]
+        meta = client.post("/rerank", json={"query": QUERY, "documents": DOCUMENTS, "deadline_ms": 1000 * FAR}).json()["meta"]
         graph.open.set()
     assert (meta["degraded"], meta["escalation"]["documents"]) == (True, 0)
     assert any("the model was not asked which blocks of" in warning for warning in meta["warnings"])

@@ -30,6 +30,7 @@ from service.engine.instance import Graphs, Turn
 from service.engine.jobs import Job, Scored
 from service.engine.schedule import ROUND_BATCHES
 from service.telemetry.metrics import TABLE, Metrics
+from tests.service.clock import FAR, Leaping
 from tests.service.faults import PATIENCE, Faulty, wait_for
 
 CAP = 512
@@ -40,7 +41,8 @@ class One(Engine):
     """An engine with a model for sequences of up to 128 tokens; `parts` are its pipeline's where it is not the default one."""
 
     def __init__(self, graphs: Graphs, pipeline: Pipeline, metrics: Metrics | None = None, **parts: Any) -> None:
-        super().__init__(Caps(CAP, PATIENCE), metrics or Metrics())
+        self.machine = Leaping()
+        super().__init__(Caps(CAP, PATIENCE, hung_after=2 * FAR), metrics or Metrics(), machine=self.machine)
         self.model = self.add("one", graphs, shorter(pipeline, **parts))
 
 
@@ -283,7 +285,8 @@ def test_cancelling_the_await_cancels_the_job(engine: One, faulty: Faulty, packe
     async def work() -> None:
         faulty.open.clear()
         task = asyncio.create_task(engine.model.choose(packed))
-        await asyncio.sleep(0.01)
+        while not engine._jobs():
+            await asyncio.sleep(0.001)
         (job,) = engine._jobs()
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
@@ -331,13 +334,13 @@ def test_tokens_and_padding_are_counted(engine: One, faulty: Faulty, packed: lis
 
 
 def test_when_time_is_up_the_first_in_order_are_scored(engine: One, faulty: Faulty, session: Session, packed: list[Packed]) -> None:
-    """The model stops after its first round, and would go on later."""
+    """The model stops after its first round; it would go on later, but then time is up."""
     documents = [[p] for p in packed]
     order = list(range(39, -1, -1))
 
     async def work() -> Scored:
-        faulty.pause_after = 6
-        turn = Turn(time.perf_counter() + 0.5, order)
+        faulty.pause_after, faulty.stopped = 6, engine.machine.leap
+        turn = Turn(engine.machine.now() + FAR, order)
         return await engine.model.score(documents, turn)
 
     known = asyncio.run(work()).logits
@@ -650,7 +653,7 @@ def test_a_warm_up_that_hangs_beside_requests_is_seen(engine: One, session: Sess
     wait_for(lambda: engine.hung)
     later.open.set()
     added.warmed.result(PATIENCE)
-    assert engine.ready
+    wait_for(lambda: engine.ready)
 
 
 def test_closing_tells_who_waits_for_a_warm_up(engine: One, session: Session, pipeline: Pipeline) -> None:

@@ -1,7 +1,6 @@
 """The cache of scores: on a graph whose outputs are exact whatever batch they come from, so that answers can be held equal."""
 
 import asyncio
-import time
 import tracemalloc
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -25,6 +24,7 @@ from service.engine.jobs import Job, Said, Scored
 from service.engine.score_cache import ENTRY_BYTES, ScoreCache, cost, sequence_key
 from service.lru import Lru
 from service.telemetry.metrics import TABLE, Metrics
+from tests.service.clock import FAR, Leaping
 from tests.service.faults import PATIENCE, Faulty, Ints, wait_for
 
 HIDDEN, ROOM = 3, 1 << 20
@@ -56,8 +56,8 @@ class Cached:
     def __init__(self, pipeline: Pipeline, room: int, parts: dict[str, Any]) -> None:
         self.learned = parts.get("aggregator", {}).get("name") == "states"
         self.graph = Faulty(cast(Session, Exact(1 + HIDDEN if self.learned else None)))
-        self.metrics = Metrics()
-        self.engine = Engine(Caps(512, PATIENCE), self.metrics, room)
+        self.metrics, self.machine = Metrics(), Leaping()
+        self.engine = Engine(Caps(512, PATIENCE, hung_after=2 * FAR), self.metrics, room, self.machine)
         config = pipeline.config.model_validate({"packing": {"budget": 96, "budget_range": (64, 128)}, **parts})
         self.pipeline = Pipeline(config, pipeline.tokenizer, pipeline.frequencies)
         self.instance = self.another()
@@ -232,7 +232,8 @@ def test_requests_at_once_get_their_own(cached: Cached) -> None:
 def test_what_was_late_or_failed_is_not_known_afterwards(cached: Cached) -> None:
     documents = cached.sequences("which river", TEXTS)
     cached.graph.open.clear()
-    late = asyncio.run(cached.instance.score(documents, Turn(time.perf_counter() + 0.05, [0, 1, 2])))
+    cached.graph.stopped = cached.machine.leap
+    late = asyncio.run(cached.instance.score(documents, Turn(cached.machine.now() + FAR, [0, 1, 2])))
     assert (late.logits == -np.inf).all()
     cached.graph.open.set()
     cached.graph.fault = RuntimeError("the device caught fire")
@@ -246,11 +247,12 @@ def test_what_was_late_or_failed_is_not_known_afterwards(cached: Cached) -> None
 
 
 def test_what_was_done_in_time_is_known_afterwards(cached: Cached) -> None:
-    """The model stops after some batches; what it has said is as true as ever."""
+    """The model stops after some batches, and time is up; what it has said is as true as ever."""
     documents = cached.sequences("which river", ["bridge " * n for n in range(1, 37)])
     cached.graph.pause_after = len(cached.graph.shapes) + 3
-    order = list(range(len(documents)))
-    part = asyncio.run(cached.instance.score(documents, Turn(time.perf_counter() + 0.3, order)))
+    cached.graph.stopped = cached.machine.leap
+    turn = Turn(cached.machine.now() + FAR, list(range(len(documents))))
+    part = asyncio.run(cached.instance.score(documents, turn))
     done = part.logits > -np.inf
     assert 0 < done.sum() < len(documents)
     cached.graph.open.set()

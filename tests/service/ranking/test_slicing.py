@@ -7,13 +7,15 @@ import pytest
 
 from service.pace import Pace
 from service.ranking.slicing import LARGE_CHARS, AbandonedError, Threads, Watch
+from tests.service.clock import FAR, Leaping
 from tests.service.faults import PATIENCE, wait_for
 
 
 @pytest.mark.parametrize("in_time", [True, False])
 def test_work_that_nobody_waits_for_ends_at_its_next_pause(in_time: bool) -> None:
     """Its client has gone, or its time is up: one long document does not keep a thread until it is done."""
-    threads, begun, ended = Threads(1), threading.Event(), threading.Event()
+    machine, begun, ended = Leaping(), threading.Event(), threading.Event()
+    threads = Threads(1, machine)
 
     def work(numbers: range, watch: Watch) -> list[int]:
         begun.set()
@@ -26,13 +28,13 @@ def test_work_that_nobody_waits_for_ends_at_its_next_pause(in_time: bool) -> Non
             raise
 
     async def ask() -> None:
-        until = time.perf_counter() + 0.05 if in_time else None
+        until = machine.now() + FAR if in_time else None
         task = asyncio.create_task(threads.in_slices([1], work, until, Pace()))
-        await asyncio.sleep(0)
+        await asyncio.to_thread(begun.wait, PATIENCE)
         if in_time:
+            machine.leap()
             assert await task == [None]
             return
-        await asyncio.to_thread(begun.wait, PATIENCE)
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await task

@@ -2,7 +2,6 @@
 
 import json
 import os
-import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -12,6 +11,9 @@ from typing import IO, Any
 import httpx
 import pytest
 
+from benchmarks.event_loop import free_port
+from keyblock.bundle import load_bundle
+from service.settings import DEFAULT_BUNDLE
 from tests.rays import need_ray
 
 ROOT = Path(__file__).parents[3]
@@ -21,6 +23,7 @@ ENVIRONMENT = {
     "RAY_SERVE_PROXY_READY_CHECK_TIMEOUT_S": "60",  # a proxy that starts on a busy machine is not to be killed for it
     "RAY_SERVE_PROXY_HEALTH_CHECK_TIMEOUT_S": "60",
 }
+REQUEST = json.loads((ROOT / "examples" / "request.json").read_text(encoding="utf-8"))
 EXACT = {"provider": "cpu", "precision": "fp32", "threads": 1, "score_cache_bytes": 0}
 
 
@@ -30,7 +33,7 @@ class Cluster:
     def __init__(self, process: "subprocess.Popen[str]", port: int, log: Path) -> None:
         self.url = f"http://127.0.0.1:{port}"
         self._process, self._log = process, log
-        self._deployed: dict[str, Any] = {}
+        self._bundle: Path | None = None
 
     def order(self, line: str) -> str:
         """What the driver says once it is done."""
@@ -39,12 +42,12 @@ class Cluster:
         stdin.flush()
         return stdout.readline().strip()
 
-    def deploy(self, **settings: Any) -> None:
-        """With these settings, where it is not so already."""
-        if settings == self._deployed:
-            return
-        self._deployed = settings
-        assert self.order(f"deploy {json.dumps(EXACT | settings)}") == "deployed", self._log.read_text(encoding="utf-8")[-2000:]
+    def deploy(self, bundle: Path) -> None:
+        """Until it answers; the one that is deployed already stays."""
+        if bundle != self._bundle:
+            order = json.dumps(EXACT | {"bundle": str(bundle)})
+            assert self.order(f"deploy {order}") == "deployed", self._log.read_text(encoding="utf-8")[-2000:]
+            self._bundle = bundle
 
     def end(self) -> None:
         self._pipes()[0].close()
@@ -58,11 +61,9 @@ class Cluster:
 
 @pytest.fixture(scope="session")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    """Nothing is deployed yet: tests run in any order."""
+    """Serves no bundle at first."""
     need_ray()
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    port = free_port()
     log = tmp_path_factory.mktemp("ray") / "driver.log"
     environment = os.environ | {"PYTHONPATH": str(ROOT)} | ENVIRONMENT
     command = [sys.executable, str(Path(__file__).with_name("driver.py")), str(port)]
@@ -76,9 +77,18 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
             process.kill()
 
 
+def answers(http: httpx.Client, model: str) -> None:
+    """Wait until this model does, again and again: a replica that another takes the place of may be asked for a moment."""
+    in_turn = 0
+    while in_turn < 10:
+        answer = http.post("/rerank", json=REQUEST)
+        in_turn = in_turn + 1 if answer.is_success and answer.json()["model"] == model else 0
+
+
 @pytest.fixture
 def http(cluster: Cluster) -> Iterator[httpx.Client]:
-    """The embedded bundle is served."""
-    cluster.deploy(bundle=str(ROOT / "models" / "default"))
+    """Of the embedded bundle, whichever a test before has deployed."""
+    cluster.deploy(DEFAULT_BUNDLE)
     with httpx.Client(base_url=cluster.url, timeout=60) as client:
+        answers(client, load_bundle(DEFAULT_BUNDLE).manifest.name)
         yield client

@@ -20,10 +20,9 @@ from service.remote.replicas import GoneError
 from service.settings import Settings
 from tests.rays import imported
 from tests.service.conftest import warm
-from tests.service.rayserve.conftest import EXACT, ROOT, Cluster
+from tests.service.rayserve.conftest import EXACT, REQUEST, ROOT, Cluster
 
 pytestmark = pytest.mark.timeout(600)  # Ray's processes take their time to start on a busy machine
-REQUEST = json.loads((ROOT / "examples" / "request.json").read_text(encoding="utf-8"))
 
 
 @pytest.fixture(scope="module")
@@ -97,8 +96,8 @@ def test_what_operators_ask(http: httpx.Client) -> None:
 
 def test_a_deadline_is_kept_with_what_is_known_by_then(http: httpx.Client) -> None:
     text = REQUEST["documents"][2]["text"]
-    documents = [f"{number} {text}" for number in range(200)]
-    answer = http.post("/rerank", json={"query": REQUEST["query"], "documents": documents, "deadline_ms": 300}).json()
+    documents = [f"{number} {text}" for number in range(200)]  # so many that no machine scores them by then
+    answer = http.post("/rerank", json={"query": REQUEST["query"], "documents": documents, "deadline_ms": 50}).json()
     assert answer["meta"]["degraded"]
     assert len(answer["results"]) == 200
     assert any("deadline_ms" in warning for warning in answer["meta"]["warnings"])
@@ -201,7 +200,7 @@ def test_another_bundle_takes_over_without_a_request_lost(
     threads = [threading.Thread(target=ask) for _ in range(2)]
     for thread in threads:
         thread.start()
-    cluster.deploy(bundle=str(bundle_path))
+    cluster.deploy(bundle_path)
     eventually(lambda: http.post("/rerank", json=REQUEST).json()["model"] == "tiny")
     done.set()
     for thread in threads:

@@ -3,8 +3,12 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.redis_cluster import RedisCluster
+from benchmarks.redis_cluster import SILENT_MILLISECONDS, RedisCluster
+from service.store import redis_client
+from tests.service.faults import PATIENCE
 from tests.service.store.redis_server import RedisServer, need_redis
+
+STALL_MILLISECONDS = 60_000  # longer than a machine stalls
 
 
 @pytest.fixture(scope="module")
@@ -18,9 +22,9 @@ def redis_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisServ
 
 @pytest.fixture(scope="session")
 def six_servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisCluster]:
-    """Three masters with a replica each."""
+    """Three masters with a replica each, which takes its master's place where a test wants that: no stall is taken for a death."""
     need_redis()
-    cluster = RedisCluster(tmp_path_factory.mktemp("cluster"))
+    cluster = RedisCluster(tmp_path_factory.mktemp("cluster"), silent=STALL_MILLISECONDS)
     try:
         cluster.create()
         yield cluster
@@ -33,6 +37,20 @@ def redis_cluster(six_servers: RedisCluster) -> Iterator[RedisCluster]:
     """All six answer, and do so again after a test that killed some. What is in it is shared."""
     yield six_servers
     six_servers.mend()
+    six_servers.replace_after(STALL_MILLISECONDS)
+
+
+@pytest.fixture
+def replaced(redis_cluster: RedisCluster) -> None:
+    """A server of the cluster that says nothing for two seconds is replaced."""
+    redis_cluster.replace_after(SILENT_MILLISECONDS)
+
+
+@pytest.fixture(autouse=True)
+def patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A server of a machine that stalls is waited for; who tests how long one is waited for says otherwise."""
+    for name in ("CONNECT_SECONDS", "ANSWER_SECONDS"):
+        monkeypatch.setattr(redis_client, name, PATIENCE)
 
 
 @pytest.fixture

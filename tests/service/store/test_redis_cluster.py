@@ -10,6 +10,7 @@ from uuid import uuid4
 import pytest
 
 from benchmarks.redis_cluster import RedisCluster, until
+from service.store import redis_client
 from service.store.base import AWAY, HEAD, Item, Renewal, StoreFullError, StoreUnavailableError
 from service.store.redis_client import key_of
 from service.store.redis_cluster import PREFIX, RedisClusterStore
@@ -81,8 +82,11 @@ def test_an_outage_takes_its_documents_and_no_other(
     assert "answers again" in caplog.text
 
 
-def test_a_server_that_hangs_is_waited_for_once(store: RedisClusterStore, redis_cluster: RedisCluster, space: str) -> None:
+@pytest.mark.usefixtures("replaced")
+def test_a_server_that_hangs_is_waited_for_once(redis_cluster: RedisCluster, space: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """And who takes its place is found by itself, without a request."""
+    monkeypatch.setattr(redis_client, "ANSWER_SECONDS", 2.0)
+    store = RedisClusterStore(redis_cluster.url)
     master, _ = some(redis_cluster)
     lost = on(redis_cluster, space, master)
     redis_cluster.pause(master)
@@ -92,6 +96,7 @@ def test_a_server_that_hangs_is_waited_for_once(store: RedisClusterStore, redis_
     until(lambda: not any(one.away for one in store._map.masters()))
     assert store.get_many(space, IDS) == [content(one) for one in IDS]
     assert server not in store._map.masters()
+    store.close()
 
 
 class Load:
@@ -151,6 +156,7 @@ class Load:
         assert len(self.acknowledged) == len(IDS)
 
 
+@pytest.mark.usefixtures("replaced")
 def test_a_failover_under_load_loses_nothing_that_was_acknowledged(
     store: RedisClusterStore, redis_cluster: RedisCluster, space: str
 ) -> None:
