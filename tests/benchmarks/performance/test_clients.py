@@ -24,16 +24,21 @@ def most() -> list[int]:
 
 
 @pytest.fixture
-def url(most: list[int]) -> Iterator[str]:
-    there = [0]
+def url(most: list[int], request: pytest.FixtureRequest) -> Iterator[str]:
+    """A service that answers once as many requests are there as the test has clients."""
+    there, all_there = [0], asyncio.Event()
 
     async def rerank(request: Request) -> JSONResponse:
         there[0] += 1
         most[0] = max(most[0], there[0])
-        await asyncio.sleep(0.02)
+        if there[0] == clients:
+            all_there.set()
+        await all_there.wait()
+        await asyncio.sleep(0.02)  # in which one client too many would be seen
         there[0] -= 1
         return JSONResponse({"meta": {"degraded": json.loads(await request.body()) == "degrade"}})
 
+    clients: int = request.param
     port = free_port()
     app = Starlette(routes=[Route("/rerank", rerank, methods=["POST"])])
     server = uvicorn.Server(uvicorn.Config(app, port=port, log_level="error"))
@@ -46,6 +51,7 @@ def url(most: list[int]) -> Iterator[str]:
     thread.join()
 
 
+@pytest.mark.parametrize("url", [4], indirect=True)
 def test_clients_share_the_requests(url: str, most: list[int]) -> None:
     answered = send_all(url, (json.dumps(n).encode() for n in range(12)), 4)
     assert len(answered) == 12
@@ -53,6 +59,7 @@ def test_clients_share_the_requests(url: str, most: list[int]) -> None:
     assert most == [4]
 
 
+@pytest.mark.parametrize("url", [1], indirect=True)
 def test_a_degraded_answer_is_told(url: str) -> None:
     answered = send_all(url, [b'"degrade"', b'"not"'], 1)
     assert [answer.good for answer in answered] == [False, True]

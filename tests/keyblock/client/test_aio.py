@@ -26,9 +26,12 @@ def test_a_cancelled_call_harms_no_other(proxy: Proxy) -> None:
     async def main() -> None:
         proxy.faults = [silent]
         async with AsyncClient(proxy.url, max_connections=1) as client:
+            call = asyncio.create_task(client.rerank(QUERY, TEXTS))
+            while not proxy.seen:
+                await asyncio.sleep(0.01)
             with pytest.raises(TimeoutError) as caught:
-                async with asyncio.timeout(0.2):
-                    await client.rerank(QUERY, TEXTS)
+                async with asyncio.timeout(0):
+                    await call
             assert not isinstance(caught.value, TimeUpError)
             assert (await client.rerank(QUERY, TEXTS))[0].index == 1
 

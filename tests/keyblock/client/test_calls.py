@@ -130,7 +130,7 @@ def test_a_fallback_is_the_order_given(connect: Connect, proxy: Proxy, faults: l
 
 
 def test_nobody_there(connect: Connect) -> None:
-    client = connect("http://127.0.0.1:1", timeout=SOON)
+    client = connect("http://127.0.0.1:1", retries=0)
     with pytest.raises(UnreachableError, match=r"^http://127.0.0.1:1: .* \(is a service running there\?\)$"):
         client.rerank(QUERY, TEXTS)
     assert (client.live(), client.ready()) == (False, False)
