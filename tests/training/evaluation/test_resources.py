@@ -4,6 +4,7 @@ import mmap
 import sys
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -16,12 +17,12 @@ linux = pytest.mark.skipif(sys.platform != "linux", reason="resident memory is r
 TAKEN = 60  # MB
 
 
-def take_and_give_back(seconds: float = 0.0) -> None:
-    """Pages of our own, which go back to the system at once, as a small piece of the heap need not."""
+def take_and_give_back(wait: Callable[[], object] = bool) -> None:
+    """Pages of our own, held while it is waited; they go back to the system at once, as a small piece of the heap need not."""
     with mmap.mmap(-1, TAKEN * 1_000_000) as pages:
         for start in range(0, len(pages), mmap.PAGESIZE):
             pages[start] = 1
-        time.sleep(seconds)
+        wait()
 
 
 @pytest.fixture(params=["kernel", "samples"])
@@ -33,9 +34,18 @@ def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, tmp_pat
 
 
 @linux
-def test_memory_given_back_inside_still_counts(way: str) -> None:
+def test_memory_given_back_inside_still_counts(way: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    samples: list[str] = []
+    monkeypatch.setattr(resources, "resident_mb", lambda field: (samples.append(field), resident_mb(field))[1])
+
+    def sampled() -> None:
+        """The first of two that are begun from now on is done."""
+        before = len(samples)
+        while way == "samples" and len(samples) < before + 2:
+            time.sleep(0.001)
+
     with peak_memory() as memory:
-        take_and_give_back(0.1 if way == "samples" else 0.0)
+        take_and_give_back(sampled)
     assert memory.growth_mb is not None
     assert TAKEN - 5 < memory.growth_mb < TAKEN + 40
     now = resident_mb("VmRSS")
