@@ -1,6 +1,8 @@
 """Small jobs for the tests: lists whose answers a person can check, and an engine without processes."""
 
 import json
+import os
+import subprocess
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -52,6 +54,37 @@ def shards(out: Path) -> list[Path]:
 
 def contents(out: Path) -> dict[str, bytes]:
     return {path.name: path.read_bytes() for path in shards(out)}
+
+
+STOPPING = """
+import os, signal, sys
+from importlib import import_module
+from bulk.cli import main
+from bulk.stages import Score
+
+engine = getattr(import_module(f"bulk.engines.{sys.argv[1]}"), f"{sys.argv[1].title()}Engine")
+
+def run(self, stage, *rest, whole=engine.run):
+    for number, shard in enumerate(whole(self, stage, *rest), 1):
+        yield shard
+        if stage is Score and number == 3:
+            os.kill(os.getpid(), signal.SIGSTOP)
+
+engine.run = run
+sys.exit(main(sys.argv[2:]))
+"""
+
+
+def stopping(engine: str) -> list[str]:
+    """Python's arguments for the command, which stops once three shards are ranked: what a test does then is never too late."""
+    return ["-c", STOPPING, engine]
+
+
+def stopped(process: "subprocess.Popen[str]") -> None:
+    """Wait until it has stopped."""
+    how = os.waitid(os.P_PID, process.pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
+    assert how is not None
+    assert how.si_code == os.CLD_STOPPED, process.communicate()
 
 
 class InThisProcess:

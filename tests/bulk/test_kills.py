@@ -5,7 +5,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
 
@@ -13,10 +13,10 @@ import pytest
 
 from bulk import job
 from bulk.options import Options
-from tests.bulk.jobs import InThisProcess, contents, made, river_lists, shards
+from tests.bulk.jobs import InThisProcess, contents, made, river_lists, shards, stopped, stopping
 from tests.conftest import ROOT
 
-N_LISTS = 40  # a shard each: enough that some are left whenever the first is seen
+N_LISTS = 40  # a shard each
 
 
 def options_in(work: Path, bundle: Path) -> Options:
@@ -39,26 +39,21 @@ def expected(tmp_path_factory: pytest.TempPathFactory, bundle_path: Path) -> dic
 
 
 @contextmanager
-def started(options: Options) -> Iterator["subprocess.Popen[str]"]:
+def started(options: Options, program: Sequence[str] = ("-m", "bulk.cli")) -> Iterator["subprocess.Popen[str]"]:
     """The command over the same options."""
     given = options.model_dump(include={"bundle", "out", "provider", "precision", "workers", "shard_pairs", "top_n"})
     flags = [part for name, value in given.items() for part in (f"--{name.replace('_', '-')}", str(value))]
-    command = [sys.executable, "-m", "bulk.cli", "--lists", str(options.lists[0]), *flags]
+    command = [sys.executable, *program, "--lists", str(options.lists[0]), *flags]
     with subprocess.Popen(command, cwd=ROOT, stderr=subprocess.PIPE, text=True) as process:
-        yield process
+        try:
+            yield process
+        finally:
+            process.kill()  # a stopped one would not end
 
 
 def stamps(out: Path) -> dict[str, tuple[int, int]]:
     """Of each shard that is there the inode and the time of writing."""
     return {path.name: (path.stat().st_ino, path.stat().st_mtime_ns) for path in shards(out)}
-
-
-def some_shards(process: "subprocess.Popen[str]", out: Path) -> dict[str, tuple[int, int]]:
-    """The first few, once they are there."""
-    while len(shards(out)) < 3:
-        assert process.poll() is None, process.communicate()
-        time.sleep(0.001)
-    return stamps(out)
 
 
 def workers_of(driver: int) -> list[int]:
@@ -67,9 +62,11 @@ def workers_of(driver: int) -> list[int]:
 
 
 def test_a_killed_worker_is_replaced(options: Options, expected: dict[str, bytes]) -> None:
-    with started(options) as process:
-        before = some_shards(process, options.out)
+    with started(options, stopping("local")) as process:
+        stopped(process)
+        before = stamps(options.out)
         os.kill(workers_of(process.pid)[0], signal.SIGKILL)
+        process.send_signal(signal.SIGCONT)
         _, said = process.communicate()
     assert process.returncode == 0, said
     assert said.count("a worker died (by signal 9, Killed)") == 1
@@ -78,8 +75,8 @@ def test_a_killed_worker_is_replaced(options: Options, expected: dict[str, bytes
 
 
 def test_a_killed_driver_takes_its_workers_along_and_the_same_command_goes_on(options: Options, expected: dict[str, bytes]) -> None:
-    with started(options) as process:
-        some_shards(process, options.out)
+    with started(options, stopping("local")) as process:
+        stopped(process)
         workers = workers_of(process.pid)
         process.kill()
     while any(Path(f"/proc/{worker}/cmdline").exists() and Path(f"/proc/{worker}/cmdline").read_bytes() for worker in workers):

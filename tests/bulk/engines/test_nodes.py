@@ -4,7 +4,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from contextlib import nullcontext
 from pathlib import Path
@@ -14,11 +13,11 @@ import pytest
 
 from bulk import job
 from bulk.options import Options
-from tests.bulk.jobs import InThisProcess, contents, made, river_lists, shards
+from tests.bulk.jobs import InThisProcess, contents, made, river_lists, shards, stopped, stopping
 from tests.conftest import ROOT
 from tests.rays import imported
 
-N_LISTS = 30  # a shard each: enough that some are left whenever the first is seen
+N_LISTS = 30  # a shard each
 OBJECT_STORE = 80 << 20  # bytes; the least that Ray takes
 
 
@@ -41,13 +40,14 @@ def test_a_killed_node_costs_no_ranking(cluster: Any, tmp_path: Path, bundle_pat
     options = made(tmp_path, bundle_path, river_lists(N_LISTS), shard_pairs=4, workers=2)
     given = options.model_dump(include={"bundle", "out", "provider", "precision", "workers", "shard_pairs"})
     flags = [part for name, value in given.items() for part in (f"--{name.replace('_', '-')}", str(value))]
-    command = [sys.executable, "-m", "bulk.cli", "--lists", str(options.lists[0]), "--engine", "ray", "--address", cluster.address]
+    command = [sys.executable, *stopping("ray"), "--lists", str(options.lists[0]), "--engine", "ray", "--address", cluster.address]
     with subprocess.Popen([*command, *flags], cwd=ROOT, stderr=subprocess.PIPE, text=True) as process:
-        while len(shards(options.out)) < 3:
-            assert process.poll() is None, process.communicate()
-            time.sleep(0.01)
-        kill(cluster)
-        assert len(shards(options.out)) < N_LISTS
+        try:
+            stopped(process)
+            kill(cluster)
+            assert len(shards(options.out)) < N_LISTS
+        finally:
+            process.send_signal(signal.SIGCONT)
         _, said = process.communicate()
     assert process.returncode == 0, said
     assert f"{N_LISTS} shards, {N_LISTS} of them new" in said.splitlines()[-1]

@@ -26,6 +26,7 @@ from service.telemetry.metrics import TABLE, Metrics
 from tests.service.faults import PATIENCE, wait_for
 
 SETTINGS = Settings(shutdown_seconds=5)
+ENDLESS = 3600  # seconds: longer than a test
 SECONDS = 0.4  # that a head or an answer may take
 LARGE = 24 * 2**20  # bytes of an answer: more than the kernel keeps for a client that does not read
 GET = b"GET /echo HTTP/1.1\r\nHost: here\r\n"
@@ -51,7 +52,8 @@ class Server:
         self.metrics = Metrics()
         self.released = threading.Event()
         routes = [Route("/echo", self.echo, methods=["GET", "POST"]), Route("/large", self.large), Route("/slow", self.slow)]
-        port = Port(Starlette(routes=routes), settings, self.metrics, "main", most, port=0, lifespan="off")
+        more = {"port": 0, "lifespan": "off", "timeout_keep_alive": ENDLESS}
+        port = Port(Starlette(routes=routes), settings, self.metrics, "main", most, **more)
         self.server = uvicorn.Server(port)
         self.loop = loop
         self.thread = threading.Thread(target=self.server.run if loop is None else self._run, daemon=True)
@@ -402,8 +404,7 @@ def test_a_refused_client_may_finish_what_it_sends(server: Server, monkeypatch: 
 
 
 def test_an_idle_connection_does_not_hold_up_the_end() -> None:
-    endless = 100 * PATIENCE
-    with serving(head_seconds=endless, shutdown_seconds=endless) as server, server.connect(), server.connect() as used:
+    with serving(head_seconds=ENDLESS, shutdown_seconds=ENDLESS) as server, server.connect(), server.connect() as used:
         used.sendall(GET + b"\r\n")
         assert one_answer(used)[0] == 200
         server.server.should_exit = True
