@@ -33,46 +33,42 @@ ROOT = Path(__file__).resolve().parents[3]
 KILLED_AT = 27  # the recipe's checkpoints are of steps 20 and 40
 OFTEN = 2  # steps between the checkpoints of a run that is killed often
 KILLED = f"""
-import os, random, signal, sys, time
-from pathlib import Path
+import os, signal, sys
 from transformers import BertModel  # imported once, for every fork
 from training.commands.train import main as train_main
 from training.learning.loop import Trainer
 
 recipe, collection, once, often = sys.argv[1:]
-log, chance, write = Path(often) / "log.jsonl", random.Random(3), Trainer._log
+write = Trainer._log
 
-def last_words(trainer, **what):
-    write(trainer, **what)
-    if trainer.step == {KILLED_AT}:
-        os.kill(os.getpid(), signal.SIGKILL)
-
-def train(run, *settings):
+def train(run, dies_in, *settings):
     child = os.fork()
-    if not child:
-        os._exit(train_main([recipe, "--collection", collection, "--out", run, *settings]))
-    return child
+    if child:
+        return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    lines = 0
 
-def status(child):
-    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    def log(trainer, **what):
+        nonlocal lines
+        write(trainer, **what)
+        lines += 1
+        die(dies_in(lines, trainer.step))
 
-def lines():
-    return log.read_bytes().count(b"\\n") if log.exists() else 0
+    Trainer._log = log
+    die(dies_in(lines, 0))
+    os._exit(train_main([recipe, "--collection", collection, "--out", run, *settings]))
 
-Trainer._log = last_words
-print(status(train(once)), flush=True)
-Trainer._log = write
-for more in (0, 5, 1, 8):
-    child, before, ended = train(often, "--set", "checkpoint_every={OFTEN}"), lines(), 0
-    while lines() < before + more and not ended:
-        time.sleep(0.002)
-        ended, how = os.waitpid(child, os.WNOHANG)
-    if ended:
-        sys.exit(f"ended by itself with status {{how}}")
-    time.sleep(chance.uniform(0, 0.02 if more else 0.5))
-    os.kill(child, signal.SIGKILL)
-    os.waitpid(child, 0)
-print(status(train(often, "--set", "checkpoint_every={OFTEN}")), flush=True)
+def die(seconds):
+    if seconds == 0:
+        os.kill(os.getpid(), signal.SIGKILL)
+    elif seconds:  # of the processor: the moment is no other one on a busy machine, and its signal ends a process as SIGKILL does
+        signal.setitimer(signal.ITIMER_PROF, seconds)
+
+print(train(once, lambda _, step: 0 if step == {KILLED_AT} else None), flush=True)
+for more, seconds in ((0, 0.12), (5, 0.011), (1, 0), (8, 0.012)):  # lines of its log, and then some time
+    status = train(often, lambda lines, _: seconds if lines == more else None, "--set", "checkpoint_every={OFTEN}")
+    if status >= 0:
+        sys.exit(f"ended by itself with status {{status}}")
+print(train(often, lambda *_: None, "--set", "checkpoint_every={OFTEN}"), flush=True)
 """
 Make = Callable[..., Recipe]
 
