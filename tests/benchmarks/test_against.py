@@ -1,6 +1,8 @@
 """A tree beside itself: both answer, each kind of request has its row, and nothing is left behind."""
 
 import subprocess
+import tempfile
+from pathlib import Path
 
 import pytest
 
@@ -8,25 +10,38 @@ from benchmarks import against
 from benchmarks.against import KINDS, ROOT, Kind
 
 
-def worktrees() -> str:
-    return subprocess.run(["git", "-C", str(ROOT), "worktree", "list"], check=True, capture_output=True, text=True).stdout
+@pytest.fixture
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Where trees are made in this test; others may make theirs meanwhile."""
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    return tmp_path
 
 
-def test_both_are_asked_in_turns(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def trees(place: Path) -> list[str]:
+    """That git knows of there."""
+    listed = subprocess.run(["git", "-C", str(ROOT), "worktree", "list"], check=True, capture_output=True, text=True).stdout
+    return [line for line in listed.splitlines() if line.startswith(str(place))]
+
+
+def test_both_are_asked_in_turns(place: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setattr(against, "KINDS", {"3 documents": Kind(3), "3, again": Kind(3, 3, again=True)})
-    before = worktrees()
     against.main(["HEAD", "--rounds", "2", "--threads", "1", "--words", "40"])
     rows = [line.split(" | ") for line in capsys.readouterr().out.splitlines()[2:]]
     assert [row[0].strip("| ") for row in rows] == ["3 documents", "3, again"]
     assert all(row[1] == "2" and min(float(row[2]), float(row[3])) > 0 for row in rows)
-    assert worktrees() == before
+    assert trees(place) == []
 
 
-def test_a_commit_that_is_not_there() -> None:
-    before = worktrees()
+def test_a_tree_goes_when_it_is_measured(place: Path) -> None:
+    with against.worktree("HEAD"):
+        assert len(trees(place)) == 1
+    assert trees(place) == []
+
+
+def test_a_commit_that_is_not_there(place: Path) -> None:
     with pytest.raises(subprocess.CalledProcessError), against.worktree("no-such-commit"):
         pass
-    assert worktrees() == before
+    assert trees(place) == []
 
 
 def test_what_is_measured_beside_the_cascade() -> None:

@@ -8,9 +8,7 @@ from pathlib import Path
 
 from benchmarks.event_loop import Upload, free_port, make_body, wait_ready, watch
 
-ENOUGH_LOOKS = 20
-# for nine looks of ten, on a machine with other work; a loop that is not free is away for seconds, and looks are few
-GENEROUS_MS = 1500
+ENOUGH_LOOKS = 5  # a loop that is not free is looked at once: that look takes as long as the preparation
 
 
 def test_health_is_answered_while_large_documents_are_prepared(bundle_path: Path) -> None:
@@ -27,7 +25,7 @@ def test_health_is_answered_while_large_documents_are_prepared(bundle_path: Path
     finally:
         server.terminate()
         server.wait(60)
-    prepared = upload.sent + (upload.timings["parse"] + upload.timings["prepare"]) / 1e3
-    took = [seconds * 1e3 for when, seconds in looks if upload.sent < when < prepared]
+    seconds = (upload.timings["parse"] + upload.timings["prepare"]) / 1e3
+    took = [look for when, look in looks if upload.sent < when < upload.sent + seconds]
     assert len(took) >= ENOUGH_LOOKS
-    assert statistics.quantiles(took, n=10)[-1] < GENEROUS_MS
+    assert statistics.median(took) < seconds / ENOUGH_LOOKS

@@ -7,7 +7,7 @@ import weakref
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import CancelledError, Future
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -306,8 +306,7 @@ def test_nothing_to_score_needs_no_thread(graphs: Graphs, faulty: Faulty, pipeli
 
 
 def test_a_device_that_hangs_does_not_keep_the_process_from_ending(engine: One) -> None:
-    (model,) = (thread for thread in threading.enumerate() if thread.name == "model")
-    assert model.daemon
+    assert cast(threading.Thread, engine._thread).daemon
 
 
 def test_closing_fails_what_waits(engine: One, faulty: Faulty, packed: list[Packed]) -> None:
