@@ -43,9 +43,10 @@ class Served:
     def log(self) -> str:
         return (self.folder / "log").read_text(encoding="utf-8")
 
-    def begun(self, fronts: int = 2) -> bool:
-        """Whether so many have begun to listen: until one does, the other one gets all connections."""
-        return self.log.count("Uvicorn running") == fronts
+    @property
+    def n_begun(self) -> int:
+        """Fronts that have ever begun to listen: until one does, the other one gets all connections."""
+        return self.log.count("Uvicorn running")
 
     def children(self, work: str = "") -> list[int]:
         """Ids of the processes that it has started, for this work."""
@@ -90,7 +91,7 @@ def serving(folder: Path, bundles: Sequence[Path], **settings: Any) -> Iterator[
     with (folder / "log").open("wb") as written, subprocess.Popen(command, stdout=written, stderr=written) as process:
         served = Served(process, f"http://127.0.0.1:{port}", folder)
         try:
-            eventually(lambda: process.poll() is not None or (served.begun() and served.steadily(200)))
+            eventually(lambda: process.poll() is not None or (served.n_begun == 2 and served.steadily(200)))
             assert process.poll() is None, served.log
             yield served
         finally:
