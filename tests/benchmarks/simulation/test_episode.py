@@ -1,6 +1,7 @@
 """Whole episodes: fresh seeds, and service code with a bug planted in it, which is found."""
 
 import asyncio
+import os
 import random
 from collections.abc import Callable
 from contextlib import suppress
@@ -37,8 +38,8 @@ Patch = pytest.MonkeyPatch
 
 
 def test_what_must_hold_holds_for_fresh_seeds() -> None:
-    """A seed that fails is in the message, with the command that repeats it."""
-    first = random.SystemRandom().randrange(10**9)
+    """A seed that fails is in the message, with the command that repeats it. In CI they are the same each time."""
+    first = 0 if "CI" in os.environ else random.SystemRandom().randrange(10**9)
     reports = [Episode(seed, EACH).run() for seed in range(first, first + FRESH)]
     assert sum(report.outcomes.total() for report in reports) == FRESH * EACH
 

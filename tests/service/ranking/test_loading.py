@@ -31,7 +31,8 @@ def names(paths: list[Path]) -> list[str]:
 def test_of_a_directory_of_bundles_the_one_called_default_is_the_first(folder: Path, caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.WARNING):
         assert names(find_bundles([folder])) == ["default", "apple", "zebra"]
-    assert caplog.messages == [f"{folder / 'notes'}: holds no bundle.json, so it is not served"]
+    said = [one.getMessage() for one in caplog.records if one.name == find_bundles.__module__]
+    assert said == [f"{folder / 'notes'}: holds no bundle.json, so it is not served"]
 
 
 def test_paths_keep_their_order(folder: Path, bundle_path: Path) -> None:

@@ -5,6 +5,7 @@ import functools
 import json
 import logging
 import re
+from asyncio import StreamWriter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -19,12 +20,16 @@ from benchmarks.performance.service import Service
 from benchmarks.simulation.machine import SimulatedMachine
 from keyblock.bundle import BundleError
 from service.app import create_app
+from service.machine import ASYNCIO, Machine
 from service.ranking import loading
 from service.ranking.ranker import Ranker
 from service.settings import DEFAULT_BUNDLE, Settings, UpstreamKind
+from service.store.opening import open_store
 from service.telemetry.metrics import Metrics
 from service.upstream import client as asking
 from service.upstream.passages import passage_text
+from tests.service.clock import FAR, Leaping
+from tests.service.faults import PATIENCE
 from tests.service.upstream.servers import Behaviour, Server, dies, drips, floods, hangs, overlap, says, scores, tei
 
 QUERY = "Which river flows through Vienna?"
@@ -51,9 +56,11 @@ def read_once() -> Iterator[None]:
 
 
 @contextmanager
-def serving(url: str, **settings: Any) -> Iterator[TestClient]:
+def serving(url: str, machine: Machine = ASYNCIO, **options: Any) -> Iterator[TestClient]:
     """The application in front of the upstream, without a bundle of its own."""
-    with TestClient(create_app(Settings(upstream=url, threads=2, **settings))) as client:
+    settings = Settings(upstream=url, threads=2, **options)
+    ranker = Ranker(settings, [], open_store(settings), loading.upstream_bundle(settings), machine)
+    with TestClient(create_app(settings, ranker)) as client:
         assert client.get("/health/ready").status_code == 200
         yield client
 
@@ -186,11 +193,13 @@ def test_one_that_wants_more_time_than_there_is_is_not_waited_for() -> None:
     ],
 )
 def test_an_upstream_that_fails_costs_its_scores_and_nothing_else(
-    behaviour: Behaviour, problem: str, caplog: pytest.LogCaptureFixture
+    behaviour: Behaviour, problem: str, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The documents are ordered by their blocks, the answer says so in a line, and so does the log, once."""
     caplog.set_level(logging.WARNING, "service")
-    options = {"upstream_kind": "jina", "upstream_timeout_ms": 1100, "upstream_retries": 1}
+    monkeypatch.setattr(asking, "SLOW_SECONDS", 0.0)
+    seconds = 1 if problem.startswith("has not answered") else PATIENCE
+    options = {"upstream_kind": "jina", "upstream_timeout_ms": int(1000 * seconds), "upstream_retries": 1}
     with Server(behaviour) as server, serving(server.url, **options) as client:
         answer = rerank(client)
         assert counted(client, "keyblock_degraded_total", how="upstream") == 1
@@ -256,9 +265,17 @@ def test_a_killed_upstream_and_one_that_never_was() -> None:
         assert warned(rerank(client)).startswith("cannot be reached (")
 
 
-def test_a_deadline_bounds_the_wait_for_it() -> None:
-    with Server(hangs) as server, serving(server.url, upstream_kind="jina") as client:
-        answer = rerank(client, deadline_ms=800)
+def test_a_deadline_bounds_the_wait_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """So short a time that it says nothing of the upstream, which is over once it is asked."""
+    monkeypatch.setattr(asking, "SLOW_SECONDS", 2 * FAR)
+    machine = Leaping()
+
+    async def too_late(writer: StreamWriter, asked: dict[str, Any]) -> None:
+        machine.leap()
+        await hangs(writer, asked)
+
+    with Server(too_late) as server, serving(server.url, machine, upstream_kind="jina") as client:
+        answer = rerank(client, deadline_ms=1000 * FAR)
         assert counted(client, "keyblock_upstream_requests_total", outcome="late") == 1
     warnings = answer["meta"]["warnings"]
     assert answer["meta"]["degraded"]
