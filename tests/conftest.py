@@ -4,6 +4,7 @@ import gc
 import json
 import os
 import signal
+import sys
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
@@ -37,6 +38,13 @@ def pytest_collection_finish() -> None:
     """What was imported stays: the garbage collector need not go through it again and again."""
     gc.collect()
     gc.freeze()
+
+
+@pytest.fixture(autouse=True)
+def drawn_alike() -> None:
+    """What PyTorch draws in a test depends on none that ran before it."""
+    if "torch" in sys.modules:
+        sys.modules["torch"].manual_seed(0)
 
 
 @pytest.fixture(scope="session")

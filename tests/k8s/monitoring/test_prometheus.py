@@ -24,6 +24,7 @@ from k8s.monitoring.rules import ALERTS, IN_TIME, SERVED, WINDOWS, Alert, groups
 from service.telemetry.metrics import MODEL, TABLE
 from tests.conftest import ROOT
 from tests.programs import need
+from tests.service.faults import wait_for
 
 BUNDLE = ROOT / "models" / "default"
 PHASES = (Phase(4, 2), Phase(6, 12))
@@ -119,8 +120,8 @@ def test_what_is_counted_adds_up(seen: Seen) -> None:
         (line,) = seen.prometheus.instant(expression)
         return line.values[0]
 
-    assert value('sum(keyblock_requests_total{outcome="ok"})') == value("sum(keyblock_request_seconds_count)")
-    assert value('keyblock_batches_total{outcome="ok"}') == value("keyblock_batch_seconds_count")
+    wait_for(lambda: value('sum(keyblock_requests_total{outcome="ok"}) - sum(keyblock_request_seconds_count)') == 0, pause=0.5)
+    wait_for(lambda: value('sum(keyblock_batches_total{outcome="ok"}) - sum(keyblock_batch_seconds_count)') == 0, pause=0.5)
     stages = value("sum(keyblock_stage_seconds_sum)")
     assert stages == pytest.approx(value("sum(keyblock_request_seconds_sum)"), rel=0.2)  # those of refused and gone ones beside
 

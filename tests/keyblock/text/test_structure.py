@@ -147,11 +147,11 @@ def test_clauses(text: str, expected: list[str]) -> None:
 def test_it_takes_time_in_proportion_to_the_length(unit: str) -> None:
     """Each of these lasts a second or less; anything in proportion to the square would last an hour."""
     text = unit * (150_000 // len(unit))
-    started = time.process_time()
+    started = time.thread_time()
     places, _ = cuts(text)
     ends = clauses(text)
     assert len(places) + len(ends) <= 2 * len(text)
-    assert time.process_time() - started < 10
+    assert time.thread_time() - started < 30
 
 
 @given(TEXT)

@@ -652,7 +652,8 @@ def test_a_warm_up_that_hangs_beside_requests_is_seen(engine: One, session: Sess
     wait_for(lambda: engine.hung)
     later.open.set()
     added.warmed.result(PATIENCE)
-    wait_for(lambda: engine.ready)
+    wait_for(lambda: not engine.hung)
+    assert engine.ready
 
 
 def test_closing_tells_who_waits_for_a_warm_up(engine: One, session: Session, pipeline: Pipeline) -> None:

