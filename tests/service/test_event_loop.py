@@ -1,14 +1,29 @@
 """The event loop stays free while large documents are prepared; benchmarks/event_loop.py measures the same at full size."""
 
 import os
+import socket
 import statistics
 import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from benchmarks.event_loop import Upload, free_port, make_body, wait_ready, watch
 
 ENOUGH_LOOKS = 5  # a loop that is not free is looked at once: that look takes as long as the preparation
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere a port is not kept")
+def test_a_port_that_was_found_is_kept_for_who_listens_as_servers_do() -> None:
+    port = free_port()
+    with socket.socket() as other, pytest.raises(OSError, match="in use"):
+        other.bind(("127.0.0.1", port))
+    for _ in range(2):
+        with socket.create_server(("127.0.0.1", port)), socket.create_connection(("127.0.0.1", port)):
+            pass
+    with pytest.raises(ConnectionRefusedError):
+        socket.create_connection(("127.0.0.1", port))
 
 
 def test_health_is_answered_while_large_documents_are_prepared(bundle_path: Path) -> None:

@@ -41,6 +41,7 @@ def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
     need("prometheus", "prometheus")
     folder = tmp_path_factory.mktemp("service")
     settings = {"store": folder / "store", "max_requests_in_flight": 6, "score_cache_bytes": 1 << 20}
+    settings |= {"token_cap": 512}  # large requests are many batches, of which some wait whenever is scraped
     with Service(1, folder / "log", bundle=BUNDLE, **settings) as service:
         yield service
 
@@ -182,7 +183,7 @@ def test_the_dashboards_can_be_drawn(seen: Seen, tmp_path: Path) -> None:
         path = tmp_path / f"{board.name}.png"
         draw(board, *seen).savefig(path)
         assert path.read_bytes().startswith(b"\x89PNG")
-        assert 20_000 < path.stat().st_size < 400_000
+        assert 20_000 < path.stat().st_size < 1_000_000  # more where the load had to go on
 
 
 def test_a_model_is_told_by_its_bundles_name(seen: Seen, service: Service) -> None:
