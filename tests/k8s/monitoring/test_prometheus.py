@@ -82,12 +82,12 @@ def unshown(prometheus: Prometheus) -> list[str]:
 
 @pytest.fixture(scope="module")
 def seen(service: Service, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Seen]:
-    """The load goes on until all of it has shown: on a busy machine that takes longer."""
-    load = Load([service.url], invented(BUNDLE / "tokenizer.json"), Size(documents=5, words=60, large=60))
+    """The load goes on until all of it has shown, with new texts whose scores are not known: on a busy machine for longer."""
+    texts = invented(BUNDLE / "tokenizer.json")
     with Prometheus(tmp_path_factory.mktemp("prometheus"), [service.url.removeprefix("http://")], groups()) as prometheus:
         start = time.time()
         for _ in range(ROUNDS):
-            asyncio.run(load.run(PHASES))
+            asyncio.run(Load([service.url], texts, Size(documents=5, words=60, large=60)).run(PHASES))
             time.sleep(SETTLED)
             if not unshown(prometheus):
                 break
