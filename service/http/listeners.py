@@ -138,9 +138,11 @@ def bind(host: str, port: int, flags: str = "--host or --port") -> list[socket.s
     """
     try:
         found = socket.getaddrinfo(host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
-        return _bound([(family, address) for family, _, _, _, address in found])
-    except OSError as error:
-        raise ListenError(f"cannot listen on {host}, port {port} ({error.strerror}): give another {flags}") from None
+        addresses = dict.fromkeys((family, address) for family, _, _, _, address in found)  # a file of hosts may name one twice
+        return _bound(list(addresses))
+    except (OSError, UnicodeError) as error:
+        problem = error.strerror if isinstance(error, OSError) else "no host can have such a name"  # "..", say
+        raise ListenError(f"cannot listen on {host}, port {port} ({problem}): give another {flags}") from None
 
 
 def overlap(some: Sequence[socket.socket], others: Sequence[socket.socket]) -> bool:
@@ -181,7 +183,10 @@ def _claims(port: int) -> set[str]:
 
 def _meet(host: str, other: str) -> bool:
     """Whether what listens at one of these addresses is reached at the other."""
-    one, its = ip_address(host), ip_address(other)
+    try:
+        one, its = ip_address(host), ip_address(other)
+    except ValueError:  # a claim may be anything: whoever likes makes a socket of that name
+        return False
     return one.version == its.version and (one == its or one.is_unspecified or its.is_unspecified)
 
 

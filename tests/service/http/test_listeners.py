@@ -19,7 +19,7 @@ import uvicorn
 from fastapi import FastAPI
 
 from benchmarks.event_loop import free_port, wait_ready
-from service.http.listeners import CLAIMS, ListenError, Main, allow_files, bind, claimed_ports, overlap, spread
+from service.http.listeners import CLAIM, CLAIMS, ListenError, Main, allow_files, bind, claimed_ports, overlap, spread
 from tests.service.faults import PATIENCE
 from tests.service.keyed import ALL, bearing
 
@@ -201,6 +201,28 @@ def test_ports_claimed_at_addresses_that_do_not_meet() -> None:
         for host, number in (("127.0.0.2", port), ("127.0.0.1", 0), ("::", port), ("0.0.0.0", 0)):
             with bound_at(host, number) as theirs, claimed_ports(theirs):
                 assert overlap(ours, theirs) is False
+
+
+@pytest.mark.skipif(not CLAIMS.exists(), reason="the system does not tell who has claimed a port")
+def test_a_claim_that_names_no_address_claims_none() -> None:
+    with bound_at("127.0.0.1", 0) as ours, socket.socket(socket.AF_UNIX) as strange:
+        strange.bind(f"\0{CLAIM} somewhere {ours[0].getsockname()[1]}")
+        with claimed_ports(ours):
+            pass
+
+
+def test_an_address_that_is_found_twice_is_bound_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As where two lines of /etc/hosts name localhost; the second socket would find the port taken by the first."""
+    found = socket.getaddrinfo("127.0.0.1", 0, type=socket.SOCK_STREAM) * 2
+    monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: found)
+    with bound_at("localhost", 0) as ours, claimed_ports(ours):
+        assert len(ours) == 1
+
+
+@pytest.mark.parametrize("host", ["..", 64 * "a"])
+def test_what_cannot_be_a_name_is_told_in_a_line(host: str) -> None:
+    with pytest.raises(ListenError, match=r"cannot listen on .*, port 0 \(no host can have such a name\): give another --host"):
+        bind(host, 0)
 
 
 @contextmanager
