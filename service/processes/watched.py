@@ -134,14 +134,11 @@ class Watched:
     async def _run(self) -> int:
         """Its exit code; negative: the signal that ended it."""
         self._killed, self._loading, self._silent = "", 0, 0.0
-        ours, its = socket.socketpair()
-        with its:
-            try:
-                self._process = await _begun([str(its.fileno()), self._work], [its.fileno(), *self._order.descriptors])
-            except OSError as error:
-                ours.close()
-                self.problem = f"{self.name} cannot be started ({error.strerror})"
-                return NOT_STARTED
+        try:
+            self._process, ours = await self._connected()
+        except OSError as error:
+            self.problem = f"{self.name} cannot be started ({error.strerror})"
+            return NOT_STARTED
         if self._ending.is_set():  # meanwhile
             self._send(self._signal)
         with suppress(OSError):  # it has ended already
@@ -154,6 +151,16 @@ class Watched:
         self.in_doubt, self._up = self.loading, False
         self._counted, self._last = counted(Merged([self._counted, self._last]).collect()), []
         return code
+
+    async def _connected(self) -> tuple[asyncio.subprocess.Process, socket.socket]:
+        """Start it; this end of the connection to it. Raises OSError, also where the system has no files left, or no memory."""
+        ours, its = socket.socketpair()
+        with its:
+            try:
+                return await _begun([str(its.fileno()), self._work], [its.fileno(), *self._order.descriptors]), ours
+            except OSError:
+                ours.close()
+                raise
 
     async def _hear(self) -> None:
         """Kill it once it does not get on: counted in questions, since this process may have been stopped itself.

@@ -1,6 +1,8 @@
 """When a process that has ended is started again; real ones are in test_supervisor."""
 
 import asyncio
+import errno
+import os
 import signal
 from collections.abc import Iterator
 from pathlib import Path
@@ -101,6 +103,17 @@ def test_one_whose_sockets_are_closed_already_is_no_stack_trace() -> None:
     process = Watched("front process 1", "a:b", ORDER._replace(listening=[10**6]), {})
     assert asyncio.run(process.keep()) == NOT_STARTED
     assert "front process 1 cannot be started (" in process.problem
+
+
+def test_one_for_which_the_system_has_no_file_is_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The error must not end the supervisor, and with it all other processes."""
+    process = Watched("front process 1", "a:b", ORDER, {})
+    process._started = True
+    none_left = Mock(side_effect=OSError(errno.ENFILE, os.strerror(errno.ENFILE)))
+    monkeypatch.setattr("service.processes.watched.socket", SimpleNamespace(socketpair=none_left))
+    process._told_end = lambda _: process.end()
+    assert asyncio.run(process.keep()) == 0
+    assert process.problem == f"front process 1 cannot be started ({os.strerror(errno.ENFILE)})"
 
 
 def test_what_lies_in_the_working_directory_is_not_imported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
