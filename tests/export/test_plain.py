@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import onnxruntime
 import pytest
 import torch
 from numpy.typing import NDArray
@@ -14,7 +15,7 @@ from export.exporter import export_run
 from export.families import export_ranker
 from export.options import Options, WeightPrecision
 from keyblock.runtime.aggregator import AggregatorSession
-from keyblock.runtime.providers import Provider
+from keyblock.runtime.providers import Precision, Provider
 from keyblock.runtime.session import Session
 from tests.export.ranking import assert_ranks_alike
 from tests.once import once
@@ -34,6 +35,16 @@ PARTS = {
     "aggregator": {"name": "states", "passages": 3},
 }
 FEW = Options(precision=WeightPrecision.FP32, provider=Provider.CPU, queries=3, depth=3)
+PROVIDERS = [
+    Provider.CPU,
+    pytest.param(
+        Provider.OPENVINO,
+        marks=pytest.mark.skipif(
+            "OpenVINOExecutionProvider" not in onnxruntime.get_available_providers(),
+            reason="this ONNX Runtime has no OpenVINO (onnxruntime-openvino)",
+        ),
+    ),
+]
 Batch = tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]
 
 
@@ -77,16 +88,17 @@ def test_a_student_says_what_the_model_says_in_any_shape(tmp_path: Path, window:
         np.testing.assert_allclose(session.score(*batch), expected, atol=1e-3)
 
 
+@pytest.mark.parametrize("provider", PROVIDERS)
 @pytest.mark.parametrize("aggregator", ["attention", None])
 @pytest.mark.parametrize("name", FAMILIES)
 @torch.inference_mode()
 def test_a_graph_says_what_the_model_says_in_any_shape(
-    tmp_path: Path, backbone_of: Path, name: str, aggregator: str | None
+    tmp_path: Path, backbone_of: Path, name: str, aggregator: str | None, provider: Provider
 ) -> None:
     """Logits and states of sequences that PyTorch was not traced with, some longer than windows and regions."""
     model = a_model(backbone_of, name, aggregator)
     export_ranker(model, tmp_path / "model.onnx")
-    session = Session(tmp_path / "model.onnx", Provider.CPU, 1)
+    session = Session(tmp_path / "model.onnx", provider, 1, Precision.FP32)
     assert session.width == (1 + model.hidden_size if model.combines else None)
     for rows, length, query in ((1, 7, 2), (3, 40, 12), (4, 130, 9), (2, 16, 5)):
         batch = a_batch(rows, length, 1000, query)

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from training.models.combining import Combining
-from training.models.word_vectors import Texts, WordRanker
+from training.models.word_vectors import Texts, WordRanker, within
 
 CHANNELS = 3  # a cell's query word and passage word, each as one number, and their cosine
 PATCH = 3  # cells that the convolution sees in each direction
@@ -69,7 +69,7 @@ class DeepRank(Combining, WordRanker):
         cosines = F.normalize(asked, dim=-1) @ F.normalize(shown, dim=-1).transpose(1, 2)
         near = places.unsqueeze(-1) + torch.arange(-self.beside, self.beside + 1, device=places.device)
         inside = real.unsqueeze(-1) & (near >= 0) & (near < texts.shown.sum(1)[:, None, None, None])
-        flat = near.clamp(min=0).clamp(max=cosines.shape[2] - 1).flatten(1)  # (batch, query_tokens * contexts * width)
+        flat = within(near, cosines.shape[2]).flatten(1)  # (batch, query_tokens * contexts * width)
 
         def of_contexts(values: Tensor) -> Tensor:
             rows = values.gather(2, flat.unsqueeze(1).expand(-1, values.shape[1], -1))
@@ -109,7 +109,7 @@ class DeepRank(Combining, WordRanker):
         rows = read.gather(2, order.expand(-1, -1, -1, read.shape[-1])).flatten(0, 1)
         nothing = (0 * rows[:, 0, :1]).expand(-1, self.reader.hidden_size)  # of the rows: plain zeros would freeze a graph's batch
         states, _ = self.reader(rows, nothing.unsqueeze(0).contiguous())
-        last = states.gather(1, (count - 1).clamp(min=0)[:, None, None].expand(-1, -1, states.shape[-1])).squeeze(1)
+        last = states.gather(1, within(count - 1, real.shape[2])[:, None, None].expand(-1, -1, states.shape[-1])).squeeze(1)
         return (last * (count > 0).unsqueeze(-1)).unflatten(0, (-1, real.shape[1]))
 
 

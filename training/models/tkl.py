@@ -19,7 +19,7 @@ from torch.nn import functional as F
 from training.models.aggregators import STD, attended, bert_layers
 from training.models.cedr import MEANS, SOFT
 from training.models.combining import Combining
-from training.models.word_vectors import Texts, WordRanker
+from training.models.word_vectors import Texts, WordRanker, within
 
 WINDOW, OVERLAP = 40, 5  # tokens of a local window, and what it sees beyond on each side
 STRIDE = 2  # tokens between the starts of regions
@@ -80,7 +80,7 @@ class Tkl(Combining, WordRanker):
         starts = torch.arange(0, length, WINDOW, device=ids.device)
         at = starts.unsqueeze(1) + torch.arange(-OVERLAP, WINDOW + OVERLAP, device=ids.device)  # (windows, span)
         inside = (at >= 0) & (at < length)
-        at = at.clamp(min=0).clamp(max=length - 1)
+        at = within(at, length)
         shown, seen = words[:, at], real[:, at] & inside  # (batch, windows, span, size) and without the size
         mixed = attended(self.layers, (shown + self.places).flatten(0, 1), seen.flatten(0, 1))
         mixed = mixed[:, OVERLAP:-OVERLAP].reshape(ids.shape[0], -1, words.shape[-1])[:, :length]
@@ -145,6 +145,6 @@ def best_regions(scores: Tensor, real: Tensor, regions: int, region: int) -> Ten
         found = left.gather(1, best) > floor
         near = best + around
         inside = (near >= 0) & (near < places) & found
-        rows.append(torch.cat([found, scores.gather(1, near.clamp(min=0).clamp(max=places - 1)) * inside], dim=1))
+        rows.append(torch.cat([found, scores.gather(1, within(near, places)) * inside], dim=1))
         left = left.masked_fill((place - best).abs() * STRIDE < region, floor)
     return torch.stack(rows, dim=1)

@@ -139,3 +139,11 @@ def texts(input_ids: Tensor, token_type_ids: Tensor, attention_mask: Tensor, que
     split = (attention_mask * (1 - token_type_ids)).sum(1, keepdim=True)
     source = (place + split).clamp(max=input_ids.shape[1] - 1)
     return Texts(query, asked, input_ids.gather(1, source), place < passage.sum(1, keepdim=True))
+
+
+def within(places: Tensor, length: int) -> Tensor:
+    """The nearest of so many places, of any shape: those before the first are the first, those behind the last the last.
+
+    Not by `clamp(min=0)`: ONNX Runtime's OpenVINO makes 0 of all that a graph bounds by a least integer alone.
+    """
+    return torch.where(places < 0, 0, places).clamp(max=length - 1)

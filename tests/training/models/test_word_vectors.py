@@ -12,7 +12,7 @@ from tests.training.models.test_token_ranker import packed
 from training.models.batching import pad
 from training.models.cross_encoder import CrossEncoder
 from training.models.families import load_ranker, new_ranker
-from training.models.word_vectors import WordRanker, texts
+from training.models.word_vectors import WordRanker, texts, within
 
 FAMILIES: list[dict[str, Any]] = [{"name": "tkl", "query_tokens": 4}, {"name": "deeprank", "query_tokens": 4}]
 TEXT = st.lists(st.integers(5, 99), min_size=1, max_size=8)
@@ -82,3 +82,8 @@ def test_another_familys_checkpoint_is_no_start(tiny_backbone: Path, tmp_path: P
     a_model(FAMILIES[0], tiny_backbone).save(tmp_path)
     with pytest.raises(ValueError, match="cannot be read"):
         a_model(FAMILIES[1], tiny_backbone).start_from(tmp_path)
+
+
+@given(st.lists(st.integers(-9, 9), min_size=1), st.integers(1, 5))
+def test_the_nearest_place_within(places: list[int], length: int) -> None:
+    assert within(torch.tensor(places), length).tolist() == [min(max(place, 0), length - 1) for place in places]
