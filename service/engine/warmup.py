@@ -13,6 +13,7 @@ from keyblock.runtime.batching import BatchTooLargeError, Scorer, row_counts
 from service.machine import Clock
 
 log = logging.getLogger(__name__)
+ALIKE = 0.85  # of what another run took, or more: both say the same
 TRIES = 2  # on a machine that does other work as well, one slow run says little
 USUAL = 1.3  # times what its tokens take in other shapes: a first run of no more has cost nothing else, and is not repeated
 
@@ -40,8 +41,7 @@ def first_runs(graph: Scorer, most: Mapping[int, int], seconds: float, clock: Cl
         taken, ran = 0.0, 1
         for rows in row_counts(most[length]):
             if taken * rows / ran > seconds:  # so it was in one run: measure again before that decides
-                again = yield from _timed(graph, ran, length, 0.0, 0.0, clock)
-                taken = min(taken, again)
+                taken = yield from _again(graph, ran, length, taken, seconds * ran / rows, clock)
                 if taken * rows / ran > seconds:
                     break
             try:
@@ -57,19 +57,27 @@ def first_runs(graph: Scorer, most: Mapping[int, int], seconds: float, clock: Cl
 
 
 def _timed(graph: Scorer, rows: int, length: int, enough: float, usual: float, clock: Clock) -> Generator[None, None, float]:
-    """What a run takes: the first where that is usual, else the least of a few more, until one is quick enough. Yields between."""
+    """What a run takes: the first where that is usual, else the least of it and a few more, see `_again`. Yields between."""
+    first = _run(graph, rows, length, clock)
+    return first if first < min(usual, enough) else (yield from _again(graph, rows, length, first, enough, clock))
+
+
+def _again(graph: Scorer, rows: int, length: int, best: float, enough: float, clock: Clock) -> Generator[None, None, float]:
+    """The least of `best` and a few more runs, until one is quick enough, or as long as the best before. Yields before each."""
+    for _ in range(TRIES):
+        yield
+        taken = _run(graph, rows, length, clock)
+        over = taken <= enough or taken >= ALIKE * best
+        best = min(best, taken)
+        if over:
+            break
+    return best
+
+
+def _run(graph: Scorer, rows: int, length: int, clock: Clock) -> float:
+    """What it takes."""
     ones = np.ones((rows, length), dtype=np.int64)
     types = np.zeros_like(ones)
     started = clock()
     graph.score(ones, types, ones)
-    if (first := clock() - started) < min(usual, enough):
-        return first
-    best = np.inf
-    for _ in range(TRIES):
-        yield
-        started = clock()
-        graph.score(ones, types, ones)
-        best = min(best, clock() - started)
-        if best <= enough:
-            break
-    return float(best)
+    return clock() - started

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from keyblock.runtime.batching import BatchTooLargeError, capped
-from service.engine.warmup import TRIES, first_runs
+from service.engine.warmup import first_runs
 
 MOST = capped(128, 1024)  # 32, 64, 96 and 128 tokens; 32, 16, 10 and 8 rows
 Speed = Callable[[int], float]
@@ -60,13 +60,27 @@ def test_a_single_sequence_may_take_longer(rows_by_length: Callable[[Timed, floa
     assert rows_by_length(Timed(lambda tokens: tokens * 1e-2), 0.05) == dict.fromkeys(MOST, 1)
 
 
-def test_one_slow_run_says_little(rows_by_length: Callable[[Timed, float], dict[int, int]]) -> None:
-    slow = iter([0.0, 9.0])  # the first run, and the first that counts
-    graph = Timed(lambda tokens: next(slow, 1e-6 * tokens))
+@pytest.mark.parametrize(
+    ("slow", "runs"),
+    [
+        ([9.0], 2),  # something was made ready
+        ([9.0, 9.0], 3),  # and then the machine was busy: asked again before that decides
+        ([9.0, 4.0], 3),
+        ([0.04, 0.04], 3),  # quick enough, but it would have two rows take too long
+    ],
+)
+def test_slow_runs_say_little(rows_by_length: Callable[[Timed, float], dict[int, int]], slow: list[float], runs: int) -> None:
+    left = iter(slow)
+    graph = Timed(lambda tokens: next(left, 1e-6 * tokens))
     assert rows_by_length(graph, 0.05) == MOST
-    assert graph.shapes.count((1, 32)) == 1 + TRIES
-    slow = iter([0.0, 0.04])  # quick enough, but it would have two rows take too long
-    assert rows_by_length(Timed(lambda tokens: next(slow, 1e-6 * tokens)), 0.05) == MOST
+    assert graph.shapes.count((1, 32)) == runs
+
+
+def test_two_runs_that_take_as_long_are_believed(rows_by_length: Callable[[Timed, float], dict[int, int]]) -> None:
+    """0.03 s for 8 rows of 32 tokens, so 16 would take too long: the first run was no usual one, the next two decide."""
+    graph = Timed(lambda tokens: 0.03 if tokens >= 256 else 1e-6 * tokens)
+    assert rows_by_length(graph, 0.05)[32] == 8
+    assert graph.shapes.count((8, 32)) == 3
 
 
 def test_a_first_run_that_takes_what_is_usual_is_not_repeated() -> None:

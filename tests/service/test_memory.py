@@ -1,0 +1,34 @@
+"""Memory that is freed in pieces of a kilobyte, which the C library keeps."""
+
+import ctypes
+import sys
+from pathlib import Path
+
+import pytest
+
+from service.memory import give_back
+
+PIECES, SIZE = 100_000, 1000
+
+
+def resident() -> int:
+    """Bytes."""
+    status = Path("/proc/self/status").read_text(encoding="ascii")
+    return int(status.partition("VmRSS:")[2].split()[0]) * 1024
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="no other system tells what is resident as Linux does")
+def test_what_was_freed_is_given_back() -> None:
+    library = ctypes.CDLL(None)
+    if not hasattr(library, "malloc_trim"):
+        pytest.skip("this C library keeps nothing that it could be asked for")
+    library.malloc.restype, library.malloc.argtypes, library.free.argtypes = ctypes.c_void_p, [ctypes.c_size_t], [ctypes.c_void_p]
+    pieces = [library.malloc(SIZE) for _ in range(PIECES)]
+    for piece in pieces:
+        ctypes.memset(piece, 1, SIZE)
+    for piece in pieces[:-1]:  # the last one is at the top, and holds what is below
+        library.free(piece)
+    before = resident()
+    give_back()
+    library.free(pieces[-1])
+    assert resident() < before - PIECES * SIZE // 2
