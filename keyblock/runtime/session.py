@@ -1,7 +1,7 @@
 """One encoder graph on one provider: token ids in, logits out."""
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -145,8 +145,7 @@ def open_graph(graph_path: Path, choice: Choice, threads: int, shared: Path | No
     problem = ""
     for left_out in LEFT_OUT if choice.provider is Provider.OPENVINO else [[]]:
         try:
-            content = {} if shared is None else {shared.name: shared.read_bytes()}
-            session = _session(graph_path, choice, threads, left_out, content)
+            session = _session(graph_path, choice, threads, shared, left_out)
         except Exception as error:  # see score
             problem = one_line(error)
         else:
@@ -155,12 +154,12 @@ def open_graph(graph_path: Path, choice: Choice, threads: int, shared: Path | No
     raise SessionError(f"{graph_path}: ONNX Runtime cannot load it on {choice.provider}: {problem}")
 
 
-def _session(graph_path: Path, choice: Choice, threads: int, left_out: list[str], shared: Mapping[str, bytes]) -> Any:
-    """Of a graph whose shared files have these contents; ONNX Runtime leaves out these of its passes."""
+def _session(graph_path: Path, choice: Choice, threads: int, shared: Path | None, left_out: list[str]) -> Any:
+    """One try of `open_graph`, in which ONNX Runtime leaves out these of its passes. Raises what that and the system do."""
     options = _options(choice, threads)
-    if shared:  # they are there until the session is
-        sizes = [len(content) for content in shared.values()]
-        options.add_external_initializers_from_files_in_memory(list(shared), list(shared.values()), sizes)
+    if shared is not None:
+        content = shared.read_bytes()  # there until the session is
+        options.add_external_initializers_from_files_in_memory([shared.name], [content], [len(content)])
     names, given = zip(*choice.ort_providers, strict=True)
     return onnxruntime.InferenceSession(
         str(graph_path), options, providers=list(names), provider_options=list(given), disabled_optimizers=left_out

@@ -2,19 +2,13 @@
 
 import ctypes
 import sys
-from pathlib import Path
 
 import pytest
 
 from service.memory import give_back
+from training.evaluation.resources import MB, resident_mb
 
 PIECES, SIZE = 100_000, 1000
-
-
-def resident() -> int:
-    """Bytes."""
-    status = Path("/proc/self/status").read_text(encoding="ascii")
-    return int(status.partition("VmRSS:")[2].split()[0]) * 1024
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="no other system tells what is resident as Linux does")
@@ -28,7 +22,10 @@ def test_what_was_freed_is_given_back() -> None:
         ctypes.memset(piece, 1, SIZE)
     for piece in pieces[:-1]:  # the last one is at the top, and holds what is below
         library.free(piece)
-    before = resident()
+    before = resident_mb("VmRSS")
     give_back()
     library.free(pieces[-1])
-    assert resident() < before - PIECES * SIZE // 2
+    after = resident_mb("VmRSS")
+    assert before is not None
+    assert after is not None
+    assert after < before - PIECES * SIZE / 2 / MB

@@ -21,9 +21,11 @@ from service.remote.replicas import GoneError
 from service.settings import Settings
 from tests.rays import imported
 from tests.service.conftest import warm
+from tests.service.faults import wait_for
 from tests.service.rayserve.conftest import EXACT, REQUEST, ROOT, Cluster
 
-pytestmark = pytest.mark.timeout(600)  # Ray's processes take their time to start on a busy machine
+START_SECONDS = 600  # Ray's processes take their time to start on a busy machine
+pytestmark = pytest.mark.timeout(START_SECONDS)
 
 
 @pytest.fixture(scope="module")
@@ -43,8 +45,7 @@ def expected_of(service: TestClient) -> Any:
 
 
 def eventually(holds: Callable[[], bool]) -> None:
-    while not holds():
-        time.sleep(0.05)
+    wait_for(holds, START_SECONDS, pause=0.05)
 
 
 @pytest.mark.parametrize(
