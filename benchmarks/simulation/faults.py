@@ -55,7 +55,6 @@ class Faults:
 
     Attributes:
         begun: those so far.
-        now: those of the moment, with how bad each is.
         device: of what breaks.
     """
 
@@ -69,12 +68,11 @@ class Faults:
         self._occasions = occasions
         self._scheduled: list[Fault] = []
         store.fault = self.amount
-        self.now: dict[str, float] = {}
 
     @property
     def poisons(self) -> bool:
         """Whether documents come that no batch survives."""
-        return "poison" in self.now
+        return self.amount("poison") > 0
 
     def between(self, kinds: tuple[str, ...], since: float) -> bool:
         """Whether one of these kinds was there at any time since then."""
@@ -97,19 +95,14 @@ class Faults:
             self._machine.wall_is += (fault.amount - 0.5) * 4 * DAY
         elif fault.kind in self._occasions:
             self._occasions[fault.kind](fault.amount)
-        self.now[fault.kind] = fault.amount
         self._apply()
-        self._machine.loop.at(fault.ends, self._ends, fault)
-
-    def _ends(self, fault: Fault) -> None:
-        self.now.pop(fault.kind, None)
-        self._apply()
+        self._machine.loop.at(fault.ends, self._apply)
 
     def _apply(self) -> None:
-        now, device = self.now, self.device
-        device.slower = 1 + 50 * now.get("device slow", 0.0)
-        device.failing = now.get("batches fail", 0.0)
-        device.memory = 64 + int(2000 * now["no memory"]) if "no memory" in now else LARGE
-        device.warm_ups_fail = now.get("reload fails", 1.0) < 0.5
-        self._files.broken = now.get("reload fails", 0.0) >= 0.5
-        self._upstream.faults = {kind: amount for kind, amount in now.items() if kind in UPSTREAM}
+        amount, device = self.amount, self.device
+        device.slower = 1 + 50 * amount("device slow")
+        device.failing = amount("batches fail")
+        device.memory = 64 + int(2000 * bad) if (bad := amount("no memory")) else LARGE
+        device.warm_ups_fail = 0 < amount("reload fails") < 0.5
+        self._files.broken = amount("reload fails") >= 0.5
+        self._upstream.faults = {kind: bad for kind in UPSTREAM if (bad := amount(kind))}
