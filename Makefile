@@ -2,6 +2,7 @@
 # make test:  every check that a change has to pass (HYPOTHESIS_PROFILE=thorough: four times the examples of property tests).
 # make test-clients: what Cohere's, LangChain's, Haystack's ... own libraries make of it (docs/clients.md); environments of 1.5 GB in build/.
 # make test-spark: keyblock-bulk's scorer in a real Spark (docs/bulk.md); needs Java; an environment of 1.2 GB in build/.
+# make wheel: native/ as a wheel for any Linux, for this Python or that of PYTHON=... (docs/native.md).
 # make audit: known vulnerabilities of the locked versions (docs/security.md); says so where there is no network to ask.
 # make docs: the documentation as a site in build/site, its links checked.
 # make bench: how fast it serves, beside other rerankers; puts it into docs/performance.md (25 minutes).
@@ -17,7 +18,7 @@ TESTS_frameworks := keyblock_haystack keyblock_langchain keyblock_llama_index
 TESTS_haystack := cohere cohere_spans haystack rerankers
 TESTS_langchain := cohere infinity langchain llama_index
 TESTS_litellm := litellm
-.PHONY: help serve test check pytest env docs test-clients $(CLIENTS:%=test-clients-%) test-spark java audit bench bench-parts clean
+.PHONY: help serve test check pytest env docs test-clients $(CLIENTS:%=test-clients-%) test-spark java wheel audit bench bench-parts clean
 BIN := $(VENV)/bin
 PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11; do \
 	$$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && { echo $$p; break; }; done)
@@ -26,7 +27,7 @@ PINS := pyproject.toml requirements/constraints.txt
 NATIVE := native/pyproject.toml native/setup.py $(wildcard native/src/* native/keyblock_native/*.py)
 
 help:
-	@sed -n 's/^# //p' Makefile | head -8
+	@sed -n 's/^# //p' Makefile | head -9
 
 $(VENV)/made:
 	@[ -n "$(PYTHON)" ] || { echo "KeyBlock needs Python 3.11 or newer: install one, or name it: make $(MAKECMDGOALS) PYTHON=/path/to/python3" >&2; exit 1; }
@@ -97,6 +98,19 @@ java:
 
 test-spark: | java build/spark/made
 	build/spark/bin/python -m pytest -c tests/spark/pytest.ini tests/spark
+
+# an environment for each Python: a wheel is for one
+WHEEL := build/wheel/$(notdir $(PYTHON))
+
+$(WHEEL)/made: requirements/wheel.txt requirements/constraints.txt
+	@echo "Installing a C++ compiler into $(@D) (a minute) ..."
+	@$(PYTHON) -m venv --clear $(@D)
+	@$(@D)/bin/python -m pip install --quiet --disable-pip-version-check --constraint requirements/constraints.txt --requirement $<
+	@touch $@
+
+wheel: $(WHEEL)/made
+	@echo "Compiling native/ for any Linux (a minute) ..."
+	@$(WHEEL)/bin/python native/wheel.py build/wheel/dist
 
 build/docs/made: requirements/docs.txt
 	@$(PYTHON) -m venv --clear $(@D)

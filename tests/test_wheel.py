@@ -1,0 +1,27 @@
+"""How native/ is compiled for release: for an old glibc, by the interpreter that runs it."""
+
+import shlex
+import sys
+
+import pytest
+
+from native.wheel import GLIBC, NATIVE, compilers
+
+
+@pytest.mark.parametrize("machine", ["x86_64", "aarch64"])
+def test_compilers_and_linkers_are_for_the_processor_and_the_old_glibc(machine: str) -> None:
+    target = f"{machine}-linux-gnu.2.17"
+    for tool in ("CC", "CXX", "LDSHARED", "LDCXXSHARED"):
+        command = shlex.split(compilers(machine)[tool])
+        assert command[command.index("-target") + 1] == target
+
+
+def test_an_interpreter_whose_path_has_a_space_is_still_one_word(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "executable", "/a b/python")
+    assert all(shlex.split(compilers("x86_64")[tool])[0] == "/a b/python" for tool in ("CC", "CXX", "LDSHARED", "LDCXXSHARED"))
+
+
+def test_it_builds_what_the_environments_build() -> None:
+    assert (NATIVE / "setup.py").is_file()
+    assert (NATIVE / "keyblock_native" / "__init__.py").is_file()
+    assert GLIBC == (2, 17)  # older than that of any system with Python 3.11
