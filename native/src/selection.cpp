@@ -90,8 +90,8 @@ FOR_EACH_PROCESSOR double product(const double* whole, const int8_t* numbers, si
     return all;
 }
 
-// keyblock.selectors.apart.
-bool apart(const std::vector<double>& scores) {
+// keyblock.selectors.differ.
+bool differ(const std::vector<double>& scores) {
     const auto [least, most] = std::minmax_element(scores.begin(), scores.end());
     return !scores.empty() && *most > *least;
 }
@@ -281,10 +281,10 @@ double Meeting::lacking() {
 // keyblock.selectors.Selector.tells_apart.
 bool Meeting::evident() const {
     if (blocks_ < 2) return false;
-    if (!rules_.hybrid) return apart(scores_);
-    if (apart(lexical_) || !apart(scores_)) return apart(lexical_);
+    if (!rules_.hybrid) return differ(scores_);
+    if (differ(lexical_) || !differ(scores_)) return differ(lexical_);
     const std::vector<double>& nearness = rules_.hybrid->soft != 0 ? near_ : cosines_;
-    return apart(nearness) && highest_of(nearness) >= rules_.hybrid->near;
+    return differ(nearness) && highest_of(nearness) >= rules_.hybrid->near;
 }
 
 // keyblock.evidence.evidence_of.

@@ -70,7 +70,7 @@ class RedisClusterStore(DocumentStore):
 
     def size(self) -> Size:
         """Of all servers' databases together: give the store a cluster of its own."""
-        answering, away = self._asked(("DBSIZE",), ("INFO", "memory"), ("INFO", "stats"))
+        answering, away = self._ask_masters(("DBSIZE",), ("INFO", "memory"), ("INFO", "stats"))
         return Size(
             sum(count for count, _, _ in answering),
             sum(memory["used_memory"] for _, memory, _ in answering),
@@ -80,7 +80,7 @@ class RedisClusterStore(DocumentStore):
 
     def about(self) -> dict[str, Any]:
         """See DocumentStore."""
-        answering, away = self._asked(("INFO", "memory"))
+        answering, away = self._ask_masters(("INFO", "memory"))
         memories = [memory for (memory,) in answering]
         return {
             "kind": self.kind,
@@ -112,9 +112,9 @@ class RedisClusterStore(DocumentStore):
             raise store_error(next((one for one in errors if isinstance(one, OutOfMemoryError)), errors[0]))
         return answers
 
-    def _asked(self, *commands: Sequence[str]) -> tuple[list[list[Answer]], int]:
+    def _ask_masters(self, *commands: Sequence[str]) -> tuple[list[list[Answer]], int]:
         """What the masters answer, and how many do not. Raises StoreUnavailableError where none does."""
-        answers = self._commands.each(self._map.masters(), *commands)
+        answers = self._commands.ask_each(self._map.masters(), *commands)
         answering = [got for got in answers if not any(isinstance(one, Exception) for one in got)]
         if not answering:
             raise store_error(answers[0][0] if answers else ConnectionError(NOBODY))
