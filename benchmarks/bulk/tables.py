@@ -41,7 +41,7 @@ def measured(record: Mapping[str, Any]) -> str:
                         "x the service",
                         "largest difference of a score",
                     ],
-                    *_beside(beside),
+                    *_rate_rows(beside),
                 ]
             ),
             markdown(
@@ -55,7 +55,7 @@ def measured(record: Mapping[str, Any]) -> str:
     )
 
 
-def _beside(beside: Mapping[str, Any]) -> list[list[str]]:
+def _rate_rows(beside: Mapping[str, Any]) -> list[list[str]]:
     service = beside["rates"][SERVICE]
     rows = []
     for name, of in beside["rates"].items():
