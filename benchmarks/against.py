@@ -89,14 +89,14 @@ def measured(kind: Kind, source: Source, clients: Sequence[httpx.Client], option
     rounds = []
     for turn in range(options.rounds + 1):
         request, order = source.request(kind.documents, options.words), [turn % 2, 1 - turn % 2]
-        seconds = {number: asked(kind, request, clients[number]) for number in order}
+        seconds = {number: seconds_of(kind, request, clients[number]) for number in order}
         rounds.append((seconds[0], seconds[1]))
     before, now = zip(*rounds[1:], strict=True)
     ratio = statistics.median(old / new for old, new in zip(before, now, strict=True))
     return [str(options.rounds), f"{statistics.median(before):.3f}", f"{statistics.median(now):.3f}", f"{ratio:.2f}"]
 
 
-def asked(kind: Kind, request: Request, client: httpx.Client) -> float:
+def seconds_of(kind: Kind, request: Request, client: httpx.Client) -> float:
     """Seconds until a service has answered. Raises HTTPStatusError where it refuses."""
     body = {"query": request.query, "documents": request.documents} | ({"top_n": kind.top_n} if kind.top_n else {})
     content = json.dumps(body).encode()

@@ -75,7 +75,7 @@ def opened(name: str, given: argparse.Namespace, logs: Path) -> Running:
     return Worker(python, "cross-encoder", given.checkpoint, THREADS, logs / f"{name}.log")
 
 
-def asked(system: Running, collection: Collection, query: str, candidates: list[str]) -> Answer:
+def answer_of(system: Running, collection: Collection, query: str, candidates: list[str]) -> Answer:
     """A query's candidates, scored."""
     documents = [collection.document(one) for one in candidates]
     question = collection.query(query)
@@ -99,7 +99,7 @@ def compared(given: argparse.Namespace, name: str, systems: Mapping[str, Running
     for number, query in enumerate(candidates):
         keys = list(systems) if number % 2 else list(reversed(systems))
         for key in keys:
-            answer = asked(systems[key], collection, query, list(candidates[query]))
+            answer = answer_of(systems[key], collection, query, list(candidates[query]))
             tokens += answer.tokens
             order = sorted(zip(candidates[query], answer.scores, strict=True), key=lambda pair: -pair[1])
             ranked[key][query] = dict(order)
@@ -117,10 +117,10 @@ def compared(given: argparse.Namespace, name: str, systems: Mapping[str, Running
     print(f"{name}, {given.split}: {len(queries)} queries, {pairs} documents, of each KeyBlock reads {read:.0f} tokens")
     print(table(measured), flush=True)
     if {CROSS_ENCODER, PEER} <= set(systems):
-        print(alike(ranked[PEER], ranked[CROSS_ENCODER]), flush=True)
+        print(agreement(ranked[PEER], ranked[CROSS_ENCODER]), flush=True)
 
 
-def alike(run: Run, reference: Run) -> str:
+def agreement(run: Run, reference: Run) -> str:
     """How far the peer's scores, probabilities, are from those of predict on the same documents."""
     furthest = max(abs(run[query][name] - score) for query, of in reference.items() for name, score in of.items())
     same = sum(list(run[query]) == list(of) for query, of in reference.items())

@@ -65,7 +65,7 @@ def new(pipeline: Pipeline, segmenter: str | None = None, *, compiled: bool = Tr
     return made
 
 
-def sooner(pipeline: Pipeline, texts: Sequence[str]) -> float:
+def speedup_of_two_threads(pipeline: Pipeline, texts: Sequence[str]) -> float:
     """Wall time of one thread over that of two, each of which prepares all documents one by one."""
 
     def work(_number: int = 0) -> None:
@@ -106,7 +106,7 @@ def main(options: argparse.Namespace) -> None:
     for way, seconds in rows.items():
         print(f"{way:36} {seconds * 1000 / len(texts):8.3f}  {seconds / medians['plain']:5.2f} x")
     for way in list(first):
-        print(f"{way:36} two threads: {sooner(ways[way], texts):.2f} times as fast as one")
+        print(f"{way:36} two threads: {speedup_of_two_threads(ways[way], texts):.2f} times as fast as one")
 
 
 if __name__ == "__main__":

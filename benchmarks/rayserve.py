@@ -37,17 +37,17 @@ def main(options: argparse.Namespace) -> None:
         for place, budget in zip(places, budgets, strict=True):
             put(bundle, place, budget)
         with Service(1, Path(folder) / "service.log", bundle=places[0]) as service:
-            print(alone(service.url, options.requests, "one process"), flush=True)
+            print(client_line(service.url, options.requests, "one process"), flush=True)
         port = free_port()
         ray.init(address="local", num_cpus=4, include_dashboard=False, log_to_driver=False)
         serve.start(http_options={"port": port})
         deploy(places[0])
         url = f"http://127.0.0.1:{port}"
-        print(alone(url, options.requests, "Ray Serve"), flush=True)
+        print(client_line(url, options.requests, "Ray Serve"), flush=True)
         with asking(url, options.clients) as askers:
             for turn in range(options.rolls):
                 deploy(places[(turn + 1) % 2])
-        print(together(askers, f"{options.rolls} roll-outs beside it", set(budgets)), flush=True)
+        print(summary_line(askers, f"{options.rolls} roll-outs beside it", set(budgets)), flush=True)
         serve.shutdown()
 
 
@@ -56,7 +56,7 @@ def deploy(place: Path) -> None:
     serve.run(build({"bundle": str(place), "threads": 1, "score_cache_bytes": 0}), name="keyblock", route_prefix="/")
 
 
-def alone(url: str, requests: int, name: str) -> str:
+def client_line(url: str, requests: int, name: str) -> str:
     """The line of one client."""
     asker = Asker(url)
     for _ in range(WARM_UP):
@@ -93,7 +93,7 @@ def asking(url: str, clients: int) -> Iterator[list[Asker]]:
     hold(not lost, f"an answer was lost: {lost[:1]}")
 
 
-def together(askers: list[Asker], name: str, budgets: set[int]) -> str:
+def summary_line(askers: list[Asker], name: str, budgets: set[int]) -> str:
     """The line of all of them, who have seen answers of these bundles and of no other."""
     seen = set[int]().union(*(asker.budgets for asker in askers))
     hold(seen == budgets, f"the answers are of bundles of {seen} tokens, not of {budgets}")

@@ -68,7 +68,7 @@ Upstream = Service | Infinity
 
 def main(options: argparse.Namespace) -> None:
     """Measure and print."""
-    requests = asked(options)
+    requests = requests_of(options)
     with tempfile.TemporaryDirectory() as directory, ExitStack() as stack:
         logs, imported = Path(directory), None
         if options.imported:
@@ -94,7 +94,7 @@ def main(options: argparse.Namespace) -> None:
             break_it(service.url, upstream, start, requests[0])
 
 
-def asked(options: argparse.Namespace) -> list[Request]:
+def requests_of(options: argparse.Namespace) -> list[Request]:
     """Invented queries and documents, or those of a collection's test split."""
     if options.collection is None:
         source = invented(DEFAULT_BUNDLE / "tokenizer.json")

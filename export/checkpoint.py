@@ -102,7 +102,7 @@ class Checkpoint:
         )
         if path is None:
             return None
-        with _said(self.source, f"its {CARD} cannot be read", "copy it again"):
+        with _one_line(self.source, f"its {CARD} cannot be read", "copy it again"):
             card: dict[str, Any] = json.loads(Path(path).read_text(encoding="utf-8"))
             return card if card.get("activation_fn") else None
 
@@ -182,14 +182,14 @@ def _config(source: str, trust: bool) -> PretrainedConfig:
         raise ExportError(f"{source}: has no config.json; give the directory of a checkpoint as transformers writes it")
     if not path.is_dir() and (path.exists() or source.startswith((".", "/", "~")) or source.count("/") > 1):
         raise ExportError(f"{source}: no such directory; give the directory of a checkpoint, or its name on the hub")
-    with _said(source, "its config.json cannot be read", "give one as transformers writes it"):
+    with _one_line(source, "its config.json cannot be read", "give one as transformers writes it"):
         return AutoConfig.from_pretrained(source, trust_remote_code=trust)
 
 
 def _tokenizer(source: str, trust: bool) -> Any:
     if Path(source).is_dir() and not any(next(Path(source).glob(name), None) for name in TOKENIZERS):
         raise ExportError(f"{source}: has no tokenizer; put the checkpoint's tokenizer.json beside its weights")
-    with _said(source, "its tokenizer cannot be read", "copy the checkpoint's tokenizer.json again"):
+    with _one_line(source, "its tokenizer cannot be read", "copy the checkpoint's tokenizer.json again"):
         tokenizer = AutoTokenizer.from_pretrained(source, use_fast=True, trust_remote_code=trust)
     if not getattr(tokenizer, "is_fast", False):
         raise ExportError(
@@ -227,7 +227,7 @@ def _classifier(source: str, trust: bool) -> Classifier:
 
 def _loaded(kind: Any, source: str, trust: bool) -> PreTrainedModel:
     """The model with all of its weights, in eval mode."""
-    with _said(source, "its weights cannot be read", WHOLE):
+    with _one_line(source, "its weights cannot be read", WHOLE):
         module, loaded = kind.from_pretrained(
             source,
             attn_implementation="eager",
@@ -247,16 +247,16 @@ def _loaded(kind: Any, source: str, trust: bool) -> PreTrainedModel:
 
 
 @contextmanager
-def _said(source: str, what: str, told_to: str) -> Any:
+def _one_line(source: str, what: str, advice: str) -> Any:
     """Whatever transformers raises becomes one line: what it is that fails, and what to do."""
     try:
         yield
     except Exception as error:  # OSError for the hub, ValueError for code of others, safetensors' own, ...
         line = " ".join(str(error).split())
         if "trust_remote_code" in line:
-            told = "it runs code of its own, which is not trusted; read that code, then add --trust-remote-code"
+            message = "it runs code of its own, which is not trusted; read that code, then add --trust-remote-code"
         elif not Path(source).is_dir():
-            told = f"no such directory here, and the hub does not give it ({line[:160]}); check the name and the network"
+            message = f"no such directory here, and the hub does not give it ({line[:160]}); check the name and the network"
         else:
-            told = f"{what} ({type(error).__name__}: {line[:200]}); {told_to}"
-        raise ExportError(f"{source}: {told}") from None
+            message = f"{what} ({type(error).__name__}: {line[:200]}); {advice}"
+        raise ExportError(f"{source}: {message}") from None

@@ -94,7 +94,7 @@ def check_parity(reference: Model, graphs: Model, dev: Dev) -> dict[str, float]:
         selections, asked = dev.selections(reference, budget, PARITY_SEQUENCES)
         for model, logits in ((reference, expected), (graphs, found)):
             logits.append(_every_logit(dev.preparation.pipeline, model, selections, asked))
-        if (apart := _apart(reference, graphs, selections)) is not None:
+        if (apart := _largest_difference(reference, graphs, selections)) is not None:
             marks.append(apart)
     every = np.abs(np.concatenate(expected) - np.concatenate(found))
     if not max(every.max(initial=0.0), *marks, 0.0) <= PARITY:
@@ -106,7 +106,7 @@ def check_parity(reference: Model, graphs: Model, dev: Dev) -> dict[str, float]:
     return {"max": float(every.max()), "mean": float(every.mean()), "pairs": len(every), **of_marks}
 
 
-def _apart(reference: Model, graphs: Model, selections: Sequence[Selection]) -> float | None:
+def _largest_difference(reference: Model, graphs: Model, selections: Sequence[Selection]) -> float | None:
     """The largest difference of a token's mark; None where the model marks none. Raises ExportError where one side does."""
     packed = [packed for selection in selections for packed in selection.sequences]
     sides = [model.mark(packed).marks if isinstance(model, Marking) else None for model in (reference, graphs)]

@@ -15,10 +15,10 @@ BY_POSITION = "their first blocks were chosen, by position alone"
 BY_LITTLE = "their blocks were chosen by so little that it is no evidence"  # words or vectors that are hardly alike
 
 
-def some(items: Sequence[str], at_most: int = 5) -> str:
+def first_few(items: Sequence[str], at_most: int = 5) -> str:
     """A few of `items`, and how many more there are, so that no warning grows with the input.
 
-    >>> some(["a", "b", "c"], at_most=2)
+    >>> first_few(["a", "b", "c"], at_most=2)
     'a, b and 1 more'
     """
     shown = ", ".join(items[:at_most])
@@ -76,7 +76,7 @@ def about_empty(documents: Sequence[int]) -> list[str]:
     """Which documents, by number, have no text to score."""
     if not documents:
         return []
-    return [f"documents without text to score, ranked last: {some([str(number) for number in documents], MOST_EMPTY)}"]
+    return [f"documents without text to score, ranked last: {first_few([str(number) for number in documents], MOST_EMPTY)}"]
 
 
 def about_scripts(foreign: int, documents: int, config: PipelineConfig, *, without_model: bool) -> list[str]:

@@ -70,7 +70,7 @@ class CompiledSelection:
             hybrid=None if self._hybrid is None else _described(self._hybrid),
             joint=aggregator.joint,
             passages=getattr(aggregator, "passages", 0),
-            told=None if alphabets is None else _told(frequencies, alphabets),
+            shared=None if alphabets is None else _shared_rules(frequencies, alphabets),
         )
 
     def select(self, weighed: WeighedQuery, documents: Sequence[PreparedDocument], budget: int) -> list[Selection]:
@@ -115,9 +115,9 @@ def _described(hybrid: Hybrid) -> Any:
     return native.core.Hybrid(near=hybrid.least_near, mass=hybrid.scale == "mass", **weights)
 
 
-def _told(frequencies: DocumentFrequencies, alphabets: Alphabets) -> Any:
+def _shared_rules(frequencies: DocumentFrequencies, alphabets: Alphabets) -> Any:
     terms = _bm25(TERMS_BY), KEPT, LOOKED_UP, FEWEST, KNOWN
-    return native.core.Told(*terms, CLEARLY, alphabets.kinds, frequencies.known)
+    return native.core.SharedRules(*terms, CLEARLY, alphabets.kinds, frequencies.known)
 
 
 def _selections(found: dict[str, NDArray[Any]], documents: Sequence[PreparedDocument], split: int) -> Iterator[Selection]:
@@ -149,7 +149,7 @@ def _sequences(found: dict[str, NDArray[Any]], split: int) -> Iterator[Packed]:
 
 
 def _shared(found: dict[str, NDArray[Any]], documents: Sequence[PreparedDocument]) -> Iterator[Shared]:
-    """What is told of each document; nothing where the pipeline does not say what the model has learned."""
+    """What each document shares with the query; nothing where the pipeline does not say what the model has learned."""
     start, having = 0, found["having"].reshape(len(found["kept"]) or 1, -1)
     flags = zip(*(found[name].tolist() for name in ("kept", "foreign", "unknown")), strict=True)
     for number, (kept, foreign, unknown) in enumerate(flags):

@@ -74,7 +74,7 @@ class TextPreparer:
             return self._with_query_vector(query, query.token_ids)
         terms = self._query_terms(text, ids)
         reads = f"its first {cap} tokens" if len(ids) > cap else ""
-        read = self._asked(text, ids, instruction)
+        read = self._model_ids(text, ids, instruction)
         return self._with_query_vector(PreparedQuery(read, terms, len(ids) > cap, reads=reads), ids[:QUERY_VECTOR_TOKENS])
 
     def _query_terms(self, text: str, ids: NDArray[np.int32]) -> NDArray[np.int64]:
@@ -88,7 +88,7 @@ class TextPreparer:
         """Whether a text of these tokens is clearly in a script that the model has not learned; False where nothing is said."""
         return self._alphabets is not None and self._alphabets.foreign(ids)
 
-    def _asked(self, text: str, ids: NDArray[np.int32], instruction: str | None) -> NDArray[np.int32]:
+    def _model_ids(self, text: str, ids: NDArray[np.int32], instruction: str | None) -> NDArray[np.int32]:
         """What the model reads of a query with these ids; where it has a prompt, all of that in front of the document."""
         prompt, cap = self.tokenizer.prompt, self.config.packing.query_tokens
         if prompt is None:

@@ -164,7 +164,7 @@ class Ranker:
         if model is None:
             raise ValueError("the ranker is closed: open the bundle again")
         _check(query, instruction, top_n=top_n, escalation_tokens=escalation_tokens)
-        asked = _asked(beside)._replace(top_n=top_n or 0)
+        asked = _answer_options(beside)._replace(top_n=top_n or 0)
         read = [_read(one, f"documents[{number}]") for number, one in enumerate(_several(documents))]
         first_stage = FirstStage.read(beside.get("first_stage_scores"), beside.get("fusion"), len(read))
         pipeline, packing = self.bundle.pipeline, self.bundle.pipeline.config.packing
@@ -275,7 +275,7 @@ def _check(query: str, instruction: str | None, **counts: int | None) -> None:
             raise ValueError(f"{name} must be at least 0, not {count}")
 
 
-def _asked(beside: Beside) -> Asked:
+def _answer_options(beside: Beside) -> Asked:
     """Raises ValueError for a bound that is none, and TypeError for an option that is unknown, or a switch that is no bool."""
     if unknown := beside.keys() - Beside.__annotations__.keys():
         raise TypeError(f"rank() has no option {min(unknown)!r}; it knows {', '.join(Beside.__annotations__)}")

@@ -61,7 +61,7 @@ class Selector(Component):
             lexical: shape (n_blocks,), the pipeline's evidence.
             meeting: of the query and the document.
         """
-        return bool(self.needs) and apart(scores)
+        return bool(self.needs) and differ(scores)
 
     @property
     def cheap(self) -> "Selector":
@@ -103,7 +103,7 @@ class Selector(Component):
 SELECTORS: Registry[Selector] = Registry("selector")
 
 
-def apart(scores: NDArray[np.float64]) -> bool:
+def differ(scores: NDArray[np.float64]) -> bool:
     """Whether these are not all the same."""
     return len(scores) > 0 and bool(scores.max() > scores.min())
 
@@ -209,7 +209,7 @@ class Vectors(Selector):
 
     def tells_apart(self, scores: NDArray[np.float64], lexical: NDArray[np.float64], meeting: Meeting) -> bool:
         """See Selector: cosines always differ a little."""
-        return apart(scores) and float(scores.max()) >= self.near
+        return differ(scores) and float(scores.max()) >= self.near
 
     def of(self, meeting: Meeting) -> NDArray[np.float64]:
         """Cosines, shape (n_blocks,); 0 where the query or the block holds nothing that the encoder knows."""
@@ -275,10 +275,10 @@ class Hybrid(Selector):
 
     def tells_apart(self, scores: NDArray[np.float64], lexical: NDArray[np.float64], meeting: Meeting) -> bool:
         """See Selector: by its terms, or by a block that is near enough and nearer than another; cosines always differ a little."""
-        if apart(lexical) or not apart(scores):
-            return apart(lexical)
+        if differ(lexical) or not differ(scores):
+            return differ(lexical)
         nearness = meeting.near if self.soft else meeting.cosines
-        return apart(nearness) and float(nearness.max()) >= self.least_near
+        return differ(nearness) and float(nearness.max()) >= self.least_near
 
     @property
     def least_near(self) -> float:

@@ -12,7 +12,7 @@ from pydantic import Field
 
 from keyblock.meeting import Meeting, term_counts
 from keyblock.prepared import PreparedDocument, PreparedQuery
-from keyblock.selectors import SELECTORS, Need, Selector, apart
+from keyblock.selectors import SELECTORS, Need, Selector, differ
 
 
 def query_term_counts(query: PreparedQuery, document: PreparedDocument) -> NDArray[np.float64]:
@@ -45,7 +45,7 @@ class FirstTermF(Selector):
 
     def tells_apart(self, scores: NDArray[np.float64], lexical: NDArray[np.float64], meeting: Meeting) -> bool:
         """See Selector: by the blocks behind the first ones."""
-        return apart(scores[self.first :])
+        return differ(scores[self.first :])
 
     def of(self, meeting: Meeting) -> NDArray[np.float64]:
         """Query-term counts of shape (n_blocks,); those of the first blocks descend, and are above all others."""

@@ -1,7 +1,7 @@
 """What a large job would take and cost on many cores or GPUs, from the rates of one machine: arithmetic, nothing is run.
 
-A stage that is spread out takes the work of all cores divided by their number. One that is not takes as long as ever, and so is
-what bends first: the fewest cores at which it takes as long as all that is spread out.
+A stage that is spread out takes its work divided by the number of cores. One that is not takes as long on any number of cores, and
+becomes the bottleneck: from the number of cores at which it takes as long as all that is spread out.
 """
 
 import math
@@ -114,8 +114,8 @@ def on_gpus(large: Large, rates: Rates, gpus: int) -> Plan:
     return plan._replace(cost=plan.seconds / HOUR * (gpus * large.gpu_hour + cores * large.core_hour))
 
 
-def bends(large: Large, rates: Rates) -> dict[str, float]:
-    """Cores from which each part takes longer than what is spread over them, the first to bend first."""
+def bottlenecks(large: Large, rates: Rates) -> dict[str, float]:
+    """From how many cores each part alone takes longer than the work that is spread over them; the fewest first."""
     score = rates.score * rates.neighbours
     spread = large.documents / (rates.prepare * rates.neighbours) + large.pairs / score
     return dict(
@@ -127,6 +127,6 @@ def bends(large: Large, rates: Rates) -> dict[str, float]:
                 "reading what is prepared": large.file_system / (rates.prepared_bytes * score),
                 "writing rankings": large.file_system / (rates.ranking_bytes * score),
             }.items(),
-            key=lambda bend: bend[1],
+            key=lambda part: part[1],
         )
     )

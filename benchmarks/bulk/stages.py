@@ -94,7 +94,7 @@ def measure(lists: Sequence[List], data: Path, work: Path) -> dict[str, float]:
     given, job = _taken_in(work / "lists", lists=(write_lists(lists, work / "lists.jsonl"),))
     n_documents = sum(job.intake.documents)
     prepare = Prepare(job)
-    seconds = _spent(lambda: _each(prepare, job.intake.documents))
+    seconds = _spent(lambda: _run_all(prepare, job.intake.documents))
     return {
         "take_in_run": run,
         "take_in_lists": given,
@@ -124,7 +124,7 @@ def _spent(work: Callable[[], object]) -> float:
     return time.process_time() - before
 
 
-def _each(stage: Stage, shards: Sequence[int]) -> None:
+def _run_all(stage: Stage, shards: Sequence[int]) -> None:
     for shard in range(len(shards)):
         stage(shard)
 

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from benchmarks.bulk.beside import COMMANDS, SERVICE
-from benchmarks.bulk.reckon import MACHINES, Large, Plan, Rates, bends, cores_of_a_gpu, on_cores, on_gpus
+from benchmarks.bulk.reckon import MACHINES, Large, Plan, Rates, bottlenecks, cores_of_a_gpu, on_cores, on_gpus
 from training.evaluation.tables import markdown
 
 MINUTE = 60.0
@@ -30,7 +30,7 @@ def measured(record: Mapping[str, Any]) -> str:
     memory = "; ".join(f"{name}: {_sizes(sizes)}" for name, sizes in beside["resident"].items())
     return "\n\n".join(
         [
-            f"{where}, {run['rounds']} rounds of all in turns, medians. Of Ray's workers CPU seconds are not known.",
+            f"{where}, {run['rounds']} rounds of all in turns, medians. The CPU seconds of Ray's workers are not known.",
             markdown(
                 [
                     [
@@ -41,7 +41,7 @@ def measured(record: Mapping[str, Any]) -> str:
                         "x the service",
                         "largest difference of a score",
                     ],
-                    *_beside(beside),
+                    *_rate_rows(beside),
                 ]
             ),
             markdown(
@@ -55,7 +55,7 @@ def measured(record: Mapping[str, Any]) -> str:
     )
 
 
-def _beside(beside: Mapping[str, Any]) -> list[list[str]]:
+def _rate_rows(beside: Mapping[str, Any]) -> list[list[str]]:
     service = beside["rates"][SERVICE]
     rows = []
     for name, of in beside["rates"].items():
@@ -71,22 +71,22 @@ def _sizes(sizes: Mapping[str, int]) -> str:
 
 
 def reckoned(record: Mapping[str, Any], large: Large) -> str:
-    """On cores, on GPUs, and what bends first."""
+    """On cores, on GPUs, and the bottlenecks."""
     local, ray = Rates.of(record, ray=False), Rates.of(record, ray=True)
-    gpu = cores_of_a_gpu(large, ray)
+    gpu, in_processes = cores_of_a_gpu(large, ray), bottlenecks(large, local)
     head = ["take in, min", "prepare, min", "score, min", "in all, min", "hours paid", "cost"]
     return "\n\n".join(
         [
             f"{large.pairs:,} pairs of {large.documents:,} documents, {large.shard_pairs:,} pairs a shard, on Ray; "
             f"{large.core_hour:g} a core-hour, {large.gpu_hour:g} a GPU-hour.",
             markdown([["cores", *head], *(_row(on_cores(large, ray, cores)) for cores in MACHINES)]),
-            f"Were a GPU to score {large.gpu_pairs:,.0f} pairs a second, which is assumed, {gpu} cores would feed it:",
+            f"If a GPU scores {large.gpu_pairs:,.0f} pairs a second, which is assumed, it takes {gpu} cores to feed it:",
             markdown([["GPUs", *head], *(_row(on_gpus(large, ray, gpus)) for gpus in MACHINES)]),
-            "Cores from which a part takes as long as the work that is spread over them:",
+            "How many cores it takes until each part alone takes as long as the work that is spread over them:",
             markdown(
                 [
                     ["part", "on Ray", "in processes"],
-                    *([name, f"{at:,.0f}", f"{bends(large, local)[name]:,.0f}"] for name, at in bends(large, ray).items()),
+                    *([name, f"{at:,.0f}", f"{in_processes[name]:,.0f}"] for name, at in bottlenecks(large, ray).items()),
                 ]
             ),
         ]

@@ -32,7 +32,7 @@ def draw(board: Board, prometheus: Prometheus, start: float, end: float) -> Figu
         top += 1
         for panel, place in zip(row.panels, places(row.panels, top), strict=True):
             box = (place.x / COLUMNS, 1 - (place.y + place.h) / (height + 2), place.w / COLUMNS, place.h / (height + 2))
-            _panel(figure, box, panel, [(query, _asked(panel, query, prometheus, start, end)) for query in panel.queries])
+            _panel(figure, box, panel, [(query, _answer(panel, query, prometheus, start, end)) for query in panel.queries])
         top += _row_height(row.panels)
     return figure
 
@@ -41,7 +41,7 @@ def _row_height(panels: list[Panel]) -> int:
     return max(place.y + place.h for place in places(panels, 0))
 
 
-def _asked(panel: Panel, query: Query, prometheus: Prometheus, start: float, end: float) -> list[Line]:
+def _answer(panel: Panel, query: Query, prometheus: Prometheus, start: float, end: float) -> list[Line]:
     if panel.kind is Kind.STAT:
         return prometheus.instant(query.expression)
     return prometheus.lines(query.expression, start, end)

@@ -177,7 +177,7 @@ def measure(service: Service, way: str, paths: list[Path], size: tuple[int, int]
     locked, hot = spied.result() if spied else (None, [])
     cpu = milliseconds(before["threads"], after["threads"], done)
     cpu[NATIVE] = max(1000 * (after["cpu"] - before["cpu"]) / done - sum(cpu.values()), 0.0)
-    steps = {kind: milliseconds(_of(before, kind), _of(after, kind), done) for kind in ("cpu", "wall")}
+    steps = {kind: milliseconds(_by_step(before, kind), _by_step(after, kind), done) for kind in ("cpu", "wall")}
     waits = {step: steps["wall"][step] / spent for step, spent in steps["cpu"].items() if spent > 1e-4}
     clients = 1000 * sum(one["cpu"] for one in told) / (answered * options.documents)
     busy = (after["device"]["busy"] - before["device"]["busy"]) / wall
@@ -205,7 +205,7 @@ def milliseconds(before: dict[str, float], after: dict[str, float], documents: f
     return {key: 1000 * (seconds - before.get(key, 0.0)) / documents for key, seconds in after.items()}
 
 
-def _of(told: dict[str, Any], kind: str) -> dict[str, float]:
+def _by_step(told: dict[str, Any], kind: str) -> dict[str, float]:
     return {step: sums[kind] for step, sums in told["steps"].items()}
 
 

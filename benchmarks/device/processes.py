@@ -66,12 +66,12 @@ def write_when_asked(ledger: Ledger) -> None:
 def ledgers(supervisor: int, folder: Path) -> dict[str, Any]:
     """The sums of all processes that this one has started."""
     found = Path(f"/proc/{supervisor}/task/{supervisor}/children").read_text(encoding="utf-8").split()
-    told = {child: _told(int(child), folder / child) for child in found}
+    told = {child: _ledger_of(int(child), folder / child) for child in found}
     of_model = {child for child in found if f"{__name__}:device" in Path(f"/proc/{child}/cmdline").read_text(encoding="utf-8")}
-    return together([told[child] for child in found if child not in of_model], *[told[child] for child in of_model])
+    return merged([told[child] for child in found if child not in of_model], *[told[child] for child in of_model])
 
 
-def together(fronts: list[dict[str, Any]], model: dict[str, Any]) -> dict[str, Any]:
+def merged(fronts: list[dict[str, Any]], model: dict[str, Any]) -> dict[str, Any]:
     """One ledger of several: threads of the model's process are told apart."""
     threads, steps = Counter(), {}
     for one in fronts:
@@ -85,7 +85,7 @@ def together(fronts: list[dict[str, Any]], model: dict[str, Any]) -> dict[str, A
     return {"at": model["at"], "cpu": cpu, "threads": {**threads, **of_model}, "steps": steps, "device": model["device"]}
 
 
-def _told(pid: int, path: Path) -> dict[str, Any]:
+def _ledger_of(pid: int, path: Path) -> dict[str, Any]:
     while not path.with_suffix(READY).exists():  # else the signal would end it
         time.sleep(WAIT_SECONDS)
     path.unlink(missing_ok=True)

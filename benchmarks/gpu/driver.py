@@ -20,39 +20,39 @@ class Driver:
     @property
     def name(self) -> str | None:
         """What the GPU calls itself; None without a driver."""
-        return self._told(lambda nvml, gpu: _text(nvml.nvmlDeviceGetName(gpu)))
+        return self._query(lambda nvml, gpu: _text(nvml.nvmlDeviceGetName(gpu)))
 
     @property
     def version(self) -> str | None:
         """The driver's."""
-        return self._told(lambda nvml, _: _text(nvml.nvmlSystemGetDriverVersion()))
+        return self._query(lambda nvml, _: _text(nvml.nvmlSystemGetDriverVersion()))
 
     @property
     def memory(self) -> int | None:
         """Bytes that the GPU has."""
-        return self._told(lambda nvml, gpu: int(nvml.nvmlDeviceGetMemoryInfo(gpu).total))
+        return self._query(lambda nvml, gpu: int(nvml.nvmlDeviceGetMemoryInfo(gpu).total))
 
     @property
     def used(self) -> int | None:
         """Bytes of it in use, by all processes."""
-        return self._told(lambda nvml, gpu: int(nvml.nvmlDeviceGetMemoryInfo(gpu).used))
+        return self._query(lambda nvml, gpu: int(nvml.nvmlDeviceGetMemoryInfo(gpu).used))
 
     @property
     def joules(self) -> float | None:
         """Energy since the driver was loaded."""
-        return self._told(lambda nvml, gpu: nvml.nvmlDeviceGetTotalEnergyConsumption(gpu) / 1000)
+        return self._query(lambda nvml, gpu: nvml.nvmlDeviceGetTotalEnergyConsumption(gpu) / 1000)
 
     @property
     def clocks(self) -> dict[str, int]:
         """MHz now and at most, of the multiprocessors and of the memory; empty where they are not told."""
         found = {}
         for name, kind in (("SM", "NVML_CLOCK_SM"), ("memory", "NVML_CLOCK_MEM")):
-            now = self._told(lambda nvml, gpu, kind=kind: int(nvml.nvmlDeviceGetClockInfo(gpu, getattr(nvml, kind))))
-            most = self._told(lambda nvml, gpu, kind=kind: int(nvml.nvmlDeviceGetMaxClockInfo(gpu, getattr(nvml, kind))))
+            now = self._query(lambda nvml, gpu, kind=kind: int(nvml.nvmlDeviceGetClockInfo(gpu, getattr(nvml, kind))))
+            most = self._query(lambda nvml, gpu, kind=kind: int(nvml.nvmlDeviceGetMaxClockInfo(gpu, getattr(nvml, kind))))
             found |= {f"{name} now": now, f"{name} at most": most}
         return {name: value for name, value in found.items() if value is not None}
 
-    def _told(self, ask: Callable[..., Any]) -> Any:
+    def _query(self, ask: Callable[..., Any]) -> Any:
         """What the library says; None without it, and where the GPU does not tell it."""
         if self._nvml is None:
             return None

@@ -79,12 +79,12 @@ def measure(bench: Bench) -> Iterator[Row]:
             yield row | {"refused": "not installed"}
             continue
         try:
-            yield row | asked(bench, server, Path(found))
+            yield row | measure_server(bench, server, Path(found))
         except Exception as error:  # whatever it takes to write its model, start it and ask it
             yield row | {"refused": one_line(error)}
 
 
-def asked(bench: Bench, server: type[Server], program: Path) -> Row:
+def measure_server(bench: Bench, server: type[Server], program: Path) -> Row:
     """Documents a second of one request at a time, all documents new. Raises PeerError, and what writing the model raises."""
     source = invented(bench.bundle / TOKENIZER_FILE)
     requests = [source.request(bench.sizes.documents, bench.sizes.words) for _ in range(TURNS + 1)]

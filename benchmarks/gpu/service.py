@@ -44,7 +44,7 @@ def measure(bench: Bench) -> Iterator[Row]:
             ]
             for seen, bodies in (("new", texts), ("by id", by_id)):
                 row = {"table": "service", "seen": seen, "clients": clients}
-                yield row | asked(bench, service, bodies, clients)
+                yield row | measure_requests(bench, service, bodies, clients)
         used = bench.driver.used
         grown = used - before if used is not None and before is not None else None
         yield {"table": "memory", "resident": service.resident(), "device": grown}
@@ -86,7 +86,7 @@ def store(service: Service, request: Request) -> list[dict[str, str]]:
     return [{"id": one} for one in ids]
 
 
-def asked(bench: Bench, service: Service, bodies: Sequence[bytes], clients: int) -> Row:
+def measure_requests(bench: Bench, service: Service, bodies: Sequence[bytes], clients: int) -> Row:
     """Documents a second, and joules where the driver tells them. Raises ServiceError when an answer is none."""
     before, started = bench.driver.joules, time.perf_counter()
     answered = send_all(service.url, bodies, clients)

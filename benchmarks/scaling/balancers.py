@@ -40,7 +40,7 @@ class Rule:
 
 def all_rules(n: int, rng: np.random.Generator) -> Iterator[Rule]:
     """For so many requests."""
-    yield Rule("least work, which none knows", least_work)
+    yield Rule("least work, which no balancer knows", least_work)
     yield Rule("least outstanding (nginx `least_conn`)", least_outstanding)
     yield Rule("round robin", round_robin)
     yield Rule("random (a plain Service, by connection)", hashed, rng.integers(0, 1 << 30, n).tolist())

@@ -147,7 +147,9 @@ class Watched:
                 self.tried[one.id] = [one]
 
 
-def told(name: str, store: RedisClusterStore, stored: list[Item], happens: Callable[[], None], mended: Callable[[], None]) -> str:
+def outage_row(
+    name: str, store: RedisClusterStore, stored: list[Item], happens: Callable[[], None], mended: Callable[[], None]
+) -> str:
     """A row: what it cost that something happened, until it was mended again."""
     watched = Watched(store, stored)
     with watched.under_way():
@@ -182,12 +184,12 @@ def outages(cluster: RedisCluster, store: RedisClusterStore, stored: list[Item])
 
     masters = len(cluster.masters())
     (master, (replica,)), *_ = cluster.masters().items()
-    yield told("a master is killed", store, stored, lambda: cluster.kill(master), promoted)
+    yield outage_row("a master is killed", store, stored, lambda: cluster.kill(master), promoted)
     (master, (replica,)), *_ = cluster.masters().items()
-    yield told("a master hangs", store, stored, lambda: cluster.pause(master), promoted)
+    yield outage_row("a master hangs", store, stored, lambda: cluster.pause(master), promoted)
     (master, (replica,)), (other, _), *_ = cluster.masters().items()
-    yield told(f"{SLOTS} slots move", store, stored, lambda: cluster.reshard(master, other, SLOTS), lambda: None)
-    yield told("a master and its replica are killed, for 2 s", store, stored, down, answering)
+    yield outage_row(f"{SLOTS} slots move", store, stored, lambda: cluster.reshard(master, other, SLOTS), lambda: None)
+    yield outage_row("a master and its replica are killed, for 2 s", store, stored, down, answering)
 
 
 def main(options: argparse.Namespace) -> None:

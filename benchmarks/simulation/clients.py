@@ -100,7 +100,7 @@ class Clients:
         machine, checks = self._machine, self._checks
         stages = Stages(ranker.metrics, clock=machine.now)
         call = _call(ask)
-        await ranker.beside(lambda: machine.spend(ask.bytes * BYTE_SECONDS), large=False)
+        await ranker.off_loop(lambda: machine.spend(ask.bytes * BYTE_SECONDS), large=False)
         model = ranker.models.chosen(call, strict=False)
         asked = machine.now()
         checks.trace.add("asks", ask.number, ask.model, f"documents={len(call.documents)}", f"deadline={ask.deadline}")
@@ -155,7 +155,7 @@ class Clients:
             one = by_id.prepared(number)
             keys.append(0 if one is None else int(one.token_ids[0]))
             if one is not None or number in by_id.unknown:
-                self._checks.found((NAMESPACE, identity), keys[-1], asked)
+                self._checks.looked_up((NAMESPACE, identity), keys[-1], asked)
         return keys
 
     def _refused(self, ask: Ask, error: RequestError, came: float) -> str:

@@ -107,7 +107,7 @@ class Episode:
         try:
             yield
         except Exception as error:
-            told = ViolationError(self._told(error))
+            told = ViolationError(self._described(error))
             for task in list(self._tasks):
                 task.cancel()
             for _ in range(MOST_AT_ONCE):
@@ -116,7 +116,7 @@ class Episode:
                         break
             raise told from error
 
-    def _told(self, error: Exception) -> str:
+    def _described(self, error: Exception) -> str:
         what = str(error) if isinstance(error, ViolationError) else f"the service stumbles: {error!r}"
         command = f"python -m benchmarks.simulation --seed {self.seed} --requests {self._requests}"
         lines = [f"{self.machine.now():12.6f} s  {what}", f"again: {command}", f"{self._climate}", *self.checks.trace.lines()]

@@ -166,7 +166,7 @@ class Checks:
         if late > PROMISED_SECONDS:
             raise ViolationError(f"request {number} is answered {late:.3f} s after its deadline; {PROMISED_SECONDS} s is the bound")
 
-    def found(self, identity: Key, number: int, since: float) -> None:
+    def looked_up(self, identity: Key, number: int, since: float) -> None:
         """Who asks for a document since then is given this one."""
         if not self.ledger.may_be(identity, number, since):
             raise ViolationError(
@@ -187,6 +187,6 @@ class Checks:
             raise ViolationError(f"{len(missing)} requests are never answered, request {missing[0]} among them")
         self.at_rest()
         for key in self.ledger.writes:
-            self.found(key, store.number(key), now)
+            self.looked_up(key, store.number(key), now)
         if store.wrong:
             raise ViolationError(store.wrong[0])

@@ -16,7 +16,7 @@ from keyblock.client.options import OWN, Configuration, RerankOptions
 from keyblock.client.results import StoredDocument, in_order_given, read_stored
 from keyblock.client.retries import Budget
 from keyblock.client.sending import Sender
-from keyblock.client.steps import Failure, Steps, beside
+from keyblock.client.steps import Failure, Steps, perform
 from keyblock.client.uploads import Batch, Outcome, nothing_stored
 from keyblock.results import Ranking
 
@@ -41,7 +41,7 @@ class Calls:
         seconds = None if deadline is None else deadline / 1000
         budget = Budget.of(self._options.timeout if timeout is None else timeout, seconds, self._options.margin)
         candidates = as_documents(documents)
-        body = yield from beside(lambda: rerank_body(query, candidates), _size(candidates))
+        body = yield from perform(lambda: rerank_body(query, candidates), _size(candidates))
 
         def content() -> bytes:
             left = {} if seconds is None else {"deadline_ms": round(min(seconds, max(budget.retry_left, 0)) * 1000, 3)}
@@ -54,7 +54,7 @@ class Calls:
             if not given.get("fallback"):
                 raise
             return in_order_given(candidates, given.get("top_n") or 0, str(error), request_id)
-        return (yield from beside(lambda: ranking_in(answer, candidates, request_id), len(answer.content)))
+        return (yield from perform(lambda: ranking_in(answer, candidates, request_id), len(answer.content)))
 
     def put(self, batch: Batch) -> Steps[Outcome]:
         """Store a batch of documents; where none of it can be, that is an outcome too."""

@@ -9,7 +9,7 @@ from keyblock.client.bodies import compressed
 from keyblock.client.errors import KeyBlockError, TimeUpError, UnreachableError
 from keyblock.client.options import Configuration
 from keyblock.client.retries import AGAIN, Budget, pause
-from keyblock.client.steps import Answer, Failure, Pause, Send, Steps, beside
+from keyblock.client.steps import Answer, Failure, Pause, Send, Steps, perform
 
 
 class Sender:
@@ -30,7 +30,7 @@ class Sender:
         """Send a request until it is answered, refused for good, or there is no time for another attempt."""
         options = self._options
         for attempt in range(options.retries + 1):
-            packed = yield from beside(lambda: compressed(content(), options.compression, options.compress_from), size)
+            packed = yield from perform(lambda: compressed(content(), options.compression, options.compress_from), size)
             outcome = yield self.send(method, path, budget, request_id, *packed)
             if isinstance(outcome, Answer) and 200 <= outcome.status < 300:
                 return outcome

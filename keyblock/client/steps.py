@@ -56,7 +56,7 @@ class Failure(NamedTuple):
 Steps = Generator[Send | Pause | Work, Any, T]
 
 
-def beside(do: Callable[[], T], size: int) -> Steps[T]:
+def perform(do: Callable[[], T], size: int) -> Steps[T]:
     """The work done: at once where it is small, else as a step of its own."""
     if size < LARGE:
         return do()

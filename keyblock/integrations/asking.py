@@ -136,14 +136,14 @@ class Asking(BaseModel):
         """
         if not texts:
             return []
-        return self._read(self._connection.client.rerank(query, texts, **self._asked(top_n)), texts)
+        return self._read(self._connection.client.rerank(query, texts, **self._request_options(top_n)), texts)
 
     async def ask_async(self, query: str, texts: Sequence[str], top_n: int | None = None) -> list[Found]:
         """`ask`, to await."""
         if not texts:
             return []
         async with self._connection.awaited() as client:
-            return self._read(await client.rerank(query, texts, **self._asked(top_n)), texts)
+            return self._read(await client.rerank(query, texts, **self._request_options(top_n)), texts)
 
     @property
     def _spans(self) -> dict[str, Any]:
@@ -152,7 +152,7 @@ class Asking(BaseModel):
             return self.relevant_spans
         return {"mode": "enabled"} if self.relevant_spans else {}
 
-    def _asked(self, top_n: int | None) -> RerankOptions:
+    def _request_options(self, top_n: int | None) -> RerankOptions:
         """The options of a request: those that say more than the service does by itself."""
         given = {
             "top_n": self.top_n if top_n is None else top_n,
@@ -168,7 +168,7 @@ class Asking(BaseModel):
         for warning in ranking.warnings:
             self._say(warning)
         stay = (result for result in ranking if not self.prune or result.context or result.scored_by != MODEL)
-        return [self._found(result, texts[result.index]) for result in stay]
+        return [self._ranked_text(result, texts[result.index]) for result in stay]
 
     def _say(self, warning: str) -> None:
         """Log a warning of the service: the first of each kind as one, the others for those who look for them."""
@@ -176,7 +176,7 @@ class Asking(BaseModel):
         log.log(logging.DEBUG if kind in self._said else logging.WARNING, "%s", warning)
         self._said.add(kind)
 
-    def _found(self, result: Result, text: str) -> Found:
+    def _ranked_text(self, result: Result, text: str) -> Found:
         metadata: dict[str, Any] = {"relevance_score": result.relevance_score}
         if result.scored_by != MODEL:
             metadata["scored_by"] = result.scored_by

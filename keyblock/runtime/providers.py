@@ -104,7 +104,7 @@ def resolve(
     if asked is not Provider.AUTO and (missing := _missing(asked)):
         raise ProviderError(f"provider {asked} was asked for, but {missing}; {_INSTALL[asked]}, or ask for cpu or auto")
     passed: list[str] = []
-    for provider, arithmetic in _ways(asked, precision):
+    for provider, arithmetic in _candidates(asked, precision):
         unasked = precision is Precision.AUTO
         if arithmetic is Precision.INT8_STATIC and unasked and arithmetic not in variants:
             continue  # few bundles have it, so the others need not hear of it
@@ -114,7 +114,7 @@ def resolve(
             passed.append(f"no {arithmetic} on {provider}: {lacking}")
         else:
             head = "auto" if asked is Provider.AUTO else "asked for"
-            chosen = f"{provider} in {arithmetic}{_because(arithmetic)}"
+            chosen = f"{provider} in {arithmetic}{_reason(arithmetic)}"
             fell_back = asked is Provider.AUTO and provider not in GPU and ORT_NAMES[Provider.CUDA] in _available()
             return Choice(
                 provider, _options(provider, arithmetic, threads), _reasons([head, *passed, chosen]), arithmetic, fell_back
@@ -122,7 +122,7 @@ def resolve(
     raise ProviderError(f"precision {precision} was asked for, but {_reasons(passed)}; ask for precision auto")
 
 
-def _ways(asked: Provider, precision: Precision) -> list[tuple[Provider, Precision]]:
+def _candidates(asked: Provider, precision: Precision) -> list[tuple[Provider, Precision]]:
     """Those that were asked for. Raises ProviderError when there are none."""
     of_provider = [way for way in WAYS if way[0] is asked or (asked is Provider.AUTO and way[0] is not Provider.TENSORRT)]
     ways = [way for way in of_provider if precision in (way[1], Precision.AUTO)]
@@ -151,7 +151,7 @@ def _no_faster(arithmetic: Precision) -> str:
     return f"{feature} multiplies bf16 as fast" if arithmetic is Precision.INT8_STATIC and feature == "amx_bf16" else ""
 
 
-def _because(arithmetic: Precision) -> str:
+def _reason(arithmetic: Precision) -> str:
     feature = {Precision.BF16: bf16_feature, Precision.INT8_STATIC: vnni_feature}.get(arithmetic)
     return f", since the CPU has {feature()}" if feature else ""
 

@@ -51,7 +51,7 @@ def _kinds(description: str) -> NDArray[np.uint8] | None:
         return None
     kinds = np.full(CODES, Kind.ODD, dtype=np.uint8)
     asked = [chr(code) for codes in ASKED for code in codes if _plain(chr(code))]
-    kinds[list(map(ord, asked))] = list(_asked(tokenizer, asked))
+    kinds[list(map(ord, asked))] = list(_kinds_of(tokenizer, asked))
     kinds.setflags(write=False)
     return kinds
 
@@ -60,7 +60,7 @@ def ends_word(tokenizer: Tokenizer, character: str) -> bool:
     """Whether a tokenizer that `reads_words` reads a character apart from the letters around it."""
     if "\ud800" <= character <= "\udfff":  # which no tokenizer takes
         return False
-    (kind,) = _asked(tokenizer, [character])
+    (kind,) = _kinds_of(tokenizer, [character])
     return kind in (Kind.SPACE, Kind.BREAK)
 
 
@@ -107,7 +107,7 @@ def _plain(character: str) -> bool:
     return character in "\t\n\r" or (alike and not sigma and unicodedata.category(character)[0] not in "CM")
 
 
-def _asked(tokenizer: Tokenizer, characters: Iterable[str]) -> Iterable[Kind]:
+def _kinds_of(tokenizer: Tokenizer, characters: Iterable[str]) -> Iterable[Kind]:
     """The kinds of characters, by the words that "aCb" becomes."""
     text = " ".join(f"a{character}b" for character in characters)
     encoding = tokenizer.encode(text, add_special_tokens=False)

@@ -7,8 +7,8 @@ run      what the analyzer makes a term of: 5, a_b, and e\u0301te, for all its t
 odd      between two spaces, with a character that may change its neighbours, as \u0301 does (`keyblock.text.characters`)
 stretch  any of these
 
-The compiled part knows no Unicode. What is said of each code point is asked of Python and of the tokenizer here, once; and odd
-stretches are read by the tokenizer and the analyzer themselves (`keyblock.text.told`). All of at most 64 characters is remembered.
+The compiled part knows no Unicode. What is said of each code point is asked of Python and of the tokenizer here, once. The
+tokenizer and the analyzer themselves read odd stretches (`keyblock.text.fallback`). What has at most 64 characters is remembered.
 """
 
 from collections.abc import Callable, Collection, Iterable, Sequence
@@ -27,9 +27,9 @@ from keyblock.text.compiled_characters import plain_characters, read_characters
 from keyblock.text.compiled_reading import LONGEST, CompiledReading, Runs
 from keyblock.text.compiled_runs import run_reader
 from keyblock.text.compiled_units import unit_reader
+from keyblock.text.fallback import Answers, Question, text_answers, word_answers
 from keyblock.text.reading import CutText, Ints, Terms, WholeSentences, concatenated
 from keyblock.text.tokenizer import Tokenizer
-from keyblock.text.told import Asked, Told, told, words_told
 from keyblock.text.units import borders_of
 
 LONG_SHARE = 0.5  # a text with more of its characters in stretches that are asked, and not remembered, is left to the tokenizer
@@ -44,13 +44,13 @@ def compiled_reader(tokenizer: Tokenizer, analyzer: Analyzer) -> "CompiledReader
         characters = read_characters(tokenizer, kinds)
         tokens = _word_reader(tokenizer, analyzer, characters)
         if analyzer.config.name == "english":
-            return CompiledReader(tokens, analyzer, characters, partial(words_told, tokenizer, analyzer))
+            return CompiledReader(tokens, analyzer, characters, partial(word_answers, tokenizer, analyzer))
     elif (borders := borders_of(tokenizer.backend)) is not None:
         characters, tokens = plain_characters(), unit_reader(tokenizer.backend, borders)
     else:
         return None
     reader = native.core.TextReader(tokens, run_reader(analyzer, characters))
-    return CompiledReader(reader, analyzer, characters, partial(told, tokenizer, analyzer, units=kinds is None))
+    return CompiledReader(reader, analyzer, characters, partial(text_answers, tokenizer, analyzer, units=kinds is None))
 
 
 def _word_reader(tokenizer: Tokenizer, analyzer: Analyzer, characters: Any) -> Any:
@@ -74,17 +74,17 @@ class CompiledReader:
         reader: of `keyblock_native`: finds tokens and runs.
         analyzer: finds the terms of blocks that cut a run.
         characters: what is said of each code point.
-        tell: makes what the reader is told of the stretches that it asks about.
+        answer: answers what the reader asks about stretches that it does not read.
     """
 
-    def __init__(self, reader: Any, analyzer: Analyzer, characters: Any, tell: Callable[[Collection[Asked]], Told]) -> None:
-        self._reader, self._analyzer, self._tell = reader, analyzer, tell
+    def __init__(self, reader: Any, analyzer: Analyzer, characters: Any, answer: Callable[[Collection[Question]], Answers]) -> None:
+        self._reader, self._analyzer, self._answer = reader, analyzer, answer
         rules = (sentences.TITLES, sentences.NAMES_GO_ON, sentences.BEFORE_NUMBERS, sentences.BEGINNERS)
         self._sentences = native.core.Sentences(characters, *map(set, rules))
 
     def read(self, texts: Sequence[str]) -> list[CompiledReading | None]:
         """A reading of each text; None for one that is left to the tokenizer."""
-        found = self._all(texts, self._reader.read)
+        found = self._answered(texts, self._reader.read)
         return [None if one is None else _reading(text, self._analyzer, *one) for text, one in zip(texts, found, strict=True)]
 
     def sentence_ends(self, text: str) -> Ints:
@@ -95,23 +95,23 @@ class CompiledReader:
     def cut(self, texts: Sequence[str], rule: WholeSentences) -> list[CutText | None]:
         """Each text in blocks; None for one that is left to the tokenizer."""
         segmenter = native.core.WholeSentences(self._sentences, rule.clauses.view(np.uint8), rule.block_tokens)
-        found = self._all(texts, lambda some, *told: self._reader.cut(some, segmenter, *told))
+        found = self._answered(texts, lambda batch, *answers: self._reader.cut(batch, segmenter, *answers))
         return [None if one is None else self._cut_text(text, *one) for text, one in zip(texts, found, strict=True)]
 
-    def _all(self, texts: Sequence[str], work: Callable[..., list[Any]]) -> list[tuple[Any, ...] | None]:
-        """What the compiled `work` makes of texts, once it is told what it does not know; None for texts that are mostly that."""
-        found, asked = work(list(texts), *self._tell(())), set[Asked]()
-        while missing := {i: _spelled(texts[i], some) for i, some in enumerate(found) if isinstance(some, np.ndarray)}:
-            again = [i for i, words in missing.items() if not _mostly_long(texts[i], words)]
-            asked.update(word for i in again for word in missing[i])
-            known = dict(zip(again, work([texts[i] for i in again], *self._tell(asked)), strict=True))
-            found = [known.get(i) if i in missing else one for i, one in enumerate(found)]
+    def _answered(self, texts: Sequence[str], work: Callable[..., list[Any]]) -> list[tuple[Any, ...] | None]:
+        """What the compiled `work` makes of texts, its questions answered; None for a text that is mostly questions."""
+        found, asked = work(list(texts), *self._answer(())), set[Question]()
+        while open_questions := {i: _spelled(texts[i], one) for i, one in enumerate(found) if isinstance(one, np.ndarray)}:
+            again = [i for i, questions in open_questions.items() if not _mostly_long(texts[i], questions)]
+            asked.update(question for i in again for question in open_questions[i])
+            known = dict(zip(again, work([texts[i] for i in again], *self._answer(asked)), strict=True))
+            found = [known.get(i) if i in open_questions else one for i, one in enumerate(found)]
         return found
 
     def _cut_text(
         self, text: str, ids: Ints, bounds: Ints, starts: Ints, ends: Ints, keys: NDArray[np.int64], key_bounds: Ints, asked: Ints
     ) -> CutText:
-        """With the terms of blocks that only the analyzer can tell."""
+        """With the terms of blocks that only the analyzer can find."""
         terms = Terms(keys, key_bounds)
         if len(asked):
             blocks: list[Any] = [keys[start:end] for start, end in pairwise(key_bounds.tolist())]
@@ -125,10 +125,10 @@ def _reading(text: str, analyzer: Analyzer, ids: Ints, heads: Ints, tails: Ints,
     return CompiledReading(text, analyzer, ids, heads, tails, Runs(*runs))
 
 
-def _spelled(text: str, asked: Ints) -> list[Asked]:
+def _spelled(text: str, asked: Ints) -> list[Question]:
     return [(question, text[start:end]) for start, end, question in asked.tolist()]
 
 
-def _mostly_long(text: str, asked: Iterable[Asked]) -> bool:
+def _mostly_long(text: str, questions: Iterable[Question]) -> bool:
     """Whether a text is left to the tokenizer: more than LONG_SHARE of it are stretches that are asked each time."""
-    return sum(len(stretch) for _, stretch in asked if len(stretch) > LONGEST) > LONG_SHARE * len(text)
+    return sum(len(stretch) for _, stretch in questions if len(stretch) > LONGEST) > LONG_SHARE * len(text)

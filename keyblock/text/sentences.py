@@ -70,7 +70,7 @@ def sentence_ends(text: str) -> NDArray[np.int32]:
     ends: list[int] = []
     doubtful: list[int] = []  # ends of lines before a capital letter: of sentences, unless the text's lines are broken at a width
     broken, line = False, 0
-    for found in _found(text, others):
+    for found in _marks_at(text, others):
         if found["line"] is None:
             if found["mark"] is None or not _goes_on(text, found, capitals):
                 ends.append(found.end())
@@ -83,7 +83,7 @@ def sentence_ends(text: str) -> NDArray[np.int32]:
     return np.unique(places[places < len(text)]).astype(np.int32)
 
 
-def _found(text: str, places: Sequence[int]) -> Iterator[re.Match[str]]:
+def _marks_at(text: str, places: Sequence[int]) -> Iterator[re.Match[str]]:
     """The marks and line ends at these places, each with what closes behind it."""
     past = 0
     for place in places:

@@ -157,7 +157,7 @@ void describe_flags(nb::module_& module) {
 NB_MODULE(_core, module) {
     using namespace keyblock;
     nb::set_leak_warnings(false);  // readers that live as long as the process are no leaks
-    module.attr("INTERFACE") = 4;  // another number where keyblock could not use this one
+    module.attr("INTERFACE") = 5;  // another number where keyblock could not use this one
     describe_flags(module);
     describe_selection(module);
 

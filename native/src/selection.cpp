@@ -90,8 +90,8 @@ FOR_EACH_PROCESSOR double product(const double* whole, const int8_t* numbers, si
     return all;
 }
 
-// keyblock.selectors.apart.
-bool apart(const std::vector<double>& scores) {
+// keyblock.selectors.differ.
+bool differ(const std::vector<double>& scores) {
     const auto [least, most] = std::minmax_element(scores.begin(), scores.end());
     return !scores.empty() && *most > *least;
 }
@@ -169,7 +169,7 @@ void Meeting::meet(const Document& document, Chosen& found) {
     found.by.push_back(all ? NOTHING : evident() ? EVIDENCE : POSITION);
     found.scores.insert(found.scores.end(), scores_.begin(), scores_.end());
     evidence_of(found);
-    if (rules_.told) tell(document, found);
+    if (rules_.shared) shared_terms(document, found);
 }
 
 // keyblock.meeting.term_counts.
@@ -281,10 +281,10 @@ double Meeting::lacking() {
 // keyblock.selectors.Selector.tells_apart.
 bool Meeting::evident() const {
     if (blocks_ < 2) return false;
-    if (!rules_.hybrid) return apart(scores_);
-    if (apart(lexical_) || !apart(scores_)) return apart(lexical_);
+    if (!rules_.hybrid) return differ(scores_);
+    if (differ(lexical_) || !differ(scores_)) return differ(lexical_);
     const std::vector<double>& nearness = rules_.hybrid->soft != 0 ? near_ : cosines_;
-    return apart(nearness) && highest_of(nearness) >= rules_.hybrid->near;
+    return differ(nearness) && highest_of(nearness) >= rules_.hybrid->near;
 }
 
 // keyblock.evidence.evidence_of.
@@ -333,20 +333,20 @@ Packed Meeting::pack(const Document& document, const int64_t* order, size_t n, C
 }
 
 // keyblock.pooled.shared_terms, and what keyblock.pipeline.Pipeline._shared says of the document.
-void Meeting::tell(const Document& document, Chosen& found) {
-    const Told& told = *rules_.told;
+void Meeting::shared_terms(const Document& document, Chosen& found) {
+    const SharedRules& shared = *rules_.shared;
     const bool foreign = query_.foreign || this->foreign(document);
     found.foreign.push_back(foreign);
     found.unknown.push_back(!foreign && !known(document));
     found.having.insert(found.having.end(), having_.begin(), having_.end());
-    saturate(told.bm25, document, saturated_);
+    saturate(shared.bm25, document, saturated_);
     std::vector<int64_t> kept(blocks_);
     std::iota(kept.begin(), kept.end(), 0);
-    if (blocks_ > told.kept) {
+    if (blocks_ > shared.kept) {
         sums_.resize(blocks_);
         column_sums(saturated_.data(), query_.terms.size, blocks_, sums_.data());
         rank(sums_, kept);
-        kept.resize(told.kept);
+        kept.resize(shared.kept);
         std::sort(kept.begin(), kept.end());
     }
     for (size_t term = 0; term < query_.terms.size; ++term)
@@ -356,28 +356,28 @@ void Meeting::tell(const Document& document, Chosen& found) {
 
 // keyblock.text.alphabets.Alphabets.foreign.
 bool Meeting::foreign(const Document& document) const {
-    const int8_t* kinds = rules_.told->kinds.data();
+    const int8_t* kinds = rules_.shared->kinds.data();
     int32_t learned = 0, foreign = 0;
     for (size_t i = 0; i < document.tokens.size; ++i) {
         const int8_t kind = kinds[document.tokens.data[i]];
         learned += kind > 0;
         foreign += kind < 0;
     }
-    return foreign >= rules_.told->clearly && foreign > learned;
+    return foreign >= rules_.shared->clearly && foreign > learned;
 }
 
 // keyblock.pooled.knows.
 bool Meeting::known(const Document& document) const {
-    const Told& told = *rules_.told;
-    const size_t n = document.terms.size, asked = std::min(n, told.looked_up);
-    if (n < told.fewest) return true;
+    const SharedRules& shared = *rules_.shared;
+    const size_t n = document.terms.size, asked = std::min(n, shared.looked_up);
+    if (n < shared.fewest) return true;
     const double step = static_cast<double>(n - 1) / static_cast<double>(asked - 1);
     size_t found = 0;
     for (size_t i = 0; i < asked; ++i) {
         const size_t place = i + 1 == asked ? n - 1 : static_cast<size_t>(static_cast<double>(i) * step);
-        found += told.known.find(document.terms.data[place]) != Keys::NONE;
+        found += shared.known.find(document.terms.data[place]) != Keys::NONE;
     }
-    return static_cast<double>(found) / static_cast<double>(asked) >= told.share;
+    return static_cast<double>(found) / static_cast<double>(asked) >= shared.share;
 }
 
 }  // namespace keyblock

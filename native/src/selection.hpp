@@ -50,8 +50,8 @@ struct Hybrid {
     size_t exact_blocks;
 };
 
-// keyblock.pooled and keyblock.text.alphabets.
-struct Told {
+// keyblock.pooled and keyblock.text.alphabets: which terms a document shares with the query, and whether its language was learned.
+struct SharedRules {
     Bm25 bm25;
     size_t kept, looked_up, fewest;
     double share;
@@ -65,7 +65,7 @@ struct Rules {
     std::optional<Hybrid> hybrid;
     bool joint;
     size_t passages;
-    std::optional<Told> told;
+    std::optional<SharedRules> shared;
 };
 
 // keyblock.meeting.WeighedQuery. Arrays without a size have one number for each term, or for each dimension.
@@ -140,7 +140,7 @@ class Meeting {
     void weighted_sum(const double* weights, Value&& value, std::vector<double>& found);
     void evidence_of(Chosen& found) const;
     Packed pack(const Document& document, const int64_t* order, size_t n, Chosen& found) const;
-    void tell(const Document& document, Chosen& found);
+    void shared_terms(const Document& document, Chosen& found);
     bool foreign(const Document& document) const;
     bool known(const Document& document) const;
 

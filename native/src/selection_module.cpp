@@ -117,7 +117,7 @@ nb::dict select(const Rules& rules, const AskedQuery& asked, const nb::list& pre
     Arrays arrays;
     std::vector<Document> documents;
     for (nb::handle one : prepared) documents.push_back(document_of(one, arrays));
-    const size_t vocabulary = rules.told ? rules.told->kinds.size() : static_cast<size_t>(std::numeric_limits<int32_t>::max());
+    const size_t vocabulary = rules.shared ? rules.shared->kinds.size() : static_cast<size_t>(std::numeric_limits<int32_t>::max());
     Chosen chosen;
     bool whole = !rules.hybrid || rules.hybrid->soft == 0 || asked.query.similar != nullptr;
     {
@@ -142,10 +142,10 @@ void describe_selection(nb::module_& module) {
                             size_t exact_blocks) {
             new (self) Hybrid{terms, vectors, doubt, soft, exact, near, mass, exact_blocks};
         }, "terms"_a, "vectors"_a, "doubt"_a, "soft"_a, "exact"_a, "near"_a, "mass"_a, "exact_blocks"_a);
-    nb::class_<Told>(module, "Told")
-        .def("__init__", [](Told* self, const Bm25& bm25, size_t kept, size_t looked_up, size_t fewest, double share, int32_t clearly,
+    nb::class_<SharedRules>(module, "SharedRules")
+        .def("__init__", [](SharedRules* self, const Bm25& bm25, size_t kept, size_t looked_up, size_t fewest, double share, int32_t clearly,
                             Given<int8_t> kinds, Given<int64_t> known) {
-            new (self) Told{bm25, kept, looked_up, fewest, share, clearly, {kinds.data(), kinds.data() + kinds.size()}, Keys(span(known))};
+            new (self) SharedRules{bm25, kept, looked_up, fewest, share, clearly, {kinds.data(), kinds.data() + kinds.size()}, Keys(span(known))};
         }, "bm25"_a, "kept"_a, "looked_up"_a, "fewest"_a, "share"_a, "clearly"_a, "kinds"_a, "known"_a);
     nb::class_<AskedQuery>(module, "Query")
         .def(nb::init<Given<int64_t>, Given<double>, Given<double>, double, Given<double>, const Similar*, bool,
@@ -154,9 +154,9 @@ void describe_selection(nb::module_& module) {
              nb::keep_alive<1, 7>());
     nb::class_<Rules>(module, "SelectionRules")
         .def("__init__", [](Rules* self, const Bm25& evidence, const Bm25& terms, std::optional<Hybrid> hybrid, bool joint, size_t passages,
-                            std::optional<Told> told) {
-            new (self) Rules{evidence, terms, std::move(hybrid), joint, passages, std::move(told)};
-        }, "evidence"_a, "terms"_a, "hybrid"_a.none(), "joint"_a, "passages"_a, "told"_a.none())
+                            std::optional<SharedRules> shared) {
+            new (self) Rules{evidence, terms, std::move(hybrid), joint, passages, std::move(shared)};
+        }, "evidence"_a, "terms"_a, "hybrid"_a.none(), "joint"_a, "passages"_a, "shared"_a.none())
         .def("select", &select, "query"_a, "documents"_a);
 }
 

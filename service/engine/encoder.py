@@ -101,11 +101,11 @@ class Encoder(Lane):
     def run(self, filled: Filled) -> Fed:
         """Run a batch, on any thread. Raises what the graph raises."""
         started = self._clock()
-        outputs, marks = self._said(*filled.arrays)
+        outputs, marks = self._outputs(*filled.arrays)
         seconds, real = self._clock() - started, filled.sequences
         return Fed(outputs[:real], None if marks is None else marks[:real], filled.arrays[0].size, seconds)
 
-    def _said(self, *arrays: NDArray[np.int64]) -> Marked:
+    def _outputs(self, *arrays: NDArray[np.int64]) -> Marked:
         return self.graph.mark(*arrays) if isinstance(self.graph, Session) else Marked(self.graph.score(*arrays), None)
 
     def first_runs(self, longest: int, caps: Caps) -> Iterator[None]:

@@ -158,7 +158,7 @@ class Instance:
             future.cancel()
         if not job.learned:
             return job.known()
-        return job.nothing() if job.complete else await self._machine.run(None, job.known)
+        return job.unscored() if job.complete else await self._machine.run(None, job.known)
 
     def first_runs(self) -> Iterator[None]:
         """Run every graph in every shape that it may meet; yields after each run, and is warm at the end."""

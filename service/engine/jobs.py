@@ -140,7 +140,7 @@ class Job(Task):
         if known:
             for number, said in known.items():
                 self.score(number, *said)
-            self.spare(known.keys())
+            self.skip(known.keys())
 
     def said_of(self, numbers: Iterable[int]) -> Iterator[tuple[int, Said]]:
         """What the graph has said by now of those of these sequences that are scored; from any thread."""
@@ -168,12 +168,12 @@ class Job(Task):
         scored = self._scored.copy()  # first: what is marked by now is whole
         outputs = self._outputs.copy()
         if not scored.any():
-            return self.nothing()
+            return self.unscored()
         if self._aggregation is None:
             return self._as_of_now(np.where(scored, outputs, -np.inf).astype(np.float32))
         return self._as_of_now(*self._aggregation.of_known(outputs, scored))
 
-    def nothing(self) -> Scored:
+    def unscored(self) -> Scored:
         """The same where nothing is scored, or it came too late."""
         return self._as_of_now(np.full(self.n_documents or len(self.packed), -np.inf, np.float32))
 

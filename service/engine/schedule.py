@@ -97,7 +97,7 @@ class Task:
         """Whether every sequence is scored."""
         return not self._unscored
 
-    def spare(self, known: Collection[int]) -> None:
+    def skip(self, known: Collection[int]) -> None:
         """These sequences need no run; before the task is accepted."""
         self._waiting = [number for number in self._last_first() if number not in known]
         self.tokens_waiting -= sum(self.lengths[number] for number in known)

@@ -11,7 +11,7 @@ from starlette.convertors import StringConvertor, register_url_convertor
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 
-from keyblock.caveats import some
+from keyblock.caveats import first_few
 from keyblock.prepared import PreparedDocument
 from keyblock.wire import NOTHING_STORED, Deletion, StoredAnswer, StoredText, WrongLine
 from service.errors import RequestError, ending, unexpected
@@ -64,7 +64,7 @@ async def get_document(request: Request) -> Response:
         found = await _library(ranker).find(namespace_of(request), identity, place.takes)
         if found is None:
             raise RequestError(404, f"no document is stored under the id {identity[:40]!r}")
-        response = await ranker.beside(partial(_shown, found), large=True)
+        response = await ranker.off_loop(partial(_shown, found), large=True)
         place.answers(response.n_bytes)
         return response
 
@@ -132,7 +132,7 @@ class NothingStoredError(RequestError):
 
     def __init__(self, report: Report) -> None:
         wrong = [f"line {one.line}: {one.message}" for one in report.wrong]
-        super().__init__(422, f"nothing could be stored: {some(wrong, 3)}", kind=NOTHING_STORED)
+        super().__init__(422, f"nothing could be stored: {first_few(wrong, 3)}", kind=NOTHING_STORED)
         self._report = report
 
     def detail(self) -> list[dict[str, Any]]:
@@ -176,11 +176,11 @@ class Upload:
         """Read and store a part of the body, in steps of bounded length; what is in hand is counted after each."""
         for start in range(0, len(part), PIECE):
             batches = reader.feed(part[start : start + PIECE])
-            while (batch := await self._ranker.beside(partial(next, batches, None), large=True)) is not None:
+            while (batch := await self._ranker.off_loop(partial(next, batches, None), large=True)) is not None:
                 place.holds(max(reader.held, HELD))
                 if batch:
                     await self._keep(library, batch)
-        if self.read and (batch := await self._ranker.beside(reader.end, large=True)):
+        if self.read and (batch := await self._ranker.off_loop(reader.end, large=True)):
             await self._keep(library, batch)
 
     async def _gathered(self) -> bytes:
@@ -238,7 +238,7 @@ class Upload:
             if not report.failed:
                 raise RequestError(422, "the body holds no documents: send a JSON object with 'id' and 'text' on each line")
             raise NothingStoredError(report)
-        warnings = [f"fields not used: {some(list(report.unread))}"] if report.unread else []
+        warnings = [f"fields not used: {first_few(list(report.unread))}"] if report.unread else []
         answer: StoredAnswer = {"stored": self._stored, "failed": report.failed, "errors": [], "warnings": warnings}
         for line, identity, message in report.wrong:
             wrong: WrongLine = {"line": line, "message": message}

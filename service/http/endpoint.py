@@ -99,13 +99,13 @@ class Exchange:
         unpacked = await self._unpacked(body)
         place.holds(len(unpacked))
         large = len(unpacked) >= PIECEWISE_FROM
-        call = await self._ranker.beside(lambda: self._read(unpacked), large=large)
+        call = await self._ranker.off_loop(lambda: self._read(unpacked), large=large)
         model = self._ranker.models.chosen(call, strict=self._ranker.settings.strict_models)
         self._stages.metrics = model.metrics
         self._stages.end("parse")
         outcome = await model.score(call, self._stages, place)
         large |= call.asked.reads_texts and sum(map(len, call.documents.texts)) > LARGE_CHARS  # the body may have ids alone
-        response = await self._ranker.beside(lambda: self._write(model, call, outcome), large=large)
+        response = await self._ranker.off_loop(lambda: self._write(model, call, outcome), large=large)
         place.answers(response.n_bytes)
         self._stages.end("respond")
         model.answered(call, self._stages.total, degraded=self._degraded)
@@ -117,10 +117,10 @@ class Exchange:
         if encoding == "identity":
             return body
         if len(body) < PACKED_LARGE:
-            small = await self._ranker.beside(lambda: unpack_small(body, encoding, PIECEWISE_FROM), large=False)
+            small = await self._ranker.off_loop(lambda: unpack_small(body, encoding, PIECEWISE_FROM), large=False)
             if small is not None:
                 return small
-        return await self._ranker.beside(lambda: unpack(body, encoding, self._ranker.settings.max_body_bytes), large=True)
+        return await self._ranker.off_loop(lambda: unpack(body, encoding, self._ranker.settings.max_body_bytes), large=True)
 
     def _read(self, body: bytearray) -> Call:
         settings = self._ranker.settings

@@ -64,7 +64,7 @@ class Watched:
     ) -> None:
         self.name, self.problem, self.in_doubt = name, "", False
         self._work, self._order, self._signal = work, order, signal_number
-        self._told, self._told_end, self._waits_for = started, ended, waits_for
+        self._on_start, self._on_end, self._waits_for = started, ended, waits_for
         self._handlers = {**handlers, "started": self._has_started, "failed": self._has_failed, "loading": self._is_loading}
         self._process: asyncio.subprocess.Process | None = None
         self._peer = Peer({})
@@ -91,7 +91,7 @@ class Watched:
                 return code if code > 0 else NOT_STARTED
             pause = 0.0 if time.monotonic() - began > STEADY_SECONDS else pause
             log.error("%s ended with %d%s; it is started again in %g s", self.name, code, why, pause)
-            self._told_end(self._killed or ("killed" if code < 0 else "ended"))
+            self._on_end(self._killed or ("killed" if code < 0 else "ended"))
             await asyncio.sleep(pause)
             pause = min(2 * pause + 1, LONGEST_PAUSE)
         return 0
@@ -202,7 +202,7 @@ class Watched:
     async def _has_started(self) -> None:
         self._up, self._started, self._silent = True, True, 0.0
         self.problem, self.in_doubt = "", False
-        self._told()
+        self._on_start()
 
     async def _has_failed(self, problem: str) -> None:
         self.problem = problem

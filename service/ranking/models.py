@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 
-from keyblock.caveats import some
+from keyblock.caveats import first_few
 from service.call import Call
 from service.errors import RequestError
 from service.ranking.model import Model
@@ -41,7 +41,7 @@ class Models:
             return self.default
         if (model := self.get(call.model)) is not None:
             return model
-        known = f"{call.model[:LONGEST_SHOWN]!r} is not served here: there is {some([repr(name) for name in self._by_name])}"
+        known = f"{call.model[:LONGEST_SHOWN]!r} is not served here: there is {first_few([repr(name) for name in self._by_name])}"
         if strict or call.strict:
             raise RequestError(422, f"{known}; ask for one of them, or leave it out", ("model",))
         if len(self._by_name) > 1:  # clients of other services always send a name; among several it is likely a mistake

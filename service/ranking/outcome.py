@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import NamedTuple
 
-from keyblock.caveats import about_empty, about_first_stage, about_languages, about_position, about_scripts, some
+from keyblock.caveats import about_empty, about_first_stage, about_languages, about_position, about_scripts, first_few
 from keyblock.description import PipelineConfig
 from keyblock.order import Candidate, Ranking, ScoredBy, beside_first_stage, rank
 from keyblock.prepared import PreparedQuery
@@ -119,4 +119,4 @@ def _without(outcome: Outcome, ranking: Ranking, *by: ScoredBy) -> int:
 def ids_of(call: Call, numbers: Iterable[int]) -> str:
     """The ids of documents that were sent by them, as many as a message may name."""
     by_id = call.documents.by_id
-    return some([repr(by_id.ids[number][:LONGEST_SHOWN]) for number in sorted(numbers)])
+    return first_few([repr(by_id.ids[number][:LONGEST_SHOWN]) for number in sorted(numbers)])

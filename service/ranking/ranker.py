@@ -184,7 +184,7 @@ class Ranker:
         for model in self.models:
             await model.scorer.close()
 
-    async def beside(self, work: Callable[[], T], *, large: bool) -> T:
+    async def off_loop(self, work: Callable[[], T], *, large: bool) -> T:
         """Do short work off the event loop; that of large requests in threads of its own, so that it holds up no small one."""
         return await self.machine.run(self._edge_of_large if large else self._edge, work)
 

@@ -132,7 +132,7 @@ class Replicas:
                         return None
                     self.hear(reply.report)
                     if reply.scored is not None:
-                        return self._told(reply.scored, self._clock() - began)
+                        return self._with_trip(reply.scored, self._clock() - began)
                     if not reply.elsewhere:
                         raise EngineError(reply.problem)
                     log.warning("replica %s: %s", reply.report.replica, reply.problem)
@@ -140,7 +140,7 @@ class Replicas:
             del self._in_hand[call]
         raise EngineDeadError("no replica of the model answers")
 
-    def _told(self, scored: Scored, seconds: float) -> Scored:
+    def _with_trip(self, scored: Scored, seconds: float) -> Scored:
         """The same, the way there and back counted as waiting."""
         self._trip.measured(1, max(seconds - scored.queue_seconds - scored.model_seconds, 0.0))
         return scored._replace(queue_seconds=max(seconds - scored.model_seconds, 0.0))
@@ -214,7 +214,7 @@ class RemoteScorer:
         """See Scorer."""
         documents = [candidate.sequences for candidate in candidates]
         if not any(documents):
-            return _nothing(len(documents), 0.0)
+            return _unscored(len(documents), 0.0)
         marks = call.asked.reads_texts and self.marks
         asked = Asked(written(documents), None, turn.order, turn.priority, marks=marks)
         return await self._scored(asked, turn.until, len(documents))
@@ -228,7 +228,7 @@ class RemoteScorer:
     async def _scored(self, asked: Asked, until: float | None, number: int) -> Scored:
         began = time.perf_counter()
         scored = await self._replicas.score(self.name, asked, until)
-        return _nothing(number, time.perf_counter() - began) if scored is None else scored
+        return _unscored(number, time.perf_counter() - began) if scored is None else scored
 
     def labels(self) -> dict[str, str]:
         """See Scorer."""
@@ -243,6 +243,6 @@ class RemoteScorer:
         await self._replicas.close()
 
 
-def _nothing(number: int, seconds: float) -> Scored:
+def _unscored(number: int, seconds: float) -> Scored:
     """Of so many, none was scored in these seconds."""
     return Scored(np.full(number, -np.inf, np.float32), seconds, 0.0)

@@ -76,7 +76,7 @@ class Commands:
                 break
         return answers
 
-    def each(self, servers: Iterable[Server], *commands: Sequence[str]) -> list[list[Answer]]:
+    def ask_each(self, servers: Iterable[Server], *commands: Sequence[str]) -> list[list[Answer]]:
         """What each of the servers answers to commands that have no key."""
         return list(self._threads.map(lambda server: self._pipelined(server, commands), servers))
 

@@ -56,8 +56,8 @@ def key_of(prefix: bytes, namespace: str, identity: str) -> bytes:
     return prefix + f"{namespace}:{identity}".encode("utf-8", "surrogatepass")
 
 
-def told(error: Exception) -> StoreError:
-    """What the client or the server says, as one line of the store's."""
+def store_error(error: Exception) -> StoreError:
+    """The store's error for one of the client or the server, in one line."""
     if isinstance(error, OutOfMemoryError):
         return StoreFullError(
             "the store is full: Redis has reached its maxmemory; delete documents, raise it, or set a maxmemory-policy"

@@ -14,7 +14,7 @@ from redis.exceptions import ConnectionError, OutOfMemoryError
 from service.store.base import AWAY, Away, DocumentStore, Item, Renewal, Size, StoreError
 from service.store.cluster_commands import NOBODY, Answer, Command, Commands
 from service.store.cluster_map import ClusterMap
-from service.store.redis_client import LARGEST, NO_ANSWER, RENEW, key_of, told
+from service.store.redis_client import LARGEST, NO_ANSWER, RENEW, key_of, store_error
 
 log = logging.getLogger(__name__)
 PREFIX = b"keyblock{}:"  # of an id with {braces} Redis would hash these alone; an empty pair before them turns that off
@@ -70,7 +70,7 @@ class RedisClusterStore(DocumentStore):
 
     def size(self) -> Size:
         """Of all servers' databases together: give the store a cluster of its own."""
-        answering, away = self._asked(("DBSIZE",), ("INFO", "memory"), ("INFO", "stats"))
+        answering, away = self._ask_masters(("DBSIZE",), ("INFO", "memory"), ("INFO", "stats"))
         return Size(
             sum(count for count, _, _ in answering),
             sum(memory["used_memory"] for _, memory, _ in answering),
@@ -80,7 +80,7 @@ class RedisClusterStore(DocumentStore):
 
     def about(self) -> dict[str, Any]:
         """See DocumentStore."""
-        answering, away = self._asked(("INFO", "memory"))
+        answering, away = self._ask_masters(("INFO", "memory"))
         memories = [memory for (memory,) in answering]
         return {
             "kind": self.kind,
@@ -109,15 +109,15 @@ class RedisClusterStore(DocumentStore):
         answers = self._commands.send(commands, replicas=replicas)
         errors = [one for one in answers if isinstance(one, Exception)]
         if errors:
-            raise told(next((one for one in errors if isinstance(one, OutOfMemoryError)), errors[0]))
+            raise store_error(next((one for one in errors if isinstance(one, OutOfMemoryError)), errors[0]))
         return answers
 
-    def _asked(self, *commands: Sequence[str]) -> tuple[list[list[Answer]], int]:
+    def _ask_masters(self, *commands: Sequence[str]) -> tuple[list[list[Answer]], int]:
         """What the masters answer, and how many do not. Raises StoreUnavailableError where none does."""
-        answers = self._commands.each(self._map.masters(), *commands)
+        answers = self._commands.ask_each(self._map.masters(), *commands)
         answering = [got for got in answers if not any(isinstance(one, Exception) for one in got)]
         if not answering:
-            raise told(answers[0][0] if answers else ConnectionError(NOBODY))
+            raise store_error(answers[0][0] if answers else ConnectionError(NOBODY))
         return answering, len(answers) - len(answering)
 
 
@@ -131,4 +131,6 @@ def _is_content(answer: Answer) -> TypeGuard[bytes | None]:
 
 def _error(answer: Answer) -> StoreError:
     """An answer that is none, as an error."""
-    return told(answer if isinstance(answer, Exception) else ValueError(f"{type(answer).__name__} where a document was asked for"))
+    if isinstance(answer, Exception):
+        return store_error(answer)
+    return store_error(ValueError(f"{type(answer).__name__} where a document was asked for"))

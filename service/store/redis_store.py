@@ -13,7 +13,7 @@ from redis.exceptions import AuthenticationError, ClusterCrossSlotError, MovedEr
 
 from service.machine import ASYNCIO, Clock
 from service.store.base import DocumentStore, Item, Renewal, Size, StoreUnavailableError
-from service.store.redis_client import ERRORS, LARGEST, NO_ANSWER, RENEW, client_of, key_of, line_of, options_of, told
+from service.store.redis_client import ERRORS, LARGEST, NO_ANSWER, RENEW, client_of, key_of, line_of, options_of, store_error
 
 log = logging.getLogger(__name__)
 PREFIX = b"keyblock:"
@@ -116,4 +116,4 @@ class RedisStore(DocumentStore):
                 self._resting_until = self._clock() + REST_SECONDS
             if isinstance(error, ClusterCrossSlotError | MovedError):
                 raise StoreUnavailableError("the store's URL names a server of a Redis Cluster: give redis+cluster://") from None
-            raise told(error) from None
+            raise store_error(error) from None

@@ -12,7 +12,7 @@ from starlette.testclient import TestClient
 from benchmarks.device.__main__ import Measured, held, main, milliseconds, parser, write_bodies
 from benchmarks.device.engine import engine_alone
 from benchmarks.device.ledger import PATH, STEPS, Ledger
-from benchmarks.device.processes import CALLS, LEDGERS, REST, ledgers, together
+from benchmarks.device.processes import CALLS, LEDGERS, REST, ledgers, merged
 from benchmarks.device.session import LAUNCH, LENGTH, RATE, SimulatedDevice
 from benchmarks.performance.service import Service
 from keyblock.bundle import load_bundle
@@ -122,7 +122,7 @@ def test_processes_have_one_ledger() -> None:
     ]
     device = {"busy": 2.0}
     model = {"at": 7.0, "threads": {"event loop": 0.25, "model's thread": 0.5}, "cpu": 1.0, "steps": {}, "device": device}
-    sums = together(fronts, model)
+    sums = merged(fronts, model)
     assert sums["threads"] == {"event loop": 2.0, CALLS: 0.25, "model's thread": 0.5, REST: 0.25}
     assert sums["steps"] == {"decoding": {"cpu": 1.0, "wall": 2.0}}
     assert (sums["at"], sums["cpu"], sums["device"]) == (7.0, 7.0, device)

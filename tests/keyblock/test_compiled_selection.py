@@ -1,4 +1,4 @@
-"""The compiled selection against the pipeline's own, document by document: the same blocks, ids, scores and what is told."""
+"""The compiled selection against the pipeline's own, document by document: the same blocks, ids, scores and shared terms."""
 
 import gzip
 import json
@@ -100,7 +100,7 @@ def given_to(pipeline: Pipeline, document: PreparedDocument) -> PreparedDocument
     return replace(document, vectors=vectors)
 
 
-def told(selection: Selection) -> list[Any]:
+def contents(selection: Selection) -> list[Any]:
     """All that it says, with numbers as they are, bit by bit."""
     shared = selection.shared
     sequences = [(p.ids.tolist(), p.split, p.taken.tolist(), p.cut, p.weight, p.logit) for p in selection.sequences]
@@ -112,7 +112,7 @@ def told(selection: Selection) -> list[Any]:
 def assert_equal(pipeline: Pipeline, query: PreparedQuery, prepared: Sequence[PreparedDocument], budget: int | None = None) -> None:
     compiled = pipeline.select_each(query, prepared, budget)
     plain = [pipeline.select(query, document, budget) for document in prepared]
-    assert [told(one) for one in compiled] == [told(one) for one in plain]
+    assert [contents(one) for one in compiled] == [contents(one) for one in plain]
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -163,11 +163,11 @@ def test_without_it_nothing_else_is_said(
 ) -> None:
     compiled = pipelines["bm25"]
     query, prepared = compiled.prepare_query("word1 word2"), [compiled.prepare_document("word1. " * n) for n in range(3)]
-    expected = [told(one) for one in compiled.select_each(query, prepared)]
+    expected = [contents(one) for one in compiled.select_each(query, prepared)]
     monkeypatch.setattr(native, "core", None)
     plain = Pipeline(PipelineConfig(), tokenizer, TABLE)
     assert plain._compiled is None
-    assert [told(one) for one in plain.select_each(query, prepared)] == expected
+    assert [contents(one) for one in plain.select_each(query, prepared)] == expected
 
 
 def test_what_cannot_be_selected_is_said_in_words(pipelines: dict[str, Pipeline]) -> None:
@@ -197,17 +197,17 @@ def test_arrays_of_another_kind(pipelines: dict[str, Pipeline]) -> None:
     assert not shifted.flags.aligned
     query = pipeline.prepare_query("word3")
     expected, *others = (pipeline.select_each(query, [one]) for one in (document, wide, replace(document, terms=shifted)))
-    assert all(told(other[0]) == told(expected[0]) for other in others)
+    assert all(contents(other[0]) == contents(expected[0]) for other in others)
 
 
 def test_several_threads(pipelines: dict[str, Pipeline]) -> None:
     pipeline = pipelines["default"]
     query = pipeline.prepare_query("word1 word5")
     prepared = pipeline.prepare_documents([f"word{n}. word5 word{n % 3}. " * (5 * n) for n in range(12)])
-    expected = [told(one) for one in pipeline.select_each(query, prepared)]
+    expected = [contents(one) for one in pipeline.select_each(query, prepared)]
     with ThreadPoolExecutor(4) as pool:
         for found in pool.map(lambda _: pipeline.select_each(query, prepared), range(24)):
-            assert [told(one) for one in found] == expected
+            assert [contents(one) for one in found] == expected
 
 
 @pytest.mark.parametrize("aggregator", ["joint", "max"])

@@ -90,7 +90,7 @@ class LocalRanker(Ranker):
         if results and selections:
             left = spared_documents(_evidence(selections), [one.shared for one in selections], pipeline.config, results)
         scored = score_selections(pipeline, [one for one, out in zip(selections, left, strict=True) if not out], self.model)
-        scored = _among(scored, selections, left) if left.any() else scored
+        scored = _without(scored, selections, left) if left.any() else scored
         return scored._replace(logits=empty_last(scored.logits, scored.selections))
 
     def rerank(self, query_id: str, candidates: Sequence[str]) -> Reranked:
@@ -117,7 +117,7 @@ def _evidence(selections: Sequence[Selection]) -> NDArray[np.float64]:
     return np.stack([one.evidence for one in selections])
 
 
-def _among(scored: Scored, selections: Sequence[Selection], left: NDArray[np.bool_]) -> Scored:
+def _without(scored: Scored, selections: Sequence[Selection], left: NDArray[np.bool_]) -> Scored:
     """What was scored among all documents, of which these were left out."""
     logits = np.full(len(selections), -np.inf, np.float32)
     logits[~left] = scored.logits

@@ -53,7 +53,7 @@ def judge(preparation: Preparation, queries: Sequence[str], selectors: Sequence[
     return judged
 
 
-def found(judged: Sequence[Judged], weights: NDArray[np.float64]) -> Found:
+def figures(judged: Sequence[Judged], weights: NDArray[np.float64]) -> Found:
     """The figures of a weighted sum of the selectors' scores, shape (n_selectors,). Raises ValueError without queries."""
     if not judged:
         raise ValueError("no query has a gold passage (spans.jsonl) that a block holds: selection cannot be measured")

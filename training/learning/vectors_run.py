@@ -23,7 +23,7 @@ from training.collections.types import CollectionError
 from training.evaluation.evaluate import sample
 from training.evaluation.passages import Passages
 from training.evaluation.ranking import changed
-from training.evaluation.selection import Judged, found, judge, learned_weights
+from training.evaluation.selection import Judged, figures, judge, learned_weights
 from training.examples.preparation import Preparation
 from training.examples.prepared_cache import default_directory
 from training.learning.tracking import Tracker
@@ -195,7 +195,7 @@ def measured(judged: Mapping[str, Sequence[Judged]], weights: NDArray[np.float64
     """Figures by selector and collection: of some parts alone, and of the hybrid with these weights."""
     alone = dict(zip(PARTS, np.eye(len(PARTS)), strict=True))
     kinds = {"bm25": alone["terms"], "vectors": alone["vectors"], "soft": alone["soft"], "hybrid": weights}
-    return {kind: {name: found(group, one)._asdict() for name, group in judged.items()} for kind, one in kinds.items()}
+    return {kind: {name: figures(group, one)._asdict() for name, group in judged.items()} for kind, one in kinds.items()}
 
 
 def write_hybrid_bundle(bundle: Bundle, run: Path, path: Path, changes: Mapping[str, Any] | None = None) -> None:

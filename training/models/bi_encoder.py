@@ -112,7 +112,7 @@ class BiEncoder(TransformerRanker):
 
     def states(self, *inputs: Tensor) -> Tensor:
         """The vectors of query and sentence side by side, (batch, 2 x hidden), in fp32; equal queries are read once."""
-        query, sentence = apart(*inputs)
+        query, sentence = split_pairs(*inputs)
         (ids, mask), places = torch.stack(query).unique(dim=1, return_inverse=True)
         return torch.cat([self.vectors(Texts(ids, mask))[places], self.vectors(sentence)], dim=1)
 
@@ -129,7 +129,7 @@ class BiEncoder(TransformerRanker):
         return self.scale * (query * sentence).sum(-1)
 
 
-def apart(ids: Tensor, types: Tensor, mask: Tensor) -> tuple[Texts, Texts]:
+def split_pairs(ids: Tensor, types: Tensor, mask: Tensor) -> tuple[Texts, Texts]:
     """The queries and the sentences of packed sequences, each between its own special tokens; zeros behind them.
 
     The sentence begins as the sequence does. Of two special tokens between query and sentence (RoBERTa) the query keeps one.

@@ -91,14 +91,14 @@ class LateTransformer(CrossEncoder):
 
     def states(self, *inputs: Tensor) -> Tensor:
         """The interaction's [CLS] of shape (batch, hidden), in fp32, from three (batch, length) integer tensors."""
-        texts = apart(*inputs)
+        texts = split_pairs(*inputs)
         tokens = [self.encoder(**self.named(*text)).last_hidden_state for text in texts]
         mask = torch.cat([text.attention_mask for text in texts], dim=1)
         state: Tensor = self.interaction(torch.cat(tokens, dim=1), mask > 0)
         return state.float()
 
 
-def apart(input_ids: Tensor, token_type_ids: Tensor, attention_mask: Tensor) -> tuple[Inputs, Inputs]:
+def split_pairs(input_ids: Tensor, token_type_ids: Tensor, attention_mask: Tensor) -> tuple[Inputs, Inputs]:
     """Of ``[CLS] query [SEP] passage [SEP]`` the sequences ``[CLS] query [SEP]`` and ``[CLS] passage [SEP]``.
 
     Args:

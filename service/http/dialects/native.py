@@ -7,7 +7,7 @@ from typing import Any
 import orjson
 
 from keyblock.answering import Answered, Asked
-from keyblock.caveats import some
+from keyblock.caveats import first_few
 from keyblock.first_stage import FirstStage, FirstStageError
 from keyblock.order import ScoredBy
 from keyblock.spans import THRESHOLD
@@ -49,7 +49,7 @@ def read(payload: Payload, limits: Limits) -> Call:
     if idle := [name for name in Options.not_honoured() if getattr(options, name) is not None]:
         warnings += [f"{name} is not honoured by this version" for name in idle]
     if unknown := unknown_fields(options):
-        warnings.append(f"unknown fields, not used: {some(unknown)}")
+        warnings.append(f"unknown fields, not used: {first_few(unknown)}")
     return Call(
         query=query,
         documents=documents,
@@ -63,13 +63,13 @@ def read(payload: Payload, limits: Limits) -> Call:
         strict=bool(options.strict),
         escalation_tokens=options.escalation_tokens,
         instruction=options.instruction,
-        asked=_asked(options),
+        asked=_answer_options(options),
         first_stage=_first_stage(options, len(documents)),
         warnings=warnings,
     )
 
 
-def _asked(options: Options) -> Asked:
+def _answer_options(options: Options) -> Asked:
     """What is asked for beside the order."""
     wanted = options.relevant_spans
     asked = Asked(

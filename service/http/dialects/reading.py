@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
-from keyblock.caveats import some
+from keyblock.caveats import first_few
 from keyblock.wire import Document
 from service.call import Documents
 from service.errors import Path, RequestError
@@ -53,7 +53,7 @@ def read_documents(payload: Payload, name: str, limits: Limits, warnings: list[s
         else:
             _read_document(candidate, (name, number), limits, documents, unread)
     if unread:
-        warnings.append(f"{name}: fields not used: {some(list(unread))}")
+        warnings.append(f"{name}: fields not used: {first_few(list(unread))}")
     return documents
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from benchmarks.bulk.reckon import Large, Rates, bends, cores_of_a_gpu, on_cores, on_gpus
+from benchmarks.bulk.reckon import Large, Rates, bottlenecks, cores_of_a_gpu, on_cores, on_gpus
 
 LARGE = Large(pairs=1_000_000, documents=100_000, shard_pairs=1000, core_hour=0.1, gpu_hour=3.0, gpu_pairs=4000.0, file_system=1e8)
 RATES = Rates(
@@ -46,9 +46,9 @@ def test_a_gpu_is_paid_with_the_cores_that_feed_it() -> None:
     assert plan.cost == pytest.approx((100 + 4.5 + 27) / 3600 * (10 * 3.0 + 40 * 0.1))
 
 
-def test_what_bends_first_stands_first() -> None:
+def test_the_first_bottleneck_stands_first() -> None:
     """All that is spread takes 100 + 10,000 s of one core, and taking in 100 s."""
-    assert list(bends(LARGE, RATES).items()) == [
+    assert list(bottlenecks(LARGE, RATES).items()) == [
         ("reading what is prepared", 100.0),
         ("taking in, by one process", 101.0),
         ("handing out shards", 500.0),

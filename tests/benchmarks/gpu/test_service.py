@@ -29,7 +29,7 @@ def test_energy_is_shared_among_the_documents(bench: Bench, monkeypatch: pytest.
     told = iter([100.0, 130.0])
     monkeypatch.setattr(type(bench.driver), "joules", property(lambda _: next(told)))
     monkeypatch.setattr(service, "send_all", lambda *_: [])
-    row = service.asked(bench, type("Served", (), {"url": ""})(), [b"", b""], 1)
+    row = service.measure_requests(bench, type("Served", (), {"url": ""})(), [b"", b""], 1)
     assert (row["joules"], row["documents"]) == (5000, 6)
 
 

@@ -17,9 +17,9 @@ from keyblock.text.compiled import CompiledReader, compiled_reader
 from keyblock.text.compiled_characters import plain_characters
 from keyblock.text.compiled_runs import run_reader
 from keyblock.text.compiled_units import unit_reader
+from keyblock.text.fallback import FILLER
 from keyblock.text.reader import SAMPLE
 from keyblock.text.tokenizer import Tokenizer
-from keyblock.text.told import FILLER
 from keyblock.text.units import Borders
 from tests.compiled import need_compiled
 from tests.keyblock.text.test_compiled import Pair

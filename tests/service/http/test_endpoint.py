@@ -427,13 +427,13 @@ def test_spans_of_large_texts_are_found_where_large_requests_are_written(
     client: TestClient, ranker: Ranker, monkeypatch: pytest.MonkeyPatch, asked: dict[str, Any], aside: bool
 ) -> None:
     """The body is small enough to be read where small ones are; the sentences of all its documents take longer."""
-    taken, beside = list[bool](), ranker.beside
+    taken, off_loop = list[bool](), ranker.off_loop
 
     async def watched(work: Any, *, large: bool) -> Any:
         taken.append(large)
-        return await beside(work, large=large)
+        return await off_loop(work, large=large)
 
-    monkeypatch.setattr(ranker, "beside", watched)
+    monkeypatch.setattr(ranker, "off_loop", watched)
     text = GOOD["documents"][0] + ". "
     documents = [text * (LARGE_CHARS // len(text) + 1)]
     assert client.post("/rerank", json=GOOD | {"documents": documents} | asked).status_code == 200

@@ -108,8 +108,8 @@ def test_what_an_ended_front_held_is_given_back_and_its_end_is_counted(tmp_path:
     made = unstarted(tmp_path, 2)
     first, second = made._loads
     first.requests, second.requests, second.bytes = 1, 3, 500
-    made._fronts[1]._told_end("silent")
-    made._model._told_end("killed")
+    made._fronts[1]._on_end("silent")
+    made._model._on_end("killed")
     assert (first.requests, second.requests, second.bytes) == (1, 0, 0)
     counted = made._metrics.registry.get_sample_value
     for labels in ({"process": "front", "why": "silent"}, {"process": "model", "why": "killed"}):

@@ -87,7 +87,7 @@ def test_one_that_could_never_start_is_given_up(
 def test_why_it_is_started_again_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     told: list[str] = []
     process = Scripted([(1.0, NOT_STARTED), (1.0, -signal.SIGKILL), (1.0, 0)])
-    process._told_end = told.append
+    process._on_end = told.append
     assert process.kept(monkeypatch) == 0
     assert told == ["ended", "killed"], "and not that it was ended with the service"
 
@@ -111,7 +111,7 @@ def test_one_for_which_the_system_has_no_file_is_tried_again(monkeypatch: pytest
     process._started = True
     none_left = Mock(side_effect=OSError(errno.ENFILE, os.strerror(errno.ENFILE)))
     monkeypatch.setattr("service.processes.watched.socket", SimpleNamespace(socketpair=none_left))
-    process._told_end = lambda _: process.end()
+    process._on_end = lambda _: process.end()
     assert asyncio.run(process.keep()) == 0
     assert process.problem == f"front process 1 cannot be started ({os.strerror(errno.ENFILE)})"
 

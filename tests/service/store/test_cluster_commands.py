@@ -171,6 +171,6 @@ def test_what_cannot_be_confirmed_is_not(make: Make) -> None:
 
 def test_every_server_is_asked_what_has_no_key(make: Make) -> None:
     commands, servers = make(echo, raising(ConnectionError("gone")))
-    low, high = commands.each([servers.low, servers.high], ("INFO", "memory"), ("DBSIZE",))  # type: ignore[list-item]
+    low, high = commands.ask_each([servers.low, servers.high], ("INFO", "memory"), ("DBSIZE",))  # type: ignore[list-item]
     assert low == ["memory", "DBSIZE"]
     assert [str(one) for one in high] == ["gone", "gone"]

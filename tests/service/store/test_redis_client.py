@@ -8,7 +8,7 @@ import redis.exceptions as said
 
 from service.store import redis_client
 from service.store.base import StoreError, StoreFullError, StoreUnavailableError
-from service.store.redis_client import client_of, key_of, options_of, told
+from service.store.redis_client import client_of, key_of, options_of, store_error
 
 
 @pytest.mark.parametrize(
@@ -22,9 +22,9 @@ from service.store.redis_client import client_of, key_of, options_of, told
     ],
 )
 def test_an_error_is_one_line(error: Exception, kind: type[StoreError], line: str) -> None:
-    assert isinstance(told(error), kind)
-    assert str(told(error)).startswith(line)
-    assert "\n" not in str(told(error))
+    assert isinstance(store_error(error), kind)
+    assert str(store_error(error)).startswith(line)
+    assert "\n" not in str(store_error(error))
 
 
 def test_no_two_documents_have_one_key() -> None:

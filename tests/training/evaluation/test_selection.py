@@ -7,7 +7,7 @@ import pytest
 
 from keyblock.selectors import SELECTORS
 from training.collections.collection import Collection
-from training.evaluation.selection import Judged, found, judge, learned_weights
+from training.evaluation.selection import Judged, figures, judge, learned_weights
 from training.examples.preparation import Preparation
 
 
@@ -17,18 +17,18 @@ def one(right: int, *scores: list[float], overlap: float = 0.5) -> Judged:
 
 def test_a_right_block_among_the_best_three_counts() -> None:
     judged = [one(3, [5, 4, 3, 2], overlap=0.1), *(one(2, [5, 4, 3, 2], overlap=0.9) for _ in range(19))]
-    assert found(judged, np.ones(1)) == (20, 0.95, 0.5), "of two with the least overlap, one"
-    assert found(judged, -np.ones(1)).of_all == 1
+    assert figures(judged, np.ones(1)) == (20, 0.95, 0.5), "of two with the least overlap, one"
+    assert figures(judged, -np.ones(1)).of_all == 1
 
 
 def test_ties_fall_to_the_earlier_block() -> None:
-    assert found([one(2, [1, 1, 1, 1])], np.ones(1)).of_all == 1
-    assert found([one(3, [1, 1, 1, 1])], np.ones(1)).of_all == 0
+    assert figures([one(2, [1, 1, 1, 1])], np.ones(1)).of_all == 1
+    assert figures([one(3, [1, 1, 1, 1])], np.ones(1)).of_all == 0
 
 
 def test_nothing_to_measure() -> None:
     with pytest.raises(ValueError, match="no query has a gold passage"):
-        found([], np.ones(1))
+        figures([], np.ones(1))
 
 
 def test_selectors_score_what_can_be_judged(toy: Collection, toy_pipeline: object) -> None:
@@ -37,7 +37,7 @@ def test_selectors_score_what_can_be_judged(toy: Collection, toy_pipeline: objec
     judged = judge(preparation, ["river?", "river!", "stone?"], selectors)
     assert [len(group.right) for group in judged] == [preparation.document(f"{topic}-3").n_blocks for topic in ("river", "stone")]
     np.testing.assert_array_equal(judged[0].scores[1], -np.arange(len(judged[0].right)))
-    assert found(judged, np.asarray([1.0, 0.0])).of_all == 1, "only the gold block has the topic's word"
+    assert figures(judged, np.asarray([1.0, 0.0])).of_all == 1, "only the gold block has the topic's word"
 
 
 def test_weights_make_right_blocks_most_likely() -> None:

@@ -17,7 +17,7 @@ from keyblock.packing import Packed
 from keyblock.text.tokenizer import Tokenizer
 from training.evaluation.scoring import TorchModel
 from training.learning.objectives import hinge
-from training.models.bi_encoder import BiEncoder, apart
+from training.models.bi_encoder import BiEncoder, split_pairs
 from training.models.cross_encoder import CrossEncoder
 from training.models.families import load_ranker, new_ranker
 
@@ -53,7 +53,7 @@ def test_sequences_are_split_by_hand() -> None:
     ids = torch.tensor([[CLS, 7, 8, SEP, 9, SEP, 0], [CLS, 7, SEP, 9, 10, 11, SEP]])
     types = torch.tensor([[0, 0, 0, 0, 1, 1, 0], [0, 0, 0, 1, 1, 1, 1]])
     mask = torch.tensor([[1, 1, 1, 1, 1, 1, 0], [1, 1, 1, 1, 1, 1, 1]])
-    query, sentence = apart(ids, types, mask)
+    query, sentence = split_pairs(ids, types, mask)
     assert query.ids.tolist() == [[CLS, 7, 8, SEP], [CLS, 7, SEP, 0]]
     assert query.mask.tolist() == [[1, 1, 1, 1], [1, 1, 1, 0]]
     assert sentence.ids.tolist() == [[CLS, 9, SEP, 0, 0], [CLS, 9, 10, 11, SEP]]

@@ -12,7 +12,7 @@ from tests.training.models.test_token_ranker import packed
 from training.models.batching import pad
 from training.models.cross_encoder import CrossEncoder
 from training.models.families import load_ranker, new_ranker
-from training.models.late_transformer import LateTransformer, apart
+from training.models.late_transformer import LateTransformer, split_pairs
 
 TRANSFORMER = {"name": "transformer", "layers": 1, "heads": 2}
 TEXT = st.lists(st.integers(5, 99), min_size=1, max_size=6)
@@ -28,7 +28,7 @@ def a_model(tiny_backbone: Path, **settings: Any) -> LateTransformer:
 
 def test_a_sequence_is_taken_apart() -> None:
     """[CLS] 5 6 [SEP] 7 8 9 [SEP] gives [CLS] 5 6 [SEP] and [CLS] 7 8 9 [SEP]."""
-    query, passage = apart(*pad([packed([5, 6], [7, 8, 9])], 0))
+    query, passage = split_pairs(*pad([packed([5, 6], [7, 8, 9])], 0))
     assert query.input_ids.tolist() == [[2, 5, 6, 3]]
     assert passage.input_ids.tolist() == [[2, 7, 8, 9, 3]]
     assert (query.token_type_ids.tolist(), passage.token_type_ids.tolist()) == ([[0] * 4], [[0, 1, 1, 1, 1]])
@@ -39,7 +39,7 @@ def test_a_sequence_is_taken_apart() -> None:
 @settings(deadline=None, max_examples=50)
 @given(st.lists(st.tuples(TEXT, TEXT), min_size=1, max_size=4))
 def test_taking_apart_is_packing_the_texts_by_themselves(pairs: list[tuple[list[int], list[int]]]) -> None:
-    for texts, part in zip(apart(*pad([packed(*pair) for pair in pairs], 0)), (0, 1), strict=True):
+    for texts, part in zip(split_pairs(*pad([packed(*pair) for pair in pairs], 0)), (0, 1), strict=True):
         for row, pair in enumerate(pairs):
             real = texts.attention_mask[row] > 0
             assert texts.input_ids[row][real].tolist() == [2, *pair[part], 3]

@@ -1,4 +1,4 @@
-"""What compiled readers are told of stretches that they do not read."""
+"""Stretches that compiled readers do not read: the tokenizer and the analyzer answer for them."""
 
 from pathlib import Path
 
@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from keyblock.text.analyzer import Analyzer, AnalyzerConfig
 from keyblock.text.compiled import compiled_reader
+from keyblock.text.fallback import FILLER, text_answers, tokens_of, word_answers
 from keyblock.text.tokenizer import Tokenizer
-from keyblock.text.told import FILLER, tokens_of, told, words_told
 from tests.compiled import need_compiled
 from tests.keyblock.text.trained_tokenizers import KINDS, trained
 
@@ -18,7 +18,7 @@ ANALYZER = Analyzer(AnalyzerConfig(language="de"))
 
 
 def test_answers_go_to_their_questions(tmp_path: Path) -> None:
-    """A unit between others, the same at a text's start, and a run: each is told apart."""
+    """A unit between others, the same at a text's start, and a run: each has its own answer."""
     core, tokenizer = need_compiled(), trained("xlm-roberta", tmp_path)
     reader = compiled_reader(tokenizer, ANALYZER)
     assert reader is not None
@@ -26,20 +26,20 @@ def test_answers_go_to_their_questions(tmp_path: Path) -> None:
     questions = [(asked["FIRST_TOKENS"], "\u200bFlüsse \u200bFlüsse"), (asked["TERMS"], "\u200bFlüsse")]
     (missing,) = reader._reader.read([text], core.Odds(), core.Odds())
     assert {(question, text[start:end]) for start, end, question in missing.tolist()} == set(questions)
-    (found,) = reader._reader.read([text], *told(tokenizer, ANALYZER, questions, units=True))
+    (found,) = reader._reader.read([text], *text_answers(tokenizer, ANALYZER, questions, units=True))
     ids, heads, *_, keys = found
     (encoding,) = tokenizer.encode([text])
     assert (ids.tolist(), heads.tolist()) == (encoding.ids, [start for start, _ in encoding.offsets])
     assert keys.tolist() == ANALYZER.keys("Fluss Fluss")
 
 
-def test_words_are_told_with_their_terms(tokenizer: Tokenizer) -> None:
+def test_words_come_with_their_terms(tokenizer: Tokenizer) -> None:
     english = Analyzer(AnalyzerConfig())
     reader = compiled_reader(tokenizer, english)
     need_compiled()
     assert reader is not None
     word = "e\u0301te's"
-    ((ids, *_, keys),) = reader._reader.read([word], *words_told(tokenizer, english, [(0, word)]))
+    ((ids, *_, keys),) = reader._reader.read([word], *word_answers(tokenizer, english, [(0, word)]))
     assert ids.tolist() == tokenizer.encode([word])[0].ids
     assert [key for key in keys.tolist() if key] == english.keys(word)
 
@@ -75,7 +75,7 @@ def test_units_are_read_alike_alone_and_among_others(name: str, tmp_path: Path) 
     assert moved == [(token, head, tail) for token, (head, tail) in zip(together.ids, together.offsets, strict=True)]
 
 
-def test_nothing_is_told_where_nothing_is_asked(tokenizer: Tokenizer) -> None:
+def test_nothing_is_answered_where_nothing_is_asked(tokenizer: Tokenizer) -> None:
     core = need_compiled()
     assert tokens_of(tokenizer, [], []) == []
-    assert [type(odds) for odds in told(tokenizer, ANALYZER, [], units=True)] == [core.Odds] * 2
+    assert [type(odds) for odds in text_answers(tokenizer, ANALYZER, [], units=True)] == [core.Odds] * 2

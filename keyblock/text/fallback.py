@@ -1,4 +1,4 @@
-"""What `keyblock_native` is told of the stretches that it does not read: what the tokenizer and the analyzer make of each alone."""
+"""The stretches of a text that `keyblock_native` does not read: the tokenizer and the analyzer read each by itself."""
 
 from collections.abc import Collection, Iterable, Sequence
 from typing import Any
@@ -9,26 +9,26 @@ from keyblock import native
 from keyblock.text.analyzer import Analyzer
 from keyblock.text.tokenizer import Tokenizer
 
-Asked = tuple[int, str]
-"""A stretch, and what is asked of it: one of ASKED of `keyblock_native`, or 0 for its tokens."""
-Told = tuple[Any, ...]
+Question = tuple[int, str]
+"""What a compiled reader asks, and the stretch: one of ASKED of `keyblock_native`, or 0 for the tokens."""
+Answers = tuple[Any, ...]
 """Odds of `keyblock_native`, as its readers take them."""
 Token = tuple[int, int, int]
 """Its id, and where it starts and ends in the stretch."""
 FILLER = " a"  # stands in front of a unit that is not a text's first: it is read as behind another one
 
 
-def words_told(tokenizer: Tokenizer, analyzer: Analyzer, asked: Collection[Asked]) -> Told:
-    """Tokens and terms of stretches that hold words of BERT's."""
-    words = [word for _, word in asked]
+def word_answers(tokenizer: Tokenizer, analyzer: Analyzer, questions: Collection[Question]) -> Answers:
+    """For a WordReader: tokens and terms of stretches that hold words of BERT's."""
+    words = [word for _, word in questions]
     return (_odds(words, tokens_of(tokenizer, words, [""] * len(words)), map(analyzer.keys, words)),)
 
 
-def told(tokenizer: Tokenizer, analyzer: Analyzer, asked: Collection[Asked], *, units: bool) -> Told:
-    """Tokens of units, or else of words, and terms of runs, apart."""
+def text_answers(tokenizer: Tokenizer, analyzer: Analyzer, questions: Collection[Question], *, units: bool) -> Answers:
+    """For a TextReader: tokens of units, or else of words; and, apart from them, terms of runs."""
     first, term = native.core.ASKED["FIRST_TOKENS"], native.core.ASKED["TERMS"]
-    runs = [stretch for question, stretch in asked if question == term]
-    others = [(question, stretch) for question, stretch in asked if question != term]
+    runs = [stretch for question, stretch in questions if question == term]
+    others = [(question, stretch) for question, stretch in questions if question != term]
     names = [f"{chr(question)}{stretch}" if question else stretch for question, stretch in others]
     before = [FILLER if units and question != first else "" for question, _ in others]
     tokens = tokens_of(tokenizer, [stretch for _, stretch in others], before)
@@ -48,7 +48,7 @@ def tokens_of(tokenizer: Tokenizer, stretches: Sequence[str], before: Sequence[s
 def _odds(names: list[str], tokens: Sequence[Sequence[Token]], keys: Iterable[Sequence[int]]) -> Any:
     if not names:
         return native.core.Odds()
-    keys = [some or [0] for some in keys]  # a stretch without a term has a key that is none
-    columns = np.asarray([token for some in tokens for token in some], dtype=np.int32).reshape(-1, 3).T.copy()
+    keys = [terms or [0] for terms in keys]  # a stretch without a term has a key that is none
+    columns = np.asarray([token for stretch in tokens for token in stretch], dtype=np.int32).reshape(-1, 3).T.copy()
     n_tokens, n_keys = (np.asarray(list(map(len, rows)), dtype=np.int32) for rows in (tokens, keys))
-    return native.core.Odds(names, n_tokens, *columns, n_keys, np.asarray([key for some in keys for key in some], dtype=np.int64))
+    return native.core.Odds(names, n_tokens, *columns, n_keys, np.asarray([key for terms in keys for key in terms], dtype=np.int64))
