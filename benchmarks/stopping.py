@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from benchmarks.adaptive import COLLECTIONS, DEFAULT
 from benchmarks.systems import ROOT
 from keyblock.bundle import Bundle, load_bundle
-from keyblock.cascade import Cascade, Promise
+from keyblock.cascade import Cascade, Promise, in_turns
 from keyblock.order import promising
 from keyblock.runtime.model import GraphModel
 from keyblock.scoring import Model, score_selections
@@ -88,9 +88,8 @@ class Orders:
         return np.argsort(-self.learns.of(request.features), kind="stable")
 
     def both(self, request: Request) -> NDArray[np.intp]:
-        """In turns: a document's place is the better one of both."""
-        places = [np.argsort(order) for order in (self.learned(request), self.fusion(request))]
-        return np.lexsort((places[0], np.minimum(*places)))
+        """In turns by the learned one and the fusion's."""
+        return in_turns(self.learns.of(request.features), request.fusion)
 
 
 # --- what the model says ---
