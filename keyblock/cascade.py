@@ -47,6 +47,16 @@ class Promise(BaseModel):
         return np.asarray(features @ self.weights)
 
 
+def in_turns(*promises: NDArray[np.float64]) -> NDArray[np.intp]:
+    """Document numbers, shape (n_documents,): the best by each of the promises, then the next by each, and so on.
+
+    Args:
+        promises: each of shape (n_documents,); of two documents in the same place by different ones, that by the first comes first.
+    """
+    places = np.stack([np.argsort(np.argsort(-promise, kind="stable")) for promise in promises])
+    return np.lexsort((places.argmin(axis=0), places.min(axis=0)))
+
+
 class Cascade(BaseModel):
     """Which documents of a request the model reads."""
 

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from keyblock.cascade import PROMISING, RESULTS
+from keyblock.cascade import PROMISING, RESULTS, in_turns
 from keyblock.description import PipelineConfig
 from keyblock.escalation import Escalated
 from keyblock.evidence import FEATURES, LEXICAL, Activation, Fusion, speaks
@@ -164,6 +164,22 @@ def preranking(candidates: Sequence[Candidate], fusion: Fusion) -> NDArray[np.fl
     return fusion.promise(_evidence(candidates))
 
 
+def first_to_read(candidates: Sequence[Candidate], config: PipelineConfig) -> list[int]:
+    """Document numbers, the first to be read first where there may not be time for all.
+
+    Where the cascade has learned a promise, in turns by that and by the fusion's, unless most documents are in a script or a
+    language that the model has not learned: see `spared_documents`.
+
+    Args:
+        candidates: of one request, in the order given.
+        config: of their pipeline.
+    """
+    promises, shared = [preranking(candidates, config.fusion)], [c.shared for c in candidates]
+    if config.cascade is not None and config.cascade.promise is not None and not _mostly_unlearned(shared):
+        promises.insert(0, config.cascade.promise.of(promising(_evidence(candidates), shared)))
+    return [int(number) for number in in_turns(*promises)]
+
+
 def without_spared(candidates: Sequence[Candidate], config: PipelineConfig, results: int | None = RESULTS) -> list[Candidate]:
     """The candidates; those that promise too little for the model are without the sequences that it would have read.
 
@@ -198,15 +214,19 @@ def spared_documents(
         config: of the pipeline.
         results: that the request is about.
     """
-    known = [one for one in shared if one is not None]
-    unlearned = sum(one.foreign or one.unknown for one in known)
     cascade = config.cascade
-    if cascade is None or cascade.reads(len(evidence), results) == len(evidence) or 2 * unlearned > len(known):
+    if cascade is None or cascade.reads(len(evidence), results) == len(evidence) or _mostly_unlearned(shared):
         return np.zeros(len(evidence), np.bool_)
     below = cascade.below_the_bar(config.fusion.promise(evidence), results)
     if cascade.promise is not None:
         below &= cascade.below_the_bar(cascade.promise.of(promising(evidence, shared)), results)
     return below
+
+
+def _mostly_unlearned(shared: Sequence[Shared | None]) -> bool:
+    """Whether most documents, of which that is known, are in a script or a language that the model has not learned."""
+    known = [one for one in shared if one is not None]
+    return 2 * sum(one.foreign or one.unknown for one in known) > len(known)
 
 
 def promising(evidence: NDArray[np.float64], shared: Sequence[Shared | None]) -> NDArray[np.float64]:

@@ -10,7 +10,7 @@ from keyblock.answering import answered as complete
 from keyblock.bundle import TOKENIZER_FILE, Bundle
 from keyblock.caveats import about_budget, about_escalation, about_instruction, about_query
 from keyblock.fingerprint import preparation_fingerprint
-from keyblock.order import Candidate, Ranking, preranking, without_spared
+from keyblock.order import Candidate, Ranking, first_to_read, without_spared
 from keyblock.prepared import PreparedQuery
 from service.call import Call
 from service.engine.instance import Turn
@@ -79,7 +79,6 @@ class Model:
         self.preparer = Preparer(self.bundle.pipeline, shared.cache, shared.threads, shared.metrics, self.fingerprint)
         self.scorer = scoring(self.metrics)
         self._fed = Pace()  # tokens for each one that a sequence a document has
-        self._fusion = self.bundle.manifest.pipeline.fusion
         self._shared = shared
 
     async def score(self, call: Call, stages: Stages, place: Place) -> Outcome:
@@ -119,7 +118,7 @@ class Model:
         chosen = chosen._replace(candidates=candidates)
         if library is not None:
             renew(library, call.documents, stale, self.fingerprint)
-        order = np.argsort(-preranking(candidates, self._fusion), kind="stable").tolist() if plan.scored_by else None
+        order = first_to_read(candidates, config) if plan.scored_by else None
         turn = Turn(plan.scored_by, order, call.priority)
         place.queued()
         scored = await self.scorer.score(call, candidates, turn)

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from keyblock.bundle import load_bundle
-from keyblock.cascade import PROMISING, Cascade, Promise
+from keyblock.cascade import PROMISING, Cascade, Promise, in_turns
 from keyblock.description import PipelineConfig
 from tests.conftest import ROOT
 
@@ -65,6 +65,18 @@ def test_copies_of_a_document_are_not_parted(promise: list[float], results: int)
     assert parted <= {min(promise, default=0.0)}
     assert spared([3.0] * 5 + [1.0] * 94 + [0.0], 1, **rule) == [99]
     assert spared([3.0] * 5 + [1.0] * 95, 1, **rule) == list(range(30, 100)), "the least of all"
+
+
+@given(st.lists(st.tuples(st.integers(-5, 5), st.integers(-5, 5)), max_size=20))
+def test_in_turns_nobody_waits_for_more_than_the_other_promise(promised: list[tuple[int, int]]) -> None:
+    """The first n by either promise are among the first 2n; of equals the earlier one comes first, and one promise is its own."""
+    first, second = np.asarray(promised, dtype=np.float64).reshape(-1, 2).T
+    order, orders = in_turns(first, second).tolist(), [in_turns(one).tolist() for one in (first, second)]
+    assert orders == [sorted(range(len(one)), key=lambda number: (-one[number], number)) for one in (first, second)]
+    assert sorted(order) == list(range(len(promised)))
+    for count in range(len(promised) + 1):
+        assert set(orders[0][:count]) | set(orders[1][:count]) <= set(order[: 2 * count])
+    assert order[:1] == orders[0][:1]
 
 
 def test_a_promise_is_a_weighted_sum() -> None:

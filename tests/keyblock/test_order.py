@@ -17,6 +17,7 @@ from keyblock.order import (
     beside_first_stage,
     block_scores,
     candidate,
+    first_to_read,
     preranking,
     promising,
     rank,
@@ -293,6 +294,21 @@ def test_a_learned_promise_knows_what_is_rare_in_the_request() -> None:
     assert promising(np.ones((2, 5)), [terms[0], None])[:, -1] == pytest.approx([np.log(2 / 1.5), 0.0])
     without = [one._replace(shared=None) for one in given]
     assert not any(one.spared for one in without_spared(without, config, 1)), "nothing tells them apart"
+
+
+def test_where_time_is_short_the_best_by_each_promise_are_read_first() -> None:
+    """Document 1 has the best block, then 2 and 0; 4 alone has the second term. In turns: 4 and 1, then 0 and 2, then 3."""
+    common, rare = np.asarray([[1.0], [0.0]], np.float32), np.asarray([[0.0], [1.0]], np.float32)
+    terms = [Shared(counts, (counts > 0).sum(axis=1), 1) for counts in [common] * 4 + [rare]]
+    given = [one._replace(shared=of) for one, of in zip(candidates_of([5.0, 9.0, 7.0, 1.0, 1.0]), terms, strict=True)]
+    learned = cascade(promise={"rare_here": 1.0})
+    assert first_to_read(given, learned) == [4, 1, 0, 2, 3]
+    by_blocks = [1, 2, 0, 3, 4]
+    assert first_to_read(given, cascade()) == first_to_read(given, PipelineConfig(fusion=FUSION)) == by_blocks
+    foreign = [one._replace(shared=of._replace(foreign=True)) for one, of in zip(given, terms, strict=True)]
+    assert first_to_read(foreign, learned) == by_blocks, "of these the learned promise says too little"
+    assert first_to_read([UNREAD, given[1]], learned) == [1, 0]
+    assert first_to_read([], learned) == []
 
 
 def test_nothing_is_spared_where_nothing_is_to_be() -> None:

@@ -1,6 +1,6 @@
 """The cascade in the service: what is spared, who gets what, and that a bar at the bottom changes nothing."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -8,8 +8,13 @@ import pytest
 from starlette.testclient import TestClient
 
 from keyblock.bundle import FORMAT_VERSION, load_bundle, write_bundle
-from keyblock.cascade import Cascade
+from keyblock.cascade import Cascade, Promise
+from keyblock.order import Candidate
 from keyblock.ranker import Ranker
+from service.call import Call
+from service.engine.instance import Turn
+from service.engine.jobs import Scored
+from service.ranking.scorers import EngineScorer
 from service.settings import Settings
 from tests.service.conftest import warm
 
@@ -129,6 +134,29 @@ def test_stored_documents_are_spared_alike(sparing: TestClient) -> None:
 def test_a_deadline_is_not_blamed_for_what_is_spared(sparing: TestClient) -> None:
     answer = ask(sparing, TEXTS, top_n=2, deadline_ms=60_000)
     assert (answer["meta"]["degraded"], answer["meta"]["spared"]) == (False, 7)
+
+
+@pytest.mark.parametrize("learned", [False, True])
+def test_in_a_hurry_the_model_reads_first_what_promises_most(
+    settings: Settings, bundle_path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, learned: bool
+) -> None:
+    """Words of the query: 2 has three, 0 two, 3 one. A learned promise that says the contrary has its turns: 1, then 2, then 3."""
+    orders = []
+
+    async def score(self: EngineScorer, call: Call, candidates: Sequence[Candidate], turn: Turn) -> Scored:
+        orders.append(turn.order)
+        return await self.instance.score([one.sequences for one in candidates], turn)
+
+    monkeypatch.setattr(EngineScorer, "score", score)
+    promise = Promise(best_block=-1.0) if learned else None
+    path = with_cascade(bundle_path, tmp_path / "bundle", Cascade(share=1.0, promise=promise))
+    documents = ["An old stone.", "The garden of the city.", "The old stone bridge.", "It was built by monks."]
+    with warm(settings.model_copy(update={"bundle": (path,)})) as client:
+        for options in ({}, {"deadline_ms": 60_000}):
+            assert len(ask(client, documents, **options)["results"]) == 4
+    anytime, hurried = orders
+    assert anytime is None
+    assert hurried == ([1, 2, 3, 0] if learned else [2, 0, 3, 1])
 
 
 def test_documents_that_are_spared_are_counted(sparing: TestClient) -> None:
