@@ -79,6 +79,67 @@ Ints WholeSentences::bounds(View<Unit> text, const Reading& reading) const {
 
 namespace {
 
+// Counts the tokens that start before places, which come in the order of the text.
+class TokensBefore {
+  public:
+    explicit TokensBefore(const std::vector<Piece>& tokens) : tokens_(tokens) {}
+
+    size_t operator()(int32_t place) {
+        while (n_ < tokens_.size() && tokens_[n_].head < place) ++n_;
+        return n_;
+    }
+
+  private:
+    const std::vector<Piece>& tokens_;
+    size_t n_ = 0;
+};
+
+// Whether a cut behind each token is one inside of what is longer than a block between two cuts; nothing where none is.
+std::vector<uint8_t> inside_long(const std::vector<uint8_t>& costs, size_t longest) {
+    std::vector<uint8_t> found;
+    const size_t n = costs.size();
+    for (size_t start = 0, end = 1; end <= n; ++end) {
+        if (end < n && costs[end - 1] == 0) continue;
+        if (end - start > longest) {
+            found.resize(n);
+            std::fill_n(found.begin() + static_cast<std::ptrdiff_t>(start), end - start - 1, uint8_t{1});
+        }
+        start = end;
+    }
+    return found;
+}
+
+}  // namespace
+
+template <class Unit>
+Ints ByStructure::bounds(View<Unit> text, const Reading& reading) const {
+    std::vector<uint8_t> costs(reading.tokens.size(), 0);
+    Ints within, bounds;  // within: tokens that end a sentence inside of a row
+    TokensBefore before(reading.tokens);
+    for (const Cut cut : structure_.cuts(text, reading.marks)) {
+        const size_t n = before(cut.place);
+        if (n == 0) continue;
+        if (cut.kind == CLAUSE_CUT) within.push_back(static_cast<int32_t>(n - 1));
+        else costs[n - 1] = cut.kind;  // of several cuts behind a token the last one counts
+    }
+    offer_clauses(text, reading, within, costs);
+    split(costs, longest_, bounds);
+    return bounds;
+}
+
+template <class Unit>
+void ByStructure::offer_clauses(View<Unit> text, const Reading& reading, const Ints& within, std::vector<uint8_t>& costs) const {
+    const std::vector<uint8_t> inside = inside_long(costs, longest_);
+    if (inside.empty()) return;
+    TokensBefore before(reading.tokens);
+    for (const int32_t end : structure_.clauses(text))
+        if (const size_t n = before(end); n > 0 && inside[n - 1] != 0) costs[n - 1] = CLAUSE_CUT;
+    for (const int32_t token : within)
+        if (inside[static_cast<size_t>(token)] != 0) costs[static_cast<size_t>(token)] = SENTENCE_CUT;
+}
+
+namespace {
+
 // Finds the keys of blocks, which come in the order of the text.
 class TermFinder {
   public:
@@ -134,6 +195,9 @@ Blocks blocks_between(View<Unit> text, const Reading& reading, const WordReader*
 template Ints WholeSentences::bounds(View<uint8_t>, const Reading&) const;
 template Ints WholeSentences::bounds(View<uint16_t>, const Reading&) const;
 template Ints WholeSentences::bounds(View<uint32_t>, const Reading&) const;
+template Ints ByStructure::bounds(View<uint8_t>, const Reading&) const;
+template Ints ByStructure::bounds(View<uint16_t>, const Reading&) const;
+template Ints ByStructure::bounds(View<uint32_t>, const Reading&) const;
 template Blocks blocks_between(View<uint8_t>, const Reading&, const WordReader*, const Ints&);
 template Blocks blocks_between(View<uint16_t>, const Reading&, const WordReader*, const Ints&);
 template Blocks blocks_between(View<uint32_t>, const Reading&, const WordReader*, const Ints&);

@@ -1,9 +1,11 @@
-// Blocks of a text that is read. One class a segmenter: `whole_sentences` here; others have their place beside it.
+// Blocks of a text that is read. One class a segmenter: `whole_sentences` and `structure` here; others have their place beside them.
 #pragma once
+#include <variant>
 #include <vector>
 
 #include "reader.hpp"
 #include "sentences.hpp"
+#include "structure.hpp"
 
 namespace keyblock {
 
@@ -34,6 +36,29 @@ class WholeSentences {
     std::vector<uint8_t> clauses_;  // whether each token ends a clause where a space follows it
     size_t longest_;
 };
+
+class ByStructure {
+  public:
+    ByStructure(const Structure& structure, size_t longest) : structure_(structure), longest_(longest) {}
+
+    // See WholeSentences.
+    template <class Unit>
+    Ints bounds(View<Unit> text, const Reading& reading) const;
+
+  private:
+    template <class Unit>
+    void offer_clauses(View<Unit> text, const Reading& reading, const Ints& within, std::vector<uint8_t>& costs) const;
+
+    const Structure& structure_;
+    size_t longest_;
+};
+
+using Segmenter = std::variant<const WholeSentences*, const ByStructure*>;
+
+template <class Unit>
+Ints bounds_by(const Segmenter& segmenter, View<Unit> text, const Reading& reading) {
+    return std::visit([&](const auto* one) { return one->bounds(text, reading); }, segmenter);
+}
 
 // The blocks between such bounds, with their places and terms. `reader`: finds the terms of blocks that cut a run; none: they are asked.
 template <class Unit>

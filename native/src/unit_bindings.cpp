@@ -1,6 +1,7 @@
 // What Python sees of readers for tokenizers of SentencePiece and of bytes, and for analyzers of any language.
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/unordered_set.h>
+#include <nanobind/stl/variant.h>
 #include <nanobind/stl/vector.h>
 
 #include <variant>
@@ -54,11 +55,11 @@ class TextReader {
             return ReadText(scratch);
         });
     }
-    nb::list cut(const nb::list& texts, const WholeSentences& segmenter, const Odds& odds, const Odds& terms) const {
+    nb::list cut(const nb::list& texts, const Segmenter& segmenter, const Odds& odds, const Odds& terms) const {
         return each<CutText>(texts, [&](auto text, Reading& scratch) {
             read_one(text, odds, terms, scratch);
             if (!scratch.missing.empty()) return CutText(scratch, {});
-            return CutText(scratch, blocks_between(text, scratch, nullptr, segmenter.bounds(text, scratch)));
+            return CutText(scratch, blocks_between(text, scratch, nullptr, bounds_by(segmenter, text, scratch)));
         });
     }
 
