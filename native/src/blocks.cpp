@@ -143,11 +143,10 @@ namespace {
 // Finds the keys of blocks, which come in the order of the text.
 class TermFinder {
   public:
-    TermFinder(const WordReader* reader, const std::vector<Run>& runs) : reader_(reader), runs_(runs) {}
+    TermFinder(const KeysBetween& apart, const std::vector<Run>& runs) : apart_(apart), runs_(runs) {}
 
     // Appends the keys between two places; false where only Python can tell them.
-    template <class Unit>
-    bool between(View<Unit> text, int32_t start, int32_t end, std::vector<int64_t>& found) {
+    bool between(int32_t start, int32_t end, std::vector<int64_t>& found) {
         while (first_ < runs_.size() && runs_[first_].tail <= start) ++first_;
         const size_t n_found = found.size();
         bool cut = first_ < runs_.size() && runs_[first_].head < end && runs_[first_].head < start;
@@ -158,25 +157,20 @@ class TermFinder {
         }
         if (!cut) return true;
         found.resize(n_found);
-        if (reader_ == nullptr) return false;
-        for (int32_t at = start; at < end; ++at)
-            if (reader_->characters.kind(text.data[at]) == ODD) return false;
-        reader_->keys_between(text, static_cast<size_t>(start), static_cast<size_t>(end), found);
-        return true;
+        return apart_(static_cast<size_t>(start), static_cast<size_t>(end), found);
     }
 
   private:
-    const WordReader* reader_;
+    const KeysBetween& apart_;
     const std::vector<Run>& runs_;
     size_t first_ = 0;  // that ends behind the block's start
 };
 
 }  // namespace
 
-template <class Unit>
-Blocks blocks_between(View<Unit> text, const Reading& reading, const WordReader* reader, const Ints& bounds) {
+Blocks blocks_between(const Reading& reading, const KeysBetween& apart, const Ints& bounds) {
     Blocks blocks;
-    TermFinder terms(reader, reading.runs);
+    TermFinder terms(apart, reading.runs);
     blocks.key_bounds.push_back(0);
     for (size_t i = 0; i + 1 < bounds.size(); ++i) {
         const int32_t first = bounds[i], last = bounds[i + 1];
@@ -186,7 +180,7 @@ Blocks blocks_between(View<Unit> text, const Reading& reading, const WordReader*
         if (i > 0 && blocks.ends.back() < end) start = std::max(start, blocks.ends.back());
         blocks.bounds.push_back(first), blocks.bounds.push_back(last);
         blocks.starts.push_back(start), blocks.ends.push_back(end);
-        if (!terms.between(text, start, end, blocks.keys)) blocks.asked.push_back(static_cast<int32_t>(i));
+        if (!terms.between(start, end, blocks.keys)) blocks.asked.push_back(static_cast<int32_t>(i));
         blocks.key_bounds.push_back(static_cast<int32_t>(blocks.keys.size()));
     }
     return blocks;
@@ -198,8 +192,5 @@ template Ints WholeSentences::bounds(View<uint32_t>, const Reading&) const;
 template Ints ByStructure::bounds(View<uint8_t>, const Reading&) const;
 template Ints ByStructure::bounds(View<uint16_t>, const Reading&) const;
 template Ints ByStructure::bounds(View<uint32_t>, const Reading&) const;
-template Blocks blocks_between(View<uint8_t>, const Reading&, const WordReader*, const Ints&);
-template Blocks blocks_between(View<uint16_t>, const Reading&, const WordReader*, const Ints&);
-template Blocks blocks_between(View<uint32_t>, const Reading&, const WordReader*, const Ints&);
 
 }  // namespace keyblock

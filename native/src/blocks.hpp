@@ -1,5 +1,6 @@
 // Blocks of a text that is read. One class a segmenter: `whole_sentences` and `structure` here; others have their place beside them.
 #pragma once
+#include <functional>
 #include <variant>
 #include <vector>
 
@@ -60,8 +61,10 @@ Ints bounds_by(const Segmenter& segmenter, View<Unit> text, const Reading& readi
     return std::visit([&](const auto* one) { return one->bounds(text, reading); }, segmenter);
 }
 
-// The blocks between such bounds, with their places and terms. `reader`: finds the terms of blocks that cut a run; none: they are asked.
-template <class Unit>
-Blocks blocks_between(View<Unit> text, const Reading& reading, const WordReader* reader, const Ints& bounds);
+// Appends the keys of what stands between two places, read by itself; false, and nothing, where only Python can tell.
+using KeysBetween = std::function<bool(size_t, size_t, std::vector<int64_t>&)>;
+
+// The blocks between such bounds, with their places and terms. `apart`: finds the terms of blocks that cut a run, or hold a long one.
+Blocks blocks_between(const Reading& reading, const KeysBetween& apart, const Ints& bounds);
 
 }  // namespace keyblock

@@ -25,7 +25,8 @@ nb::list cut_texts(const WordReader& reader, const nb::list& texts, const Segmen
     return each<CutText>(texts, [&](auto text, Reading& scratch) {
         reader.read(text, odds, scratch);
         if (!scratch.missing.empty()) return CutText(scratch, {});
-        return CutText(scratch, blocks_between(text, scratch, &reader, bounds_by(segmenter, text, scratch)));
+        const auto apart = [&](size_t start, size_t end, std::vector<int64_t>& found) { return reader.keys_between(text, start, end, found); };
+        return CutText(scratch, blocks_between(scratch, apart, bounds_by(segmenter, text, scratch)));
     });
 }
 

@@ -59,7 +59,10 @@ class TextReader {
         return each<CutText>(texts, [&](auto text, Reading& scratch) {
             read_one(text, odds, terms, scratch);
             if (!scratch.missing.empty()) return CutText(scratch, {});
-            return CutText(scratch, blocks_between(text, scratch, nullptr, bounds_by(segmenter, text, scratch)));
+            const auto apart = [&](size_t start, size_t end, std::vector<int64_t>& found) {
+                return runs_.keys_between(text, start, end, terms, found);
+            };
+            return CutText(scratch, blocks_between(scratch, apart, bounds_by(segmenter, text, scratch)));
         });
     }
 

@@ -18,9 +18,9 @@ MARKDOWN = _lines(
 )
 CODE = _lines(
     """def f(x):¦    return x¦return¦x = 1¦x += 2¦x =+ 2¦a[0], b = "c", 'd' = 3¦x ==y¦x =y¦  y¦= z¦if x: # no¦if (a) {¦} else {
-else {¦elsewhere:¦while:¦try:¦tryé:¦}¦});¦];,¦],¦}};¦]};x¦end¦end;¦ends¦end;;¦import os¦from a.b import c¦from  import x¦from x import
-from x y import z¦yield x¦const é = 1¦letter = 1¦let a¦print(x)¦a.b.c(¦é.é(¦1(¦.(¦(¦x[¦{¦\\¦foo(a,¦bar);¦x;¦# a comment
-async with a as b:¦class Foo(Bar):¦class Foo¦for x in y¦@cache¦raise¦await  x¦var\tx¦from a import¦from a imports b"""
+else {¦elsewhere:¦while:¦try:¦tryé:¦}¦});¦];,¦],¦}};¦]};x¦end¦end;¦ends¦end;;¦import os¦from a.b import c¦from  import x
+from x import¦from x y import z¦yield x¦const é = 1¦letter = 1¦let a¦print(x)¦a.b.c(¦é.é(¦1(¦.(¦(¦x[¦{¦\\¦foo(a,¦bar);¦x;
+# a comment¦async with a as b:¦class Foo(Bar):¦class Foo¦for x in y¦@cache¦raise¦await  x¦var\tx¦from a import¦from a imports b"""
 )
 RECORDS = _lines(
     """a,b,c¦d,e,f¦1,2¦g, h, i¦a;b;c¦d;e;f¦a;b, c,d¦a\tb\tc¦d\te\tf¦a\t b\tc\td¦a,b;c;d¦x,,,¦y,,, ¦,,,z¦7,M. Gruber! Yes,Linz

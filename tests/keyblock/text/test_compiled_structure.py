@@ -72,6 +72,18 @@ def test_cuts_between_two_lines(reader: CompiledReader, before: str) -> None:
             assert_cut_alike(reader, f"{before}{gap}{line}\n{before}")
 
 
+def test_statements_in_lines_that_may_be_broken_at_a_width(reader: CompiledReader) -> None:
+    """What a line says counts where its length leaves open whether it goes on: at its start, and at its end."""
+    statement, prose = (
+        "the_value_of_these = function_of(something, another)",
+        "and a line of prose that goes on in the next line and",
+    )
+    for line in layouts.CODE + layouts.MARKDOWN:
+        for long in (f"{line}{' and' * 12}", f"{'and ' * 12}{line}"):
+            for other in (statement, prose):
+                assert_cut_alike(reader, f"{long}\n{other}\n{long}\n{long}")
+
+
 @pytest.mark.parametrize("length", [38, 39, 40, 41, 99, 100, 101, 102, 198, 199, 200])
 def test_lines_that_may_be_broken_at_a_width(reader: CompiledReader, length: int) -> None:
     for end in "a,.9)中ª\u0301\U00020000":
@@ -91,17 +103,11 @@ def test_names_and_assigned_values_of_each_length(reader: CompiledReader, length
 def test_every_character_where_it_may_count(reader: CompiledReader) -> None:
     """In front of a line, in it, and behind it; before a space and none; alone it is a list's mark, a name, a stop, a comma."""
     codes = [*range(0x3200), *range(0xA600, 0xAB00), *range(0xFE00, 0x11000), 0x1D7CE, 0x20000, 0x2FA1D, 0x30000, 0xE0001]
-    for first in range(0, len(codes), 50):
-        some = [chr(code) for code in codes[first : first + 50]]
-        for form in (
-            "{} a\n{}a\n",
-            "ab{}cd, e{}, f\n",
-            "กิ{} ก,{}\n",
-            "x{}: y\n{}",
-            "a{}(\nreturn{}x\n",
-            f"{layouts.LONG}{{}}\n{{}}b\n",
-        ):
-            assert_cut_alike(reader, "".join(form.format(character, character) for character in some))
+    for first in range(0, len(codes), 100):
+        some = [chr(code) for code in codes[first : first + 100]]
+        for form in ("{} a\n{}a\nab{}cd, e{}, f\n", "กิ{} ก,{}\n", "x{}: y\n{}a(\nreturn{}x\n", f"{layouts.LONG}{{}}\n{{}}b\n"):
+            text = "".join(form.replace("{}", character) for character in some)
+            assert_cut_alike(reader, text)
 
 
 def test_cuts_by_hand(reader: CompiledReader) -> None:
