@@ -107,12 +107,12 @@ class Finder {
     void find_parts(const std::vector<int32_t>& marks) {
         std::optional<Line<Unit>> before;
         Lines<Unit>(characters_, text_, marks).visit([&](const Line<Unit>& line) {
-            if (before)
-                if (const std::optional<CutKind> kind = between(*before, line)) parts_.push_back({before->end, *kind});
+            const std::optional<CutKind> kind = before ? between(*before, line) : std::nullopt;
+            if (kind) parts_.push_back({before->end, *kind});
             if (line.body.starts_with('|')) {
                 rows_.push_back({line.start, line.end});
             } else if (before && are_records(*before, line)) {
-                if (rows_.empty() || rows_.back().start < before->start) rows_.push_back({before->start, before->end});
+                rows_.push_back({before->start, before->end});  // again where it was one already
                 rows_.push_back({line.start, line.end});
             }
             before.emplace(line);

@@ -46,6 +46,7 @@ PROSE += [
     "x" * 39,
     "x" * 40,
     "ab " * 33,
+    "river" * 21,
 ]
 LINES = st.one_of(*map(st.sampled_from, (MARKDOWN, CODE, RECORDS, TURNS, PROSE)))
 PIECES = st.lists(LINES, min_size=1, max_size=3).map(" ".join)

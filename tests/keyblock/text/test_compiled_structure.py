@@ -82,6 +82,11 @@ def test_statements_in_lines_that_may_be_broken_at_a_width(reader: CompiledReade
         for long in (f"{line}{' and' * 12}", f"{'and ' * 12}{line}"):
             for other in (statement, prose):
                 assert_cut_alike(reader, f"{long}\n{other}\n{long}\n{long}")
+    for word in "return returns é let letter if iffy else elsewhere try tryé from import imports @a @ a.b( a.b".split():
+        for end in ("", ":", "{", ":{x"):
+            assert_cut_alike(reader, f"{statement}\n{word}{' and' * 12}{end}\n{statement}")
+    for end in "([{,\\)]}.:":
+        assert_cut_alike(reader, f"{statement}{end}\n{statement}")
 
 
 @pytest.mark.parametrize("length", [38, 39, 40, 41, 99, 100, 101, 102, 198, 199, 200])
@@ -121,6 +126,8 @@ def test_cuts_by_hand(reader: CompiledReader) -> None:
 @given(texts=st.lists(layouts.TEXTS, min_size=1, max_size=3), block_tokens=st.sampled_from([1, 4, 12, 63]))
 @example(texts=["", " ", "a"], block_tokens=1)
 @example(texts=["| a. B, c, d! E |\n" * 3, "a, b, c, d; e. F"], block_tokens=4)
+@example(texts=["# Rivers.  \nText here it is.\n# Bridges.  \nMore, and more"], block_tokens=4)
+@example(texts=[f"a {'river' * 21}, b {'中' * 70}，c"], block_tokens=63)
 @example(texts=["a\n.\nb\n\n.", "# A\n# B\n# C\n\n\n"], block_tokens=1)
 def test_blocks_of_any_text(pairs: Pairs, texts: list[str], block_tokens: int) -> None:
     pairs[block_tokens].check(texts)
