@@ -3,10 +3,10 @@
     python benchmarks/preparation.py [--data DATA/squad-articles] [--documents 100] [--words 2000] [--turns 5]
 
 In turns, on one thread: the pipeline in Python and compiled (where keyblock_native is installed), with vectors and without, the
-same with other segmenters, the tokenizer alone, and the selection of the prepared documents' blocks for a query, in Python and as
-the service does it. Medians of CPU time, and ratios. A new pipeline's first turn is shown apart: it meets every word for the first
-time. Last, how much sooner two threads are done than one. Without --data the documents are of random words, of which a few are
-frequent and most are rare, as in a language.
+same with other segmenters, which are also cut by Python in texts that are read compiled, the tokenizer alone, and the selection
+of the prepared documents' blocks for a query, in Python and as the service does it. Medians of CPU time, and ratios. A new
+pipeline's first turn is shown apart: it meets every word for the first time. Last, how much sooner two threads are done than
+one. Without --data the documents are of random words, of which a few are frequent and most are rare, as in a language.
 """
 
 import argparse
@@ -23,7 +23,8 @@ from keyblock import native
 from keyblock.bundle import load_bundle
 from keyblock.pipeline import Pipeline
 from keyblock.segmenters import SEGMENTERS
-from keyblock.text.reader import Reader
+from keyblock.text.reader import Pause, Reader
+from keyblock.text.reading import CutText, Rule
 from training.collections.collection import Collection
 
 BUNDLE = Path(__file__).resolve().parent.parent / "models" / "default"
@@ -54,6 +55,14 @@ def cpu_seconds(work: Callable[[], object]) -> float:
     return time.process_time() - started
 
 
+class CutsNothing(Reader):
+    """Reads as any, and leaves all texts to the segmenter in Python."""
+
+    def cut(self, texts: Sequence[str], rule: Rule | None, pause: Pause = int) -> list[CutText | None]:
+        """See Reader."""
+        return [None] * len(texts)
+
+
 def new(pipeline: Pipeline, segmenter: str | None = None, *, compiled: bool = True, vectors: bool = True) -> Pipeline:
     """The pipeline as one that has met no word yet."""
     config = pipeline.config.model_copy(update={"segmenter": SEGMENTERS.create(segmenter).describe()} if segmenter else {})
@@ -63,6 +72,14 @@ def new(pipeline: Pipeline, segmenter: str | None = None, *, compiled: bool = Tr
     if not vectors:
         made.encoder = None
     return made
+
+
+def with_segmenter(pipeline: Pipeline, name: str) -> dict[str, Pipeline]:
+    """Another segmenter, without vectors: compiled, cut by Python, and plain."""
+    ways = {name: new(pipeline, name, vectors=False), f"{name}, cut by Python": new(pipeline, name, vectors=False)}
+    by_python = ways[f"{name}, cut by Python"]
+    by_python.reader = CutsNothing(by_python.tokenizer, by_python.analyzer)
+    return ways | {f"{name}, plain": new(pipeline, name, compiled=False, vectors=False)}
 
 
 def speedup_of_two_threads(pipeline: Pipeline, texts: Sequence[str]) -> float:
@@ -91,7 +108,8 @@ def main(options: argparse.Namespace) -> None:
     if native.core is not None:
         ways |= {"compiled": new(pipeline), "compiled, no vectors": new(pipeline, vectors=False)}
     first = {way: cpu_seconds(lambda by=by: by.prepare_documents(texts)) for way, by in ways.items()}
-    ways |= {name: new(pipeline, name) for name in options.segmenters}
+    for name in options.segmenters:
+        ways |= with_segmenter(pipeline, name)
     query, prepared = pipeline.prepare_query(" ".join(texts[0].split()[-8:])), pipeline.prepare_documents(texts)
     turns = [
         {way: cpu_seconds(lambda by=by: by.prepare_documents(texts)) for way, by in ways.items()}

@@ -1,12 +1,14 @@
 """How long documents of each language take to prepare, beside what the tokenizer alone takes to read them.
 
-    python -m benchmarks.preparation_by_language --data DATA/languages [--kinds wordpiece unigram bytes] [--documents 100]
+    python -m benchmarks.preparation_by_language --data DATA/languages [--languages de th] [--kinds wordpiece unigram bytes]
+        [--analyzer '{"language": "de"}'] [--documents 100]
 
 Documents are stretches of a language's texts, one behind the other, of as many characters as 2,000 words of it have (2,000 words
 of Chinese, Japanese and Thai are taken for 3,500, 4,500 and 9,000 characters). Tokenizers: MiniLM's WordPiece, and two that are
 trained here on the collections themselves: Unigram with the steps of XLM-RoBERTa's, and byte-level BPE with those of Qwen's; each
 of 30,000 tokens. No model is run. CPU time of one thread, medians of five turns: what the tokenizer alone takes for ids and
-offsets, reading (tokens and terms), and a preparation; beside them the first preparation of these texts in the process.
+offsets, reading (tokens and terms), a preparation that is cut by Python, and one; beside them the first preparation of these texts
+in the process. An analyzer `{"language": ""}` is that of each language.
 """
 
 import argparse
@@ -22,6 +24,7 @@ from typing import Any
 from tokenizers import Regex, models, normalizers, pre_tokenizers, processors, trainers
 from tokenizers import Tokenizer as Backend
 
+from benchmarks.preparation import CutsNothing
 from keyblock.bundle import load_bundle
 from keyblock.description import PipelineConfig
 from keyblock.pipeline import Pipeline
@@ -82,11 +85,11 @@ def tokenizer_of(kind: str, directories: Sequence[Path], folder: Path) -> Tokeni
     return Tokenizer(path)
 
 
-def pipeline_of(tokenizer: Tokenizer) -> Pipeline:
+def pipeline_of(tokenizer: Tokenizer, analyzer: dict[str, Any]) -> Pipeline:
     """As an imported model of several languages has it."""
     config = PipelineConfig.model_validate(
         {
-            "analyzer": {"name": "universal"},
+            "analyzer": analyzer,
             "segmenter": {"name": "structure", "block_tokens": 63},
             "selector": {"name": "bm25", "idf": "blocks"},
         }
@@ -113,28 +116,39 @@ def main(options: argparse.Namespace) -> None:
         for kind in options.kinds:
             tokenizer = tokenizer_of(kind, directories, Path(folder))
             print(f"\n{kind}, CPU ms a document\n")
-            print("| | tokens | alone | read | prepared first | prepared | times read | times prepared |")
-            print("|---|---|---|---|---|---|---|---|")
+            print("| | tokens | alone | read | cut by Python | prepared first | prepared | alone / read | alone / prepared |")
+            print("|---|---|---|---|---|---|---|---|---|")
             for directory in directories:
-                print(row(tokenizer, directory, options.documents), flush=True)
+                if not options.languages or directory.name in options.languages:
+                    print(row(tokenizer, directory, options), flush=True)
 
 
-def row(tokenizer: Tokenizer, directory: Path, documents: int) -> str:
+def row(tokenizer: Tokenizer, directory: Path, options: argparse.Namespace) -> str:
     """One language."""
-    texts = stretches(texts_of(directory), directory.name, documents)
-    pipeline, n = pipeline_of(tokenizer), len(texts)
+    texts = stretches(texts_of(directory), directory.name, options.documents)
+    analyzer = options.analyzer | ({"language": directory.name} if "language" in options.analyzer else {})
+    (pipeline, before), n = (pipeline_of(tokenizer, analyzer) for _ in range(2)), len(texts)
+    before.reader = CutsNothing(tokenizer, before.analyzer)
     first = milliseconds(lambda: pipeline.prepare_documents(texts), n)
-    ways = (lambda: alone(tokenizer, texts), lambda: pipeline.reader.read(texts), lambda: pipeline.prepare_documents(texts))
+    before.prepare_documents(texts)
+    ways = (
+        lambda: alone(tokenizer, texts),
+        lambda: pipeline.reader.read(texts),
+        lambda: before.prepare_documents(texts),
+        lambda: pipeline.prepare_documents(texts),
+    )
     turns = [[milliseconds(way, n) for way in ways] for _ in range(5)]
-    by_itself, read, prepared = map(statistics.median, zip(*turns, strict=True))
+    by_itself, read, by_python, prepared = map(statistics.median, zip(*turns, strict=True))
     tokens = statistics.mean(len(document.token_ids) for document in pipeline.prepare_documents(texts))
-    times = f"{by_itself / read:.1f} | {by_itself / prepared:.1f}"
-    return f"| {directory.name} ({n}) | {tokens:.0f} | {by_itself:.1f} | {read:.1f} | {first:.1f} | {prepared:.1f} | {times} |"
+    cells = " | ".join(f"{value:.2f}" for value in (by_itself, read, by_python, first, prepared))
+    return f"| {directory.name} ({n}) | {tokens:.0f} | {cells} | {by_itself / read:.1f} | {by_itself / prepared:.1f} |"
 
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
     parser.add_argument("--data", type=Path, required=True)
     parser.add_argument("--kinds", nargs="+", default=["wordpiece", "unigram", "bytes"], choices=["wordpiece", "unigram", "bytes"])
+    parser.add_argument("--languages", nargs="*", default=[])
+    parser.add_argument("--analyzer", type=json.loads, default={"name": "universal"})
     parser.add_argument("--documents", type=int, default=100)
     main(parser.parse_args())

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from pydantic import Field, model_validator
 
 from keyblock.registry import Component, Registry
-from keyblock.text.reading import Reading, WholeSentences
+from keyblock.text.reading import ByStructure, Reading, Rule, WholeSentences
 from keyblock.text.sentences import sentence_ends
 from keyblock.text.structure import Cut, clauses, cuts
 from keyblock.text.tokenizer import Tokenizer
@@ -148,7 +148,7 @@ class Segmenter(Component):
         costs = cut_costs(tokenizer)
         return lambda reading: costs[reading.ids]
 
-    def rule(self, tokenizer: Tokenizer) -> WholeSentences | None:
+    def rule(self, tokenizer: Tokenizer) -> Rule | None:
         """What a compiled reader needs to cut as this does; None where there is none that can."""
         return None
 
@@ -194,7 +194,7 @@ class WholeSentenceSegmenter(Segmenter):
         clauses = clause_tokens(tokenizer)
         return lambda reading: sentence_costs(reading, clauses)
 
-    def rule(self, tokenizer: Tokenizer) -> WholeSentences | None:
+    def rule(self, tokenizer: Tokenizer) -> Rule | None:
         """See Segmenter; not for those that are made from this one."""
         return WholeSentences(clause_tokens(tokenizer), self.block_tokens) if type(self) is WholeSentenceSegmenter else None
 
@@ -230,6 +230,10 @@ class StructureSegmenter(WholeSentenceSegmenter):
     def cut_costs(self, tokenizer: Tokenizer) -> CutCosts:
         """See `structure_costs`."""
         return lambda reading: structure_costs(reading, self.block_tokens)
+
+    def rule(self, tokenizer: Tokenizer) -> Rule | None:
+        """See Segmenter; not for those that are made from this one."""
+        return ByStructure(self.block_tokens) if type(self) is StructureSegmenter else None
 
     def ranges(self, costs: NDArray[np.int64]) -> NDArray[np.int32]:
         """As `split` with what it is offered, shape (n_blocks, 2)."""

@@ -28,7 +28,7 @@ from keyblock.text.compiled_reading import LONGEST, CompiledReading, Runs
 from keyblock.text.compiled_runs import run_reader
 from keyblock.text.compiled_units import unit_reader
 from keyblock.text.fallback import Answers, Question, text_answers, word_answers
-from keyblock.text.reading import CutText, Ints, Terms, WholeSentences, concatenated
+from keyblock.text.reading import ByStructure, CutText, Ints, Rule, Terms, concatenated
 from keyblock.text.tokenizer import Tokenizer
 from keyblock.text.units import borders_of
 
@@ -81,6 +81,7 @@ class CompiledReader:
         self._reader, self._analyzer, self._answer = reader, analyzer, answer
         rules = (sentences.TITLES, sentences.NAMES_GO_ON, sentences.BEFORE_NUMBERS, sentences.BEGINNERS)
         self._sentences = native.core.Sentences(characters, *map(set, rules))
+        self._structure = native.core.Structure(self._sentences)
 
     def read(self, texts: Sequence[str]) -> list[CompiledReading | None]:
         """A reading of each text; None for one that is left to the tokenizer."""
@@ -92,11 +93,27 @@ class CompiledReader:
         found: Ints = self._sentences.ends(text)
         return found
 
-    def cut(self, texts: Sequence[str], rule: WholeSentences) -> list[CutText | None]:
+    def cuts(self, text: str) -> tuple[Ints, NDArray[np.int8]]:
+        """See `keyblock.text.structure`."""
+        places, kinds = self._structure.cuts(text)
+        return places, kinds
+
+    def clauses(self, text: str) -> Ints:
+        """See `keyblock.text.structure`."""
+        found: Ints = self._structure.clauses(text)
+        return found
+
+    def cut(self, texts: Sequence[str], rule: Rule) -> list[CutText | None]:
         """Each text in blocks; None for one that is left to the tokenizer."""
-        segmenter = native.core.WholeSentences(self._sentences, rule.clauses.view(np.uint8), rule.block_tokens)
+        segmenter = self._segmenter(rule)
         found = self._answered(texts, lambda batch, *answers: self._reader.cut(batch, segmenter, *answers))
         return [None if one is None else self._cut_text(text, *one) for text, one in zip(texts, found, strict=True)]
+
+    def _segmenter(self, rule: Rule) -> Any:
+        """What cuts by such a rule."""
+        if isinstance(rule, ByStructure):
+            return native.core.ByStructure(self._structure, rule.block_tokens)
+        return native.core.WholeSentences(self._sentences, rule.clauses.view(np.uint8), rule.block_tokens)
 
     def _answered(self, texts: Sequence[str], work: Callable[..., list[Any]]) -> list[tuple[Any, ...] | None]:
         """What the compiled `work` makes of texts, its questions answered; None for a text that is mostly questions."""

@@ -1,5 +1,6 @@
 """What is said of each code point to `keyblock_native`, which knows no Unicode: asked of Python and of the tokenizer, once."""
 
+import re
 from functools import cache
 from typing import Any
 
@@ -7,8 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from keyblock import native
-from keyblock.text import sentences
-from keyblock.text.characters import CODES, Kind, word_characters
+from keyblock.text import sentences, structure
+from keyblock.text.characters import CODES, LAST_LETTERS, Kind, word_characters
 from keyblock.text.scripts import ASSIGNED
 from keyblock.text.tokenizer import Tokenizer
 
@@ -45,6 +46,7 @@ def letters() -> tuple[NDArray[np.uint32], NDArray[np.uint32]]:
     flag = core.FLAGS
     lower, flags = np.arange(CODES, dtype=np.uint32), sentences.KINDS.astype(np.uint32) << core.SIGN_SHIFT
     flags |= np.where(word_characters(), flag["WORD"] | flag["NAME"], 0).astype(np.uint32)
+    flags[:LAST_LETTERS] |= np.where([chr(code).isalpha() for code in range(LAST_LETTERS)], flag["ALPHABETIC"], 0).astype(np.uint32)
     every = "".join(map(chr, ASSIGNED))
     for character in every:
         if (small := character.lower()) != character:
@@ -58,6 +60,9 @@ def letters() -> tuple[NDArray[np.uint32], NDArray[np.uint32]]:
         *(("MARK", sentences.MARKS), ("FULL_STOP", sentences.FULL_STOPS), ("CLOSING", sentences.CLOSING.replace("\\", ""))),
         *(("OPENING", sentences.OPENING), ("LINE_BREAK", sentences.BREAKS)),
         *(("BULLET", sentences.BULLETS), ("NAME", sentences.IN_NAMES)),
+        *(("PAUSE", structure.PAUSES), ("ITEM_MARK", structure.ITEM_MARKS), ("WIDE_COLON", structure.WIDE_COLON)),
     ):
         flags[list(map(ord, some))] |= flag[name]
+    for name, ranges in (("OTHER_STOP", structure.OTHER_STOPS), ("COMMA", structure.COMMAS), ("PHRASED", structure.PHRASED)):
+        flags[[found.start() for found in re.finditer(f"[{ranges}]", every)]] |= flag[name]
     return lower, flags

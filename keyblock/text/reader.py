@@ -11,7 +11,7 @@ from keyblock.text.characters import character_kinds, ends_word
 from keyblock.text.compiled import CompiledReader, compiled_reader
 from keyblock.text.compiled_reading import joined
 from keyblock.text.parts import LastCut, behind_words, nowhere, parts
-from keyblock.text.reading import CutText, Reading, WholeSentences, encoded
+from keyblock.text.reading import CutText, Reading, Rule, encoded
 from keyblock.text.tokenizer import Tokenizer
 from keyblock.text.units import borders_of
 
@@ -50,7 +50,7 @@ class Reader:
         short = iter(self._short([text for text in texts if len(text) <= PART], pause))
         return [next(short) if len(text) <= PART else self._long(text, pause) for text in texts]
 
-    def cut(self, texts: Sequence[str], rule: WholeSentences | None, pause: Pause = int) -> list[CutText | None]:
+    def cut(self, texts: Sequence[str], rule: Rule | None, pause: Pause = int) -> list[CutText | None]:
         """Texts in blocks, read and cut at once; None for one that has to be read, and then cut.
 
         Args:

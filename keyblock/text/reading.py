@@ -41,6 +41,20 @@ class WholeSentences(NamedTuple):
     block_tokens: int
 
 
+class ByStructure(NamedTuple):
+    """What the segmenter `structure` goes by, for a reader that cuts at once.
+
+    Attributes:
+        block_tokens: tokens a block has at most.
+    """
+
+    block_tokens: int
+
+
+Rule = WholeSentences | ByStructure
+"""What a reader that cuts at once goes by."""
+
+
 class CutText(NamedTuple):
     """A text in blocks: PreparedDocument says what `ids` (its token_ids), `bounds`, `starts` and `ends` are."""
 

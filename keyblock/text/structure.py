@@ -31,16 +31,19 @@ COMMAS = (
     "\u055d\u060c\u061b\u07f8\u104a\u1363-\u1366\u1802\u1804\u1808\u3001\ua60d\ua6f5\ufe10\ufe11\ufe50\ufe51\uff0c\uff1a\uff1b"
     "\uff64"
 )
+PAUSES = ",;:\u2013\u2014"  # that end a clause before a space
 PHRASED = "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\ua9e0-\ua9ff\uaa60-\uaa7f"  # scripts that put spaces between phrases
-TURN = r"[^\W\d_][\w .'\u2019\-]{0,39}(?::\s|\uff1a)"
+ITEM_MARKS = "-*+\u2022\u2023\u25e6\u25aa\u30fb"
+WIDE_COLON = "\uff1a"
+TURN = rf"[^\W\d_][\w .'\u2019\-]{{0,39}}(?::\s|{WIDE_COLON})"
 _OTHER = re.compile(rf"[{OTHER_STOPS}]++[{CLOSING}]*+")
 _CLAUSE = re.compile(  # each branch starts with what it looks for, so that other characters are passed over at once
-    rf"[,;:\u2013\u2014][{CLOSING}]*+(?=\s)|[{COMMAS}]++[{CLOSING}]*+| (?=[{PHRASED}])(?<=[{PHRASED}] )"
+    rf"[{PAUSES}][{CLOSING}]*+(?=\s)|[{COMMAS}]++[{CLOSING}]*+| (?=[{PHRASED}])(?<=[{PHRASED}] )"
     rf"|,(?=[\"{{\[])(?<=[\"\d\]}}],)"
 )
 _RECORD = re.compile(r",(?=\s*[{\[])(?<=[}\]],)")  # between two records of JSON in one line
 _LINE = re.compile(f"[^{BREAKS}]+")
-_BEGINS = re.compile(rf"#{{1,6}}\s|[-*+\u2022\u2023\u25e6\u25aa\u30fb]\s|\(?\w{{1,3}}[.)]\s|\||[{{\[]|{TURN}")
+_BEGINS = re.compile(rf"#{{1,6}}\s|[{ITEM_MARKS}]\s|\(?\w{{1,3}}[.)]\s|\||[{{\[]|{TURN}")
 _OPENS = re.compile(r"#{1,6}\s|={3,}$|-{3,}$|\|[\s:|-]+\|?$|@\w")  # headings, what underlines them, heads of tables, decorators
 _UNDERLINES = re.compile(r"={3,}$|-{3,}$|\|[\s:|-]+\|?$")
 _CLOSES = re.compile(r"[}\])]+[,;]?$|(?:```|~~~)$|end;?$|</[^>]*>$")  # lines that end what stands before them

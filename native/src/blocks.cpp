@@ -79,14 +79,74 @@ Ints WholeSentences::bounds(View<Unit> text, const Reading& reading) const {
 
 namespace {
 
+// Counts the tokens that start before places, which come in the order of the text.
+class TokensBefore {
+  public:
+    explicit TokensBefore(const std::vector<Piece>& tokens) : tokens_(tokens) {}
+
+    size_t operator()(int32_t place) {
+        while (n_ < tokens_.size() && tokens_[n_].head < place) ++n_;
+        return n_;
+    }
+
+  private:
+    const std::vector<Piece>& tokens_;
+    size_t n_ = 0;
+};
+
+// Whether a cut behind each token is one inside of what is longer than a block between two cuts; nothing where none is.
+std::vector<uint8_t> inside_long(const std::vector<uint8_t>& costs, size_t longest) {
+    std::vector<uint8_t> found;
+    const size_t n = costs.size();
+    for (size_t start = 0, end = 1; end <= n; ++end) {
+        if (end < n && costs[end - 1] == 0) continue;
+        if (end - start > longest) {
+            found.resize(n);
+            std::fill_n(found.begin() + static_cast<std::ptrdiff_t>(start), end - start - 1, uint8_t{1});
+        }
+        start = end;
+    }
+    return found;
+}
+
+}  // namespace
+
+template <class Unit>
+Ints ByStructure::bounds(View<Unit> text, const Reading& reading) const {
+    std::vector<uint8_t> costs(reading.tokens.size(), 0);
+    Ints within, bounds;  // within: tokens that end a sentence inside of a row
+    TokensBefore before(reading.tokens);
+    for (const Cut cut : structure_.cuts(text, reading.marks)) {
+        const size_t n = before(cut.place);
+        if (n == 0) continue;
+        if (cut.kind == CLAUSE_CUT) within.push_back(static_cast<int32_t>(n - 1));
+        else costs[n - 1] = cut.kind;  // of several cuts behind a token the last one counts
+    }
+    offer_clauses(text, reading, within, costs);
+    split(costs, longest_, bounds);
+    return bounds;
+}
+
+template <class Unit>
+void ByStructure::offer_clauses(View<Unit> text, const Reading& reading, const Ints& within, std::vector<uint8_t>& costs) const {
+    const std::vector<uint8_t> inside = inside_long(costs, longest_);
+    if (inside.empty()) return;
+    TokensBefore before(reading.tokens);
+    for (const int32_t end : structure_.clauses(text))
+        if (const size_t n = before(end); n > 0 && inside[n - 1] != 0) costs[n - 1] = CLAUSE_CUT;
+    for (const int32_t token : within)
+        if (inside[static_cast<size_t>(token)] != 0) costs[static_cast<size_t>(token)] = SENTENCE_CUT;
+}
+
+namespace {
+
 // Finds the keys of blocks, which come in the order of the text.
 class TermFinder {
   public:
-    TermFinder(const WordReader* reader, const std::vector<Run>& runs) : reader_(reader), runs_(runs) {}
+    TermFinder(const KeysBetween& apart, const std::vector<Run>& runs) : apart_(apart), runs_(runs) {}
 
     // Appends the keys between two places; false where only Python can tell them.
-    template <class Unit>
-    bool between(View<Unit> text, int32_t start, int32_t end, std::vector<int64_t>& found) {
+    bool between(int32_t start, int32_t end, std::vector<int64_t>& found) {
         while (first_ < runs_.size() && runs_[first_].tail <= start) ++first_;
         const size_t n_found = found.size();
         bool cut = first_ < runs_.size() && runs_[first_].head < end && runs_[first_].head < start;
@@ -97,25 +157,20 @@ class TermFinder {
         }
         if (!cut) return true;
         found.resize(n_found);
-        if (reader_ == nullptr) return false;
-        for (int32_t at = start; at < end; ++at)
-            if (reader_->characters.kind(text.data[at]) == ODD) return false;
-        reader_->keys_between(text, static_cast<size_t>(start), static_cast<size_t>(end), found);
-        return true;
+        return apart_(static_cast<size_t>(start), static_cast<size_t>(end), found);
     }
 
   private:
-    const WordReader* reader_;
+    const KeysBetween& apart_;
     const std::vector<Run>& runs_;
     size_t first_ = 0;  // that ends behind the block's start
 };
 
 }  // namespace
 
-template <class Unit>
-Blocks blocks_between(View<Unit> text, const Reading& reading, const WordReader* reader, const Ints& bounds) {
+Blocks blocks_between(const Reading& reading, const KeysBetween& apart, const Ints& bounds) {
     Blocks blocks;
-    TermFinder terms(reader, reading.runs);
+    TermFinder terms(apart, reading.runs);
     blocks.key_bounds.push_back(0);
     for (size_t i = 0; i + 1 < bounds.size(); ++i) {
         const int32_t first = bounds[i], last = bounds[i + 1];
@@ -125,7 +180,7 @@ Blocks blocks_between(View<Unit> text, const Reading& reading, const WordReader*
         if (i > 0 && blocks.ends.back() < end) start = std::max(start, blocks.ends.back());
         blocks.bounds.push_back(first), blocks.bounds.push_back(last);
         blocks.starts.push_back(start), blocks.ends.push_back(end);
-        if (!terms.between(text, start, end, blocks.keys)) blocks.asked.push_back(static_cast<int32_t>(i));
+        if (!terms.between(start, end, blocks.keys)) blocks.asked.push_back(static_cast<int32_t>(i));
         blocks.key_bounds.push_back(static_cast<int32_t>(blocks.keys.size()));
     }
     return blocks;
@@ -134,8 +189,8 @@ Blocks blocks_between(View<Unit> text, const Reading& reading, const WordReader*
 template Ints WholeSentences::bounds(View<uint8_t>, const Reading&) const;
 template Ints WholeSentences::bounds(View<uint16_t>, const Reading&) const;
 template Ints WholeSentences::bounds(View<uint32_t>, const Reading&) const;
-template Blocks blocks_between(View<uint8_t>, const Reading&, const WordReader*, const Ints&);
-template Blocks blocks_between(View<uint16_t>, const Reading&, const WordReader*, const Ints&);
-template Blocks blocks_between(View<uint32_t>, const Reading&, const WordReader*, const Ints&);
+template Ints ByStructure::bounds(View<uint8_t>, const Reading&) const;
+template Ints ByStructure::bounds(View<uint16_t>, const Reading&) const;
+template Ints ByStructure::bounds(View<uint32_t>, const Reading&) const;
 
 }  // namespace keyblock

@@ -1,9 +1,12 @@
-// Blocks of a text that is read. One class a segmenter: `whole_sentences` here; others have their place beside it.
+// Blocks of a text that is read. One class a segmenter: `whole_sentences` and `structure` here; others have their place beside them.
 #pragma once
+#include <functional>
+#include <variant>
 #include <vector>
 
 #include "reader.hpp"
 #include "sentences.hpp"
+#include "structure.hpp"
 
 namespace keyblock {
 
@@ -35,8 +38,33 @@ class WholeSentences {
     size_t longest_;
 };
 
-// The blocks between such bounds, with their places and terms. `reader`: finds the terms of blocks that cut a run; none: they are asked.
+class ByStructure {
+  public:
+    ByStructure(const Structure& structure, size_t longest) : structure_(structure), longest_(longest) {}
+
+    // See WholeSentences.
+    template <class Unit>
+    Ints bounds(View<Unit> text, const Reading& reading) const;
+
+  private:
+    template <class Unit>
+    void offer_clauses(View<Unit> text, const Reading& reading, const Ints& within, std::vector<uint8_t>& costs) const;
+
+    const Structure& structure_;
+    size_t longest_;
+};
+
+using Segmenter = std::variant<const WholeSentences*, const ByStructure*>;
+
 template <class Unit>
-Blocks blocks_between(View<Unit> text, const Reading& reading, const WordReader* reader, const Ints& bounds);
+Ints bounds_by(const Segmenter& segmenter, View<Unit> text, const Reading& reading) {
+    return std::visit([&](const auto* one) { return one->bounds(text, reading); }, segmenter);
+}
+
+// Appends the keys of what stands between two places, read by itself; false, and nothing, where only Python can tell.
+using KeysBetween = std::function<bool(size_t, size_t, std::vector<int64_t>&)>;
+
+// The blocks between such bounds, with their places and terms. `apart`: finds the terms of blocks that cut a run, or hold a long one.
+Blocks blocks_between(const Reading& reading, const KeysBetween& apart, const Ints& bounds);
 
 }  // namespace keyblock

@@ -30,8 +30,19 @@ enum Flag : uint32_t {
     NAME = 1 << 14,     // may stand in the name of a speaker
     ENDS = 1 << 15,     // may end a sentence: its sign says so
 };
-constexpr uint32_t SIGN_SHIFT = 16;  // above it: what it is to keyblock.text.sentences
+constexpr uint32_t SIGN_SHIFT = 16;  // three bits: what it is to keyblock.text.sentences
 enum Sign : uint32_t { OTHER, BLANK, UPPER_CASE, LOWER_CASE, NUMERAL, PERIOD, ASK, STOP };
+constexpr Sign sign_of(uint32_t flags) { return static_cast<Sign>(flags >> SIGN_SHIFT & 7); }
+
+enum LayoutFlag : uint32_t {  // what it is to keyblock.text.structure: the flags go on
+    ALPHABETIC = 1 << 19,  // isalpha()
+    OTHER_STOP = 1 << 20,  // ends a sentence without a space behind it, beside FULL_STOP
+    COMMA = 1 << 21,       // ends a clause without a space behind it
+    PAUSE = 1 << 22,       // ends a clause before a space
+    PHRASED = 1 << 23,     // of a script that puts spaces between phrases
+    ITEM_MARK = 1 << 24,   // begins an item of a list before a space
+    WIDE_COLON = 1 << 25,  // stands behind the name of a speaker without a space
+};
 constexpr Code NONE = 0xFFFFFFFF;
 
 // A table in pages, of which equal ones are kept once: 100 KB instead of 17 MB.
@@ -48,7 +59,7 @@ class Characters {
             // steps from the code point itself, so that pages without cases are equal
             for (Code i = 0, c = first; i < PAGE; ++i, ++c) {
                 rare[i] = {normal[c] - c, lower[c] == NONE ? NONE : lower[c] - c};
-                common[i] = {flags[c] | (flags[c] >> SIGN_SHIFT >= PERIOD ? ENDS : 0u), folded[c] - c};
+                common[i] = {flags[c] | (sign_of(flags[c]) >= PERIOD ? ENDS : 0u), folded[c] - c};
             }
             std::string bytes(reinterpret_cast<const char*>(rare.data()), PAGE * sizeof(Rare));
             bytes.append(reinterpret_cast<const char*>(common.data()), PAGE * sizeof(Common));

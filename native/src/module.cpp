@@ -1,6 +1,7 @@
 // What Python sees. All work is done without the interpreter's lock; objects do not change once they are made.
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/unordered_set.h>
+#include <nanobind/stl/variant.h>
 #include <nanobind/stl/vector.h>
 
 #include "bindings.hpp"
@@ -20,27 +21,53 @@ nb::list read_texts(const WordReader& reader, const nb::list& texts, const Odds&
     });
 }
 
-nb::list cut_texts(const WordReader& reader, const nb::list& texts, const WholeSentences& segmenter, const Odds& odds) {
+nb::list cut_texts(const WordReader& reader, const nb::list& texts, const Segmenter& segmenter, const Odds& odds) {
     return each<CutText>(texts, [&](auto text, Reading& scratch) {
         reader.read(text, odds, scratch);
         if (!scratch.missing.empty()) return CutText(scratch, {});
-        return CutText(scratch, blocks_between(text, scratch, &reader, segmenter.bounds(text, scratch)));
+        const auto apart = [&](size_t start, size_t end, std::vector<int64_t>& found) { return reader.keys_between(text, start, end, found); };
+        return CutText(scratch, blocks_between(scratch, apart, bounds_by(segmenter, text, scratch)));
     });
 }
 
-nb::object sentence_ends(const Sentences& sentences, nb::handle text) {
+// Where characters stand that may end a sentence: what a reader finds beside tokens and terms.
+template <class Unit>
+Ints marks_of(const Characters& characters, View<Unit> text) {
+    Ints marks;
+    for (size_t i = 0; i < text.size; ++i)
+        if (characters.is(text.data[i], ENDS)) marks.push_back(static_cast<int32_t>(i));
+    return marks;
+}
+
+// What `work` finds in a text.
+template <class Result, class Work>
+Result found_in(nb::handle text, Work&& work) {
     const Text view = text_of(text);
-    Ints found;
-    {
-        nb::gil_scoped_release unlocked;
-        view.visit([&](auto some) {
-            Ints marks;
-            for (size_t i = 0; i < some.size; ++i)
-                if (sentences.characters.is(some.data[i], ENDS)) marks.push_back(static_cast<int32_t>(i));
-            sentences.ends(some, marks, found);
-        });
-    }
-    return Array(found).numpy();
+    Result found;
+    nb::gil_scoped_release unlocked;
+    view.visit([&](auto some) { found = work(some); });
+    return found;
+}
+
+nb::object sentence_ends(const Sentences& sentences, nb::handle text) {
+    return Array(found_in<Ints>(text, [&](auto some) {
+        Ints found;
+        sentences.ends(some, marks_of(sentences.characters, some), found);
+        return found;
+    })).numpy();
+}
+
+nb::object structure_cuts(const Structure& structure, nb::handle text) {
+    const auto found = found_in<std::vector<Cut>>(text, [&](auto some) {
+        return structure.cuts(some, marks_of(structure.sentences.characters, some));
+    });
+    Array<int32_t> places(found, [](Cut cut) { return cut.place; });
+    Array<int8_t> kinds(found, [](Cut cut) { return static_cast<int8_t>(cut.kind); });
+    return nb::make_tuple(places.numpy(), kinds.numpy());
+}
+
+nb::object structure_clauses(const Structure& structure, nb::handle text) {
+    return Array(found_in<Ints>(text, [&](auto some) { return structure.clauses(some); })).numpy();
 }
 
 Odds odds_of(const nb::list& words, Given<int32_t> counts, Given<int32_t> ids, Given<int32_t> heads, Given<int32_t> tails,
@@ -143,6 +170,8 @@ void describe_flags(nb::module_& module) {
     const std::pair<const char*, uint32_t> flags[] = {
         {"WORD", WORD}, {"WHITE", WHITE}, {"LOWER", LOWER}, {"CAPITAL", CAPITAL}, {"DIGIT", DIGIT}, {"DECIMAL", DECIMAL}, {"MARK", MARK},
         {"FULL_STOP", FULL_STOP}, {"CLOSING", CLOSING}, {"OPENING", OPENING}, {"LINE_BREAK", LINE_BREAK}, {"BULLET", BULLET}, {"NAME", NAME},
+        {"ALPHABETIC", ALPHABETIC}, {"OTHER_STOP", OTHER_STOP}, {"COMMA", COMMA}, {"PAUSE", PAUSE}, {"PHRASED", PHRASED},
+        {"ITEM_MARK", ITEM_MARK}, {"WIDE_COLON", WIDE_COLON},
     };
     nb::dict found;
     for (auto [name, flag] : flags) found[name] = flag;
@@ -183,6 +212,12 @@ NB_MODULE(_core, module) {
         .def("__init__", [](WholeSentences* self, const Sentences& sentences, Given<uint8_t> clauses, size_t longest) {
             new (self) WholeSentences(sentences, {clauses.data(), clauses.data() + clauses.size()}, longest);
         }, "sentences"_a, "clauses"_a, "longest"_a, nb::keep_alive<1, 2>());
+    nb::class_<Structure>(module, "Structure")
+        .def(nb::init<const Sentences&>(), "sentences"_a, nb::keep_alive<1, 2>())
+        .def("cuts", &structure_cuts, "text"_a)
+        .def("clauses", &structure_clauses, "text"_a);
+    nb::class_<ByStructure>(module, "ByStructure")
+        .def(nb::init<const Structure&, size_t>(), "structure"_a, "longest"_a, nb::keep_alive<1, 2>());
     nb::class_<WordReader>(module, "WordReader")
         .def("__init__", &make_word_reader, "characters"_a, "vocabulary"_a, "prefix"_a, "unknown"_a, "most"_a, "stop_words"_a, "stem"_a,
              nb::keep_alive<1, 2>())

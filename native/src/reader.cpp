@@ -291,7 +291,9 @@ void WordReader::meet(const std::vector<std::pair<std::vector<Code>, int32_t>>& 
 }
 
 template <class Unit>
-void WordReader::keys_between(View<Unit> text, size_t start, size_t end, std::vector<int64_t>& found) const {
+bool WordReader::keys_between(View<Unit> text, size_t start, size_t end, std::vector<int64_t>& found) const {
+    for (size_t at = start; at < end; ++at)
+        if (characters.kind(text.data[at]) == ODD) return false;
     std::vector<Code> run;
     const auto is_word = [&](size_t at) { return characters.is(text.data[at], WORD); };
     for (size_t head = start, tail; head < end; head = tail) {
@@ -301,13 +303,14 @@ void WordReader::keys_between(View<Unit> text, size_t start, size_t end, std::ve
         run.assign(text.data + head, text.data + tail);
         if (const int64_t key = analyzer_->key(run.data(), run.size())) found.push_back(key);
     }
+    return true;
 }
 
 template void WordReader::read(View<uint8_t>, const Odds&, Reading&) const;
 template void WordReader::read(View<uint16_t>, const Odds&, Reading&) const;
 template void WordReader::read(View<uint32_t>, const Odds&, Reading&) const;
-template void WordReader::keys_between(View<uint8_t>, size_t, size_t, std::vector<int64_t>&) const;
-template void WordReader::keys_between(View<uint16_t>, size_t, size_t, std::vector<int64_t>&) const;
-template void WordReader::keys_between(View<uint32_t>, size_t, size_t, std::vector<int64_t>&) const;
+template bool WordReader::keys_between(View<uint8_t>, size_t, size_t, std::vector<int64_t>&) const;
+template bool WordReader::keys_between(View<uint16_t>, size_t, size_t, std::vector<int64_t>&) const;
+template bool WordReader::keys_between(View<uint32_t>, size_t, size_t, std::vector<int64_t>&) const;
 
 }  // namespace keyblock

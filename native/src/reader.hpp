@@ -55,9 +55,9 @@ class WordReader {
     template <class Unit>
     void read(View<Unit> text, const Odds& given, Reading& found) const;
 
-    // Appends the keys of what runs become that are cut at these places, where nothing between is ODD.
+    // Appends the keys of what runs become that are cut at these places; false, and nothing, where something between is ODD.
     template <class Unit>
-    void keys_between(View<Unit> text, size_t start, size_t end, std::vector<int64_t>& found) const;
+    bool keys_between(View<Unit> text, size_t start, size_t end, std::vector<int64_t>& found) const;
 
     const Characters& characters;
 

@@ -1,5 +1,7 @@
 #include "runs.hpp"
 
+#include <algorithm>
+
 #include "known.hpp"
 
 namespace keyblock {
@@ -138,8 +140,22 @@ void RunReader::read(View<Unit> text, const Odds& given, Reading& found) const {
     Call<Unit>{*this, text, given, found}.run();
 }
 
+template <class Unit>
+bool RunReader::keys_between(View<Unit> text, size_t start, size_t end, const Odds& given, std::vector<int64_t>& found) const {
+    Reading part;
+    read(View<Unit>{text.data + start, end - start}, given, part);
+    const auto is_long = [](const Run& run) { return run.tail - run.head > static_cast<int32_t>(LONGEST); };
+    if (!part.missing.empty() || std::any_of(part.runs.begin(), part.runs.end(), is_long)) return false;
+    for (const Run& run : part.runs)
+        if (run.key != 0) found.push_back(run.key);
+    return true;
+}
+
 template void RunReader::read(View<uint8_t>, const Odds&, Reading&) const;
 template void RunReader::read(View<uint16_t>, const Odds&, Reading&) const;
 template void RunReader::read(View<uint32_t>, const Odds&, Reading&) const;
+template bool RunReader::keys_between(View<uint8_t>, size_t, size_t, const Odds&, std::vector<int64_t>&) const;
+template bool RunReader::keys_between(View<uint16_t>, size_t, size_t, const Odds&, std::vector<int64_t>&) const;
+template bool RunReader::keys_between(View<uint32_t>, size_t, size_t, const Odds&, std::vector<int64_t>&) const;
 
 }  // namespace keyblock

@@ -35,6 +35,10 @@ class RunReader {
     template <class Unit>
     void read(View<Unit> text, const Odds& given, Reading& found) const;
 
+    // Appends the keys of the runs of what stands between two places, read by itself; false, and nothing, where it must be asked.
+    template <class Unit>
+    bool keys_between(View<Unit> text, size_t start, size_t end, const Odds& given, std::vector<int64_t>& found) const;
+
   private:
     template <class Unit>
     struct Call;

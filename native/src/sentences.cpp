@@ -6,7 +6,6 @@ namespace keyblock {
 namespace {
 
 constexpr size_t LONGEST_SHORT = 6;  // LONGEST of keyblock.text.sentences
-constexpr size_t WRAPPED_FROM = 40, WRAPPED_TO = 100, NAME_LENGTH = 40;
 
 template <class Unit>
 class Finder {
@@ -37,7 +36,7 @@ class Finder {
     Code code(size_t at) const { return text_.data[at]; }
     // What stands before and behind a text counts as blank; -1 is a very large number here.
     Sign sign(size_t at) const {
-        return at < text_.size ? static_cast<Sign>(by_.characters.flags(text_.data[at]) >> SIGN_SHIFT) : BLANK;
+        return at < text_.size ? sign_of(by_.characters.flags(text_.data[at])) : BLANK;
     }
     bool letter(size_t at) const {
         const Sign found = sign(at);

@@ -10,6 +10,9 @@ namespace keyblock {
 
 using Strings = std::unordered_set<std::string>;  // of ASCII
 
+constexpr size_t WRAPPED_FROM = 40, WRAPPED_TO = 100;  // characters of a line that a width may have broken
+constexpr size_t NAME_LENGTH = 40;                    // characters of a speaker's name at most
+
 struct SentenceRules {
     Strings titles, names_go_on, before_numbers, beginners;
 };

@@ -1,6 +1,7 @@
 // What Python sees of readers for tokenizers of SentencePiece and of bytes, and for analyzers of any language.
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/unordered_set.h>
+#include <nanobind/stl/variant.h>
 #include <nanobind/stl/vector.h>
 
 #include <variant>
@@ -54,11 +55,14 @@ class TextReader {
             return ReadText(scratch);
         });
     }
-    nb::list cut(const nb::list& texts, const WholeSentences& segmenter, const Odds& odds, const Odds& terms) const {
+    nb::list cut(const nb::list& texts, const Segmenter& segmenter, const Odds& odds, const Odds& terms) const {
         return each<CutText>(texts, [&](auto text, Reading& scratch) {
             read_one(text, odds, terms, scratch);
             if (!scratch.missing.empty()) return CutText(scratch, {});
-            return CutText(scratch, blocks_between(text, scratch, nullptr, segmenter.bounds(text, scratch)));
+            const auto apart = [&](size_t start, size_t end, std::vector<int64_t>& found) {
+                return runs_.keys_between(text, start, end, terms, found);
+            };
+            return CutText(scratch, blocks_between(scratch, apart, bounds_by(segmenter, text, scratch)));
         });
     }
 

@@ -1,10 +1,14 @@
 """What compiled readers are told of each code point."""
 
+import re
+
 import numpy as np
+import pytest
 
 from keyblock.text.characters import CODES
 from keyblock.text.compiled_characters import letters
 from keyblock.text.scripts import ASSIGNED
+from keyblock.text.structure import COMMAS, ITEM_MARKS, OTHER_STOPS, PAUSES, PHRASED
 from tests.compiled import need_compiled
 
 
@@ -16,3 +20,21 @@ def test_nothing_is_said_of_characters_that_nobody_asked_about() -> None:
     assert [c for c in others if c.lower() != c or c.isspace() or c.isdigit() or c.islower() or c.isupper()] == []
     assert (lower[ASSIGNED.stop :] == np.arange(ASSIGNED.stop, CODES)).all()
     assert len(flags) == CODES
+
+
+@pytest.mark.parametrize(
+    ("flag", "pattern"),
+    [
+        *(("OTHER_STOP", f"[{OTHER_STOPS}]"), ("COMMA", f"[{COMMAS}]"), ("PAUSE", f"[{PAUSES}]"), ("PHRASED", f"[{PHRASED}]")),
+        *(("ITEM_MARK", f"[{ITEM_MARKS}]"), ("WIDE_COLON", "\uff1a"), ("WHITE", r"\s"), ("WORD", r"\w"), ("DECIMAL", r"\d")),
+    ],
+)
+def test_they_are_told_what_the_expressions_of_structure_say(flag: str, pattern: str) -> None:
+    bit = need_compiled().FLAGS[flag]
+    expected = [found.start() for found in re.finditer(pattern, "".join(map(chr, range(CODES))))]
+    assert np.flatnonzero(letters()[1] & bit).tolist() == expected
+
+
+def test_letters_of_all_planes_are_alphabetic() -> None:
+    bit = need_compiled().FLAGS["ALPHABETIC"]
+    assert np.flatnonzero(letters()[1] & bit).tolist() == [code for code in range(CODES) if chr(code).isalpha()]

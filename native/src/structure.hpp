@@ -1,0 +1,31 @@
+// Where a text of any kind may be cut: keyblock.text.structure, which explains the rules.
+#pragma once
+#include <vector>
+
+#include "sentences.hpp"
+
+namespace keyblock {
+
+enum CutKind : uint8_t { NO_CUT = 0, FREE_CUT = 1, SENTENCE_CUT = 2, CLAUSE_CUT = 3 };  // keyblock.text.structure.Cut: what it costs
+
+struct Cut {
+    int32_t place;
+    CutKind kind;
+};
+
+class Structure {
+  public:
+    explicit Structure(const Sentences& sentences) : sentences(sentences) {}
+
+    // Places behind which a text may be cut, ascending. `marks` is where ENDS characters stand.
+    template <class Unit>
+    std::vector<Cut> cuts(View<Unit> text, const std::vector<int32_t>& marks) const;
+
+    // Where clauses end, ascending.
+    template <class Unit>
+    std::vector<int32_t> clauses(View<Unit> text) const;
+
+    const Sentences& sentences;
+};
+
+}  // namespace keyblock
