@@ -126,7 +126,8 @@ nb::object outlined(const Characters& characters, nb::handle text, bool plainly)
     view.visit([&](auto some) { outline.draw(ascii, some, plainly); });
     Ints found;
     for (size_t at = 0; at < view.size; ++at) {
-        for (auto of : {&Bits::space, &Bits::letter, &Bits::word, &Bits::ends, &Bits::other}) found.push_back(outline.bits(of, at) & 1);
+        const Bits bits = outline.bits(at);
+        for (uint64_t some : {bits.space, bits.letter, bits.word, bits.ends, bits.other}) found.push_back(some & 1);
         found.push_back(*outline.folded(at));
     }
     return Array(found).numpy(6);
