@@ -4,7 +4,7 @@ from importlib import import_module
 from types import ModuleType
 from typing import Any
 
-INTERFACE = 4  # of keyblock_native, as it is used here
+INTERFACE = 5  # of keyblock_native, as it is used here
 
 
 def _installed() -> ModuleType | None:

@@ -101,11 +101,12 @@ class CompiledReader:
     def _all(self, texts: Sequence[str], work: Callable[..., list[Any]]) -> list[tuple[Any, ...] | None]:
         """What the compiled `work` makes of texts, once it is told what it does not know; None for texts that are mostly that."""
         found, asked = work(list(texts), *self._tell(())), set[Asked]()
-        while missing := {i: _spelled(texts[i], some) for i, some in enumerate(found) if isinstance(some, np.ndarray)}:
+        while begun := {i: some for i, some in enumerate(found) if isinstance(some, native.core.Unfinished)}:
+            missing = {i: _spelled(texts[i], some.missing) for i, some in begun.items()}
             again = [i for i, words in missing.items() if not _mostly_long(texts[i], words)]
             asked.update(word for i in again for word in missing[i])
-            known = dict(zip(again, work([texts[i] for i in again], *self._tell(asked)), strict=True))
-            found = [known.get(i) if i in missing else one for i, one in enumerate(found)]
+            known = dict(zip(again, work([begun[i] for i in again], *self._tell(asked)), strict=True))
+            found = [known.get(i) if i in begun else one for i, one in enumerate(found)]
         return found
 
     def _cut_text(

@@ -158,7 +158,7 @@ void describe_flags(nb::module_& module) {
 NB_MODULE(_core, module) {
     using namespace keyblock;
     nb::set_leak_warnings(false);  // readers that live as long as the process are no leaks
-    module.attr("INTERFACE") = 4;  // another number where keyblock could not use this one
+    module.attr("INTERFACE") = 5;  // another number where keyblock could not use this one
     describe_flags(module);
     describe_selection(module);
 
@@ -168,6 +168,9 @@ NB_MODULE(_core, module) {
                 if (size != CODES) throw nb::value_error("a table has not a row for each code point");
             new (self) Characters(normal.data(), folded.data(), lower.data(), flags.data());
         }, "normal"_a, "folded"_a, "lower"_a, "flags"_a);
+    nb::class_<Unfinished>(module, "Unfinished")
+        .def_prop_ro("missing", [](const Unfinished& self) { return Array(self.begun.missing).numpy(3); },
+                     "Of each stretch that is to be told, where it starts and ends, and what is asked of it.");
     nb::class_<Odds>(module, "Odds")
         .def("__init__", [](Odds* self) { new (self) Odds(); })
         .def("__init__", [](Odds* self, const nb::list& words, Given<int32_t> counts, Given<int32_t> ids, Given<int32_t> heads,

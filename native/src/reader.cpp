@@ -66,6 +66,23 @@ struct WordReader::Call {
         read_all();
     }
 
+    // Reads what is missing of a text that was begun.
+    void go_on() {
+        const Reading begun = std::move(found);
+        found.clear();
+        found.marks = begun.marks;
+        size_t token = 0, run = 0;
+        const auto take_up_to = [&](int32_t place) {
+            for (; token < begun.tokens.size() && begun.tokens[token].head < place; ++token) found.tokens.push_back(begun.tokens[token]);
+            for (; run < begun.runs.size() && begun.runs[run].head < place; ++run) found.runs.push_back(begun.runs[run]);
+        };
+        for (size_t i = 0; i < begun.missing.size(); i += 3) {
+            take_up_to(begun.missing[i]);
+            odd(static_cast<size_t>(begun.missing[i]), static_cast<size_t>(begun.missing[i + 1]));
+        }
+        take_up_to(static_cast<int32_t>(text.size));
+    }
+
     static uint64_t first(size_t size) { return ~(~uint64_t{0} << size); }  // so many bits, less than all
 
     // Where characters stand that may end a sentence.
@@ -109,7 +126,7 @@ struct WordReader::Call {
         for (Characters::Common next = at(head); (next.flags & KIND) != SPACE;) {
             if ((next.flags & KIND) == ODD) {
                 later.resize(n_later);
-                return odd(start);
+                return put_off_odd(start);
             }
             const bool letters = (next.flags & KIND) == LETTER;
             uint32_t all = next.flags, any = 0, last;
@@ -170,7 +187,7 @@ struct WordReader::Call {
         for (Later& one : later)
             if (one.is_short() && one.as != As::ODD) one.slot = known->find(one.hash, one.shape, one.mark);
         for (const Later& one : later) {
-            if (one.as == As::ODD) odd(one);
+            if (one.as == As::ODD) odd(static_cast<size_t>(one.head), static_cast<size_t>(one.tail));
             else read(one);
         }
         later.clear();
@@ -242,15 +259,15 @@ struct WordReader::Call {
     }
 
     // A stretch that holds an odd character; returns where it ends.
-    size_t odd(size_t start) {
+    size_t put_off_odd(size_t start) {
         size_t end = start;
         while ((at(end).flags & KIND) != SPACE) ++end;
         put_off(start, end, end - start <= LONGEST ? write(start, end, false) : 0, false, As::ODD);
         return end;
     }
 
-    void odd(const Later& one) {
-        const auto start = static_cast<size_t>(one.head), end = static_cast<size_t>(one.tail), size = end - start;
+    void odd(size_t start, size_t end) {
+        const size_t size = end - start;
         if (size <= LONGEST) {
             spell(start, end, false);
             if (const Known::Slot* slot = known->find(word)) {
@@ -275,7 +292,9 @@ struct WordReader::Call {
 
 template <class Unit>
 void WordReader::read(View<Unit> text, const Odds& given, Reading& found) const {
-    Call<Unit>{*this, text, given, found}.run();
+    Call<Unit> call{*this, text, given, found};
+    if (found.missing.empty()) call.run();
+    else call.go_on();
 }
 
 void WordReader::meet(const std::vector<std::pair<std::vector<Code>, int32_t>>& words) const {

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from keyblock.text.analyzer import Analyzer, AnalyzerConfig
 from keyblock.text.compiled import compiled_reader
 from keyblock.text.tokenizer import Tokenizer
-from keyblock.text.told import FILLER, tokens_of, told, words_told
+from keyblock.text.told import FILLER, tokens_of, tokens_of_words, told, words_told
 from tests.compiled import need_compiled
 from tests.keyblock.text.trained_tokenizers import KINDS, trained
 
@@ -24,9 +24,9 @@ def test_answers_go_to_their_questions(tmp_path: Path) -> None:
     assert reader is not None
     text, asked = "\u200bFlüsse \u200bFlüsse", core.ASKED
     questions = [(asked["FIRST_TOKENS"], "\u200bFlüsse \u200bFlüsse"), (asked["TERMS"], "\u200bFlüsse")]
-    (missing,) = reader._reader.read([text], core.Odds(), core.Odds())
-    assert {(question, text[start:end]) for start, end, question in missing.tolist()} == set(questions)
-    (found,) = reader._reader.read([text], *told(tokenizer, ANALYZER, questions, units=True))
+    (begun,) = reader._reader.read([text], core.Odds(), core.Odds())
+    assert {(question, text[start:end]) for start, end, question in begun.missing.tolist()} == set(questions)
+    (found,) = reader._reader.read([begun], *told(tokenizer, ANALYZER, questions, units=True))
     ids, heads, *_, keys = found
     (encoding,) = tokenizer.encode([text])
     assert (ids.tolist(), heads.tolist()) == (encoding.ids, [start for start, _ in encoding.offsets])
@@ -55,11 +55,7 @@ STRETCHES = st.one_of(
 @given(st.lists(STRETCHES, min_size=1, max_size=12))
 @example(["\u0301", "\x00", "a", "\u0301b", "\ufeff", "b\u0301"])
 def test_words_are_read_alike_alone_and_between_spaces(tokenizer: Tokenizer, words: list[str]) -> None:
-    (together,) = tokenizer.encode([" ".join(words)])
-    starts = np.cumsum([0, *(len(word) + 1 for word in words[:-1])]).tolist()
-    alone = zip(starts, tokens_of(tokenizer, words, [""] * len(words)), strict=True)
-    moved = [(token, start + head, start + tail) for start, tokens in alone for token, head, tail in tokens]
-    assert moved == [(token, head, tail) for token, (head, tail) in zip(together.ids, together.offsets, strict=True)]
+    assert tokens_of_words(tokenizer, words) == tokens_of(tokenizer, words, [""] * len(words))
 
 
 @pytest.mark.parametrize("name", KINDS)
@@ -77,5 +73,5 @@ def test_units_are_read_alike_alone_and_among_others(name: str, tmp_path: Path) 
 
 def test_nothing_is_told_where_nothing_is_asked(tokenizer: Tokenizer) -> None:
     core = need_compiled()
-    assert tokens_of(tokenizer, [], []) == []
+    assert tokens_of(tokenizer, [], []) == tokens_of_words(tokenizer, []) == []
     assert [type(odds) for odds in told(tokenizer, ANALYZER, [], units=True)] == [core.Odds] * 2
