@@ -35,6 +35,7 @@ from keyblock_native._core import (
     outline,
     porter,
     term_key,
+    term_keys,
 )
 
 __all__ = [
@@ -72,4 +73,5 @@ __all__ = [
     "outline",
     "porter",
     "term_key",
+    "term_keys",
 ]

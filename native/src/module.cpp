@@ -204,4 +204,12 @@ NB_MODULE(_core, module) {
         const std::vector<Code> codes = codes_of(term);
         return term_key(codes.data(), codes.size());
     }, "term"_a);
+    module.def("term_keys", [](const nb::list& terms) {
+        std::vector<int64_t> keys;
+        for (nb::handle term : terms) {
+            const std::vector<Code> codes = codes_of(term);
+            keys.push_back(term_key(codes.data(), codes.size()));
+        }
+        return Array(keys).numpy();
+    }, "terms"_a);
 }
