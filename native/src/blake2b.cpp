@@ -5,6 +5,8 @@
 #include <iterator>
 #include <utility>
 
+#include "processors.hpp"
+
 namespace keyblock {
 namespace {
 
@@ -25,7 +27,7 @@ constexpr size_t FEW = 2;  // 64-bit words that most terms fill
 
 uint64_t turned(uint64_t x, int by) { return x >> by | x << (64 - by); }
 
-[[gnu::always_inline]] inline void mix(uint64_t* v, int a, int b, int c, int d, uint64_t x, uint64_t y) {
+INLINED void mix(uint64_t* v, int a, int b, int c, int d, uint64_t x, uint64_t y) {
     v[a] += v[b] + x;
     v[d] = turned(v[d] ^ v[a], 32);
     v[c] += v[d];
@@ -44,7 +46,7 @@ uint64_t word(const uint64_t* m) {
 }
 
 template <size_t SOME, size_t ROUND>
-[[gnu::always_inline]] inline void round(uint64_t* v, const uint64_t* m) {
+INLINED void round(uint64_t* v, const uint64_t* m) {
     constexpr auto& s = ORDER[ROUND];
     mix(v, 0, 4, 8, 12, word<SOME, s[0]>(m), word<SOME, s[1]>(m));
     mix(v, 1, 5, 9, 13, word<SOME, s[2]>(m), word<SOME, s[3]>(m));
