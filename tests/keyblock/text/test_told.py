@@ -44,6 +44,23 @@ def test_words_are_told_with_their_terms(tokenizer: Tokenizer) -> None:
     assert [key for key in keys.tolist() if key] == english.keys(word)
 
 
+def test_a_text_is_read_on_where_it_asked(tokenizer: Tokenizer) -> None:
+    """What it is not told of, it asks about again; the rest stands where it stood."""
+    core, english = need_compiled(), Analyzer(AnalyzerConfig())
+    compiled = compiled_reader(tokenizer, english)
+    assert compiled is not None
+    reader, words = compiled._reader, ["\u200bodd", "x\u0301y", "\u200b" * 70]
+    text = f"{words[0]} Rivers. {words[1]} ran, {words[2]} {words[0]}"
+    (begun,) = reader.read([text], core.Odds())
+    assert [text[start:end] for start, end, _ in begun.missing.tolist()] == [*words, words[0]]
+    (begun,) = reader.read([begun], *words_told(tokenizer, english, [(0, words[0])]))
+    assert [text[start:end] for start, end, _ in begun.missing.tolist()] == words[1:]
+    ((ids, heads, tails, *_, keys),) = reader.read([begun], *words_told(tokenizer, english, [(0, word) for word in words[1:]]))
+    (encoding,) = tokenizer.encode([text])
+    assert (ids.tolist(), list(zip(heads.tolist(), tails.tolist(), strict=True))) == (encoding.ids, encoding.offsets)
+    assert [key for key in keys.tolist() if key] == english.keys(text)
+
+
 SPACES = "\t\n\v\f\r\x1c\x1d\x1e\x1f\x85\u1680\u2028\u2029"
 STRETCHES = st.one_of(
     st.text(st.characters(codec=None, exclude_categories=["Zs"], exclude_characters=SPACES), min_size=1),
