@@ -52,10 +52,8 @@ class Alphabets:
 
     def __init__(self, tokenizer: Tokenizer, trained_on: TrainedOn) -> None:
         self.kinds = np.zeros(tokenizer.vocabulary_size, np.int8)
-        ids = sorted(tokenizer.backend.get_vocab().values())
-        surfaces = tokenizer.backend.decode_batch([[token] for token in ids], skip_special_tokens=False)
-        scripts = frozenset(trained_on.scripts)
-        self.kinds[ids] = [_kind(surface, scripts) for surface in surfaces]
+        surfaces, scripts = _surfaces(tokenizer), frozenset(trained_on.scripts)
+        self.kinds[list(surfaces)] = [_kind(surface, scripts) for surface in surfaces.values()]
         special = tokenizer.backend.get_added_tokens_decoder()
         self.kinds[list(special)] = NEUTRAL
         self.kinds[[token for token, added in special.items() if added.content in ("[UNK]", "<unk>")]] = FOREIGN
@@ -70,6 +68,15 @@ class Alphabets:
         """
         count = np.count_nonzero(self._foreign.take(token_ids))
         return bool(count >= at_least and count > np.count_nonzero(self.kinds.take(token_ids) == LEARNED))
+
+
+def _surfaces(tokenizer: Tokenizer) -> dict[int, str]:
+    """What each token reads, by its id. A name in ASCII has its letters already, unless these may be of a mark (<0xE4>, </w>)."""
+    names = tokenizer.backend.get_vocab()
+    surfaces = {token: name for name, token in names.items() if name.isascii() and "<" not in name}
+    others = [token for token in names.values() if token not in surfaces]
+    decoded = tokenizer.backend.decode_batch([[token] for token in others], skip_special_tokens=False)
+    return surfaces | dict(zip(others, decoded, strict=True))
 
 
 def _kind(surface: str, learned: Collection[str]) -> int:

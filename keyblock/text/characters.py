@@ -4,18 +4,19 @@ A tokenizer is asked, not described: each character stands between two letters i
 out of a text by looking their characters up, and what the tokenizer makes of a word does not depend on its neighbours.
 """
 
-import json
 import re
 import unicodedata
 from collections import defaultdict
 from collections.abc import Iterable
 from enum import IntEnum
-from functools import cache, lru_cache
+from functools import cache
 
 import numpy as np
 from numpy.typing import NDArray
 from tokenizers import Tokenizer
 from tokenizers.models import WordPiece
+from tokenizers.normalizers import BertNormalizer
+from tokenizers.pre_tokenizers import BertPreTokenizer
 
 CODES = 0x110000  # Unicode code points
 ASKED = (  # the blocks of alphabets that put spaces between words, and of punctuation and symbols
@@ -25,6 +26,7 @@ ASKED = (  # the blocks of alphabets that put spaces between words, and of punct
 WORD = re.compile(r"\w")
 LAST_LETTERS = 0x40000  # no letters or digits are beyond: planes for private use, and none that are assigned
 PIECE = 1 << 16  # code points that are asked about at a time
+MOST_KINDS = 4  # tokenizers whose kinds are kept
 
 
 class Kind(IntEnum):
@@ -40,13 +42,19 @@ def character_kinds(tokenizer: Tokenizer) -> NDArray[np.uint8] | None:
     """The Kind of each code point, shape (CODES,); None for a tokenizer that does not read word by word as BERT's does."""
     if not isinstance(tokenizer.model, WordPiece):
         return None  # the description of a large vocabulary takes a second
-    return _kinds(tokenizer.to_str())
+    description = tokenizer.to_str()
+    if description not in _kinds:
+        if len(_kinds) >= MOST_KINDS:
+            _kinds.clear()
+        _kinds[description] = _found_kinds(tokenizer)
+    return _kinds[description]
 
 
-@lru_cache(maxsize=4)
-def _kinds(description: str) -> NDArray[np.uint8] | None:
-    """Of the tokenizer that is so described: pipelines of one tokenizer share them."""
-    tokenizer = Tokenizer.from_str(description)
+_kinds: dict[str, NDArray[np.uint8] | None] = {}
+"""By the tokenizer's description: pipelines of one tokenizer share them."""
+
+
+def _found_kinds(tokenizer: Tokenizer) -> NDArray[np.uint8] | None:
     if not reads_words(tokenizer):
         return None
     kinds = np.full(CODES, Kind.ODD, dtype=np.uint8)
@@ -91,12 +99,12 @@ def reads_words(tokenizer: Tokenizer) -> bool:
 
     Not so where the vocabulary lacks the token for unknown words: such a tokenizer refuses a text with one.
     """
-    description = json.loads(tokenizer.to_str())
-    model = description["model"]
-    parts = [(description[part] or {}).get("type") for part in ("normalizer", "pre_tokenizer", "model")]
-    added = all(token["special"] for token in description["added_tokens"])  # others are found within words, too
-    bert = parts == ["BertNormalizer", "BertPreTokenizer", "WordPiece"]
-    return bert and added and model["unk_token"] in model["vocab"]
+    model, added = tokenizer.model, tokenizer.get_added_tokens_decoder().values()
+    if not (isinstance(model, WordPiece) and isinstance(tokenizer.normalizer, BertNormalizer)):
+        return False
+    if not isinstance(tokenizer.pre_tokenizer, BertPreTokenizer) or model.token_to_id(model.unk_token) is None:
+        return False
+    return all(token.special for token in added)  # others are found within words, too
 
 
 def _plain(character: str) -> bool:

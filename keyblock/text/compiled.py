@@ -118,11 +118,12 @@ class CompiledReader:
     def _answered(self, texts: Sequence[str], work: Callable[..., list[Any]]) -> list[tuple[Any, ...] | None]:
         """What the compiled `work` makes of texts, its questions answered; None for a text that is mostly questions."""
         found, asked = work(list(texts), *self._answer(())), set[Question]()
-        while open_questions := {i: _spelled(texts[i], one) for i, one in enumerate(found) if isinstance(one, np.ndarray)}:
+        while begun := {i: one for i, one in enumerate(found) if isinstance(one, native.core.Unfinished)}:
+            open_questions = {i: _spelled(texts[i], one.missing) for i, one in begun.items()}
             again = [i for i, questions in open_questions.items() if not _mostly_long(texts[i], questions)]
             asked.update(question for i in again for question in open_questions[i])
-            known = dict(zip(again, work([texts[i] for i in again], *self._answer(asked)), strict=True))
-            found = [known.get(i) if i in open_questions else one for i, one in enumerate(found)]
+            known = dict(zip(again, work([begun[i] for i in again], *self._answer(asked)), strict=True))
+            found = [known.get(i) if i in begun else one for i, one in enumerate(found)]
         return found
 
     def _cut_text(

@@ -1,6 +1,7 @@
 """What is said of each code point to `keyblock_native`, which knows no Unicode: asked of Python and of the tokenizer, once."""
 
 import re
+from collections.abc import Iterator
 from functools import cache
 from typing import Any
 
@@ -9,9 +10,12 @@ from numpy.typing import NDArray
 
 from keyblock import native
 from keyblock.text import sentences, structure
-from keyblock.text.characters import CODES, LAST_LETTERS, Kind, word_characters
+from keyblock.text.characters import CODES, Kind, word_characters
 from keyblock.text.scripts import ASSIGNED
 from keyblock.text.tokenizer import Tokenizer
+
+PIECE = 128  # code points that are looked at together
+SAID = re.compile(r"[\w\s]")
 
 
 def read_characters(tokenizer: Tokenizer, kinds: NDArray[np.uint8]) -> Any:
@@ -46,16 +50,17 @@ def letters() -> tuple[NDArray[np.uint32], NDArray[np.uint32]]:
     flag = core.FLAGS
     lower, flags = np.arange(CODES, dtype=np.uint32), sentences.KINDS.astype(np.uint32) << core.SIGN_SHIFT
     flags |= np.where(word_characters(), flag["WORD"] | flag["NAME"], 0).astype(np.uint32)
-    flags[:LAST_LETTERS] |= np.where([chr(code).isalpha() for code in range(LAST_LETTERS)], flag["ALPHABETIC"], 0).astype(np.uint32)
-    every = "".join(map(chr, ASSIGNED))
-    for character in every:
+    flags |= np.where(_alphabetic(), flag["ALPHABETIC"], 0).astype(np.uint32)
+    asked = [chr(code) for codes in _of_several_sorts() for code in codes]
+    places = np.fromiter(map(ord, asked), np.intp, len(asked))
+    for character in asked:
         if (small := character.lower()) != character:
             lower[ord(character)] = ord(small) if len(small) == 1 else core.NONE
     for name, of in (
         *(("WHITE", str.isspace), ("LOWER", str.islower), ("DIGIT", str.isdigit), ("DECIMAL", str.isdecimal)),
         *(("CAPITAL", str.isupper), ("CAPITAL", str.istitle)),
     ):
-        flags[: len(every)] |= np.where(np.fromiter(map(of, every), np.bool_, len(every)), flag[name], 0).astype(np.uint32)
+        flags[places] |= np.where(np.fromiter(map(of, asked), np.bool_, len(asked)), flag[name], 0).astype(np.uint32)
     for name, some in (
         *(("MARK", sentences.MARKS), ("FULL_STOP", sentences.FULL_STOPS), ("CLOSING", sentences.CLOSING.replace("\\", ""))),
         *(("OPENING", sentences.OPENING), ("LINE_BREAK", sentences.BREAKS)),
@@ -63,6 +68,33 @@ def letters() -> tuple[NDArray[np.uint32], NDArray[np.uint32]]:
         *(("PAUSE", structure.PAUSES), ("ITEM_MARK", structure.ITEM_MARKS), ("WIDE_COLON", structure.WIDE_COLON)),
     ):
         flags[list(map(ord, some))] |= flag[name]
+    every = _text_of(np.asarray(ASSIGNED))
     for name, ranges in (("OTHER_STOP", structure.OTHER_STOPS), ("COMMA", structure.COMMAS), ("PHRASED", structure.PHRASED)):
         flags[[found.start() for found in re.finditer(f"[{ranges}]", every)]] |= flag[name]
     return lower, flags
+
+
+def _text_of(codes: NDArray[np.integer[Any]]) -> str:
+    return codes.astype("<u4").tobytes().decode("utf-32-le", "surrogatepass")
+
+
+def _alphabetic() -> NDArray[np.bool_]:
+    """Whether each code point is a letter, shape (CODES,): most pieces of what may stand in words are all letters."""
+    letter = word_characters().copy()
+    codes = np.flatnonzero(letter)
+    text = _text_of(codes)
+    for start in range(0, len(text), PIECE):
+        piece = text[start : start + PIECE]
+        if not piece.isalpha():
+            letter[codes[start : start + PIECE]] = list(map(str.isalpha, piece))
+    return letter
+
+
+def _of_several_sorts() -> Iterator[range]:
+    """Pieces of ASSIGNED, but for those of which nothing is said: most are all letters without a case, or no letters."""
+    every = _text_of(np.asarray(ASSIGNED))
+    for start in ASSIGNED[::PIECE]:
+        piece = every[start : start + PIECE]
+        no_case = f"{piece}a".islower() and f"{piece}A".isupper()
+        if not (no_case and (piece.isalpha() or SAID.search(piece) is None)):
+            yield range(start, start + PIECE)

@@ -1,6 +1,7 @@
 """The stretches of a text that `keyblock_native` does not read: the tokenizer and the analyzer read each by itself."""
 
 from collections.abc import Collection, Iterable, Sequence
+from itertools import accumulate
 from typing import Any
 
 import numpy as np
@@ -21,7 +22,7 @@ FILLER = " a"  # stands in front of a unit that is not a text's first: it is rea
 def word_answers(tokenizer: Tokenizer, analyzer: Analyzer, questions: Collection[Question]) -> Answers:
     """For a WordReader: tokens and terms of stretches that hold words of BERT's."""
     words = [word for _, word in questions]
-    return (_odds(words, tokens_of(tokenizer, words, [""] * len(words)), map(analyzer.keys, words)),)
+    return (_odds(words, tokens_of_words(tokenizer, words), map(analyzer.keys, words)),)
 
 
 def text_answers(tokenizer: Tokenizer, analyzer: Analyzer, questions: Collection[Question], *, units: bool) -> Answers:
@@ -30,8 +31,8 @@ def text_answers(tokenizer: Tokenizer, analyzer: Analyzer, questions: Collection
     runs = [stretch for question, stretch in questions if question == term]
     others = [(question, stretch) for question, stretch in questions if question != term]
     names = [f"{chr(question)}{stretch}" if question else stretch for question, stretch in others]
-    before = [FILLER if units and question != first else "" for question, _ in others]
-    tokens = tokens_of(tokenizer, [stretch for _, stretch in others], before)
+    stretches, before = [stretch for _, stretch in others], ["" if question == first else FILLER for question, _ in others]
+    tokens = tokens_of(tokenizer, stretches, before) if units else tokens_of_words(tokenizer, stretches)
     return _odds(names, tokens, [[]] * len(names)), _odds(runs, [[]] * len(runs), map(analyzer.keys, runs))
 
 
@@ -42,6 +43,19 @@ def tokens_of(tokenizer: Tokenizer, stretches: Sequence[str], before: Sequence[s
     for start, encoding in zip(map(len, before), encodings, strict=True):
         tokens = zip(encoding.ids, encoding.offsets, strict=True)
         found.append([(token, head - start, tail - start) for token, (head, tail) in tokens if head >= start])
+    return found
+
+
+def tokens_of_words(tokenizer: Tokenizer, words: Sequence[str]) -> list[list[Token]]:
+    """The tokens of each stretch of BERT's words: one text holds them all, with spaces between, which takes a third of the time."""
+    ends, found = list(accumulate(len(word) + 1 for word in words)), [list[Token]() for _ in words]
+    encodings = tokenizer.encode([" ".join(words)]) if words else []
+    tokens = (token for encoding in encodings for token in zip(encoding.ids, encoding.offsets, strict=True))
+    number = start = 0
+    for token, (head, tail) in tokens:
+        while head >= ends[number]:
+            start, number = ends[number], number + 1
+        found[number].append((token, head - start, tail - start))
     return found
 
 

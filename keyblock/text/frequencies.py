@@ -23,8 +23,8 @@ class DocumentFrequencies:
     def __init__(self, n_documents: int, frequencies: dict[str, int]) -> None:
         self.n_documents = n_documents
         self.frequencies = frequencies
-        key = term_key if native.core is None else native.core.term_key
-        self._by_key = {key(term): df for term, df in frequencies.items()}
+        keys = map(term_key, frequencies) if native.core is None else native.core.term_keys(list(frequencies)).tolist()
+        self._by_key = dict(zip(keys, frequencies.values(), strict=True))
 
     @classmethod
     def count(cls, texts: Iterable[str], analyzer: Analyzer, at_least: int = 2) -> "DocumentFrequencies":
@@ -63,10 +63,10 @@ class DocumentFrequencies:
         label, _, total = head.partition("\t")
         if label != "documents" or not total.isdecimal():
             raise ValueError(f"{path}: line 1 must be 'documents<TAB>N', not {head[:40]!r}")
-        frequencies: dict[str, int] = {}
-        for number, line in enumerate(lines, 2):
-            term, _, df = line.rpartition("\t")
-            if not term or not df.isdecimal():
-                raise ValueError(f"{path}: line {number} must be 'term<TAB>df', not {line[:40]!r}")
-            frequencies[term] = int(df)
+        rows = [line.rpartition("\t") for line in lines]
+        frequencies = {term: int(df) for term, _, df in rows if term and df.isdecimal()}
+        if len(frequencies) < len(rows):  # else all are
+            for number, (term, _, df) in enumerate(rows, 2):
+                if not term or not df.isdecimal():
+                    raise ValueError(f"{path}: line {number} must be 'term<TAB>df', not {lines[number - 2][:40]!r}")
         return cls(int(total), frequencies)

@@ -27,6 +27,7 @@ from keyblock_native._core import (
     Spellings,
     Structure,
     TextReader,
+    Unfinished,
     Unigram,
     UnitReader,
     UnitRules,
@@ -36,6 +37,7 @@ from keyblock_native._core import (
     outline,
     porter,
     term_key,
+    term_keys,
 )
 
 __all__ = [
@@ -65,6 +67,7 @@ __all__ = [
     "Spellings",
     "Structure",
     "TextReader",
+    "Unfinished",
     "Unigram",
     "UnitReader",
     "UnitRules",
@@ -74,4 +77,5 @@ __all__ = [
     "outline",
     "porter",
     "term_key",
+    "term_keys",
 ]

@@ -49,52 +49,75 @@ struct Array {
 
 constexpr auto ID = [](const Piece& token) { return token.id; };
 
-struct ReadText {
-    Array<int32_t> missing, ids, heads, tails, run_heads, run_tails;
+// A text that holds stretches of which nobody has said anything: given to its reader again in the text's place, it is read on.
+struct Unfinished {
+    nb::object text;
+    Reading begun;
+};
+
+inline nb::handle text_or_its(nb::handle text) {
+    return nb::isinstance<Unfinished>(text) ? nb::handle(nb::cast<const Unfinished&>(text).text) : text;
+}
+
+// What became of a text, made without the interpreter's lock.
+struct Found {
+    std::unique_ptr<Reading> begun;  // where it is unfinished
+
+    explicit Found(const Reading& found) : begun(found.missing.empty() ? nullptr : std::make_unique<Reading>(found)) {}
+    nb::object unfinished(nb::handle text) { return nb::cast(Unfinished{nb::borrow(text), std::move(*begun)}); }
+};
+
+struct ReadText : Found {
+    Array<int32_t> ids, heads, tails, run_heads, run_tails;
     Array<int64_t> keys;
 
     explicit ReadText(const Reading& found)
-        : missing(found.missing), ids(found.tokens, ID), heads(found.tokens, [](const Piece& token) { return token.head; }),
+        : Found(found), ids(found.tokens, ID), heads(found.tokens, [](const Piece& token) { return token.head; }),
           tails(found.tokens, [](const Piece& token) { return token.tail; }), run_heads(found.runs, [](const Run& run) { return run.head; }),
           run_tails(found.runs, [](const Run& run) { return run.tail; }), keys(found.runs, [](const Run& run) { return run.key; }) {}
-    nb::object python() {
-        if (missing.size > 0) return missing.numpy(3);
+    nb::object python(nb::handle text) {
+        if (begun != nullptr) return unfinished(text);
         return nb::make_tuple(ids.numpy(), heads.numpy(), tails.numpy(), run_heads.numpy(), run_tails.numpy(), keys.numpy());
     }
 };
 
-struct CutText {
-    Array<int32_t> missing, ids, bounds, starts, ends, key_bounds, asked;
+struct CutText : Found {
+    Array<int32_t> ids, bounds, starts, ends, key_bounds, asked;
     Array<int64_t> keys;
 
     CutText(const Reading& found, const Blocks& blocks)
-        : missing(found.missing), ids(found.tokens, ID), bounds(blocks.bounds), starts(blocks.starts), ends(blocks.ends),
+        : Found(found), ids(found.tokens, ID), bounds(blocks.bounds), starts(blocks.starts), ends(blocks.ends),
           key_bounds(blocks.key_bounds), asked(blocks.asked), keys(blocks.keys) {}
-    nb::object python() {
-        if (missing.size > 0) return missing.numpy(3);
+    nb::object python(nb::handle text) {
+        if (begun != nullptr) return unfinished(text);
         return nb::make_tuple(
             ids.numpy(), bounds.numpy(2), starts.numpy(), ends.numpy(), keys.numpy(), key_bounds.numpy(), asked.numpy());
     }
 };
 
-// A list of what `work` makes of each text.
+// A list of what `work` makes of each text, or of one that is Unfinished: then it is given what was read of that.
 template <class Result, class Work>
 nb::list each(const nb::list& texts, Work&& work) {
-    std::vector<Text> views;
-    for (nb::handle text : texts) views.push_back(text_of(text));
     const nb::list kept(nb::steal<nb::list>(PyList_GetSlice(texts.ptr(), 0, PyList_GET_SIZE(texts.ptr()))));  // whatever becomes of the list
+    std::vector<Text> views;
+    std::vector<const Reading*> begun;
+    for (nb::handle text : kept) {
+        views.push_back(text_of(text_or_its(text)));
+        begun.push_back(nb::isinstance<Unfinished>(text) ? &nb::cast<const Unfinished&>(text).begun : nullptr);
+    }
     std::vector<Result> results;
     results.reserve(views.size());
     {
         nb::gil_scoped_release unlocked;
         static thread_local Reading scratch;
-        for (const Text& view : views) {
-            scratch.clear();
-            results.push_back(view.visit([&](auto text) { return work(text, scratch); }));
+        for (size_t i = 0; i < views.size(); ++i) {
+            if (begun[i] != nullptr) scratch = *begun[i];
+            else scratch.clear();
+            results.push_back(views[i].visit([&](auto text) { return work(text, scratch); }));
         }
     }
     nb::list found;
-    for (Result& result : results) found.append(result.python());
+    for (size_t i = 0; i < results.size(); ++i) found.append(results[i].python(text_or_its(kept[i])));
     return found;
 }
 

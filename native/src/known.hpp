@@ -28,6 +28,14 @@ class Spelling {
         for (size_t i = 0, n = n_words(); i < n; ++i) hash = mixed(hash, word(i));
         hash_ = hash * HASH_FACTOR;
     }
+    // What tells a short word, and where it is found; `from` and `size` as for `take`.
+    struct Short {
+        uint64_t mark, hash;
+        uint32_t shape;
+        Short(const uint8_t* from, size_t size) : mark(first_bytes(from, size)), shape(static_cast<uint32_t>(size << 1)) {
+            hash = mixed(HASH_START ^ shape, mark) * HASH_FACTOR;
+        }
+    };
     // The same of characters that stand elsewhere, a byte each; eight bytes more may be read there. Its codes are not written.
     void take(const uint8_t* from, size_t size) {
         size_ = size, wide_ = false;

@@ -153,7 +153,8 @@ nb::object outlined(const Characters& characters, nb::handle text, bool plainly)
     view.visit([&](auto some) { outline.draw(ascii, some, plainly); });
     Ints found;
     for (size_t at = 0; at < view.size; ++at) {
-        for (auto of : {&Bits::space, &Bits::letter, &Bits::word, &Bits::ends, &Bits::other}) found.push_back(outline.bits(of, at) & 1);
+        const Bits bits = outline.bits(at);
+        for (uint64_t some : {bits.space, bits.letter, bits.word, bits.ends, bits.other}) found.push_back(some & 1);
         found.push_back(*outline.folded(at));
     }
     return Array(found).numpy(6);
@@ -196,6 +197,9 @@ NB_MODULE(_core, module) {
                 if (size != CODES) throw nb::value_error("a table has not a row for each code point");
             new (self) Characters(normal.data(), folded.data(), lower.data(), flags.data());
         }, "normal"_a, "folded"_a, "lower"_a, "flags"_a);
+    nb::class_<Unfinished>(module, "Unfinished")
+        .def_prop_ro("missing", [](const Unfinished& self) { return Array(self.begun.missing).numpy(3); },
+                     "Of each stretch that is to be told, where it starts and ends, and what is asked of it.");
     nb::class_<Odds>(module, "Odds")
         .def("__init__", [](Odds* self) { new (self) Odds(); })
         .def("__init__", [](Odds* self, const nb::list& words, Given<int32_t> counts, Given<int32_t> ids, Given<int32_t> heads,
@@ -235,4 +239,12 @@ NB_MODULE(_core, module) {
         const std::vector<Code> codes = codes_of(term);
         return term_key(codes.data(), codes.size());
     }, "term"_a);
+    module.def("term_keys", [](const nb::list& terms) {
+        std::vector<int64_t> keys;
+        for (nb::handle term : terms) {
+            const std::vector<Code> codes = codes_of(term);
+            keys.push_back(term_key(codes.data(), codes.size()));
+        }
+        return Array(keys).numpy();
+    }, "terms"_a);
 }

@@ -114,18 +114,6 @@ void Outline::draw(const Ascii& ascii, View<Unit> text, bool plainly) {
     bits_[at / Bits::SIZE + 1] = {~uint64_t{0}, 0, 0, 0, 0};
 }
 
-size_t Outline::space_from(size_t at) const {
-    for (; at < size_; at += Bits::SIZE)
-        if (const uint64_t spaces = bits(&Bits::space, at)) return std::min(at + zeros(spaces), size_);
-    return size_;
-}
-
-size_t Outline::other_than_space_from(size_t at) const {
-    for (; at < size_; at += Bits::SIZE)
-        if (const uint64_t others = ~bits(&Bits::space, at)) return at + zeros(others);
-    return size_;
-}
-
 template void Outline::draw(const Ascii&, View<uint8_t>, bool);
 template void Outline::draw(const Ascii&, View<uint16_t>, bool);
 template void Outline::draw(const Ascii&, View<uint32_t>, bool);

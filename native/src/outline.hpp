@@ -28,36 +28,6 @@ class Ascii {
     uint8_t folded[SIZE] = {};
 };
 
-// A text's bits, and its ASCII characters folded.
-class Outline {
-  public:
-    // plainly: character by character, whatever the processor can do.
-    template <class Unit>
-    void draw(const Ascii& ascii, View<Unit> text, bool plainly = false);
-
-    // The first character from `at` on that is a space, or is none. Both end behind the text: there, all are spaces.
-    size_t space_from(size_t at) const;
-    size_t other_than_space_from(size_t at) const;
-    // The bits of 64 characters from `at` on; `of` says which.
-    uint64_t bits(uint64_t Bits::*of, size_t at) const {
-        const size_t i = at / Bits::SIZE, shift = at % Bits::SIZE;
-        return bits_[i].*of >> shift | bits_[i + 1].*of << 1 << (Bits::SIZE - 1 - shift);
-    }
-    // Whether one of these characters has its bit set. Most ranges are short.
-    bool any(uint64_t Bits::*of, size_t start, size_t end) const {
-        for (; start + Bits::SIZE <= end; start += Bits::SIZE)
-            if (bits(of, start) != 0) return true;
-        return (bits(of, start) & ~(~uint64_t{0} << (end - start))) != 0;
-    }
-    // Where a character stands folded; eight more may be read behind the last.
-    const uint8_t* folded(size_t at) const { return folded_.data() + at; }
-
-  private:
-    size_t size_ = 0;
-    std::vector<Bits> bits_;
-    std::vector<uint8_t> folded_;
-};
-
 // The number of zeros below the lowest bit; some bit is set.
 inline size_t zeros(uint64_t bits) {
 #if defined(__GNUC__)
@@ -68,5 +38,38 @@ inline size_t zeros(uint64_t bits) {
     return n;
 #endif
 }
+
+// A text's bits, and its ASCII characters folded.
+class Outline {
+  public:
+    // plainly: character by character, whatever the processor can do.
+    template <class Unit>
+    void draw(const Ascii& ascii, View<Unit> text, bool plainly = false);
+
+    // The first character from `at` on that is no space. It ends behind the text: there, all are spaces.
+    size_t other_than_space_from(size_t at) const {
+        for (; at < size_; at += Bits::SIZE)
+            if (const uint64_t others = ~bits(&Bits::space, at)) return at + zeros(others);
+        return size_;
+    }
+    // The bits of 64 characters from `at` on.
+    Bits bits(size_t at) const {
+        return {bits(&Bits::space, at), bits(&Bits::letter, at), bits(&Bits::word, at), bits(&Bits::ends, at), bits(&Bits::other, at)};
+    }
+    // The same as they were drawn: `at` is a multiple of 64.
+    const Bits& drawn(size_t at) const { return bits_[at / Bits::SIZE]; }
+    // Where a character stands folded; eight more may be read behind the last.
+    const uint8_t* folded(size_t at) const { return folded_.data() + at; }
+
+  private:
+    uint64_t bits(uint64_t Bits::*of, size_t at) const {
+        const size_t i = at / Bits::SIZE, shift = at % Bits::SIZE;
+        return bits_[i].*of >> shift | bits_[i + 1].*of << 1 << (Bits::SIZE - 1 - shift);
+    }
+
+    size_t size_ = 0;
+    std::vector<Bits> bits_;
+    std::vector<uint8_t> folded_;
+};
 
 }  // namespace keyblock

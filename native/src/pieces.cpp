@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "known.hpp"
+
 namespace keyblock {
 
 void Trie::grow() {
@@ -32,14 +34,61 @@ std::pair<size_t, int32_t> Trie::longest(size_t root, const Code* word, size_t s
     return found;
 }
 
+namespace {
+
+uint64_t with(uint64_t hash, Code c) { return (hash + c + 1) * HASH_FACTOR; }
+
+size_t power_of_two(size_t least) {
+    size_t found = 1;
+    while (found < least) found *= 2;
+    return found;
+}
+
+}  // namespace
+
+TokenIndex::TokenIndex(size_t most) : seen_((size_t{1} << SEEN_BITS) / 64), slots_(power_of_two(most + 1)) {}
+
+void TokenIndex::add(As as, const Code* token, size_t size, int32_t id) {
+    uint64_t hash = HASH_START + as;
+    for (size_t i = 0; i < size; ++i) hash = with(hash, token[i]);
+    size_t at = first_slot(hash);
+    while (slots_[at].token != 0) at = (at + 1) & (slots_.size() - 1);
+    slots_[at] = {static_cast<uint32_t>(hash), static_cast<uint32_t>(tokens_.size())};
+    tokens_.push_back(static_cast<Code>(id)), tokens_.push_back(static_cast<Code>(size));
+    tokens_.insert(tokens_.end(), token, token + size);
+    seen_[seen_bit(hash) / 64] |= uint64_t{1} << seen_bit(hash) % 64;
+    longest_ = std::max(longest_, size);
+}
+
+const Code* TokenIndex::find(uint64_t hash, const Code* token, size_t size) const {
+    for (size_t at = first_slot(hash); slots_[at].token != 0; at = (at + 1) & (slots_.size() - 1)) {
+        if (slots_[at].mark != static_cast<uint32_t>(hash)) continue;
+        const Code* const found = &tokens_[slots_[at].token];
+        if (found[1] == size && std::equal(token, token + size, found + 2)) return found;
+    }
+    return nullptr;
+}
+
+std::pair<size_t, int32_t> TokenIndex::longest(As as, const Code* word, size_t size) const {
+    static thread_local std::vector<uint64_t> hashes;  // of each beginning
+    hashes.resize(std::min(size, longest_));
+    uint64_t hash = HASH_START + as;
+    for (size_t i = 0; i < hashes.size(); ++i) hashes[i] = hash = with(hash, word[i]);
+    for (size_t length = hashes.size(); length > 0; --length) {
+        if (!seen(hashes[length - 1])) continue;
+        if (const Code* found = find(hashes[length - 1], word, length)) return {length, static_cast<int32_t>(*found)};
+    }
+    return {0, -1};
+}
+
 WordPiece::WordPiece(const Characters& characters, const Vocabulary& vocabulary)
-    : characters_(characters), unknown_(vocabulary.unknown), most_(vocabulary.most) {
+    : characters_(characters), tokens_(2 * vocabulary.tokens.size()), unknown_(vocabulary.unknown), most_(vocabulary.most) {
     const auto& prefix = vocabulary.prefix;
     for (const auto& [token, id] : vocabulary.tokens) {
         if (token.empty()) continue;
-        trie_.add(0, token, id);
+        tokens_.add(TokenIndex::BEGINNING, token.data(), token.size(), id);
         if (token.size() > prefix.size() && std::equal(prefix.begin(), prefix.end(), token.begin()))
-            trie_.add(1, {token.begin() + static_cast<std::ptrdiff_t>(prefix.size()), token.end()}, id);
+            tokens_.add(TokenIndex::CONTINUING, token.data() + prefix.size(), token.size() - prefix.size(), id);
     }
 }
 
@@ -54,7 +103,7 @@ void WordPiece::cut(const Code* word, size_t size, std::vector<Piece>& found) co
     normal.resize(size);
     for (size_t i = 0; i < size; ++i) normal[i] = characters_.normal(word[i]);
     for (size_t start = 0; start < size;) {
-        auto [length, id] = trie_.longest(start == 0 ? 0 : 1, normal.data() + start, size - start);
+        auto [length, id] = tokens_.longest(start == 0 ? TokenIndex::BEGINNING : TokenIndex::CONTINUING, normal.data() + start, size - start);
         if (length == 0) {
             found.resize(first);
             found.push_back(whole);

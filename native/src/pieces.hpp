@@ -60,6 +60,33 @@ class Trie {
     size_t used_ = 0;
 };
 
+// Tokens by their characters, in a hash table. A token may begin a word, continue one, or both: these are looked up apart.
+class TokenIndex {
+  public:
+    enum As : uint64_t { BEGINNING, CONTINUING };
+
+    explicit TokenIndex(size_t most);  // tokens
+    void add(As as, const Code* token, size_t size, int32_t id);
+    // The longest token that a word starts with: its length and its id; 0 and -1 for none.
+    std::pair<size_t, int32_t> longest(As as, const Code* word, size_t size) const;
+
+  private:
+    // What is looked up is mostly no token: a bit for each of so many hashes says so, and these fit into a processor's nearest caches.
+    static constexpr uint32_t SEEN_BITS = 19;
+    struct Slot {
+        uint32_t mark = 0, token = 0;  // where it stands in `tokens_`; 0 where the slot is free
+    };
+    const Code* find(uint64_t hash, const Code* token, size_t size) const;
+    size_t first_slot(uint64_t hash) const { return hash >> 32 & (slots_.size() - 1); }
+    static size_t seen_bit(uint64_t hash) { return hash >> (64 - SEEN_BITS); }
+    bool seen(uint64_t hash) const { return (seen_[seen_bit(hash) / 64] >> seen_bit(hash) % 64 & 1) != 0; }
+
+    std::vector<uint64_t> seen_;
+    std::vector<Slot> slots_;
+    std::vector<Code> tokens_{0};  // of each its id, its length and its characters, side by side in memory
+    size_t longest_ = 0;
+};
+
 // Greedy, the longest first (Devlin et al., 2019), as `tokenizers` does it.
 class WordPiece : public Model {
   public:
@@ -75,7 +102,7 @@ class WordPiece : public Model {
 
   private:
     const Characters& characters_;
-    Trie trie_{2};  // tokens that begin a word, and that continue one
+    TokenIndex tokens_;
     int32_t unknown_;
     size_t most_;
 };

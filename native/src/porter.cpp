@@ -1,13 +1,14 @@
 #include "porter.hpp"
 
-#include <cstring>
+#include <string_view>
 
 namespace keyblock {
 namespace {
 
+using Letters = std::string_view;
+
 struct Suffix {
-    const char* suffix;
-    const char* instead;
+    Letters suffix, instead;
 };
 
 // Of each step the longest suffix counts, so a suffix stands before those that it ends with.
@@ -26,25 +27,38 @@ constexpr Suffix STEP_4[] = {
     {"ion", ""},   {"al", ""},   {"er", ""},   {"ic", ""},   {"ou", ""},
 };
 
-bool in(Code c, const char* some) { return c != 0 && c < 128 && std::strchr(some, static_cast<int>(c)) != nullptr; }
-bool vowel(Code c) { return in(c, "aeiouy"); }  // a y that is a consonant is written Y
+// A set of ASCII letters, a bit for each.
+class LetterSet {
+  public:
+    constexpr explicit LetterSet(Letters some) {
+        for (char c : some) bits_ |= bit(static_cast<Code>(c));
+    }
+    constexpr bool has(Code c) const { return c >= 'A' && c <= 'z' && (bits_ & bit(c)) != 0; }
+
+  private:
+    static constexpr uint64_t bit(Code c) { return uint64_t{1} << (c - 'A'); }
+    uint64_t bits_ = 0;
+};
+constexpr LetterSet VOWELS("aeiouy"), NO_SHORT_END("aeiouywxY"), DOUBLED("bdfgmnprt"), BEFORE_ION("st");
+
+bool vowel(Code c) { return VOWELS.has(c); }  // a y that is a consonant is written Y
 
 struct Word {
     Code* at;
     size_t size;
     size_t first = 0, second = 0;  // where Snowball's regions R1 and R2 start
 
-    bool ends(const char* suffix) const {
-        const size_t length = std::strlen(suffix);
-        if (length > size) return false;
-        for (size_t i = 0; i < length; ++i)
+    bool ends(Letters suffix) const {
+        const size_t length = suffix.size();
+        if (length > size || at[size - 1] != static_cast<Code>(suffix.back())) return false;
+        for (size_t i = 0; i + 1 < length; ++i)
             if (at[size - length + i] != static_cast<Code>(suffix[i])) return false;
         return true;
     }
-    size_t without(const char* suffix) const { return size - std::strlen(suffix); }
-    void replace(const char* suffix, const char* instead) {
+    size_t without(Letters suffix) const { return size - suffix.size(); }
+    void replace(Letters suffix, Letters instead) {
         size = without(suffix);
-        while (*instead != 0) at[size++] = static_cast<Code>(*instead++);
+        for (char c : instead) at[size++] = static_cast<Code>(c);
     }
     bool vowel_before(size_t end) const {
         for (size_t i = 0; i < end; ++i)
@@ -53,7 +67,7 @@ struct Word {
     }
     // Whether what stands before `end` closes with consonant, vowel and a consonant other than w, x and Y.
     bool short_before(size_t end) const {
-        return end >= 3 && !in(at[end - 1], "aeiouywxY") && vowel(at[end - 2]) && !vowel(at[end - 3]);
+        return end >= 3 && !NO_SHORT_END.has(at[end - 1]) && vowel(at[end - 2]) && !vowel(at[end - 3]);
     }
     // The first place behind a vowel and a consonant after it.
     size_t region(size_t from) const {
@@ -94,12 +108,12 @@ void past_and_progressive(Word& word) {
         if (word.first <= word.size - 3) word.size -= 1;
         return;
     }
-    const char* suffix = word.ends("ed") ? "ed" : word.ends("ing") ? "ing" : nullptr;
-    if (suffix == nullptr || !word.vowel_before(word.without(suffix))) return;
+    const Letters suffix = word.ends("ed") ? "ed" : word.ends("ing") ? "ing" : "";
+    if (suffix.empty() || !word.vowel_before(word.without(suffix))) return;
     word.replace(suffix, "");
     const size_t size = word.size;
     if (word.ends("at") || word.ends("bl") || word.ends("iz")) word.at[word.size++] = 'e';
-    else if (size >= 2 && word.at[size - 1] == word.at[size - 2] && in(word.at[size - 1], "bdfgmnprt")) word.size -= 1;
+    else if (size >= 2 && word.at[size - 1] == word.at[size - 2] && DOUBLED.has(word.at[size - 1])) word.size -= 1;
     else if (size == word.first && word.short_before(size)) word.at[word.size++] = 'e';
 }
 
@@ -127,7 +141,7 @@ size_t porter(Code* at, size_t size) {
         word.replace(found->suffix, found->instead);
     if (const Suffix* found = word.longest(STEP_4); found && word.second <= word.without(found->suffix)) {
         const size_t end = word.without(found->suffix);
-        if (std::strcmp(found->suffix, "ion") != 0 || (end > 0 && in(at[end - 1], "st"))) word.size = end;
+        if (found->suffix != "ion" || (end > 0 && BEFORE_ION.has(at[end - 1]))) word.size = end;
     }
     last_letters(word);
     if (marked)

@@ -34,21 +34,15 @@ struct WordReader::Call {
     std::vector<Piece> pieces{};
     std::vector<int64_t> keys{};
 
-    struct Found {
-        const Piece* pieces;
-        size_t n_pieces;
-        int64_t key;
-    };
-
     enum class As : uint8_t { WORD, WORD_AND_RUN, RUN, ODD };
     // What is read later: its place in memory is known, and asked for.
     struct Later {
-        uint64_t hash = 0, mark = 0;  // of a word that is short; else it is spelled again
-        uint32_t shape = 0;
+        uint64_t hash, mark;  // of a word that is short; else it is spelled again
+        const Known::Slot* slot;
+        uint32_t shape;
         int32_t head, tail;
         As as;
         bool has_term, ascii;
-        const Known::Slot* slot = nullptr;
         bool is_short() const { return (shape & 1) == 0 && tail - head <= 8; }
     };
     std::vector<Later> later{};
@@ -60,35 +54,62 @@ struct WordReader::Call {
 
     void run() {
         outline.draw(by.ascii_, text);
-        for (size_t at = 0, tail = 0;;) {
-            const size_t head = outline.other_than_space_from(at);
-            if (outline.any(&Bits::ends, at, head)) mark(at, head);
-            if (head == text.size) break;
-            if (tail <= head) tail = outline.space_from(head);  // else the one that was found before is the next, still
-            if (tail - head <= AT_A_LOOK && !outline.any(&Bits::other, head, tail)) words(head, at = tail);
-            else if (by.characters.kind(text.data[head]) != SPACE) at = stretch(head);
-            else mark(head, at = head + 1);  // a space that is no ASCII
+        mark_ends();
+        for (size_t at = 0; (at = outline.other_than_space_from(at)) < text.size;) {
+            const Bits bits = outline.bits(at);
+            const size_t size = bits.space == 0 ? Bits::SIZE : zeros(bits.space);
+            if (size <= AT_A_LOOK && (bits.other & first(size)) == 0) words(at, size, bits), at += size;
+            else if (by.characters.kind(text.data[at]) != SPACE) at = stretch(at);
+            else ++at;  // a space that is no ASCII
             if (later.size() >= AT_ONCE) read_all();
         }
         read_all();
     }
 
+    // Reads what is missing of a text that was begun.
+    void go_on() {
+        const Reading begun = std::move(found);
+        found.clear();
+        found.marks = begun.marks;
+        size_t token = 0, run = 0;
+        const auto take_up_to = [&](int32_t place) {
+            for (; token < begun.tokens.size() && begun.tokens[token].head < place; ++token) found.tokens.push_back(begun.tokens[token]);
+            for (; run < begun.runs.size() && begun.runs[run].head < place; ++run) found.runs.push_back(begun.runs[run]);
+        };
+        for (size_t i = 0; i < begun.missing.size(); i += 3) {
+            take_up_to(begun.missing[i]);
+            odd(static_cast<size_t>(begun.missing[i]), static_cast<size_t>(begun.missing[i + 1]));
+        }
+        take_up_to(static_cast<int32_t>(text.size));
+    }
+
+    static uint64_t first(size_t size) { return ~(~uint64_t{0} << size); }  // so many bits, less than all
+
+    // Where characters stand that may end a sentence.
+    void mark_ends() {
+        for (size_t start = 0; start < text.size; start += Bits::SIZE) {
+            const Bits& bits = outline.drawn(start);
+            for (uint64_t some = bits.ends | bits.other; some != 0; some &= some - 1) {
+                const size_t at = start + zeros(some);
+                if (by.characters.is(text.data[at], ENDS)) found.marks.push_back(static_cast<int32_t>(at));
+            }
+        }
+    }
+
     // What stands between two spaces, all of it ASCII: `stretch` by its bits.
-    void words(size_t start, size_t end) {
-        const size_t n_later = later.size(), size = end - start;
-        const uint64_t within = ~(~uint64_t{0} << size);
-        const uint64_t letters = outline.bits(&Bits::letter, start) & within, in_runs = outline.bits(&Bits::word, start) & within;
-        if (outline.any(&Bits::ends, start, end)) mark(start, end);
+    void words(size_t start, size_t size, const Bits& bits) {
+        const size_t n_later = later.size();
+        const uint64_t letters = bits.letter & first(size), in_runs = bits.word & first(size);
         bool other_runs = false;
         for (size_t head = 0, tail; head < size; head = tail) {
             tail = head + ((letters >> head & 1) != 0 ? zeros(~(letters >> head)) : 1);
-            const uint64_t own = ~(~uint64_t{0} << (tail - head)) << head;
+            const uint64_t own = first(tail - head) << head;
             const bool has_term = (in_runs & own) == own;
             const bool is_run = has_term && (in_runs & own << 1 & ~own) == 0;  // the next one's character does not go on with it
             other_runs |= (in_runs & own) != 0 && !is_run;
             put_off(start + head, start + tail, has_term, is_run ? As::WORD_AND_RUN : As::WORD);
         }
-        if (other_runs) only_words(n_later, start, end);
+        if (other_runs) only_words(n_later, start, start + size);
     }
 
     // Of the words from number `first` on none is a run: the runs of their stretch are read apart.
@@ -99,13 +120,13 @@ struct WordReader::Call {
 
     // What stands from `start` up to the next space; returns where that is.
     size_t stretch(size_t start) {
-        const size_t n_later = later.size(), n_marks = found.marks.size();
+        const size_t n_later = later.size();
         bool joined = false, other_runs = false;  // whether the character before joins a run; whether a run is no word
         size_t head = start;
         for (Characters::Common next = at(head); (next.flags & KIND) != SPACE;) {
             if ((next.flags & KIND) == ODD) {
-                later.resize(n_later), found.marks.resize(n_marks);
-                return odd(start);
+                later.resize(n_later);
+                return put_off_odd(start);
             }
             const bool letters = (next.flags & KIND) == LETTER;
             uint32_t all = next.flags, any = 0, last;
@@ -125,7 +146,6 @@ struct WordReader::Call {
                 next = at(head + ++size);
             } while (letters && (next.flags & KIND) == LETTER);
             const size_t tail = head + size;
-            if (any & ENDS) mark(head, tail);
             const bool is_run = (all & WORD) && !joined && !((next.flags & KIND) != SPACE && (next.flags & WORD));
             other_runs |= (any & WORD) && !is_run;
             joined = last & WORD;
@@ -136,73 +156,68 @@ struct WordReader::Call {
         return head;
     }
 
-    void mark(size_t head, size_t tail) {
-        for (size_t i = head; i < tail; ++i)
-            if (by.characters.is(text.data[i], ENDS)) found.marks.push_back(static_cast<int32_t>(i));
-    }
-
-    void add(const Found& read, size_t start, size_t end, bool is_run) {
-        const auto from = static_cast<int32_t>(start);
-        for (const Piece* piece = read.pieces; piece < read.pieces + read.n_pieces; ++piece)
-            found.tokens.push_back({piece->id, from + piece->head, from + piece->tail});
-        if (is_run) found.runs.push_back({from, static_cast<int32_t>(end), read.key});
-    }
-
     // What stands in the room of `word`, unless that is only the beginning of a long one, is read with others.
     void put_off(size_t head, size_t tail, Code bits, bool has_term, As as) {
         Later& one = put_off(head, tail, has_term, as, false);
         if (tail - head > LONGEST) return;
         word.close(tail - head, bits);
-        expect(one);
+        expect(one, word.hash(), word.mark(), word.shape());
     }
 
     // The same of ASCII, where it stands folded.
     void put_off(size_t head, size_t tail, bool has_term, As as) {
         Later& one = put_off(head, tail, has_term, as, true);
+        const Spelling::Short spelt(outline.folded(head), tail - head);
+        if (one.is_short()) return expect(one, spelt.hash, spelt.mark, spelt.shape);
         word.take(outline.folded(head), tail - head);
-        expect(one);
+        expect(one, word.hash(), word.mark(), word.shape());
     }
 
     Later& put_off(size_t head, size_t tail, bool has_term, As as, bool ascii) {
-        Later& one = later.emplace_back();
-        one.head = static_cast<int32_t>(head), one.tail = static_cast<int32_t>(tail);
-        one.as = as, one.has_term = has_term, one.ascii = ascii;
-        return one;
+        later.push_back({0, 0, nullptr, 0, static_cast<int32_t>(head), static_cast<int32_t>(tail), as, has_term, ascii});
+        return later.back();
     }
 
-    void expect(Later& one) {
-        one.hash = word.hash(), one.mark = word.mark(), one.shape = word.shape();
-        known->expect(one.hash);
+    void expect(Later& one, uint64_t hash, uint64_t mark, uint32_t shape) {
+        one.hash = hash, one.mark = mark, one.shape = shape;
+        known->expect(hash);
     }
 
     void read_all() {
         for (Later& one : later)
             if (one.is_short() && one.as != As::ODD) one.slot = known->find(one.hash, one.shape, one.mark);
         for (const Later& one : later) {
-            if (one.as == As::ODD) odd(one);
+            if (one.as == As::ODD) odd(static_cast<size_t>(one.head), static_cast<size_t>(one.tail));
             else read(one);
         }
         later.clear();
     }
 
     void read(const Later& one) {
-        const auto head = static_cast<size_t>(one.head), tail = static_cast<size_t>(one.tail);
-        const bool is_word = one.as != As::RUN, is_run = one.as != As::WORD;
-        if (tail - head > LONGEST) return read_long(head, tail, is_word, is_run);
+        if (one.tail - one.head > static_cast<int32_t>(LONGEST)) return read_long(one);
         const Known::Slot* slot = one.slot == nullptr ? look_up(one) : one.slot;
-        if (slot == nullptr) return add({pieces.data(), is_word ? pieces.size() : 0, keys[0]}, head, tail, is_run);
-        if (slot->entry != nullptr) return add({slot->entry->pieces(), is_word ? slot->entry->n_pieces : 0, slot->key}, head, tail, is_run);
-        if (is_word) found.tokens.push_back({slot->id, one.head, one.tail});
-        if (is_run) found.runs.push_back({one.head, one.tail, slot->key});
+        const Entry* entry = slot == nullptr ? nullptr : slot->entry;
+        if (one.as != As::RUN) {
+            if (slot == nullptr) add_tokens(pieces.data(), pieces.size(), one.head);
+            else if (entry != nullptr) add_tokens(entry->pieces(), entry->n_pieces, one.head);
+            else found.tokens.push_back({slot->id, one.head, one.tail});
+        }
+        if (one.as != As::WORD) found.runs.push_back({one.head, one.tail, slot == nullptr ? keys[0] : slot->key});
     }
 
-    void read_long(size_t head, size_t tail, bool is_word, bool is_run) {
-        pieces.clear();
-        if (is_word) {
-            long_word.assign(text.data + head, text.data + tail);
+    void add_tokens(const Piece* some, size_t n, int32_t start) {
+        for (const Piece* piece = some; piece < some + n; ++piece)
+            found.tokens.push_back({piece->id, start + piece->head, start + piece->tail});
+    }
+
+    void read_long(const Later& one) {
+        if (one.as != As::RUN) {
+            pieces.clear();
+            long_word.assign(text.data + one.head, text.data + one.tail);
             by.model_->cut(long_word.data(), long_word.size(), pieces);
+            add_tokens(pieces.data(), pieces.size(), one.head);
         }
-        add({pieces.data(), pieces.size(), 0}, head, tail, is_run);
+        if (one.as != As::WORD) found.runs.push_back({one.head, one.tail, 0});
     }
 
     // Its slot; null where all are taken: see `pieces` and `keys`.
@@ -244,16 +259,15 @@ struct WordReader::Call {
     }
 
     // A stretch that holds an odd character; returns where it ends.
-    size_t odd(size_t start) {
+    size_t put_off_odd(size_t start) {
         size_t end = start;
         while ((at(end).flags & KIND) != SPACE) ++end;
-        mark(start, end);
         put_off(start, end, end - start <= LONGEST ? write(start, end, false) : 0, false, As::ODD);
         return end;
     }
 
-    void odd(const Later& one) {
-        const auto start = static_cast<size_t>(one.head), end = static_cast<size_t>(one.tail), size = end - start;
+    void odd(size_t start, size_t end) {
+        const size_t size = end - start;
         if (size <= LONGEST) {
             spell(start, end, false);
             if (const Known::Slot* slot = known->find(word)) {
@@ -271,14 +285,16 @@ struct WordReader::Call {
     }
 
     void add_odd(const Piece* cut, size_t n_pieces, const int64_t* own, size_t n_keys, size_t start, size_t end) {
-        add({cut, n_pieces, 0}, start, end, false);
-        for (size_t i = 0; i < n_keys; ++i) add({nullptr, 0, own[i]}, start, end, true);
+        add_tokens(cut, n_pieces, static_cast<int32_t>(start));
+        for (size_t i = 0; i < n_keys; ++i) found.runs.push_back({static_cast<int32_t>(start), static_cast<int32_t>(end), own[i]});
     }
 };
 
 template <class Unit>
 void WordReader::read(View<Unit> text, const Odds& given, Reading& found) const {
-    Call<Unit>{*this, text, given, found}.run();
+    Call<Unit> call{*this, text, given, found};
+    if (found.missing.empty()) call.run();
+    else call.go_on();
 }
 
 void WordReader::meet(const std::vector<std::pair<std::vector<Code>, int32_t>>& words) const {

@@ -51,7 +51,8 @@ class WordReader {
     // Reads the first of these words, so that a new process knows the usual ones.
     void meet(const std::vector<std::pair<std::vector<Code>, int32_t>>& words) const;
 
-    // Reads a text into `found`, which is empty. `given` knows odd stretches; the short ones are remembered.
+    // Reads a text into `found`, which is empty, or what was read of it before: then only what is missing is read. `given` knows odd
+    // stretches; the short ones are remembered.
     template <class Unit>
     void read(View<Unit> text, const Odds& given, Reading& found) const;
 

@@ -20,13 +20,13 @@ class Analyzer {
 
 class English : public Analyzer {
   public:
-    English(const Characters& characters, std::unordered_set<std::string> stop, bool stem)
-        : characters_(characters), stop_(std::move(stop)), stem_(stem) {}
+    English(const Characters& characters, std::unordered_set<std::string> stop, bool stem);
     int64_t key(const Code* run, size_t size) const override;
 
   private:
     const Characters& characters_;
     std::unordered_set<std::string> stop_;
+    size_t longest_stop_ = 0;
     bool stem_;
 };
 

@@ -69,6 +69,7 @@ class TextReader {
   private:
     template <class Some>
     void read_one(Some text, const Odds& odds, const Odds& terms, Reading& scratch) const {
+        scratch.clear();  // what was begun is read anew
         std::visit([&](const auto* reader) { reader->read(text, odds, scratch); }, tokens_);
         scratch.runs.clear(), scratch.marks.clear();  // of a reader of words
         runs_.read(text, terms, scratch);

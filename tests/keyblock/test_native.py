@@ -38,9 +38,13 @@ def test_where_it_is_there() -> None:
 @given(st.text(st.characters(codec=None), max_size=200))
 @example("")
 @example("é" * 64)  # 128 bytes, a whole block
+@example("a" * 16)  # the words that most terms fill
+@example("a" * 17)
 @example("a" * 129)
 def test_keys_of_terms(term: str) -> None:
-    assert need_compiled().term_key(term) == term_key(term)
+    core = need_compiled()
+    assert core.term_key(term) == term_key(term)
+    assert core.term_keys([term, "river"]).tolist() == [term_key(term), term_key("river")]
 
 
 def assert_stems(words: list[str]) -> None:

@@ -1,9 +1,12 @@
 """Scripts of characters and of texts."""
 
+from pathlib import Path
+
 import pytest
 
-from keyblock.text.alphabets import Alphabets, TrainedOn, script_of
+from keyblock.text.alphabets import Alphabets, TrainedOn, _kind, _surfaces, script_of
 from keyblock.text.tokenizer import Tokenizer
+from tests.keyblock.text.trained_tokenizers import KINDS, trained
 
 
 @pytest.fixture(scope="module")
@@ -40,3 +43,12 @@ def test_what_was_learned_is_not_foreign(tokenizer: Tokenizer) -> None:
     both = Alphabets(tokenizer, TrainedOn(languages=("en", "ru"), scripts=("latin", "cyrillic")))
     assert not both.foreign(tokenizer.ids("Река течёт через Кёльн."))
     assert both.foreign(tokenizer.ids("東京は日本の首都。"))
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_tokens_are_of_the_script_that_they_decode_to(name: str, tmp_path: Path) -> None:
+    tokenizer, scripts = trained(name, tmp_path), frozenset({"latin"})
+    ids = sorted(tokenizer.backend.get_vocab().values())
+    decoded = tokenizer.backend.decode_batch([[token] for token in ids], skip_special_tokens=False)
+    surfaces = _surfaces(tokenizer)
+    assert [_kind(surfaces[token], scripts) for token in ids] == [_kind(surface, scripts) for surface in decoded]

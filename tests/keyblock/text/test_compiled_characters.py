@@ -38,3 +38,21 @@ def test_they_are_told_what_the_expressions_of_structure_say(flag: str, pattern:
 def test_letters_of_all_planes_are_alphabetic() -> None:
     bit = need_compiled().FLAGS["ALPHABETIC"]
     assert np.flatnonzero(letters()[1] & bit).tolist() == [code for code in range(CODES) if chr(code).isalpha()]
+
+
+def test_what_is_said_is_what_python_says_of_each() -> None:
+    """Whole pieces of an alphabet are asked nothing, where nothing is to be said of them."""
+    flag = need_compiled().FLAGS
+    lower, flags = letters()
+    for code in ASSIGNED:
+        character, said = chr(code), int(flags[code])
+        small = character.lower()
+        assert lower[code] == (ord(small) if len(small) == 1 else need_compiled().NONE), hex(code)
+        expected = {
+            "WHITE": character.isspace(),
+            "LOWER": character.islower(),
+            "CAPITAL": character.isupper() or character.istitle(),
+            "DIGIT": character.isdigit(),
+            "DECIMAL": character.isdecimal(),
+        }
+        assert {name: bool(said & flag[name]) for name in expected} == expected, hex(code)

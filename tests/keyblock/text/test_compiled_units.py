@@ -159,8 +159,8 @@ def test_units_by_eye(borders: Borders, text: str, expected: list[str]) -> None:
     core, changed = need_compiled(), backend("bge-m3")
     changed.model = models.Unigram([("<unk>", 0.0), ("a", -1.0)], 0, byte_fallback=True)
     tokens, runs = unit_reader(changed, borders), run_reader(Analyzer(AnalyzerConfig(name="universal")), plain_characters())
-    (asked,) = core.TextReader(tokens, runs).read([text], core.Odds(), core.Odds())
-    assert [text[start:end] for start, end, question in asked.tolist() if question != core.ASKED["TERMS"]] == expected
+    (begun,) = core.TextReader(tokens, runs).read([text], core.Odds(), core.Odds())
+    assert [text[start:end] for start, end, question in begun.missing.tolist() if question != core.ASKED["TERMS"]] == expected
 
 
 def test_what_is_plain_is_not_asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
