@@ -1,4 +1,4 @@
-// The lines of a text, and what can be told of one by itself: keyblock.text.structure, whose expressions are spelled out here.
+// The lines of a text, and what each says by itself: keyblock.text.structure, whose expressions are spelled out here.
 #pragma once
 #include <array>
 #include <string_view>

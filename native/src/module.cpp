@@ -199,7 +199,7 @@ NB_MODULE(_core, module) {
         }, "normal"_a, "folded"_a, "lower"_a, "flags"_a);
     nb::class_<Unfinished>(module, "Unfinished")
         .def_prop_ro("missing", [](const Unfinished& self) { return Array(self.begun.missing).numpy(3); },
-                     "Of each stretch that is to be told, where it starts and ends, and what is asked of it.");
+                     "Of each stretch that is to be answered, where it starts and ends, and what is asked of it.");
     nb::class_<Odds>(module, "Odds")
         .def("__init__", [](Odds* self) { new (self) Odds(); })
         .def("__init__", [](Odds* self, const nb::list& words, Given<int32_t> counts, Given<int32_t> ids, Given<int32_t> heads,
