@@ -25,6 +25,14 @@ def test_an_interpreter_whose_path_has_a_space_is_still_one_word(monkeypatch: py
     assert all(shlex.split(compilers("x86_64")[tool])[0] == "/a b/python" for tool in ("CC", "CXX", "LDSHARED", "LDCXXSHARED"))
 
 
+@pytest.mark.parametrize("variable", ["CFLAGS", "CXXFLAGS"])
+def test_headers_beside_those_of_the_interpreter_are_found_last(variable: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Debian's pyconfig.h includes <x86_64-linux-gnu/python3.11/pyconfig.h>; setuptools compiles C++ with CXXFLAGS alone."""
+    monkeypatch.setattr(sysconfig, "get_path", {"include": "/usr/a b/python3.11"}.__getitem__)
+    flags = shlex.split(compilers("x86_64")[variable])
+    assert flags[flags.index("-idirafter") + 1] == "/usr/a b"
+
+
 def test_each_python_has_an_environment_of_its_own(tmp_path: Path) -> None:
     """Whatever it is called, and wherever it is."""
     need("make", "make")
