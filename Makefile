@@ -99,8 +99,8 @@ java:
 test-spark: | java build/spark/made
 	build/spark/bin/python -m pytest -c tests/spark/pytest.ini tests/spark
 
-# an environment for each Python: a wheel is for one
-WHEEL := build/wheel/$(notdir $(PYTHON))
+# an environment for each Python, by what it calls its extensions: a wheel is for one, and many are called python3
+WHEEL := build/wheel/$(shell $(PYTHON) -c 'import sysconfig; print(sysconfig.get_config_var("SOABI"))' 2>/dev/null)
 
 $(WHEEL)/made: requirements/wheel.txt requirements/constraints.txt
 	@echo "Installing a C++ compiler into $(@D) (a minute) ..."

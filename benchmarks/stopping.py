@@ -6,7 +6,8 @@
 What is unread cannot be a result where a bound of its score is below the last result so far. The bound is a quantile of the fused
 score given what selection knows (a quantile regression). A judge knows more: a logistic regression says of each border between two
 batches whether all results are read. Both stop where they lead by more than a slack, by which at most so large a share of train
-requests misses a result; so Li et al. (EMNLP 2022) cut candidates. What the model says is kept in `--kept`.
+requests misses a result; so Li et al. (EMNLP 2022) cut candidates. What the model says is kept in `--kept`, and asked again for
+another bundle, sample or time.
 """
 
 import argparse
@@ -113,16 +114,18 @@ def splits(options: argparse.Namespace) -> tuple[str, ...]:
 
 
 def kept(options: argparse.Namespace, collection: str, split: str) -> Path:
-    """Where the requests of a split are."""
-    return Path(options.kept / f"{collection}.{'hurried' if options.hurried else split}.npz")
+    """Where the requests of a split are: other bundles' and samples' elsewhere."""
+    sampled = f"{options.queries or 'usual'}-{options.depth}-{options.seconds:g}"
+    name = f"{collection}.{'hurried' if options.hurried else split}.npz"
+    return Path(options.kept, options.bundle.resolve().name, sampled, name)
 
 
 def asked(preparation: Preparation, split: str, model: Model, options: argparse.Namespace) -> Iterator[Request]:
-    """Requests of a fixed sample, as many as there is time for."""
-    collection, until = preparation.collection, time.monotonic() + options.seconds
-    run = first_stage_run(collection, split, options.depth)
-    for query in sample(sorted(run), options.queries or QUERIES.get((collection.name, split), 100)):
-        if time.monotonic() > until:
+    """Requests of a fixed sample, as many as there is time for once the first stage is done: two at least."""
+    collection = preparation.collection
+    run, began = first_stage_run(collection, split, options.depth), time.monotonic()
+    for number, query in enumerate(sample(sorted(run), options.queries or QUERIES.get((collection.name, split), 100))):
+        if number > 1 and time.monotonic() > began + options.seconds:
             return
         yield said(preparation, query, list(run[query])[: options.depth], model, HURRIED[-1] if options.hurried else options.depth)
 
@@ -417,7 +420,7 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument("--results", nargs="+", type=int, default=list(RESULTS), help="that requests are about")
     made.add_argument("--hurried", action="store_true", help="measure orders under a deadline instead")
     made.add_argument("--queries", type=int, help="of a collection and split, a fixed sample; 300 and 400 of squad-far, else 100")
-    made.add_argument("--seconds", type=float, default=1e9, help="after which no query of a split is begun")
+    made.add_argument("--seconds", type=float, default=1e9, help="after which no other query of a split is begun")
     made.add_argument("--depth", type=int, default=100, help="candidates of a query, the first stage's best")
     made.add_argument("--bundle", type=Path, default=DEFAULT, help="whose pipeline and model")
     made.add_argument("--provider", default="auto", help="computes the model")

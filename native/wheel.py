@@ -12,6 +12,7 @@ import shlex
 import shutil
 import subprocess
 import sys
+import sysconfig
 import tempfile
 from pathlib import Path
 
@@ -28,7 +29,13 @@ def compilers(machine: str) -> dict[str, str]:
     target = f"{machine}-linux-gnu.{GLIBC[0]}.{GLIBC[1]}"
     c, cxx = (shlex.join([sys.executable, "-m", "ziglang", compiler, "-target", target]) for compiler in ("cc", "c++"))
     linkers = {"LDSHARED": f"{c} -shared", "LDCXXSHARED": f"{cxx} -shared"}
-    return {"CC": c, "CXX": cxx, **linkers, "CFLAGS": "-g0", "LDFLAGS": "-s"}
+    flags = shlex.join(["-g0", "-idirafter", beside_headers()])
+    return {"CC": c, "CXX": cxx, **linkers, "CFLAGS": flags, "CXXFLAGS": flags, "LDFLAGS": "-s"}
+
+
+def beside_headers() -> str:
+    """The directory in which the interpreter's headers have theirs: Debian's include one from there, and zig looks nowhere else."""
+    return str(Path(sysconfig.get_path("include")).parent)
 
 
 def build(directory: Path) -> Path:

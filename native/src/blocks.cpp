@@ -1,6 +1,8 @@
 #include "blocks.hpp"
 
 #include <algorithm>
+#include <limits>
+#include <stdexcept>
 
 namespace keyblock {
 namespace {
@@ -32,6 +34,11 @@ std::vector<Place> cut_candidates(const std::vector<uint8_t>& costs, int32_t lon
 }
 
 }  // namespace
+
+size_t block_size(size_t longest) {
+    if (longest == 0 || longest > std::numeric_limits<int32_t>::max()) throw std::invalid_argument("a block has no such number of tokens");
+    return longest;
+}
 
 void split(const std::vector<uint8_t>& costs, size_t longest, Ints& found) {
     const auto most = static_cast<int32_t>(longest);

@@ -18,13 +18,16 @@ struct Blocks {
     Ints asked;  // blocks whose terms Python has to find: they cut an odd stretch, or hold a long one; their keys are left out
 };
 
+// Tokens that a block may have at most; throws std::invalid_argument for a number that no text could be cut by.
+size_t block_size(size_t longest);
+
 // keyblock.segmenters.split: the cheapest split into blocks of at most `longest` tokens; appends the bounds to `found`.
 void split(const std::vector<uint8_t>& costs, size_t longest, Ints& found);
 
 class WholeSentences {
   public:
     WholeSentences(const Sentences& sentences, std::vector<uint8_t> clauses, size_t longest)
-        : sentences_(sentences), clauses_(std::move(clauses)), longest_(longest) {}
+        : sentences_(sentences), clauses_(std::move(clauses)), longest_(block_size(longest)) {}
 
     // The bounds of the blocks, one more than blocks.
     template <class Unit>
@@ -40,7 +43,7 @@ class WholeSentences {
 
 class ByStructure {
   public:
-    ByStructure(const Structure& structure, size_t longest) : structure_(structure), longest_(longest) {}
+    ByStructure(const Structure& structure, size_t longest) : structure_(structure), longest_(block_size(longest)) {}
 
     // See WholeSentences.
     template <class Unit>

@@ -133,8 +133,26 @@ def test_what_is_missing_is_asked_for_once(options: argparse.Namespace, flood: C
     assert (one.query, one.names) == ("q", ["a", "b"])
     monkeypatch.setattr(GraphModel, "open", None)
     stopping.gather(options)
-    options.hurried, options.seconds = False, -1
-    assert not list(stopping.asked(Preparation(flood, load_bundle(stopping.DEFAULT).pipeline), "dev", None, options)), "no time"
+
+
+def test_another_sample_is_asked_for_again(options: argparse.Namespace) -> None:
+    """A table of three queries is no table of all."""
+    usual = stopping.kept(options, "flood", "dev")
+    for name, value in {"bundle": Path("other"), "queries": 3, "depth": 5, "seconds": 20.0}.items():
+        other = argparse.Namespace(**{**vars(options), name: value})
+        assert stopping.kept(other, "flood", "dev") != usual, name
+
+
+def test_two_queries_are_asked_however_short_the_time(
+    options: argparse.Namespace, flood: Collection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As many as differences between them need for a test."""
+    monkeypatch.setattr(stopping, "first_stage_run", lambda *_: {name: {"a": 2.0} for name in "qrs"})
+    monkeypatch.setattr(stopping, "said", lambda *asked: asked[1])
+    preparation = Preparation(flood, load_bundle(stopping.DEFAULT).pipeline)
+    for seconds, queries in {-1: ["q", "r"], 1e9: ["q", "r", "s"]}.items():
+        options.seconds = seconds
+        assert list(stopping.asked(preparation, "dev", None, options)) == queries  # type: ignore[arg-type, comparison-overlap]
 
 
 def test_the_tables(options: argparse.Namespace, flood: Collection, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -17,6 +17,7 @@ from keyblock.segmenters import SEGMENTERS, StructureSegmenter
 from keyblock.text.analyzer import Analyzer, AnalyzerConfig
 from keyblock.text.compiled import CompiledReader, compiled_reader
 from keyblock.text.reader import PART
+from keyblock.text.reading import ByStructure, CutText, WholeSentences
 from keyblock.text.structure import Cut, clauses, cuts
 from keyblock.text.tokenizer import Tokenizer
 from tests.compiled import need_compiled
@@ -145,6 +146,22 @@ def test_blocks_by_hand(reader: CompiledReader, tokenizer: Tokenizer) -> None:
         "and all of the bridges fell.",
         "- One item",
     ]
+
+
+@pytest.mark.parametrize("segmenter", [ByStructure, WholeSentences])
+def test_blocks_of_no_tokens_or_too_many_are_refused(reader: CompiledReader, segmenter: type[ByStructure | WholeSentences]) -> None:
+    """And do not fill the memory. The longest that places can count cuts nothing."""
+
+    def cut(block_tokens: int) -> CutText | None:
+        rules = ByStructure(block_tokens), WholeSentences(np.zeros(9, np.bool_), block_tokens)
+        return reader.cut(["The river rose. It fell."], next(rule for rule in rules if isinstance(rule, segmenter)))[0]
+
+    for block_tokens in (0, 2**31, 2**32, 2**63):
+        with pytest.raises(ValueError, match="no such number of tokens"):
+            cut(block_tokens)
+    longest = cut(2**31 - 1)
+    assert longest is not None
+    assert len(longest.bounds) == 1
 
 
 def test_python_cuts_nothing(pairs: Pairs, monkeypatch: pytest.MonkeyPatch) -> None:
