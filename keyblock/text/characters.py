@@ -10,6 +10,7 @@ from collections import defaultdict
 from collections.abc import Iterable
 from enum import IntEnum
 from functools import cache
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -72,12 +73,17 @@ def ends_word(tokenizer: Tokenizer, character: str) -> bool:
     return kind in (Kind.SPACE, Kind.BREAK)
 
 
+def text_of(codes: NDArray[np.integer[Any]]) -> str:
+    """The characters of code points, shape (n_codes,), as one text."""
+    return codes.astype("<u4").tobytes().decode("utf-32-le", "surrogatepass")
+
+
 @cache
 def word_characters() -> NDArray[np.bool_]:
     """Whether each code point is a part of a term, as analyzers find them, shape (CODES,)."""
     words = np.zeros(CODES, dtype=np.bool_)
     for first in range(0, LAST_LETTERS, PIECE):
-        piece = np.arange(first, first + PIECE, dtype="<u4").tobytes().decode("utf-32-le", "surrogatepass")
+        piece = text_of(np.arange(first, first + PIECE))
         for run in re.finditer(r"\w+", piece):
             words[first + run.start() : first + run.end()] = True
     words.setflags(write=False)  # it is shared

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from keyblock import native
 from keyblock.text import sentences, structure
-from keyblock.text.characters import CODES, Kind, word_characters
+from keyblock.text.characters import CODES, Kind, text_of, word_characters
 from keyblock.text.scripts import ASSIGNED
 from keyblock.text.tokenizer import Tokenizer
 
@@ -51,7 +51,8 @@ def letters() -> tuple[NDArray[np.uint32], NDArray[np.uint32]]:
     lower, flags = np.arange(CODES, dtype=np.uint32), sentences.KINDS.astype(np.uint32) << core.SIGN_SHIFT
     flags |= np.where(word_characters(), flag["WORD"] | flag["NAME"], 0).astype(np.uint32)
     flags |= np.where(_alphabetic(), flag["ALPHABETIC"], 0).astype(np.uint32)
-    asked = [chr(code) for codes in _of_several_sorts() for code in codes]
+    every = text_of(np.asarray(ASSIGNED))
+    asked = [chr(code) for codes in _of_several_sorts(every) for code in codes]
     places = np.fromiter(map(ord, asked), np.intp, len(asked))
     for character in asked:
         if (small := character.lower()) != character:
@@ -68,21 +69,16 @@ def letters() -> tuple[NDArray[np.uint32], NDArray[np.uint32]]:
         *(("PAUSE", structure.PAUSES), ("ITEM_MARK", structure.ITEM_MARKS), ("WIDE_COLON", structure.WIDE_COLON)),
     ):
         flags[list(map(ord, some))] |= flag[name]
-    every = _text_of(np.asarray(ASSIGNED))
     for name, ranges in (("OTHER_STOP", structure.OTHER_STOPS), ("COMMA", structure.COMMAS), ("PHRASED", structure.PHRASED)):
         flags[[found.start() for found in re.finditer(f"[{ranges}]", every)]] |= flag[name]
     return lower, flags
-
-
-def _text_of(codes: NDArray[np.integer[Any]]) -> str:
-    return codes.astype("<u4").tobytes().decode("utf-32-le", "surrogatepass")
 
 
 def _alphabetic() -> NDArray[np.bool_]:
     """Whether each code point is a letter, shape (CODES,): most pieces of what may stand in words are all letters."""
     letter = word_characters().copy()
     codes = np.flatnonzero(letter)
-    text = _text_of(codes)
+    text = text_of(codes)
     for start in range(0, len(text), PIECE):
         piece = text[start : start + PIECE]
         if not piece.isalpha():
@@ -90,9 +86,12 @@ def _alphabetic() -> NDArray[np.bool_]:
     return letter
 
 
-def _of_several_sorts() -> Iterator[range]:
-    """Pieces of ASSIGNED, but for those of which nothing is said: most are all letters without a case, or no letters."""
-    every = _text_of(np.asarray(ASSIGNED))
+def _of_several_sorts(every: str) -> Iterator[range]:
+    """Pieces of ASSIGNED, but for those of which nothing is said: most are all letters without a case, or no letters.
+
+    Args:
+        every: the characters of ASSIGNED.
+    """
     for start in ASSIGNED[::PIECE]:
         piece = every[start : start + PIECE]
         no_case = f"{piece}a".islower() and f"{piece}A".isupper()
