@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from uuid import uuid4
 
 import pytest
+from redis.crc import key_slot
 
 from benchmarks.redis_cluster import RedisCluster, until
 from service.store import redis_client
@@ -40,6 +41,12 @@ def content(identity: str, version: int = 0) -> bytes:
 def on(cluster: RedisCluster, space: str, port: int) -> list[str]:
     """Ids of documents that a server has."""
     return [one for one in IDS if cluster.owner(key_of(PREFIX, space, one)) == port]
+
+
+def alone(cluster: RedisCluster, space: str, port: int) -> tuple[str, int]:
+    """A document that a server has, and its slot, in which nothing else is: of the shared keys one may fall into it."""
+    slots = ((one, key_slot(key_of(PREFIX, space, one))) for one in on(cluster, space, port))
+    return next((one, slot) for one, slot in slots if cluster.ask(port, "CLUSTER COUNTKEYSINSLOT", slot) == 1)
 
 
 def some(cluster: RedisCluster) -> tuple[int, int]:
@@ -198,10 +205,7 @@ def _slots(store: RedisClusterStore, port: int) -> int:
 def test_a_slot_on_the_move_is_asked_for_in_both_places(store: RedisClusterStore, redis_cluster: RedisCluster, space: str) -> None:
     """A slot is held half way: what is there is the giver's, what is not there yet is the taker's, by ASK."""
     giver, taker, *_ = redis_cluster.masters()
-    old = on(redis_cluster, space, giver)[0]
-    key = key_of(PREFIX, space, old)
-    slot = redis_cluster.ask(giver, "CLUSTER KEYSLOT", key)
-    assert isinstance(slot, int)
+    old, slot = alone(redis_cluster, space, giver)
     redis_cluster.ask(taker, "CLUSTER SETSLOT", slot, "IMPORTING", redis_cluster.identity(giver))
     redis_cluster.ask(giver, "CLUSTER SETSLOT", slot, "MIGRATING", redis_cluster.identity(taker))
     try:
