@@ -21,14 +21,14 @@ class GraphModel:
     """Implements `keyblock.scoring.Model` with ONNX Runtime sessions.
 
     Args:
-        tokenizer: the bundle's.
-        session: the ranker's.
-        aggregator: combines states, where the ranker's graph gives them.
-        selector: chooses blocks; none: the ranker itself.
-        token_cap: tokens of a batch.
+        tokenizer: the bundle's tokenizer.
+        session: runs the ranker's graph.
+        aggregator: combines states, if the ranker's graph gives them.
+        selector: runs the graph that chooses blocks; none: the ranker's session does.
+        token_cap: the most tokens of a batch.
 
     Raises:
-        SessionError: the ranker's states are not of the aggregator's size, or one of both is missing.
+        SessionError: the ranker's states differ in size from the aggregator's, or only one of the two is given.
     """
 
     def __init__(
@@ -55,7 +55,7 @@ class GraphModel:
         threads: int | None = None,
         precision: Precision | str = Precision.AUTO,
     ) -> "GraphModel":
-        """Open a session for each graph of the bundle: of those that are made for the chosen precision, where there are some.
+        """Open a session for each graph of the bundle, using graphs made for the chosen precision if there are any.
 
         Raises ProviderError and SessionError.
         """
@@ -113,5 +113,5 @@ def open_model(
     threads: int | None = None,
     precision: Precision | str = Precision.AUTO,
 ) -> Model:
-    """What scores for a bundle: its graphs, see `GraphModel.open`, or what its vectors say, for which nothing is opened."""
+    """The model that scores for a bundle: its graphs (see `GraphModel.open`), or its stored vectors, which need no session."""
     return GraphModel.open(bundle, asked, threads, precision) if bundle.manifest.graph else VectorModel()
