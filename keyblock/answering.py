@@ -20,7 +20,7 @@ from keyblock.spans import THRESHOLD, Span, scored_sentences, spans
 AUTO = "auto"
 
 
-class Asked(NamedTuple):
+class AnswerOptions(NamedTuple):
     """What a call requests beside the order.
 
     Attributes:
@@ -118,15 +118,15 @@ class Documents(NamedTuple):
         return [self.marks[end - len(one.sequences) : end] for end, one in zip(ends, self.candidates, strict=True)]
 
 
-def answered(pipeline: Pipeline, query: PreparedQuery, documents: Documents, ranking: Ranking, asked: Asked) -> Answered:
-    """Add to a ranking of all documents what the call requests beside the order, and cut it to `Asked.top_n`."""
+def answered(pipeline: Pipeline, query: PreparedQuery, documents: Documents, ranking: Ranking, options: AnswerOptions) -> Answered:
+    """Add to a ranking of all documents what the call requests beside the order, and cut it to `AnswerOptions.top_n`."""
     warnings: list[str] = []
-    if asked.tokens is not None and not asked.prune:
+    if options.tokens is not None and not options.prune:
         warnings.append("max_context_tokens: bounds the contexts that prune gives, which was not asked for")
-    reaching, below = _reaching(pipeline, documents.candidates, ranking, asked, warnings)
-    order = reaching[: asked.top_n or None]
+    reaching, below = _reaching(pipeline, documents.candidates, ranking, options, warnings)
+    order = reaching[: options.top_n or None]
     kept = replace(ranking, order=order)
-    if not asked.reads_texts:
+    if not options.reads_texts:
         return Answered(kept, below=below, warnings=warnings)
     found: dict[int, list[Span]] = {}
     marks = documents.marks_by_document()
@@ -134,19 +134,19 @@ def answered(pipeline: Pipeline, query: PreparedQuery, documents: Documents, ran
         text = documents.texts[number]
         if text:
             scored = scored_sentences(pipeline, query, documents.candidates[number], ranking, number, text, marks[number])
-            found[number] = spans(text, scored, asked.threshold, asked.most)
+            found[number] = spans(text, scored, options.threshold, options.most)
     contexts: dict[int, Context] = {}
     saved = None
-    if asked.prune:
+    if options.prune:
         texts = {number: documents.texts[number] for number in order}
-        contexts = Pruner(texts, lambda text: len(pipeline.tokenizer.ids(text)), asked.tokens).prune(found)
+        contexts = Pruner(texts, lambda text: len(pipeline.tokenizer.ids(text)), options.tokens).prune(found)
         whole = sum(documents.candidates[number].tokens for number in order)
         saved = Saved(sum(context.tokens for context in contexts.values()), whole)
-    return Answered(kept, found if asked.spans else {}, contexts, saved, below, warnings)
+    return Answered(kept, found if options.spans else {}, contexts, saved, below, warnings)
 
 
 def _reaching(
-    pipeline: Pipeline, candidates: Sequence[Candidate], ranking: Ranking, asked: Asked, warnings: list[str]
+    pipeline: Pipeline, candidates: Sequence[Candidate], ranking: Ranking, options: AnswerOptions, warnings: list[str]
 ) -> tuple[list[int], int | None]:
     """The results that reach the score, and how many do not; the count is None without a bound.
 
@@ -154,8 +154,8 @@ def _reaching(
     the document has no text. Documents that the cascade spared the model are no results, since the judged ones promise more; the
     count leaves them out too.
     """
-    least = pipeline.config.min_score if asked.min_score == AUTO else asked.min_score
-    if least is None and asked.min_score == AUTO:
+    least = pipeline.config.min_score if options.min_score == AUTO else options.min_score
+    if least is None and options.min_score == AUTO:
         warnings.append("min_score: this model's bundle recommends no threshold, so nothing is left out; give a number")
     if least is None or isinstance(least, str):
         return ranking.order, None

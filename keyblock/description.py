@@ -1,4 +1,4 @@
-"""The description of a pipeline: which part does what, how much of what a sequence holds, and how a score is made."""
+"""The description of a pipeline: its components, how many tokens of each kind a sequence holds, and how a score is made."""
 
 from collections.abc import Mapping
 from typing import Any, Self
@@ -6,7 +6,7 @@ from typing import Any, Self
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
 import keyblock.sentence_selectors
-import keyblock.sentence_vectors  # noqa: F401, both register what they define
+import keyblock.sentence_vectors  # noqa: F401, both register their components
 from keyblock.adaptive import ADAPTIVE
 from keyblock.aggregation import AGGREGATORS
 from keyblock.cascade import Cascade
@@ -58,11 +58,11 @@ class PackingConfig(BaseModel):
 
     @property
     def longest_query(self) -> int:
-        """Tokens of a query that are kept at most, however long it is."""
+        """The most tokens that are kept of any query."""
         return max(self.query_tokens, self.long_query.tokens if self.long_query else 0)
 
     def kept_inside(self, asked: float | None) -> int:
-        """The tokens a sequence may have: what was asked for, kept inside `budget_range`; `budget` where nothing was."""
+        """The tokens a sequence may have: the requested number, clipped to `budget_range`; `budget` if none is requested."""
         low, high = self.budget_range
         return self.budget if asked is None else int(min(max(asked, low), high))
 
@@ -149,7 +149,7 @@ class PipelineConfig(BaseModel):
     @model_validator(mode="before")
     @classmethod
     def _evidence_left_out(cls, description: Any) -> Any:
-        """What descriptions from before evidence was declared mean: see `evidence`."""
+        """Fill in the evidence of old descriptions, which do not declare it: see `evidence`."""
         if not isinstance(description, Mapping) or "evidence" in description:
             return description
         try:

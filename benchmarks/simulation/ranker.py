@@ -96,7 +96,7 @@ def logit(salt: int, query: Any, key: Any, part: Any) -> Any:
 
 
 Asked = tuple[Seen, NDArray[np.float32]]
-"""See `keyblock.pipeline.Asked`."""
+"""See `keyblock.pipeline.ScoredShortlist`."""
 
 
 class SimulatedPipeline:
