@@ -17,7 +17,7 @@ from keyblock.meeting import PRODUCT, WeighedQuery, similar_tokens, whole_number
 from keyblock.packing import Packed, room_in
 from keyblock.pooled import FEWEST, KEPT, KNOWN, LOOKED_UP, TERMS_BY, Shared
 from keyblock.prepared import PreparedDocument, PreparedQuery
-from keyblock.selection import Selection, alone
+from keyblock.selection import Selection, single_reach
 from keyblock.selectors import Bm25, Hybrid, SelectedBy, Selector
 from keyblock.text.alphabets import CLEARLY, Alphabets
 from keyblock.text.frequencies import DocumentFrequencies
@@ -126,7 +126,7 @@ def _selections(found: dict[str, NDArray[Any]], documents: Sequence[PreparedDocu
     shared = _shared(found, documents)
     scores = pairwise(accumulate((one.n_blocks for one in documents), initial=0))
     taken = pairwise(accumulate(found["n_taken"].tolist(), initial=0))
-    reach, counts, by = alone(found["taken"]), found["sequences"].tolist(), found["by"].tolist()
+    reach, counts, by = single_reach(found["taken"]), found["sequences"].tolist(), found["by"].tolist()
     for number, (first, end) in enumerate(taken):
         yield Selection(
             [next(sequences) for _ in range(counts[number])],

@@ -8,7 +8,7 @@ from pathlib import Path
 
 
 @contextmanager
-def alone_in(directory: Path, held: Exception) -> Iterator[None]:
+def locked(directory: Path, held: Exception) -> Iterator[None]:
     """Lock a directory, creating it if needed; the kernel releases the lock however the process ends.
 
     On a file system that cannot lock directories, nothing is locked. Raises `held` if another process holds the lock.

@@ -19,7 +19,7 @@ core: Any = _installed()
 """The compiled module; None if it is not installed, or has another interface version."""
 
 
-def absent() -> str:
+def why_not_compiled() -> str:
     """Why documents are prepared in Python, in one line; empty if the compiled part prepares them."""
     if core is not None:
         return ""

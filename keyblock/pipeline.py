@@ -21,7 +21,7 @@ from keyblock.packing import Packed, grow, pack, pack_passage, room_beside
 from keyblock.pooled import Shared, knows_language, shared_terms
 from keyblock.preparation import TextPreparer
 from keyblock.prepared import PreparedDocument, PreparedQuery
-from keyblock.selection import BlockScores, Chosen, Selection, Shortlist, alone
+from keyblock.selection import BlockScores, Chosen, Selection, Shortlist, single_reach
 from keyblock.selectors import SELECTORS, SelectedBy, rank_blocks
 from keyblock.text.frequencies import DocumentFrequencies
 from keyblock.text.tokenizer import Tokenizer
@@ -175,14 +175,14 @@ class Pipeline(TextPreparer):
         """The best blocks in one sequence, or one sequence for each block, alone or with its neighbours."""
         if not isinstance(self.aggregator, PassageAggregator):
             packed = pack(query, document, order, self.tokenizer.template, budget)
-            return Chosen([packed], packed.taken, alone(packed.taken))
+            return Chosen([packed], packed.taken, single_reach(packed.taken))
         most = self.aggregator.passages
         if self.config.packing.grow:
             return self._grown(query, document, order, scores, budget, most)
         taken = order[: most or None]
         if self.config.cosine_scale is not None:
-            return Chosen(scored_blocks(query, document, np.sort(taken), self.config.cosine_scale), taken, alone(taken))
-        return Chosen(self.block_sequences(query, document, np.sort(taken), budget), taken, alone(taken))
+            return Chosen(scored_blocks(query, document, np.sort(taken), self.config.cosine_scale), taken, single_reach(taken))
+        return Chosen(self.block_sequences(query, document, np.sort(taken), budget), taken, single_reach(taken))
 
     def _weighted(self, meeting: Meeting, chosen: Chosen) -> Chosen:
         """The same with weights, if the aggregator weighs sequences: the number of query words in a sequence's blocks."""

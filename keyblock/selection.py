@@ -124,6 +124,6 @@ class Selection:
         return replace(self, taken=self.taken[order], scores=scores, reach=self.reach[order])
 
 
-def alone(taken: NDArray[np.intp]) -> NDArray[np.intp]:
+def single_reach(taken: NDArray[np.intp]) -> NDArray[np.intp]:
     """The reach of blocks that stand for themselves, shape (n_taken, 2): see Selection."""
     return np.stack([taken, taken + 1], axis=1)

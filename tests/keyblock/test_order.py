@@ -26,7 +26,7 @@ from keyblock.order import (
 from keyblock.packing import Packed
 from keyblock.pipeline import Pipeline
 from keyblock.pooled import Shared
-from keyblock.selection import Selection, alone
+from keyblock.selection import Selection, single_reach
 
 FUSION = Fusion(bias=-1.0, logit=2.0, best_block=0.5)
 PACKED = Packed(np.arange(10, dtype=np.int32), 3, np.zeros(1, np.intp))
@@ -150,7 +150,7 @@ def test_blocks_that_a_learned_selector_was_not_asked_about_come_last_with_finit
     sequence = Packed(np.arange(10, dtype=np.int32), 3, np.zeros(1, np.intp))
     scores = np.asarray([-np.inf, 2.5, -np.inf, -1.5])
     selection = Selection(
-        [sequence], np.asarray([1, 3, 0, 2]), scores, np.zeros(5), alone(np.asarray([1, 3, 0, 2])), asked_tokens=20
+        [sequence], np.asarray([1, 3, 0, 2]), scores, np.zeros(5), single_reach(np.asarray([1, 3, 0, 2])), asked_tokens=20
     )
     kept = candidate(document, selection)
     assert [block.score for block in kept.blocks] == [2.5, -1.5, LOWEST, LOWEST]
@@ -161,7 +161,7 @@ def test_blocks_that_a_learned_selector_was_not_asked_about_come_last_with_finit
 
 
 def test_a_block_that_was_asked_about_is_never_below_one_that_was_not() -> None:
-    selection = Selection([], np.asarray([0, 1, 2]), np.asarray([3.0, -400.0, -np.inf]), np.zeros(5), alone(np.arange(3)))
+    selection = Selection([], np.asarray([0, 1, 2]), np.asarray([3.0, -400.0, -np.inf]), np.zeros(5), single_reach(np.arange(3)))
     assert block_scores(selection).tolist() == [3.0, -400.0, -400.0]
 
 
