@@ -1,4 +1,4 @@
-// One machine code for each kind of processor, chosen when the module is loaded: by what it can do, and not by who made it.
+// One machine code for each kind of processor, chosen when the module is loaded: by its instructions, not its maker.
 #pragma once
 
 #if defined(__GNUC__) && !defined(__clang__) && defined(__x86_64__) && defined(__linux__)
@@ -11,7 +11,7 @@
 #define FOR_EACH_PROCESSOR
 #endif
 
-// Whether there may be code for AVX2 alone, which is to be called where the processor has it.
+// Whether there is separate code for AVX2, to be called if the processor has it.
 #if defined(__GNUC__) && defined(__x86_64__)
 #define WITH_AVX2
 inline bool has_avx2() {
@@ -22,7 +22,7 @@ inline bool has_avx2() {
 inline bool has_avx2() { return false; }
 #endif
 
-// Within such a function, and made for the same processor.
+// For functions called within such a function and compiled for the same processor.
 #if defined(__GNUC__)
 #define INLINED __attribute__((always_inline)) inline
 #else
