@@ -54,7 +54,7 @@ class Graphs:
             GraphFiles(self.folder / GRAPH_FILE),
             aggregator if aggregator.exists() else None,
             GraphFiles(selector) if selector.exists() else None,
-            asked=choice,
+            requested=choice,
         )
 
     def served(self, folder: Path, precision: WeightPrecision) -> "Graphs":

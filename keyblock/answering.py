@@ -1,4 +1,4 @@
-"""The parts of an answer beside its order: answering spans, pruned contexts, and the cut at a minimum score."""
+"""The parts of an answer in addition to its order: answering spans, pruned contexts, and the cut at a minimum score."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
@@ -21,7 +21,7 @@ AUTO = "auto"
 
 
 class AnswerOptions(NamedTuple):
-    """What a call requests beside the order.
+    """What a call requests in addition to the order.
 
     Attributes:
         spans: whether results name the spans that answer.
@@ -119,7 +119,7 @@ class Documents(NamedTuple):
 
 
 def answered(pipeline: Pipeline, query: PreparedQuery, documents: Documents, ranking: Ranking, options: AnswerOptions) -> Answered:
-    """Add to a ranking of all documents what the call requests beside the order, and cut it to `AnswerOptions.top_n`."""
+    """Add to a ranking of all documents what the call requests in addition to the order, and cut it to `AnswerOptions.top_n`."""
     warnings: list[str] = []
     if options.tokens is not None and not options.prune:
         warnings.append("max_context_tokens: bounds the contexts that prune gives, which was not asked for")

@@ -61,10 +61,10 @@ class PackingConfig(BaseModel):
         """The most tokens that are kept of any query."""
         return max(self.query_tokens, self.long_query.tokens if self.long_query else 0)
 
-    def kept_inside(self, asked: float | None) -> int:
+    def kept_inside(self, requested: float | None) -> int:
         """The tokens a sequence may have: the requested number, clipped to `budget_range`; `budget` if none is requested."""
         low, high = self.budget_range
-        return self.budget if asked is None else int(min(max(asked, low), high))
+        return self.budget if requested is None else int(min(max(requested, low), high))
 
 
 class PipelineConfig(BaseModel):
@@ -235,5 +235,5 @@ class PipelineConfig(BaseModel):
 
     @property
     def asks_model(self) -> bool:
-        """Whether the model is asked about single blocks before the selection."""
+        """Whether the model scores single blocks before the selection."""
         return Need.LOGITS in SELECTORS.create(self.selector).needs

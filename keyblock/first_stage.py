@@ -80,7 +80,7 @@ class Linear(FirstStageFusion):
 class ReciprocalRank(FirstStageFusion):
     """``first_stage_weight / (k + rank in the first stage) + model_weight / (k + rank by the model)``.
 
-    Reciprocal rank fusion (Cormack, Clarke and Buettcher 2009, section 2), which weighs both alike.
+    Reciprocal rank fusion (Cormack, Clarke and Buettcher 2009, section 2), which gives both the same weight.
     """
 
     k: float = Field(60.0, ge=0, le=1e6, description="added to each rank: the larger, the less the first places stand out")

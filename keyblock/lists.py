@@ -76,7 +76,7 @@ def rank_lists(
         pipeline: made the lists' candidates.
         model: scores the sequences.
         lists: in any order; the answers come in the same order.
-        options: what the answers hold beside the order.
+        options: what the answers hold in addition to the order.
         budget: tokens a sequence could have.
         raw: whether scores stay logits.
     """

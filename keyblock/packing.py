@@ -75,8 +75,8 @@ def room_in(query: PreparedQuery, template: PairTemplate, budget: int) -> int:
     """How many document tokens a sequence of `budget` tokens may have beside the query. Raises ValueError if there is no room."""
     room = budget - template.overhead - len(query.token_ids)
     if room < 1:
-        asked = f"{len(query.token_ids)} query and {template.overhead} special tokens"
-        raise ValueError(f"a budget of {budget} tokens has no room beside {asked}")
+        needed = f"{len(query.token_ids)} query and {template.overhead} special tokens"
+        raise ValueError(f"a budget of {budget} tokens has no room beside {needed}")
     return room
 
 

@@ -39,7 +39,7 @@ from keyblock.spans import THRESHOLD
 
 
 class Beside(TypedDict, total=False):
-    """Options beside the order.
+    """Options in addition to the order.
 
     Attributes:
         relevant_spans: whether results name the spans that answer.
@@ -154,7 +154,7 @@ class Ranker:
             instruction: the task for a model that answers in words, in place of its bundle's; other models do not read it.
             escalation_tokens: the most extra tokens for the model to choose blocks of documents where none stands out; 0 for none.
                 The bundle's limit also applies.
-            beside: options beside the order; see Beside.
+            beside: options in addition to the order; see Beside.
 
         Raises TypeError for an argument of a wrong type, and ValueError for a blank query, a negative number, a closed ranker, and
         wrong fields about the first stage.

@@ -264,7 +264,7 @@ class WindowSegmenter(Segmenter):
 class SentenceSegmenter(Segmenter):
     """Segments of whole sentences, one after the other (BeST section 4); a sentence longer than a segment is cut.
 
-    With `shortest` each segment's limit is drawn anew, so that a ranker trained on them learns nothing from their length; the draw
+    With `shortest` each segment has a random limit, so that a ranker trained on them learns nothing from their length; the draw
     depends on the document alone.
     """
 

@@ -125,5 +125,5 @@ class Selection:
 
 
 def single_reach(taken: NDArray[np.intp]) -> NDArray[np.intp]:
-    """The reach of blocks that stand for themselves, shape (n_taken, 2): see Selection."""
+    """The reach of blocks without neighbours, each block alone, shape (n_taken, 2): see Selection."""
     return np.stack([taken, taken + 1], axis=1)

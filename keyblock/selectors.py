@@ -37,7 +37,7 @@ class SelectedBy(StrEnum):
 
     EVIDENCE = "evidence"  # the selector's scores tell its blocks apart
     MODEL = "model"  # the model scored single blocks
-    POSITION = "position"  # no clear evidence tells them apart for this query, or the selector goes by position
+    POSITION = "position"  # no clear evidence tells them apart for this query, or the selector uses positions
 
 
 class Selector(Component):
@@ -138,7 +138,7 @@ class Random(Selector):
     seed: int = Field(0, ge=0, description="another seed, another draw")
 
     def of(self, meeting: Meeting) -> NDArray[np.float64]:
-        """Uniform numbers of shape (n_blocks,), seeded by content so that training and serving draw alike."""
+        """Uniform numbers of shape (n_blocks,), seeded by content so that training and serving draw the same."""
         content = zlib.crc32(meeting.document.token_ids.tobytes(), zlib.crc32(meeting.query.token_ids.tobytes()))
         return np.random.default_rng((self.seed, content)).random(meeting.document.n_blocks)
 

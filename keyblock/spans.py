@@ -129,12 +129,12 @@ def by_terms(pipeline: Pipeline, query: PreparedQuery, text: str, blocks: Sequen
         blocks: the chosen blocks.
         worth: for each block the probability that it answers.
     """
-    asked = set(query.terms.tolist())
+    query_terms = set(query.terms.tolist())
     found: list[Span] = []
     for (start, end, _), score in zip(blocks, worth, strict=True):
         block = text[start:end]
         inside = list(sentences(block))
-        counts = [len(asked & set(pipeline.analyzer.keys(block[a:b]))) for a, b in inside]
+        counts = [len(query_terms & set(pipeline.analyzer.keys(block[a:b]))) for a, b in inside]
         most = max(counts, default=0)
         shares = [count / most if most else 1.0 for count in counts]
         found += [Span(start + a, start + b, score * share) for (a, b), share in zip(inside, shares, strict=True)]
@@ -152,17 +152,21 @@ def scored_sentences(
 ) -> list[Span]:
     """The sentences of a document's key blocks with the probability that they answer, in document order.
 
-    By the marks of its tokens, where the model gives them and the pipeline says what they are worth. Else by its blocks: where each
-    was scored for itself by that, else by the document's own score, each shared out among its sentences (see `by_terms`).
+    The probability comes from the marks of a sentence's tokens, if the model gives marks and the pipeline has fitted span scores.
+    Otherwise it comes from the sentence's block by its share of query terms (see `by_terms`), and the block's from its own score if
+    the model read each block separately, else from the document's score.
 
     Args:
-        pipeline: selected the blocks.
+        pipeline: the pipeline that selected the blocks.
         query: the query.
         candidate: the document.
-        ranking: of all documents.
-        number: the document's in it.
-        text: the document's.
-        marks: of each sequence of the document its tokens' logits.
+        ranking: the ranking of all documents.
+        number: the document's number in the ranking.
+        text: the document's text.
+        marks: for each sequence of the document the logits of its tokens.
+
+    Returns:
+        An empty list if the model has not scored the document.
     """
     if ranking.scored_by[number] is not ScoredBy.MODEL:
         return []

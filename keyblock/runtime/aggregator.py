@@ -22,7 +22,7 @@ class AggregatorSession:
 
     Args:
         graph_path: the ONNX file.
-        asked: the provider of the encoder's session.
+        requested: the provider of the encoder's session.
         threads: size of the compute pool; the container's CPU quota by default.
 
     Attributes:
@@ -33,8 +33,8 @@ class AggregatorSession:
         SessionError: the file holds no KeyBlock aggregator.
     """
 
-    def __init__(self, graph_path: str | Path, asked: Provider | str = Provider.CPU, threads: int | None = None) -> None:
-        on_gpu = resolve(asked).provider in (Provider.CUDA, Provider.TENSORRT)
+    def __init__(self, graph_path: str | Path, requested: Provider | str = Provider.CPU, threads: int | None = None) -> None:
+        on_gpu = resolve(requested).provider in (Provider.CUDA, Provider.TENSORRT)
         self.choice = resolve(Provider.CUDA if on_gpu else Provider.CPU)
         self._session = open_graph(Path(graph_path), self.choice, threads or default_threads())
         self.hidden = _check(Path(graph_path), self._session)

@@ -27,7 +27,7 @@ def default_threads() -> int:
 
 
 def cpu_flags(root: Path = Path("/")) -> frozenset[str]:
-    """The CPU's features as Linux names them; empty where that cannot be read."""
+    """The CPU's features by Linux's names; empty if they cannot be read."""
     for line in _lines(root / "proc/cpuinfo"):
         name, _, value = line.partition(":")
         if name.strip() in ("flags", "Features"):  # x86, ARM

@@ -51,7 +51,7 @@ class GraphModel:
     def open(
         cls,
         bundle: Bundle,
-        asked: Provider | str = Provider.AUTO,
+        requested: Provider | str = Provider.AUTO,
         threads: int | None = None,
         precision: Precision | str = Precision.AUTO,
     ) -> "GraphModel":
@@ -59,9 +59,9 @@ class GraphModel:
 
         Raises ProviderError and SessionError.
         """
-        choice = resolve(asked, threads=threads, precision=precision, variants=bundle.manifest.variants)
+        choice = resolve(requested, threads=threads, precision=precision, variants=bundle.manifest.variants)
         graph, selector = bundle.encoder_files(choice.precision)
-        return cls.open_files(bundle.tokenizer, graph, bundle.aggregator_path, selector, asked=choice, threads=threads)
+        return cls.open_files(bundle.tokenizer, graph, bundle.aggregator_path, selector, requested=choice, threads=threads)
 
     @classmethod
     def open_files(
@@ -70,11 +70,11 @@ class GraphModel:
         graph: GraphFiles,
         aggregator: Path | None,
         selector: GraphFiles | None,
-        asked: Provider | Choice | str = Provider.AUTO,
+        requested: Provider | Choice | str = Provider.AUTO,
         threads: int | None = None,
     ) -> "GraphModel":
         """Open a session for each graph. Raises ProviderError and SessionError."""
-        session = Session(graph.graph, asked, threads, shared=graph.shared)
+        session = Session(graph.graph, requested, threads, shared=graph.shared)
         return cls(
             tokenizer,
             session,
@@ -109,9 +109,9 @@ class GraphModel:
 
 def open_model(
     bundle: Bundle,
-    asked: Provider | str = Provider.AUTO,
+    requested: Provider | str = Provider.AUTO,
     threads: int | None = None,
     precision: Precision | str = Precision.AUTO,
 ) -> Model:
     """The model that scores for a bundle: its graphs (see `GraphModel.open`), or its stored vectors, which need no session."""
-    return GraphModel.open(bundle, asked, threads, precision) if bundle.manifest.graph else VectorModel()
+    return GraphModel.open(bundle, requested, threads, precision) if bundle.manifest.graph else VectorModel()

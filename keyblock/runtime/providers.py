@@ -83,7 +83,7 @@ class Choice:
 
 
 def resolve(
-    asked: Provider | str,
+    requested: Provider | str,
     *,
     threads: int | None = None,
     precision: Precision | str = Precision.AUTO,
@@ -92,7 +92,7 @@ def resolve(
     """Choose the first of WAYS that fits the request and is available. `auto` never chooses TensorRT: it stalls on each new shape.
 
     Args:
-        asked: the provider that the configuration names.
+        requested: the provider that the configuration names.
         threads: size of the OpenVINO pool; the container's CPU quota by default.
         precision: the precision that the configuration names; CUDA's fp32 has TF32 products, ONNX Runtime's default.
         variants: precisions for which the bundle has separate graphs: int8, int8-static, fp16.
@@ -100,36 +100,36 @@ def resolve(
     Raises:
         ProviderError: the provider is not available, or cannot compute in that precision.
     """
-    asked, precision = _member(Provider, asked), _member(Precision, precision)
-    if asked is not Provider.AUTO and (missing := _missing(asked)):
-        raise ProviderError(f"provider {asked} was asked for, but {missing}; {_INSTALL[asked]}, or ask for cpu or auto")
+    requested, precision = _member(Provider, requested), _member(Precision, precision)
+    if requested is not Provider.AUTO and (missing := _missing(requested)):
+        raise ProviderError(f"provider {requested} was asked for, but {missing}; {_INSTALL[requested]}, or ask for cpu or auto")
     passed: list[str] = []
-    for provider, arithmetic in _candidates(asked, precision):
-        unasked = precision is Precision.AUTO
-        if arithmetic is Precision.INT8_STATIC and unasked and arithmetic not in variants:
+    for provider, arithmetic in _candidates(requested, precision):
+        is_auto = precision is Precision.AUTO
+        if arithmetic is Precision.INT8_STATIC and is_auto and arithmetic not in variants:
             continue  # few bundles have int8-static graphs, so the reason does not mention them for the others
         if missing := _missing(provider):
             passed.append(f"no {provider}: {missing}")
-        elif lacking := _lacking(arithmetic, variants) or (unasked and _no_faster(arithmetic)):
-            passed.append(f"no {arithmetic} on {provider}: {lacking}")
+        elif reason := _lacking(arithmetic, variants) or (is_auto and _no_faster(arithmetic)):
+            passed.append(f"no {arithmetic} on {provider}: {reason}")
         else:
-            head = "auto" if asked is Provider.AUTO else "asked for"
+            head = "auto" if requested is Provider.AUTO else "asked for"
             chosen = f"{provider} in {arithmetic}{_reason(arithmetic)}"
-            fell_back = asked is Provider.AUTO and provider not in GPU and ORT_NAMES[Provider.CUDA] in _available()
+            fell_back = requested is Provider.AUTO and provider not in GPU and ORT_NAMES[Provider.CUDA] in _available()
             return Choice(
                 provider, _options(provider, arithmetic, threads), _reasons([head, *passed, chosen]), arithmetic, fell_back
             )
     raise ProviderError(f"precision {precision} was asked for, but {_reasons(passed)}; ask for precision auto")
 
 
-def _candidates(asked: Provider, precision: Precision) -> list[tuple[Provider, Precision]]:
+def _candidates(requested: Provider, precision: Precision) -> list[tuple[Provider, Precision]]:
     """The members of WAYS that fit the request. Raises ProviderError if there are none."""
-    of_provider = [way for way in WAYS if way[0] is asked or (asked is Provider.AUTO and way[0] is not Provider.TENSORRT)]
+    of_provider = [way for way in WAYS if way[0] is requested or (requested is Provider.AUTO and way[0] is not Provider.TENSORRT)]
     ways = [way for way in of_provider if precision in (way[1], Precision.AUTO)]
     if not ways:
         known = " or ".join(arithmetic for _, arithmetic in of_provider)
         raise ProviderError(
-            f"precision {precision} was asked for, but {asked} computes in {known}; ask for one of them, or for provider auto"
+            f"precision {precision} was asked for, but {requested} computes in {known}; ask for one of them, or for provider auto"
         )
     return ways
 

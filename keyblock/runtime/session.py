@@ -61,9 +61,9 @@ class Session:
 
     Args:
         graph_path: the ONNX file.
-        asked: the requested provider, or a choice made before.
+        requested: the provider, or a choice made before.
         threads: size of the compute pool; the container's CPU quota by default.
-        precision: precision of the arithmetic, if `asked` is no choice; int8 and fp16 need a graph of that kind.
+        precision: precision of the arithmetic, if `requested` is no choice; int8 and fp16 need a graph of that kind.
         shared: another ONNX file that holds weights of the graph.
 
     Raises:
@@ -74,7 +74,7 @@ class Session:
     def __init__(
         self,
         graph_path: str | Path,
-        asked: Provider | Choice | str = Provider.AUTO,
+        requested: Provider | Choice | str = Provider.AUTO,
         threads: int | None = None,
         precision: Precision | str = Precision.AUTO,
         shared: Path | None = None,
@@ -82,7 +82,9 @@ class Session:
         self.threads = threads or default_threads()
         own_kind = () if precision == Precision.AUTO else (precision,)
         self.choice = (
-            asked if isinstance(asked, Choice) else resolve(asked, threads=self.threads, precision=precision, variants=own_kind)
+            requested
+            if isinstance(requested, Choice)
+            else resolve(requested, threads=self.threads, precision=precision, variants=own_kind)
         )
         self._session = open_graph(Path(graph_path), self.choice, self.threads, shared)
         self._inputs = _check_inputs(Path(graph_path), self._session)
@@ -169,7 +171,7 @@ def _session(graph_path: Path, choice: Choice, threads: int, shared: Path | None
 def _options(choice: Choice, threads: int) -> Any:
     options = onnxruntime.SessionOptions()
     options.log_severity_level = _FATAL_ONLY
-    options.intra_op_num_threads = 1 if choice.provider is Provider.OPENVINO else threads  # OpenVINO has a pool of its own
+    options.intra_op_num_threads = 1 if choice.provider is Provider.OPENVINO else threads  # OpenVINO has its own pool
     options.inter_op_num_threads = 1
     options.add_session_config_entry("session.intra_op.allow_spinning", "0")  # idle threads must not eat the quota
     if choice.provider is Provider.OPENVINO:

@@ -21,7 +21,7 @@ OPENING = "\"'“‘„«([{¿¡*_—–-"
 MARKS = ".!?…"
 BREAKS = "\n\r\f\v\x85\u2028\u2029"
 BULLETS = "-*•‣◦▪·–—#"
-IN_NAMES = " .'’-"  # beside word characters
+IN_NAMES = " .'’-"  # allowed in a speaker's name, in addition to word characters
 TITLES = frozenset(
     "dr mr mrs ms prof st mt ft gen col maj capt lt sgt cpl rev hon gov sen rep pres mme mlle vs cf viz e.g i.e".split()
 )

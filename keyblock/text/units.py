@@ -27,7 +27,7 @@ from tokenizers import Tokenizer, models
 from keyblock.text.characters import CODES
 
 SPACES = " \t\n\r"
-MARKS = 8  # combining marks that `ends_solid` skips at most: a long text is not cut after a word that ends in so many
+MARKS = 8  # the most characters that `ends_solid` looks at: a long text is not cut after a word that ends in so many marks
 KNOWN = 0x30000  # code points from here on are not solid
 SOFT = "\u0e33\u0eb3\u115f\u1160\u2581\u3164\uff9e\uff9f\uffa0\ufffc\ufffd"  # letters and symbols that join others, or are blank
 LOCAL = ("Lowercase", "NFC", "NFD", "NFKC", "NFKD", "Nmt", "Precompiled", "StripAccents")  # normalizers
@@ -167,7 +167,7 @@ def _splits_at(tokenizer: Tokenizer, space: str) -> bool:
 
 
 def _is_local(step: dict[str, Any]) -> bool:
-    """Whether a normalizer depends only on a character and those that join it, or only on white space."""
+    """Whether a normalizer depends only on a character and its combining characters, or only on white space."""
     if step["type"] == "Strip":
         return not step["strip_left"]
     if step["type"] == "Replace":
