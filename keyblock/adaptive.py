@@ -37,14 +37,14 @@ class Ranked(NamedTuple):
 class Adaptive(Component):
     """A rule of when to stop reading. It takes blocks from the front only, so none is read in place of a better one."""
 
-    blocks: int = Field(1, ge=1, le=64, description="the floor: best blocks that are read in any case")
-    tokens: int = Field(0, ge=0, description="the floor in tokens: blocks are read until they have so many")
+    blocks: int = Field(1, ge=1, le=64, description="the floor: the best blocks that are always read")
+    tokens: int = Field(0, ge=0, description="the floor in tokens: blocks are read until they have this many")
     promise: float = Field(
         0.0,
         ge=0,
         le=1,
-        description="share of the query's idf mass that one block must hold; documents without such a block, and those whose "
-        "blocks nothing but their place tells apart, are read no further than the floor",
+        description="share of the query's idf mass that one block must hold; documents without such a block, and documents whose "
+        "blocks differ only in position, are read no further than the floor",
     )
 
     def count(self, ranked: Ranked, *, evident: bool = True) -> int:
@@ -73,7 +73,7 @@ ADAPTIVE: Registry[Adaptive] = Registry("adaptive rule")
 class Relative(Adaptive):
     """Reading stops before the first block whose lexical score is less than a given part of the highest."""
 
-    ratio: float = Field(0.5, ge=0, le=1, description="of the highest score that a block needs; 0: nothing but the budget stops")
+    ratio: float = Field(0.5, ge=0, le=1, description="share of the highest score that a block needs; 0: only the budget stops")
 
     def needed(self, ranked: Ranked) -> int:
         """See Adaptive."""
@@ -84,7 +84,7 @@ class Relative(Adaptive):
 class Share(Adaptive):
     """Reading stops once the blocks have a given share of the document's summed lexical scores."""
 
-    share: float = Field(0.5, ge=0, le=1, description="of the sum over all blocks that is enough; 1: all that score are read")
+    share: float = Field(0.5, ge=0, le=1, description="share of the sum over all blocks; 1: all blocks with a score are read")
 
     def needed(self, ranked: Ranked) -> int:
         """See Adaptive."""
@@ -100,8 +100,8 @@ class Density(Adaptive):
     that a block adds, divided by its tokens, with the sum of the blocks before it, divided by theirs.
     """
 
-    ratio: float = Field(0.3, ge=0, description="of the density so far that a block must add; 0: nothing but the budget stops")
-    saturation: float = Field(0.9, ge=0, description="how slowly repeated terms stop to count; 0: new terms alone count")
+    ratio: float = Field(0.3, ge=0, description="share of the density so far that a block must add; 0: only the budget stops")
+    saturation: float = Field(0.9, ge=0, description="how slowly repeated terms stop counting; 0: only new terms count")
 
     def needed(self, ranked: Ranked) -> int:
         """See Adaptive."""

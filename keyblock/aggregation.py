@@ -62,7 +62,7 @@ class Joint(Aggregator):
 class PassageAggregator(Aggregator):
     """Each chosen block is a separate sequence."""
 
-    passages: int = Field(0, ge=0, description="blocks of a document that are read, the best ones; 0 for all of them")
+    passages: int = Field(0, ge=0, description="how many of a document's best blocks are read; 0 for all")
 
 
 @AGGREGATORS.register("max")

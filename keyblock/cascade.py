@@ -28,8 +28,8 @@ class Promise(BaseModel):
     nearness: float = Field(0.0, description="weight of how near the best block's tokens are to the query's, 0 to 1")
     rare_here: float = Field(
         0.0,
-        description="weight of the best block's lexical score where a term counts the more, the fewer of the request's own blocks "
-        "have it; 0 for all where the pipeline does not say what it was trained_on, and so keeps no terms",
+        description="weight of the best block's lexical score, in which a term counts more if fewer blocks of the request have it; "
+        "the score is 0 for all documents if the pipeline has no trained_on, and so keeps no terms",
     )
 
     @classmethod
@@ -61,18 +61,19 @@ class Cascade(BaseModel):
     """Which documents of a request the model reads."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
-    share: float = Field(0.25, gt=0, le=1, description="of a request's documents, those that promise most; 1: all of them")
+    share: float = Field(0.25, gt=0, le=1, description="share of a request's documents that are read, the most promising; 1: all")
     per_result: float = Field(2.0, ge=1, le=1000, description="documents that the model reads for each result, if that is more")
-    least: int = Field(20, ge=1, description="documents that it reads in any case: a request of no more is not cut")
+    least: int = Field(20, ge=1, description="documents that the model always reads, if that is more")
     margin: float = Field(
         0.0,
         ge=0,
         le=1000,
-        description="how far below the last result's a document's promise must lie before it is spared, on that promise's scale",
+        description="how far a document's promise must lie below the last result's before it is spared, on the promise's scale",
     )
     promise: Promise | None = Field(
         None,
-        description="a second promise, as keyblock-promise learns it: what is below the bar by both is spared; none: the fusion's",
+        description="a second promise, learned by keyblock-promise: documents below the bar by both are spared; none: the fusion's "
+        "alone decides",
     )
 
     def reads(self, documents: int, results: int = RESULTS) -> int:

@@ -88,7 +88,7 @@ class TextEncoder(Component):
 
     carried_as: ClassVar[str] = ""
     of_tokens: ClassVar[bool] = False  # whether single tokens have vectors: see `Encoder.similar`
-    file: str = Field(description="what it reads; in a recipe a path, in a run and a bundle a file of theirs")
+    file: str = Field(description="the encoder's file; in a recipe a path, in a run or a bundle the name of a file in it")
 
     def open(self, path: Path) -> Encoder:
         """Read the encoder from its file. Raises ValueError, in one line that names the file, if it holds no encoder."""
@@ -155,7 +155,9 @@ class Static(TextEncoder):
 
     carried_as: ClassVar[str] = "token_vectors.npz"
     of_tokens: ClassVar[bool] = True
-    file: str = Field("token_vectors.npz", description="the table; in a recipe a path, in a run and a bundle a file of theirs")
+    file: str = Field(
+        "token_vectors.npz", description="the table; in a recipe a path, in a run or a bundle the name of a file in it"
+    )
 
     def open(self, path: Path) -> "TokenTable":
         """See TextEncoder."""

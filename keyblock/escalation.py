@@ -17,16 +17,16 @@ class Escalation(BaseModel):
     """When the model chooses blocks, and how many tokens that may take."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
-    below: float = Field(0.5, ge=0, le=1, description="certainty (see `certainty`) below which the model is asked; 0 for never")
+    below: float = Field(0.5, ge=0, le=1, description="certainty (see `certainty`) below which the model chooses; 0 for never")
     blocks: int = Field(
         3,
         ge=1,
         le=64,
-        description="best blocks by the selector that the model is asked about; others too while tokens last",
+        description="the selector's best blocks that the model scores; it also scores others while tokens last",
     )
-    tokens: int = Field(16384, ge=0, description="that this may take for each request, query and specials included; 0 for none")
+    tokens: int = Field(16384, ge=0, description="the most tokens of each request for this, query and specials included; 0: none")
     budget: int | None = Field(
-        None, ge=16, description="tokens of the sequence in which such a document is then read; none: as many as any other's"
+        None, ge=16, description="tokens of the sequence in which such a document is read; none: the same as for other documents"
     )
 
 

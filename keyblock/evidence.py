@@ -28,12 +28,12 @@ class Fusion(BaseModel):
     coverage: float = Field(0.0, description="weight of the share of the query's idf mass that occurs in the document")
     nearness: float = Field(
         0.0,
-        description="weight of how near the best block's tokens are to the query's, 0 to 1; it is 0 where none are compared",
+        description="weight of how near the best block's tokens are to the query's, 0 to 1; 0 if tokens are not compared",
     )
     mass: float = Field(
         0.0,
-        description="weight of the query's idf mass. The mass is one number for all documents, so it orders none: long queries "
-        "find more in any document, and short ones less in the right one",
+        description="weight of the query's idf mass. The mass is the same for all documents, so it does not order them: long "
+        "queries find more in any document, and short queries less in the right one",
     )
 
     @classmethod

@@ -23,7 +23,8 @@ class FirstStageFusion(Component, ABC):
 
     model_config = ConfigDict(strict=True)  # requests carry these parameters
     first_stage: Literal["scores", "order"] = Field(
-        "scores", description="what is known of the first stage: the scores that are sent, or the order of the documents alone"
+        "scores",
+        description="what the fusion reads of the first stage: the scores that are sent, or only the order of the documents",
     )
 
     def fuse(self, logits: NDArray[np.floating], first: NDArray[np.floating]) -> Scores:
@@ -70,7 +71,7 @@ class MapFuse(FirstStageFusion):
 class Linear(FirstStageFusion):
     """``weight * z(first stage) + (1 - weight) * z(model)``, with the z-scores of the query's candidates (`z_scores`)."""
 
-    weight: float = Field(0.5, ge=0, le=1, description="of the first stage; the model has the rest")
+    weight: float = Field(0.5, ge=0, le=1, description="weight of the first stage; the model has the rest")
 
     def _fused(self, logits: Scores, first: Scores) -> Scores:
         return self.weight * z_scores(first) + (1 - self.weight) * z_scores(logits)
@@ -84,8 +85,8 @@ class ReciprocalRank(FirstStageFusion):
     """
 
     k: float = Field(60.0, ge=0, le=1e6, description="added to each rank: the larger, the less the first places stand out")
-    first_stage_weight: float = Field(1.0, ge=0, le=1e6, description="of the first stage")
-    model_weight: float = Field(1.0, ge=0, le=1e6, description="of the model")
+    first_stage_weight: float = Field(1.0, ge=0, le=1e6, description="weight of the first stage")
+    model_weight: float = Field(1.0, ge=0, le=1e6, description="weight of the model")
 
     def _fused(self, logits: Scores, first: Scores) -> Scores:
         return self.first_stage_weight / (self.k + ranks(first)) + self.model_weight / (self.k + ranks(logits))

@@ -29,12 +29,12 @@ Weigh = Callable[[NDArray[np.int64]], NDArray[np.float64]]
 
 
 class LongQuery(BaseModel):
-    """What the model reads of a query of more than `query_tokens`."""
+    """Which part of a query with more than `query_tokens` tokens the model reads."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
-    tokens: int = Field(48, ge=1, le=256, description="tokens of such a query that are kept at most, in whole sentences")
-    questions: bool = Field(True, description="of a query that asks, only sentences that end in a question mark are kept")
-    first: float = Field(1.0, ge=0, description="how many times as much the first sentence weighs")
+    tokens: int = Field(48, ge=1, le=256, description="the most tokens of such a query that are kept, in whole sentences")
+    questions: bool = Field(True, description="if the query has questions, keep only sentences that end in a question mark")
+    first: float = Field(1.0, ge=0, description="factor of the first sentence's weight")
 
 
 class Sentence(NamedTuple):

@@ -270,7 +270,7 @@ class SentenceSegmenter(Segmenter):
 
     block_tokens: int = Field(100, ge=1, le=512, description="tokens a segment has at most")
     shortest: int | None = Field(None, ge=1, le=512, description="draw limits from here to block_tokens; none: always block_tokens")
-    seed: int = Field(0, ge=0, description="another seed, another draw")
+    seed: int = Field(0, ge=0, description="seed of the draw")
 
     @model_validator(mode="after")
     def _ordered(self) -> Self:

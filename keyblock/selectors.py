@@ -135,7 +135,7 @@ class Last(Selector):
 class Random(Selector):
     """Blocks at random (the paper's Random Select); the same draw for the same query and document."""
 
-    seed: int = Field(0, ge=0, description="another seed, another draw")
+    seed: int = Field(0, ge=0, description="seed of the draw")
 
     def of(self, meeting: Meeting) -> NDArray[np.float64]:
         """Uniform numbers of shape (n_blocks,), seeded by content so that training and serving draw the same."""
@@ -147,7 +147,7 @@ class Random(Selector):
 class Spread(Selector):
     """The first block, the last, then others at random: what PARADE reads of a document of too many passages (KeyB section 4.2)."""
 
-    seed: int = Field(0, ge=0, description="another seed, another draw")
+    seed: int = Field(0, ge=0, description="seed of the draw")
 
     def of(self, meeting: Meeting) -> NDArray[np.float64]:
         """3 for the first, 2 for the last, uniform numbers below 1 for the others, shape (n_blocks,)."""
@@ -176,12 +176,12 @@ class Bm25(Selector):
     """BM25 of the block for the query."""
 
     needs: ClassVar[frozenset[Need]] = frozenset({Need.FREQUENCIES})
-    k1: float = Field(0.9, ge=0, description="how slowly repeated terms stop to count")
+    k1: float = Field(0.9, ge=0, description="how slowly repeated terms stop counting")
     b: float = Field(0.4, ge=0, le=1, description="how much a long block is discounted")
     idf: Literal["documents", "blocks"] = Field(
         "documents",
-        description="what makes a term rare: documents: the table of frequencies; blocks: how few of the document's own blocks "
-        "have it, in whatever language",
+        description="what makes a term rare: documents: the frequency table; blocks: how few of the document's own blocks have it, "
+        "in any language",
     )
 
     def of(self, meeting: Meeting) -> NDArray[np.float64]:
@@ -205,7 +205,7 @@ class Vectors(Selector):
     """How near the block's vector is to the query's: finds paraphrases."""
 
     needs: ClassVar[frozenset[Need]] = frozenset({Need.VECTORS})
-    near: float = Field(NEAR_COSINE, ge=0, le=1, description="cosine of the best block below which nothing speaks for the blocks")
+    near: float = Field(NEAR_COSINE, ge=0, le=1, description="cosine of the best block below which there is no evidence")
 
     def tells_apart(self, scores: NDArray[np.float64], lexical: NDArray[np.float64], meeting: Meeting) -> bool:
         """See Selector: the best cosine must reach `near`, since cosines always differ a little."""
@@ -232,27 +232,27 @@ class Hybrid(Selector):
     by: dict[str, Any] = Field({"name": "bm25"}, description="the lexical selector", validate_default=True)
     terms: float = Field(1.0, ge=0, description="weight of its score")
     scale: Literal["mass", "none"] = Field(
-        "mass", description="mass: divide that by the summed idf of the query's terms, so that queries of any length compare"
+        "mass", description="mass: divide it by the summed idf of the query's terms, so that queries of any length compare"
     )
     vectors: float = Field(1.0, ge=0, description="weight of the cosine of query and block")
     doubt: float = Field(
         0.0, ge=0, description="added to `vectors`, by the share of the query's idf mass that the best block lacks"
     )
-    soft: float = Field(0.0, ge=0, description="weight of the nearest tokens; 0: they are not looked for")
-    exact: float = Field(1.0, ge=0, description="weight of rare terms that stand in the block as they are")
+    soft: float = Field(0.0, ge=0, description="weight of the nearest tokens; 0: tokens are not compared")
+    exact: float = Field(1.0, ge=0, description="weight of rare terms that occur in the block")
     rare: float = Field(0.001, ge=0, le=1, description="a term is rare in at most this share of the training documents")
     exact_blocks: int = Field(
         0,
         ge=0,
-        description="a rare term that stands in more places of the document than these tells nothing, blocks side by side are one "
-        "place; 0: it always tells",
+        description="a rare term in more places of the document than this is ignored; adjacent blocks are one place; 0: none is "
+        "ignored",
     )
     near: float | None = Field(
         None,
         ge=0,
         le=1,
-        description="how near the best block must be to the query where no term tells blocks apart: there is no evidence below; of "
-        f"the nearest tokens where these are looked for (none: {NEAR_TOKENS}), else the cosine (none: {NEAR_COSINE})",
+        description="how near the best block must be to the query to be evidence if no term tells blocks apart: by the nearest "
+        f"tokens if these are compared (none: {NEAR_TOKENS}), else by the cosine (none: {NEAR_COSINE})",
     )
 
     @field_validator("by")

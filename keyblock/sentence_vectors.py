@@ -26,7 +26,7 @@ class Sentence(TextEncoder):
     """A sentence encoder with the ranker's vocabulary; `keyblock-encoder` writes it."""
 
     carried_as: ClassVar[str] = FILE
-    file: str = Field(FILE, description="the graph; in a recipe a path, in a run and a bundle a file of theirs")
+    file: str = Field(FILE, description="the graph; in a recipe a path, in a run or a bundle the name of a file in it")
 
     def open(self, path: Path) -> "SentenceGraph":
         """See TextEncoder."""

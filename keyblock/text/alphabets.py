@@ -23,11 +23,11 @@ _OTHER_NAMES = {"cjk": "han", "ideographic": "han"}
 
 
 class TrainedOn(BaseModel):
-    """What a model has learned to read."""
+    """The languages and scripts that a model has learned to read."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
-    languages: tuple[str, ...] = Field(min_length=1, description="ISO 639-1 codes, for whoever chooses a model")
-    scripts: tuple[str, ...] = Field(min_length=1, description="latin, cyrillic, han, ...: texts in others are told apart")
+    languages: tuple[str, ...] = Field(min_length=1, description="ISO 639-1 codes, to help users choose a model")
+    scripts: tuple[str, ...] = Field(min_length=1, description="latin, cyrillic, han, ...: the model does not order other scripts")
 
 
 @cache  # a vocabulary has few different letters in many tokens

@@ -38,12 +38,12 @@ class AnalyzerConfig(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
     name: Literal["english", "language", "universal"] = Field(
         "english",
-        description="english: as the embedded model was trained; language: one of Snowball's; universal: any, words or, in scripts "
-        "without spaces, pairs of characters",
+        description="english: as in the training of the embedded model; language: one of Snowball's languages; universal: any "
+        "language, by words or, in scripts without spaces, by pairs of characters",
     )
-    language: str | None = Field(None, description="ISO 639-1 code, where the name is language")
-    stem: bool = Field(True, description="reduce words by the language's stemmer (english: Porter's); never where universal")
-    stop_words: bool = Field(True, description="drop the language's stop words; never where universal")
+    language: str | None = Field(None, description="ISO 639-1 code, for the name `language`")
+    stem: bool = Field(True, description="reduce words by the language's stemmer (english: Porter's); never for universal")
+    stop_words: bool = Field(True, description="drop the language's stop words; never for universal")
 
     @model_validator(mode="before")
     @classmethod

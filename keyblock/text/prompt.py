@@ -19,8 +19,8 @@ class Prompt(BaseModel):
     """Texts with `{query}` once, `{instruction}` at most once, and `{document}` last, at the end of its piece."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
-    pieces: tuple[str, ...] = Field(min_length=1, description="read one by one; special tokens are spelled out in them")
-    instruction: str = Field("", description="what is asked of the model where a request says nothing")
+    pieces: tuple[str, ...] = Field(min_length=1, description="tokenized one by one; they contain special tokens by name")
+    instruction: str = Field("", description="the instruction if a request gives none")
 
     @model_validator(mode="after")
     def _places(self) -> Self:
