@@ -116,8 +116,8 @@ class Options(BaseModel):
         description="orders by the model and the first stage together: mapfuse, linear or reciprocal_rank, or one of these with "
         "parameters, {name, ...}; by default the bundle's, if first_stage_scores are sent. relevance_score stays the model's",
     )
-    max_chunks_per_doc: Ignored = Field(None, description="accepted, but ignored: every block of a document competes")
-    truncate: Ignored = Field(None, description="accepted, but ignored: blocks are selected from the whole document")
+    max_chunks_per_doc: Ignored = Field(None, description="accepted, not honoured: every block of a document competes")
+    truncate: Ignored = Field(None, description="accepted, not honoured: blocks are selected from the whole document")
     relevant_spans: RelevantSpans | None = Field(
         None,
         description="return the sentences, or runs of them, that answer the query, each with its probability (Cohere's contract)",
