@@ -86,7 +86,7 @@ def candidate(document: PreparedDocument, selection: Selection) -> Candidate:
         selection.sequences,
         selection.evidence,
         blocks,
-        selection.asked_tokens,
+        selection.selection_tokens,
         considered=document.n_blocks,
         selected_by=selection.by,
         shared=selection.shared,

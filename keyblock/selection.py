@@ -91,7 +91,7 @@ class Selection:
             passages grow, the blocks that its sequence holds; else the block alone.
         by: what chose the blocks; None if every block is read in full, or there is none.
         doubtful: whether the model should choose: the pipeline escalates, and the chosen blocks lack the query's words.
-        asked_tokens: tokens that the model read to choose, if it chose.
+        selection_tokens: tokens that the model read to choose, if it chose.
         shared: the query's terms in the blocks, and whether the model has learned such texts, if the pipeline says what the model
             was trained on; see `keyblock.pooled`.
     """
@@ -103,7 +103,7 @@ class Selection:
     reach: NDArray[np.intp]
     by: SelectedBy | None = None
     doubtful: bool = False
-    asked_tokens: int = 0
+    selection_tokens: int = 0
     shared: Shared | None = None
 
     @property

@@ -150,7 +150,7 @@ def test_blocks_that_a_learned_selector_was_not_asked_about_come_last_with_finit
     sequence = Packed(np.arange(10, dtype=np.int32), 3, np.zeros(1, np.intp))
     scores = np.asarray([-np.inf, 2.5, -np.inf, -1.5])
     selection = Selection(
-        [sequence], np.asarray([1, 3, 0, 2]), scores, np.zeros(5), single_reach(np.asarray([1, 3, 0, 2])), asked_tokens=20
+        [sequence], np.asarray([1, 3, 0, 2]), scores, np.zeros(5), single_reach(np.asarray([1, 3, 0, 2])), selection_tokens=20
     )
     kept = candidate(document, selection)
     assert [block.score for block in kept.blocks] == [2.5, -1.5, LOWEST, LOWEST]
