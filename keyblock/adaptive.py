@@ -62,7 +62,7 @@ class Adaptive(Component):
         return max(floor, self.needed(ranked))
 
     def needed(self, ranked: Ranked) -> int:
-        """How many of the blocks, of which there are at least two, the evidence calls for."""
+        """How many of the blocks the evidence calls for; there are at least two."""
         raise TypeError(f"{type(self).__name__} does not say when to stop")
 
 

@@ -77,7 +77,12 @@ class Cascade(BaseModel):
     )
 
     def reads(self, documents: int, results: int = RESULTS) -> int:
-        """How many of a number of documents the model reads, not counting ties with the last of them."""
+        """How many of a request's documents the model reads, not counting ties with the last of them.
+
+        Args:
+            documents: number of documents in the request.
+            results: how many results the request is about.
+        """
         return min(max(math.ceil(self.share * documents), math.ceil(self.per_result * results), self.least), documents)
 
     def below_the_bar(self, promise: NDArray[np.float64], results: int = RESULTS) -> NDArray[np.bool_]:

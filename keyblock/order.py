@@ -170,8 +170,8 @@ def first_to_read(candidates: Sequence[Candidate], config: PipelineConfig) -> li
     the model has not learned: see `spared_documents`.
 
     Args:
-        candidates: of one request, in the order given.
-        config: of their pipeline.
+        candidates: the documents of one request, in the order given.
+        config: the pipeline's description.
     """
     promises, shared = [preranking(candidates, config.fusion)], [c.shared for c in candidates]
     if config.cascade is not None and config.cascade.promise is not None and not _mostly_unlearned(shared):

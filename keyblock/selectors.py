@@ -24,7 +24,7 @@ NEAR_COSINE = 0.25  # see `Hybrid.near`: on dev it best separates documents with
 
 
 class Need(StrEnum):
-    """What a selector needs beside the query and the document."""
+    """What a selector needs in addition to the query and the document."""
 
     TERMS = "terms"  # the terms of query and block alone
     FREQUENCIES = "frequencies"  # document frequencies of terms
@@ -65,7 +65,7 @@ class Selector(Component):
 
     @property
     def cheap(self) -> "Selector":
-        """The selector that needs no model: itself, or the one in front of the model."""
+        """The selector that needs no model: itself, or the one before the model."""
         return self
 
     @property
@@ -79,12 +79,12 @@ class Selector(Component):
 
     @property
     def compares_vectors(self) -> bool:
-        """Whether it needs vectors, or the selector in front of the model does."""
+        """Whether it needs vectors, or the cheap selector before the model does."""
         return Need.VECTORS in self.needs | self.cheap.needs
 
     @property
     def compares_tokens(self) -> bool:
-        """Whether it also compares vectors of single tokens, or the selector in front of the model does."""
+        """Whether it also compares vectors of single tokens, or the cheap selector before the model does."""
         return self.cheap is not self and self.cheap.compares_tokens
 
     def shortlist(self, cheap_scores: NDArray[np.float64]) -> NDArray[np.intp]:
