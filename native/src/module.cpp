@@ -7,6 +7,7 @@
 #include "bindings.hpp"
 #include "near_tokens.hpp"
 #include "porter.hpp"
+#include "processors.hpp"
 #include "selection_module.hpp"
 #include "sentences.hpp"
 #include "vectors.hpp"
@@ -187,6 +188,8 @@ void describe_flags(nb::module_& module) {
 NB_MODULE(_core, module) {
     using namespace keyblock;
     nb::set_leak_warnings(false);  // readers that live as long as the process are no leaks
+    constexpr const char* PROCESSORS[] = {"plain", "avx2", "avx512"};
+    module.attr("PROCESSOR") = PROCESSORS[static_cast<int>(processor())];  // that the code is for which runs here
     module.attr("INTERFACE") = 5;  // another number where keyblock could not use this one
     describe_flags(module);
     describe_selection(module);
