@@ -30,8 +30,8 @@ def thread_killed(folder: Path) -> str:
         answers = asked.check(allowed=(200, 503))
         must(after.status_code == 503, f"a request after it was answered {after.status_code}")
         return (
-            f"the request that ended it gets {status}; both probes are red {red:.1f} s after that answer; other clients: {answers}; "
-            f"`{after.json()['message']}`"
+            f"the request that ended it gets {status}; both probes are red {red:.1f} s after that answer; "
+            f"other clients: {answers}; `{after.json()['message']}`"
         )
 
 
