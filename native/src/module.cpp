@@ -7,6 +7,7 @@
 #include "bindings.hpp"
 #include "near_tokens.hpp"
 #include "porter.hpp"
+#include "processors.hpp"
 #include "selection_module.hpp"
 #include "sentences.hpp"
 #include "vectors.hpp"
@@ -187,6 +188,8 @@ void describe_flags(nb::module_& module) {
 NB_MODULE(_core, module) {
     using namespace keyblock;
     nb::set_leak_warnings(false);  // readers live as long as the process, and are no leaks
+    constexpr const char* PROCESSORS[] = {"plain", "avx2", "avx512"};
+    module.attr("PROCESSOR") = PROCESSORS[static_cast<int>(processor())];  // the kind of processor whose code runs here
     module.attr("INTERFACE") = 5;  // changes whenever older versions of keyblock cannot use the module
     describe_flags(module);
     describe_selection(module);

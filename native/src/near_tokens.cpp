@@ -11,8 +11,8 @@ constexpr size_t AHEAD = 8;     // rows that are prefetched
 constexpr size_t TOGETHER = 4;  // rows of the query that are multiplied with a row at once
 
 // How near a row is to each of the query's rows: products summed in integers, then scaled and weighted, at least 0.
-FOR_EACH_PROCESSOR void nearness(const int8_t* row, float to_length_1, const int16_t* query, const float* weights, size_t n, size_t dimensions,
-                                 int16_t* wide, float* found) {
+INLINED void nearness(const int8_t* row, float to_length_1, const int16_t* query, const float* weights, size_t n, size_t dimensions,
+                      int16_t* wide, float* found) {
     for (size_t at = 0; at < dimensions; ++at) wide[at] = row[at];
     for (size_t first = 0; first < n; first += TOGETHER, query += TOGETHER * dimensions) {
         int32_t product[TOGETHER] = {};
@@ -38,8 +38,12 @@ Similar::Similar(const TokenTable& table, const int32_t* ids, const float* weigh
 
 void Similar::of(size_t token, std::vector<int16_t>& room, float* found) const {
     room.resize(table_.dimensions);
-    const int8_t* row = table_.rows + token * table_.dimensions;
-    nearness(row, table_.to_length_1[token], rows_.data(), weights_.data(), size(), table_.dimensions, room.data(), found);
+    const size_t dimensions = table_.dimensions, n = size();
+    const int8_t* row = table_.rows + token * dimensions;
+    const float to_length_1 = table_.to_length_1[token], *weights = weights_.data();
+    const int16_t* query = rows_.data();
+    int16_t* wide = room.data();
+    for_this_processor([=]() INLINED_BODY { nearness(row, to_length_1, query, weights, n, dimensions, wide, found); });
 }
 
 Similar::~Similar() = default;

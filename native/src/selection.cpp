@@ -64,7 +64,7 @@ INLINED void highest_in_parts(const Rows& rows, size_t columns, float* found) {
 }
 
 // The highest number of each column, at least 0.
-FOR_EACH_PROCESSOR void highest(const Rows& rows, size_t columns, float* found) {
+INLINED void highest(const Rows& rows, size_t columns, float* found) {
     switch (columns < 8 ? 0 : (columns + 7) / 8) {
         case 1: return highest_in_parts<8, 1>(rows, columns, found);
         case 2: return highest_in_parts<8, 2>(rows, columns, found);
@@ -80,7 +80,7 @@ FOR_EACH_PROCESSOR void highest(const Rows& rows, size_t columns, float* found) 
 }
 
 // The product of integers, so that the order does not matter.
-FOR_EACH_PROCESSOR double product(const double* whole, const int8_t* numbers, size_t n) {
+INLINED double product(const double* whole, const int8_t* numbers, size_t n) {
     double column[16] = {};
     size_t at = 0;
     for (; at + 16 <= n; at += 16)
@@ -216,10 +216,14 @@ void Meeting::weighted_sum(const double* weights, Value&& value, std::vector<dou
 
 // keyblock.meeting.similarities.
 void Meeting::cosines(const Document& document) {
-    const size_t dimensions = query_.vector.size;
-    cosines_.resize(blocks_);
-    for (size_t block = 0; block < blocks_; ++block)
-        cosines_[block] = product(query_.vector.data, document.vectors.data + block * dimensions, dimensions) / query_.unit;
+    const size_t blocks = blocks_, dimensions = query_.vector.size;
+    cosines_.resize(blocks);
+    const double *query = query_.vector.data, unit = query_.unit;
+    const int8_t* vectors = document.vectors.data;
+    double* found = cosines_.data();
+    for_this_processor([=]() INLINED_BODY {
+        for (size_t block = 0; block < blocks; ++block) found[block] = product(query, vectors + block * dimensions, dimensions) / unit;
+    });
 }
 
 // keyblock.meeting.nearest_tokens.
@@ -233,7 +237,9 @@ void Meeting::nearest(const Document& document) {
     best_.resize(tokens);
     for (size_t block = 0; block < blocks_; ++block) {
         const int32_t start = document.bounds.data[2 * block], end = document.bounds.data[2 * block + 1];
-        highest({near_tokens_->table(), near_tokens_->numbers() + start, static_cast<size_t>(end - start), tokens}, tokens, best_.data());
+        const Rows rows{near_tokens_->table(), near_tokens_->numbers() + start, static_cast<size_t>(end - start), tokens};
+        float* best = best_.data();
+        for_this_processor([=]() INLINED_BODY { highest(rows, tokens, best); });
         for (size_t token = 0; token < tokens; ++token) by_token_[token * blocks_ + block] = best_[token];
     }
     column_sums(by_token_.data(), tokens, blocks_, near_sums_.data());
