@@ -7,10 +7,10 @@
 namespace keyblock {
 namespace {
 
-constexpr size_t AHEAD = 8;     // rows that are asked of memory before they are needed
-constexpr size_t TOGETHER = 4;  // rows of the query that a row is multiplied with at once
+constexpr size_t AHEAD = 8;     // rows that are prefetched
+constexpr size_t TOGETHER = 4;  // rows of the query that are multiplied with a row at once
 
-// Products of a row and each of the query's, in whole numbers, as they count.
+// How near a row is to each of the query's rows: products summed in integers, then scaled and weighted, at least 0.
 INLINED void nearness(const int8_t* row, float to_length_1, const int16_t* query, const float* weights, size_t n, size_t dimensions,
                       int16_t* wide, float* found) {
     for (size_t at = 0; at < dimensions; ++at) wide[at] = row[at];
@@ -63,7 +63,7 @@ void Similar::give(std::unique_ptr<NearTokens> known) const {
 
 void NearTokens::look_up(const int32_t* tokens, size_t n) {
     const size_t columns = similar_.size(), last = similar_.vocabulary() - 1;
-    if (table_.empty()) table_.resize(columns);  // row 0 is no token's
+    if (table_.empty()) table_.resize(columns);  // row 0 belongs to no token
     size_t rows = table_.size() / columns;
     new_.clear();
     numbers_.resize(n);

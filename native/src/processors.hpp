@@ -1,7 +1,7 @@
-// Machine code for more than one kind of processor, chosen while the module runs: by what the processor can do, not by who made it.
+// Machine code for several kinds of processors, chosen while the module runs: by the processor's instructions, not its maker.
 #pragma once
 
-// Inlined into its caller, and made for the same processor.
+// Inlined into its caller, and compiled for the same processor.
 #if defined(__GNUC__)
 #define INLINED __attribute__((always_inline)) inline
 #define INLINED_BODY __attribute__((always_inline))  // of a lambda
@@ -23,9 +23,10 @@ enum class Processor { PLAIN, AVX2, AVX512 };
 
 #if defined(WITH_AVX2)
 
-// What this processor can do and the system saves. Asked of the processor itself: not every compiler's __builtin_cpu_supports works (zig's does not).
+// The instructions that this processor has and the system supports. Read from the processor itself: not every compiler's
+// __builtin_cpu_supports works (zig's does not).
 inline Processor detected() {
-    constexpr unsigned WIDE = 0x6, WIDEST = 0xe6;  // registers that the system saves, as XGETBV says
+    constexpr unsigned WIDE = 0x6, WIDEST = 0xe6;  // registers that the system saves, as XGETBV reports
     constexpr unsigned AVX512 = bit_AVX512F | bit_AVX512BW | bit_AVX512DQ | bit_AVX512VL;
     unsigned a, b, c, d;
     if (!__get_cpuid(1, &a, &b, &c, &d) || (c & bit_OSXSAVE) == 0 || (c & bit_AVX) == 0) return Processor::PLAIN;
@@ -50,7 +51,7 @@ FOR_AVX512 auto with_avx512(Work work) {
     return work();
 }
 
-// Does the work in code for this processor: a lambda that captures by value, with INLINED_BODY.
+// Runs the work in code for this processor; it must be a lambda that captures by value, with INLINED_BODY.
 template <typename Work>
 INLINED auto for_this_processor(Work work) {
     switch (processor()) {

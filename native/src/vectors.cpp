@@ -10,8 +10,8 @@ namespace keyblock {
 namespace {
 
 constexpr float QUANTUM = 127;  // keyblock.prepared.QUANTUM
-constexpr size_t AHEAD = 8;     // rows that are asked of memory before they are needed
-constexpr size_t LINE = 64;     // bytes of memory that come together
+constexpr size_t AHEAD = 8;     // rows that are prefetched
+constexpr size_t LINE = 64;     // bytes of a cache line
 
 INLINED void add_up(const TokenTable& table, const int32_t* ids, size_t n, float* sum) {
     const size_t dimensions = table.dimensions;
@@ -24,7 +24,7 @@ INLINED void add_up(const TokenTable& table, const int32_t* ids, size_t n, float
     }
 }
 
-// A vector at length 1, times QUANTUM, in whole numbers.
+// A vector at length 1, times QUANTUM, in integers.
 INLINED void quantize(const float* vector, size_t n, int8_t* found) {
     constexpr size_t COLUMNS = 16;
     float column[COLUMNS] = {}, squares = 0;

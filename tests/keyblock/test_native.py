@@ -28,12 +28,12 @@ def test_where_it_is_not_there_or_another_one(found: object, monkeypatch: pytest
     monkeypatch.setitem(sys.modules, "keyblock_native", found)
     assert native._installed() is None
     monkeypatch.setattr(native, "core", None)
-    assert "documents are prepared in Python" in native.absent()
+    assert "documents are prepared in Python" in native.why_not_compiled()
 
 
 def test_where_it_is_there() -> None:
     need_compiled()
-    assert native.absent() == ""
+    assert native.why_not_compiled() == ""
 
 
 def test_the_code_that_runs_is_for_this_processor() -> None:
