@@ -320,7 +320,9 @@ class EscalationAnswer(TypedDict):
 class Meta(TypedDict):
     """About this answer."""
 
-    degraded: Annotated[bool, Field(description="whether the ranking is a cheaper one, for lack of time")]
+    degraded: Annotated[
+        bool, Field(description="whether the ranking is cheaper than usual: time was short, or an upstream or the store failed")
+    ]
     warnings: list[str]
     timings_ms: Annotated[
         dict[str, float],

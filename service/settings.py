@@ -72,17 +72,27 @@ class UpstreamScores(StrEnum):
 class Limits(BaseModel):
     """What a request may hold, and what all in flight may; more is refused before work is done."""
 
-    max_documents: int = Field(2048, ge=1, description="documents a request may have")
-    max_document_chars: int = Field(4_000_000, ge=1, description="characters a document's text or title may have")
-    max_body_bytes: int = Field(64 * MIB, ge=1, description="bytes a request's body may have, also once it is unpacked")
-    max_requests_in_flight: int = Field(1024, ge=1, description="requests that may be in flight; one more is refused with 429")
-    max_documents_in_flight: int = Field(100_000, ge=1, description="documents of theirs; a request alone may have more")
-    max_bytes_in_flight: int = Field(1024 * MIB, ge=1, description="bytes of their bodies; a request alone may have more")
-    max_wait_ms: int = Field(
-        10_000, ge=1, description="milliseconds of waiting work, at the measured pace, beyond which 429 is answered"
+    max_documents: int = Field(2048, ge=1, description="most documents of a request")
+    max_document_chars: int = Field(4_000_000, ge=1, description="most characters of a document's text or title")
+    max_body_bytes: int = Field(64 * MIB, ge=1, description="most bytes of a request's body, also once it is unpacked")
+    max_requests_in_flight: int = Field(1024, ge=1, description="most requests in flight; one more is refused with 429")
+    max_documents_in_flight: int = Field(
+        100_000, ge=1, description="most documents of all requests in flight; a single request may have more"
     )
-    max_backlog_ms: int = Field(60_000, ge=1, description="the same of all waiting work, whoever has turns before it")
-    max_query_chars: int = Field(8192, ge=1, description="characters of a query that are read; a longer one is cut with a warning")
+    max_bytes_in_flight: int = Field(
+        1024 * MIB, ge=1, description="most bytes of the bodies of all requests in flight; a single request may have more"
+    )
+    max_wait_ms: int = Field(
+        10_000,
+        ge=1,
+        description="milliseconds that a request may wait for others, at the measured pace; if it would wait longer, it gets 429",
+    )
+    max_backlog_ms: int = Field(
+        60_000, ge=1, description="milliseconds of all waiting work, at the measured pace; if there is more, requests get 429"
+    )
+    max_query_chars: int = Field(
+        8192, ge=1, description="characters of a query that are read; a longer query is cut with a warning"
+    )
 
 
 class Settings(Limits, BaseSettings):
@@ -91,124 +101,145 @@ class Settings(Limits, BaseSettings):
     model_config = SettingsConfigDict(env_prefix="KEYBLOCK_", extra="ignore", frozen=True)
     bundle: Paths = Field(
         (DEFAULT_BUNDLE,),
-        description=f"directory of a bundle, or of bundles; several: the flag again, or {os.pathsep!r} between them; the first is "
-        "the default model",
+        description=f"directory of a bundle, or of bundles; for several, repeat the flag or put {os.pathsep!r} between them; the "
+        "first is the default model",
     )
     upstream: str = Field(
         "",
         repr=False,  # a URL may hold a password
-        description="URL of a reranker that runs already, as in http://HOST:PORT/rerank: it scores the passages that are selected "
-        "here; beside bundles where --bundle names some, else alone; empty for none",
+        description="URL of a reranker that runs already, as in http://HOST:PORT/rerank; it scores the passages that KeyBlock "
+        "selects; beside bundles if --bundle names some, else alone; empty for none",
     )
     upstream_kind: UpstreamKind = Field(
-        UpstreamKind.AUTO, description="whose API it speaks: cohere (v2), jina (vLLM, infinity too) or tei; auto asks it"
+        UpstreamKind.AUTO,
+        description="API of the upstream: cohere (v2), jina (also vLLM and infinity) or tei; auto sends a request to find out",
     )
-    upstream_model: str = Field("", description="name of the model that it is asked for, and that answers here give")
-    upstream_key: SecretStr = Field(SecretStr(""), description="API key that it is sent as a bearer token; empty for none")
+    upstream_model: str = Field(
+        "", description="name of the upstream's model, in requests to the upstream and in answers to clients"
+    )
+    upstream_key: SecretStr = Field(SecretStr(""), description="API key for the upstream, sent as a bearer token; empty for none")
     upstream_scores: UpstreamScores = Field(
-        UpstreamScores.AUTO, description="scale of its scores; auto is probability, and logit of tei, which is asked for them"
+        UpstreamScores.AUTO,
+        description="scale of the upstream's scores; auto is logit for tei, which KeyBlock asks for logits, and probability for "
+        "the others",
     )
-    upstream_passages: int = Field(3, ge=1, le=64, description="passages of a document that it scores; the best one's score wins")
+    upstream_passages: int = Field(
+        3, ge=1, le=64, description="passages of a document that the upstream scores; the best passage's score is the document's"
+    )
     upstream_passage_tokens: int = Field(
         256, ge=64, le=2048, description="tokens of a passage, query and title included, counted by the bundle's tokenizer"
     )
-    upstream_batch: int = Field(64, ge=1, le=2048, description="passages of a request to it")
-    upstream_concurrency: int = Field(8, ge=1, le=256, description="requests to it at once")
+    upstream_batch: int = Field(64, ge=1, le=2048, description="most passages in a request to the upstream")
+    upstream_concurrency: int = Field(8, ge=1, le=256, description="most requests to the upstream at once")
     upstream_timeout_ms: int = Field(
-        10_000, ge=1, description="milliseconds until documents without its scores are ordered by their blocks alone"
+        10_000,
+        ge=1,
+        description="milliseconds to wait for the upstream; then documents without its scores are ordered by their blocks alone",
     )
     upstream_retries: int = Field(
-        3, ge=0, le=10, description="times that a request to it is sent again after 429, 502, 503 or no answer"
+        3, ge=0, le=10, description="times that a request to the upstream is sent again after 429, 502, 503 or no answer"
     )
-    strict_models: bool = Field(False, description="an unknown model is an error; otherwise the default one answers")
+    strict_models: bool = Field(False, description="an unknown model is an error; otherwise the default model answers")
     host: str = Field("127.0.0.1", description="address to listen on; 0.0.0.0 for every interface")
     port: int = Field(8000, ge=0, le=65535, description="port to listen on; 0 takes a free one")
     provider: Provider = Field(
-        Provider.AUTO, description="where the model runs; what is asked for and is not there stops the start"
+        Provider.AUTO, description="where the model runs; if the named provider is missing, the service does not start"
     )
     precision: Precision = Field(
         Precision.AUTO,
-        description="the arithmetic; auto is the fastest that provider, CPU and bundle allow, bf16 on most CPUs of today",
+        description="arithmetic of the model; auto is the fastest that provider, CPU and bundle allow: bf16 on most CPUs of today",
     )
-    threads: int = Field(0, ge=0, description="threads that prepare and compute; 0 follows the container's CPU quota")
-    token_cap: int = Field(4096, ge=512, description="tokens a batch may have, padding included")
-    batch_ms: int = Field(50, ge=1, description="milliseconds a batch may take, measured at the start: a newcomer waits for it")
-    hung_seconds: int = Field(60, ge=1, description="seconds after which a batch counts as hung: health turns red")
-    cache_bytes: int = Field(256 * MIB, ge=0, description="bytes of prepared documents that are kept; 0 keeps none")
+    threads: int = Field(0, ge=0, description="threads for preparation and for the model; 0 follows the container's CPU quota")
+    token_cap: int = Field(4096, ge=512, description="most tokens of a batch, padding included")
+    batch_ms: int = Field(
+        50, ge=1, description="milliseconds that a batch may take, measured at the start; a new request waits for the running batch"
+    )
+    hung_seconds: int = Field(60, ge=1, description="seconds after which a batch counts as hung, and health turns red")
+    cache_bytes: int = Field(256 * MIB, ge=0, description="bytes of prepared documents that the cache may hold; 0 keeps none")
     score_cache_bytes: int = Field(
-        64 * MIB, ge=0, description="bytes of scores that are kept, so that the same sequence is not scored again; 0 keeps none"
+        64 * MIB,
+        ge=0,
+        description="bytes of scores that the cache may hold, so that the model does not score a sequence again; 0 keeps none",
     )
     processes: int = Field(
         1,
         ge=1,
-        description="processes that speak HTTP and prepare documents; with more than 1 the models run in another one: for a GPU "
-        "that one process cannot feed",
+        description="processes that handle HTTP and prepare documents; with more than 1, the models run in another process: for a "
+        "GPU that one process cannot feed",
     )
     load_seconds: int = Field(
         3600,
         ge=0,
-        description="seconds that one of several processes may take to read bundles, and to warm them up, at a start or a reload; "
-        "then it is killed and started again; 0 for as long as it takes",
+        description="seconds that each of several processes may take to read bundles and warm them up, at a start or a reload; "
+        "then it is killed and started again; 0 for no limit",
     )
     store: str = Field(
         "",
         repr=False,  # a URL may hold a password
-        description="where documents by id are kept: a directory, for one service, redis://HOST:PORT/N, or "
+        description="where documents by id are kept: a directory (for one service), redis://HOST:PORT/N, or "
         "redis+cluster://HOST:PORT,HOST:PORT; empty for none",
     )
-    store_bytes: int = Field(4096 * MIB, ge=1, description="bytes that documents in a directory may take")
+    store_bytes: int = Field(4096 * MIB, ge=1, description="most bytes of the documents in a directory")
     store_evict: bool = Field(
-        False, description="a full directory forgets the documents used longest ago; otherwise it refuses new ones"
+        False, description="a full directory deletes the documents that were used longest ago; otherwise it refuses new ones"
     )
-    store_ttl_seconds: int = Field(0, ge=0, description="seconds until a stored document expires that names none; 0 for never")
+    store_ttl_seconds: int = Field(
+        0, ge=0, description="seconds until a stored document expires if it names no time itself; 0 for never"
+    )
     store_replicas: int = Field(
         1,
         ge=0,
-        description="replicas of a Redis Cluster's server that must have a document before it is acknowledged; 0 acknowledges what "
-        "a failover may lose",
+        description="replicas of a Redis Cluster's server that must have a document before it is acknowledged; with 0 a failover "
+        "may lose acknowledged documents",
     )
     store_key: SecretStr = Field(
         SecretStr(""),
-        description="key that stored values are sealed with, so that nobody else who reaches the store can forge one: the same for "
-        "all replicas, 32 characters or more; empty for none",
+        description="key that seals stored values, so that nobody else who can reach the store can forge one; the same for all "
+        "replicas, 32 characters or more; empty for none",
     )
     escalation_tokens: int | None = Field(
         None,
         ge=0,
-        description="tokens a request may ask the model for at most to choose blocks where none stands out; 0 for none; by default "
-        "the bundle's",
+        description="most tokens that the model may read for a request to choose blocks where none stands out; 0 for none; by "
+        "default the bundle's limit",
     )
     default_deadline_ms: int = Field(0, ge=0, description="deadline_ms of requests that name none; 0 for none")
-    head_seconds: int = Field(10, ge=1, description="seconds a request's head may take to arrive; then 408 and the connection ends")
-    body_seconds: int = Field(60, ge=1, description="seconds a request's body may take to arrive, or, of a PUT, its next 64 KiB")
-    answer_seconds: int = Field(60, ge=1, description="seconds a client may take to read an answer; then the connection ends")
+    head_seconds: int = Field(
+        10, ge=1, description="seconds for a request's head to arrive; then the service answers 408 and closes the connection"
+    )
+    body_seconds: int = Field(60, ge=1, description="seconds for a request's body to arrive or, for a PUT, its next 64 KiB")
+    answer_seconds: int = Field(
+        60, ge=1, description="seconds for a client to read an answer; then the service closes the connection"
+    )
     max_connections: int = Field(
         4096,
         ge=1,
-        description="connections that may be open; one more ends the one idle longest. Needs twice as many open files (ulimit -n)",
+        description="most open connections; one more closes the connection that has been idle longest. Needs twice as many open "
+        "files (ulimit -n)",
     )
-    shutdown_seconds: int = Field(30, ge=0, description="seconds that requests in flight are given after SIGTERM")
-    playground: bool = Field(True, description="a page at / to try it on: paste a query and documents, see the blocks")
+    shutdown_seconds: int = Field(30, ge=0, description="seconds for requests in flight to finish after SIGTERM")
+    playground: bool = Field(True, description="serve a page at / to try the service: paste a query and documents, see the blocks")
     otlp_endpoint: str = Field(
-        "", description="URL of an OpenTelemetry collector (http://HOST:4318) that traces are sent to; empty for none"
+        "", description="URL of an OpenTelemetry collector that receives traces, as in http://HOST:4318; empty for none"
     )
     api_keys: SecretStr = Field(
-        SecretStr(""), description="API keys that may ask, as keyblock-key prints them, one a line; without any, everybody may"
+        SecretStr(""),
+        description="accepted API keys, as keyblock-key prints them, one on each line; without any, clients need no key",
     )
-    api_keys_file: Path | None = Field(None, description="a file of more of them")
+    api_keys_file: Path | None = Field(None, description="a file with more API keys")
     cors_origins: str = Field(
         "",
         pattern=r"^(\*|\s*https?://[^\s/,*]+(\s*,\s*https?://[^\s/,*]+)*\s*)?$",
-        description="origins whose pages may ask, as in https://a.example,https://b.example; * for all; none by default",
+        description="origins whose pages may send requests, as in https://a.example,https://b.example; * for all; none by default",
     )
     admin_port: int | None = Field(
         None, ge=0, le=65535, description="another port, to which /admin and /metrics move; 0 takes a free one"
     )
-    admin_host: str = Field("", description="address that the admin port listens on; by default host's")
-    access_log: bool = Field(False, description="log a line for each request: what became of it, and not what it says")
-    log_format: LogFormat = Field(LogFormat.TEXT, description="text for people, or json: an object a line")
-    log_texts: bool = Field(False, description="put the query and the openings of ten documents into the lines of access_log")
-    log_level: LogLevel = Field(LogLevel.INFO, description="the least that is logged")
+    admin_host: str = Field("", description="address that the admin port listens on; by default that of host")
+    access_log: bool = Field(False, description="log a line for each request, with its outcome but not its content")
+    log_format: LogFormat = Field(LogFormat.TEXT, description="text for people, or json: one object on each line")
+    log_texts: bool = Field(False, description="add the query and the beginnings of ten documents to the lines of access_log")
+    log_level: LogLevel = Field(LogLevel.INFO, description="the lowest level that is logged")
 
     @field_validator("store_key")
     @classmethod

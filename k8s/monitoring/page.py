@@ -3,23 +3,23 @@
 from service.telemetry.metrics import BUCKETS, MODEL, TABLE, Metric
 
 OPEN = {
-    MODEL: "the bundles that are served",
-    "gpu": "those that the process sees, by number",
-    "version": "of the service",
-    "precision": "of the arithmetic",
+    MODEL: "the served bundles",
+    "gpu": "the GPUs that the process sees, by number",
+    "version": "that of the service",
+    "precision": "that of the arithmetic",
     "provider": "where the model runs",
 }
 HEAD = f"""# Metrics
 
-`GET /metrics` reports these to Prometheus, and to OpenMetrics scrapers with trace ids as exemplars. What is made of them,
-dashboards and alerts: [monitoring.md](monitoring.md).
+`GET /metrics` reports these metrics to Prometheus, and to OpenMetrics scrapers with trace ids as exemplars. Dashboards and
+alerts use them: [monitoring.md](monitoring.md).
 
-This page is written by `python -m k8s.monitoring` from the table in `service/telemetry/metrics.py`, and a test holds it to that.
+`python -m k8s.monitoring` writes this page from the table in `service/telemetry/metrics.py`, and a test checks that they agree.
 
-Histograms of seconds have the buckets {", ".join(f"{bound:g}" for bound in BUCKETS)}. Counters and histograms are there
-from the start, as 0. The values of every label are listed here, or are what the process finds at its start: whatever clients
-send, the number of series stays the same. Process, platform and garbage collector are reported as by all Python services
-(`process_*`, `python_*`).
+Histograms of seconds have the buckets {", ".join(f"{bound:g}" for bound in BUCKETS)}. Counters and histograms exist
+from the start, with the value 0. The table lists the values of a label, unless the process finds them at its start. So the
+number of series does not depend on what clients send. Process, platform and garbage collector are reported as by all Python
+services (`process_*`, `python_*`).
 
 | metric | type | labels | |
 |---|---|---|---|

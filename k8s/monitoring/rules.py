@@ -184,7 +184,7 @@ ALERTS = (
         f"{over('max', series('ready'), POD)} == 0",
         "10m",
         "page",
-        "A replica runs and cannot serve",
+        "A replica runs but cannot serve",
         "{{ $labels.pod }} answers /metrics, but has not been ready for ten minutes: it warms up for too long, or its model "
         "thread is dead.",
     ),

@@ -99,32 +99,37 @@ TABLE = {
     "latency": Metric(
         "histogram",
         "keyblock_request_seconds",
-        "Time from the last byte of a request to its answer, of answered requests",
+        "Time from the last byte of a request to its answer, for answered requests",
         {"dialect": DIALECTS, MODEL: ()},
     ),
     "stages": Metric("histogram", "keyblock_stage_seconds", f"Time in a stage: {_list(STAGES)}", {"stage": STAGES, MODEL: ()}),
     "documents": Metric("counter", "keyblock_documents_total", "Documents of answered requests", BY_MODEL),
     "spared": Metric(
-        "counter", "keyblock_spared_documents_total", "Documents that promise too little for the model to read them", BY_MODEL
+        "counter",
+        "keyblock_spared_documents_total",
+        "Documents that the model did not read, since they promise too little",
+        BY_MODEL,
     ),
     "spans": Metric("counter", "keyblock_spans_total", "Relevant spans in answers", BY_MODEL),
-    "below": Metric("counter", "keyblock_below_min_score_total", "Results left out for a score below min_score", BY_MODEL),
+    "below": Metric(
+        "counter", "keyblock_below_min_score_total", "Results left out because their score is below min_score", BY_MODEL
+    ),
     "context_tokens": Metric(
         "counter",
         "keyblock_context_tokens_total",
-        f"Tokens of answers that were pruned: {_list(PRUNED)}",
+        f"Tokens of pruned answers, in the contexts and in the documents of the results: {_list(PRUNED)}",
         {"of": PRUNED, MODEL: ()},
     ),
     "selected": Metric(
         "counter",
         "keyblock_selected_documents_total",
-        "Documents of which some blocks were chosen, by what: evidence, the model, or position (nothing told their blocks apart)",
+        "Documents of which some blocks were chosen, by what chose them: evidence, the model, or position (no block stood out)",
         {"by": SELECTED_BY, MODEL: ()},
     ),
     "escalation_tokens": Metric(
         "counter",
         "keyblock_escalation_tokens_total",
-        "Tokens that the model was asked for to choose blocks of documents in doubt",
+        "Tokens that the model read to choose blocks of doubtful documents",
         BY_MODEL,
     ),
     "unscored": Metric("counter", "keyblock_unscored_documents_total", "Documents without a block, ranked last", BY_MODEL),
@@ -137,31 +142,33 @@ TABLE = {
     "degraded": Metric(
         "counter",
         "keyblock_degraded_total",
-        f"What a deadline, or a failing upstream or store, cost a request, which may count several times: {_list(DEGRADED)}",
+        f"How a deadline, or a failing upstream or store, made rankings cheaper; one request may count often: {_list(DEGRADED)}",
         {"how": DEGRADED, MODEL: ()},
     ),
-    "degraded_requests": Metric("counter", "keyblock_degraded_requests_total", "Requests whose deadline cost something", BY_MODEL),
+    "degraded_requests": Metric(
+        "counter", "keyblock_degraded_requests_total", "Requests with a deadline whose ranking was cheaper than usual", BY_MODEL
+    ),
     "deadlines": Metric(
         "counter",
         "keyblock_deadlines_total",
-        "Answered requests that had a deadline: met; late by at most the larger of 50 ms and a batch, as promised; missed",
+        "Answered requests with a deadline: met; late by at most the larger of 50 ms and a batch, as promised; missed",
         {"outcome": DEADLINES, MODEL: ()},
     ),
     "tokens": Metric(
-        "counter", "keyblock_tokens_total", "Tokens fed to the model, to select and to score, padding not counted", BY_MODEL
+        "counter", "keyblock_tokens_total", "Tokens that the model read, to select and to score, without padding", BY_MODEL
     ),
-    "padding": Metric("counter", "keyblock_padding_tokens_total", "Padding tokens fed to the model", BY_MODEL),
+    "padding": Metric("counter", "keyblock_padding_tokens_total", "Padding tokens that the model read", BY_MODEL),
     "batches": Metric(
         "counter",
         "keyblock_batches_total",
-        f"Batches the model has run, by outcome: {_list(BATCHES)}",
+        f"Batches that the model has run, by outcome: {_list(BATCHES)}",
         {"outcome": BATCHES, MODEL: ()},
     ),
-    "batch_seconds": Metric("histogram", "keyblock_batch_seconds", "Time the model takes for a batch", BY_MODEL),
+    "batch_seconds": Metric("histogram", "keyblock_batch_seconds", "Time that the model takes for a batch", BY_MODEL),
     "batch_fill": Metric(
         "histogram",
         "keyblock_batch_fill_ratio",
-        "Sequences of a batch, as a share of the most that a batch of its length may have",
+        "Sequences of a batch, as a share of the most sequences that a batch of its length may have",
         BY_MODEL,
         RATIOS,
     ),
@@ -172,14 +179,14 @@ TABLE = {
         {"outcome": ASKED, MODEL: ()},
     ),
     "upstream_seconds": Metric(
-        "histogram", "keyblock_upstream_seconds", "Time until the upstream has answered, retries included", BY_MODEL
+        "histogram", "keyblock_upstream_seconds", "Time until the upstream answers, retries included", BY_MODEL
     ),
-    "queued": Metric("gauge", "keyblock_queue_sequences", "Sequences waiting for the model, to select or to score", BY_MODEL),
-    "queued_requests": Metric("gauge", "keyblock_queue_requests", "Requests with sequences waiting for the model", BY_MODEL),
+    "queued": Metric("gauge", "keyblock_queue_sequences", "Sequences that wait for the model, to select or to score", BY_MODEL),
+    "queued_requests": Metric("gauge", "keyblock_queue_requests", "Requests with sequences that wait for the model", BY_MODEL),
     "queue_age": Metric(
         "gauge",
         "keyblock_queue_age_seconds",
-        "How long the oldest request with waiting sequences has waited",
+        "Time that the oldest request with waiting sequences has waited",
         BY_MODEL,
         merged="most",
     ),
@@ -193,7 +200,7 @@ TABLE = {
         f"Sequences looked up in the cache of scores, to select and to score: {_list(LOOKUPS)}",
         {"outcome": LOOKUPS, MODEL: ()},
     ),
-    "score_cache_bytes": Metric("gauge", "keyblock_score_cache_bytes", "Bytes of the cache of scores"),
+    "score_cache_bytes": Metric("gauge", "keyblock_score_cache_bytes", "Bytes of scores in the cache"),
     "store_requests": Metric(
         "counter",
         "keyblock_store_requests_total",
@@ -206,14 +213,14 @@ TABLE = {
         f"Documents looked up by id alone: {_list(STORE_LOOKUPS)}",
         {"outcome": STORE_LOOKUPS},
     ),
-    "stored": Metric("counter", "keyblock_stored_documents_total", "Documents stored, and acknowledged"),
+    "stored": Metric("counter", "keyblock_stored_documents_total", "Documents that were stored and acknowledged"),
     "store_errors": Metric(
         "counter", "keyblock_store_errors_total", f"Errors of the store, by reason: {_list(STORE_ERRORS)}", {"why": STORE_ERRORS}
     ),
     "store_up": Metric(
         "gauge",
         "keyblock_store_up",
-        "1 while the store of documents answers; 0 when it does not answer or there is none",
+        "1 if the store of documents answers; 0 if it does not, or if there is no store",
         merged="most",
     ),
     "store_documents": Metric("gauge", "keyblock_store_documents", "Documents in the store", merged="most"),
@@ -222,16 +229,19 @@ TABLE = {
         "gauge", "keyblock_store_evicted_documents", "Documents removed to make room since the store started", merged="most"
     ),
     "store_away": Metric(
-        "gauge", "keyblock_store_away", "Servers of the store's cluster that do not answer, while others do", merged="most"
+        "gauge", "keyblock_store_away", "Servers of the store's cluster that do not answer while others do", merged="most"
     ),
     "ready": Metric(
-        "gauge", "keyblock_ready", "1 when requests can be served: warmed up, and the model's thread lives", merged="least"
+        "gauge",
+        "keyblock_ready",
+        "1 if the service can serve requests: it is warmed up, and the model's thread lives",
+        merged="least",
     ),
     "restarts": Metric(
         "counter",
         "keyblock_process_restarts_total",
-        "Processes of a service with several that were started again, because one ended by itself; was killed, by nobody of the "
-        "service; was silent for hung_seconds; was stuck, loading for load_seconds",
+        "Processes that were started again in a service with several processes, since they ended by themselves, were killed from "
+        "outside the service, were silent for hung_seconds, or were stuck, loading for load_seconds",
         {"process": PROCESSES, "why": RESTARTED},
     ),
     "reloads": Metric(
@@ -243,14 +253,14 @@ TABLE = {
     "load": Metric(
         "gauge",
         "keyblock_model_load_seconds",
-        "Time to load a bundle and open its graphs, and to run every batch shape once",
+        "Time to load a bundle and open its graphs, and time to run every batch shape once",
         {"phase": LOADS, MODEL: ()},
         merged="most",
     ),
     "fell_back": Metric(
         "gauge",
         "keyblock_provider_fell_back",
-        "1 where this build of ONNX Runtime could use a GPU but the model computes elsewhere, because it sees none",
+        "1 if this build of ONNX Runtime could use a GPU but sees none, so the model computes elsewhere",
         BY_MODEL,
         merged="most",
     ),
@@ -268,7 +278,7 @@ TABLE = {
     "build": Metric(
         "gauge",
         "keyblock_build_info",
-        "Always 1; one series for each bundle that is served",
+        "Always 1; one series for each served bundle",
         {"version": (), MODEL: (), "precision": (), "provider": ()},
         merged="most",
     ),
