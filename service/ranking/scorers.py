@@ -242,7 +242,7 @@ class UpstreamScorer:
         passages = _passages(call, candidates, self._packing.kept_inside(call.max_tokens))
         said = await self._asker.ask(Pairs(call.query, passages, tokens, order), until)
         scored = said.logits > -np.inf
-        logits, of_passages = Aggregation(self._aggregator, counts, None, len(tokens)).of_known(said.logits, scored)
+        logits, of_passages = Aggregation(self._aggregator, counts, None, len(tokens)).aggregate_known(said.logits, scored)
         problem = said.problem
         if not problem and turn.until is None and not scored.all():
             problem = f"has not answered in {self._settings.upstream_timeout_ms} ms"

@@ -89,7 +89,7 @@ def queries_wait(patch: Patch) -> None:
 
 def answers_again(patch: Patch) -> None:
     """A job that is answered is not over."""
-    patch.setattr(Job, "over", property(lambda self: self.future.cancelled()))
+    patch.setattr(Job, "finished", property(lambda self: self.future.cancelled()))
 
 
 def answers_early(patch: Patch) -> None:
