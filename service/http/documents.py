@@ -61,11 +61,11 @@ async def get_document(request: Request) -> Response:
         identity = request.path_params["id"]
         ranker = ranker_of(request)
         place = account_of(request).held.enter_context(ranker.admission.enter(0))
-        found = await _library(ranker).find(namespace_of(request), identity, place.takes)
+        found = await _library(ranker).find(namespace_of(request), identity, place.add_bytes)
         if found is None:
             raise RequestError(404, f"no document is stored under the id {identity[:40]!r}")
         response = await ranker.off_loop(partial(_shown, found), large=True)
-        place.answers(response.n_bytes)
+        place.set_answer(response.n_bytes)
         return response
 
     return await _answered(request, find)
@@ -177,7 +177,7 @@ class Upload:
         for start in range(0, len(part), PIECE):
             batches = reader.feed(part[start : start + PIECE])
             while (batch := await self._ranker.off_loop(partial(next, batches, None), large=True)) is not None:
-                place.holds(max(reader.held, HELD))
+                place.set_bytes(max(reader.held, HELD))
                 if batch:
                     await self._keep(library, batch)
         if self.read and (batch := await self._ranker.off_loop(reader.end, large=True)):

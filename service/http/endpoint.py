@@ -30,7 +30,7 @@ from service.keys.namespaces import namespace_of
 from service.ranking.admission import Place
 from service.ranking.model import Model
 from service.ranking.outcome import Outcome
-from service.ranking.ranker import UNREADY, Ranker, dead
+from service.ranking.ranker import UNREADY, Ranker, dead_error
 from service.ranking.slicing import LARGE_CHARS
 from service.telemetry.account import account_of
 from service.telemetry.stages import Stages
@@ -91,13 +91,13 @@ class Exchange:
         settings = self._ranker.settings
         try:
             async with asyncio.timeout(settings.body_seconds):
-                return await read_body(self._request, settings, place.holds)
+                return await read_body(self._request, settings, place.set_bytes)
         except TimeoutError:
             raise RequestError(408, f"the body was not there after {settings.body_seconds} s: send it faster, or less") from None
 
     async def _answer(self, body: bytearray, place: Place) -> Response:
         unpacked = await self._unpacked(body)
-        place.holds(len(unpacked))
+        place.set_bytes(len(unpacked))
         large = len(unpacked) >= PIECEWISE_FROM
         call = await self._ranker.off_loop(lambda: self._read(unpacked), large=large)
         model = self._ranker.models.chosen(call, strict=self._ranker.settings.strict_models)
@@ -106,9 +106,9 @@ class Exchange:
         outcome = await model.score(call, self._stages, place)
         large |= call.asked.reads_texts and sum(map(len, call.documents.texts)) > LARGE_CHARS  # the body may have ids alone
         response = await self._ranker.off_loop(lambda: self._write(model, call, outcome), large=large)
-        place.answers(response.n_bytes)
+        place.set_answer(response.n_bytes)
         self._stages.end("respond")
-        model.answered(call, self._stages.total, degraded=self._degraded)
+        model.count_answer(call, self._stages.total, degraded=self._degraded)
         return response
 
     async def _unpacked(self, body: bytearray) -> bytearray:
@@ -155,7 +155,7 @@ class Exchange:
                 self._dialect = TEI
             return error
         if isinstance(error, EngineDeadError):
-            return dead()
+            return dead_error()
         if isinstance(error, EngineError):
             return RequestError(500, str(error))
         return unexpected(error)

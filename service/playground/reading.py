@@ -69,7 +69,7 @@ class FileReader:
             text = await unless_gone(request, self._read(content, request.query_params.get("name", "")))
         finally:
             self._busy -= 1
-        place.answers(len(text))
+        place.set_answer(len(text))
         return PiecesResponse([text])
 
     async def _body(self, request: Request, place: Place) -> bytes:
@@ -77,7 +77,7 @@ class FileReader:
         seconds = self._settings.body_seconds
         try:
             async with asyncio.timeout(seconds):
-                return bytes(await read_body(request, self._settings, place.holds))
+                return bytes(await read_body(request, self._settings, place.set_bytes))
         except TimeoutError:
             raise RequestError(408, f"the file was not there after {seconds} s: send it faster, or a smaller one") from None
 

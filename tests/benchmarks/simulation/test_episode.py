@@ -233,11 +233,11 @@ def is_always_well(patch: Patch) -> None:
 
 def joins_the_reload_in_hand(patch: Patch) -> None:
     """Who asks for a reload while one is under way gets that one, which may have read the files before."""
-    after = Reloader._after_the_one_in_hand
+    after = Reloader._reload_next
 
     async def reload(self: Any) -> Reloaded:
         if getattr(self, "in_hand", None) is None or self.in_hand.done():
-            self.in_hand = self._begun(after(self))
+            self.in_hand = self._start_task(after(self))
         return cast(Reloaded, await asyncio.shield(self.in_hand))
 
     patch.setattr(Reloader, "reload", reload)
