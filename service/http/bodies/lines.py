@@ -95,8 +95,8 @@ class LineReader:
     def feed(self, piece: bytes) -> Iterator[list[NewDocument]]:
         """Read the next bytes of the body. Yields full batches, and an empty one after each STEP bytes.
 
-        Raises RequestError: 400 if they do not fit the encoding, 413 if they unpack to far more than text, 422 if too many lines have
-        no document.
+        Raises RequestError: 400 if they do not fit the encoding, 413 if they unpack to far more than text does, 422 if too many
+        lines hold no document.
         """
         self._received += len(piece)
         step = 0
