@@ -37,7 +37,7 @@ async def look_up(
     """
     by_id = documents.by_id
     ids = list(dict.fromkeys(by_id.ids.values()))
-    found = await library.look_up(by_id.namespace, ids, fingerprint, texts=texts, check=check, until=until, room=place.add_bytes)
+    found = await library.look_up(by_id.namespace, ids, fingerprint, texts=texts, check=check, until=until, reserve=place.add_bytes)
     stale: dict[str, StoredDocument] = {}
     for identity, one in found.items():
         by_id.chars[identity] = int(one.stored.prepared.ends.max(initial=0)) if isinstance(one, Found) else 0
