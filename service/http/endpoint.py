@@ -143,7 +143,7 @@ class Exchange:
         self._stages.end("aggregate")
         self._degraded = ranking.degraded
         about = About(model.name, self._request.url.path, self._stages.milliseconds(), self._account.request_id)
-        self._trace.tell(documents=len(call.documents), tokens=ranking.n_tokens, degraded=ranking.degraded, model=about.model)
+        self._trace.annotate(documents=len(call.documents), tokens=ranking.n_tokens, degraded=ranking.degraded, model=about.model)
         response = self._dialect.answer(call, answered, about)
         response.headers.update(cost_headers(call, ranking, about.timings_ms))
         return response

@@ -69,4 +69,4 @@ class Health:
     @property
     def ready(self) -> bool:
         """Whether the model's process is warm and has these bundles; False as soon as the process has gone."""
-        return self._link.has_answered and self._replicas.ready and self._replicas.hold(self._served())
+        return self._link.has_answered and self._replicas.ready and self._replicas.have_open(self._served())

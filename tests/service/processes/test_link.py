@@ -73,7 +73,7 @@ def test_a_process_that_went_is_not_ready_at_once(path: Path) -> None:
         health, seen = Health(link, replicas, frozenset), []
         async with Model(path):
             seen.append((health.alive, health.ready))
-            replicas.hear(await link.ask("report"))
+            replicas.record(await link.ask("report"))
             seen.append((health.alive, health.ready))
         while link.has_answered:
             await asyncio.sleep(0)
@@ -93,7 +93,7 @@ def test_a_process_that_has_read_other_bundles_is_not_ready(path: Path) -> None:
         async with Model(path):
             await link.ask("report")
             for paces in ({old: 1.0}, {new: 1.0}, {old: 1.0, new: 1.0}):
-                replicas.hear(Report("a", np.zeros(0, np.float32), paces))
+                replicas.record(Report("a", np.zeros(0, np.float32), paces))
                 seen.append(health.ready)
             link.close()
             await asyncio.sleep(0)
