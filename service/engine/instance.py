@@ -148,10 +148,12 @@ class Instance:
         combined = job.n_documents if job.learned else 0
         try:
             if until is None:
-                await awaited.by(None)
+                await awaited.wait_until(None)
                 return future.result()
-            in_time = await awaited.by(until - SLACK * self.combine_pace.estimate(combined))
-            in_time = in_time or (job.complete and await awaited.by(until))  # all sequences are scored, and the aggregator runs
+            in_time = await awaited.wait_until(until - SLACK * self.combine_pace.estimate(combined))
+            in_time = in_time or (
+                job.complete and await awaited.wait_until(until)
+            )  # all sequences are scored, and the aggregator runs
             if in_time and not future.cancelled():
                 return future.result()
         finally:

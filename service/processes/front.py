@@ -22,14 +22,14 @@ from service.ranking.reload import Reloaded, Reloader, ReloadError
 from service.remote.replicas import GoneError, RemoteScorer, Replicas, opened
 from service.remote.wire import Named, named
 from service.settings import Settings
-from service.start import NOT_STARTED, share
+from service.start import NOT_STARTED, configure_threads
 from service.store.opening import open_store
 
 
 async def front(order: Order, control: Control) -> int:
     """Serve until SIGTERM. Returns the exit code."""
     link, settings = Link(order.model), share_of(order.settings)
-    share(settings)
+    configure_threads(settings)
     replicas = Replicas(link.ask, settings.hung_seconds)
     loads = None if order.loads is None else loads_of(order.number, mapped(order.loads, settings.processes))
     gc.disable()  # loaded objects stay in memory: see `service.start.load_once`

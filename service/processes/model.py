@@ -13,7 +13,7 @@ from service.processes.peer import Peer
 from service.ranking.loading import Open, open_bundle
 from service.remote.holder import Holder
 from service.remote.wire import Named, Report
-from service.start import NOT_STARTED, share
+from service.start import NOT_STARTED, configure_threads
 
 log = logging.getLogger(__name__)
 CHECK_SECONDS = 1.0  # between two checks whether the model's thread makes progress
@@ -23,7 +23,7 @@ ON_CPU = ("cpu", "openvino")
 
 async def model(order: Order, control: Control, opener: Open = open_bundle) -> int:
     """Answer fronts until the supervisor ends it, the others are gone, or the model's thread fails. Returns the exit code."""
-    share(order.settings)
+    configure_threads(order.settings)
     holder = Holder(order.settings, opener, MOST_OTHERS, control.loading)
     try:
         return await serve_fronts(holder, order, control)

@@ -28,7 +28,7 @@ from service.ranking.admission import Load
 from service.ranking.reload import Reloaded, ReloadError
 from service.remote.replicas import GoneError
 from service.settings import Settings
-from service.start import BAD, BAD_START, greet, ports
+from service.start import BAD, BAD_START, log_start, ports
 from service.store.opening import claimed
 from service.telemetry.merging import Merged, counted
 from service.telemetry.metrics import Metrics
@@ -51,7 +51,7 @@ def supervise(settings: Settings, model: str = MODEL, front: str = FRONT) -> int
     """
     open_standard_streams()
     try:
-        greet(settings)
+        log_start(settings)
         load_keys(settings)
         with claimed(settings), socket.socket(socket.AF_UNIX) as listening, ExitStack() as held:
             place, loads = _make_shared(settings.processes, held)

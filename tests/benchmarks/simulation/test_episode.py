@@ -170,13 +170,13 @@ def renews_with_anothers(patch: Patch) -> None:
 
 def asks_twice(patch: Patch) -> None:
     """Each request to an upstream is sent again, whatever the first said."""
-    sent = Upstream._sent
+    sent = Upstream._send
 
     async def again(self: Upstream, body: bytes) -> Answer:
         await sent(self, body)
         return await sent(self, body)
 
-    patch.setattr(Upstream, "_sent", again)
+    patch.setattr(Upstream, "_send", again)
 
 
 def troubles_the_busy(patch: Patch) -> None:
