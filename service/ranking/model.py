@@ -1,6 +1,7 @@
 """One model: a bundle, and every step from a call to its ranking."""
 
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 import numpy as np
@@ -74,9 +75,11 @@ class Model:
         self.name = bundle.manifest.name
         self.load_seconds = load_seconds
         self.fingerprint = bytes.fromhex(preparation_fingerprint(bundle.pipeline, bundle.path / TOKENIZER_FILE))
-        bundle.check_files()  # proves that everything read so far, graphs and fingerprint included, came from this bundle
+        with ThreadPoolExecutor(1) as pool:  # proves that all files read so far, graphs included, came from this bundle
+            checked = pool.submit(bundle.check_files)
+            self.preparer = Preparer(self.bundle.pipeline, shared.cache, shared.threads, shared.metrics, self.fingerprint)
+            checked.result()
         self.metrics = shared.metrics.of(self.name)
-        self.preparer = Preparer(self.bundle.pipeline, shared.cache, shared.threads, shared.metrics, self.fingerprint)
         self.scorer = scoring(self.metrics)
         self._fed = Pace()  # tokens fed for each token of an estimate of one sequence per document
         self._shared = shared
