@@ -9,7 +9,7 @@ from service.ranking.admission import Load, Loads
 
 
 def loads_file(fronts: int) -> IO[bytes]:
-    """Make a file without a name for the loads of so many fronts, all of them zero. Raises OSError."""
+    """Make a file without a name for the loads of the fronts, all of them zero. Raises OSError."""
     made = tempfile.TemporaryFile(buffering=0)
     made.write(bytes(fronts * sizeof(Load)))  # a full disk fails here, and not later with a signal to the writer of the memory
     return made
