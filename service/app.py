@@ -46,7 +46,7 @@ from service.telemetry.tracing import open_tracing, tracing_of
 
 log = logging.getLogger(__name__)
 RERANK_PATHS = ("/rerank", "/v1/rerank", "/v2/rerank")
-JOINED_PATHS = ("/v1/v1/rerank", "/v1/v2/rerank")  # of a base with /v1 and a client that adds the version itself
+JOINED_PATHS = ("/v1/v1/rerank", "/v1/v2/rerank")  # from a base URL with /v1 and a client that adds the version itself
 HEALTH = {
     "/health/live": info.live,
     "/health/ready": info.ready,
@@ -95,7 +95,7 @@ DOCUMENT_ERRORS: dict[int | str, dict[str, Any]] = {
     }.items()
 }
 _UNHEALTHY: dict[str, Any] = {"responses": {503: {"description": "not in a state to serve; `status` says why"}}}
-LONGEST_PATH = 100  # characters of an unknown path that are repeated
+LONGEST_PATH = 100  # characters of an unknown path that a message repeats
 _REF = "#/components/schemas/{model}"
 
 
@@ -115,36 +115,36 @@ class Service(FastAPI):
             document["components"]["schemas"] |= definitions["$defs"]
             if self.state.keyring is None:
                 for operation in (operation for path in document["paths"].values() for operation in path.values()):
-                    operation.pop("security", None)  # whatever it would need elsewhere, none is needed here
+                    operation.pop("security", None)  # this service has no keys
         return super().openapi()
 
     def build_middleware_stack(self) -> ASGIApp:
-        """Around all that FastAPI puts around an application."""
+        """Put the accounting around FastAPI's own middleware."""
         settings: Settings = self.state.settings
         return Accounting(super().build_middleware_stack(), access_log=settings.access_log)
 
 
 def request_body() -> dict[str, Any]:
-    """What OpenAPI says of the body of POST /rerank."""
+    """The OpenAPI description of the body of POST /rerank."""
     schema = {"anyOf": [{"$ref": _REF.format(model=model.__name__)} for model in REQUESTS]}
     examples = {name: {"summary": example.summary, "value": example.request} for name, example in EXAMPLES.items()}
     return {"requestBody": {"required": True, "content": {"application/json": {"schema": schema, "examples": examples}}}}
 
 
 def lines_body() -> dict[str, Any]:
-    """What OpenAPI says of the body of PUT /documents."""
+    """The OpenAPI description of the body of PUT /documents."""
     content = {"schema": {"$ref": _REF.format(model=DocumentLine.__name__)}, "example": LINES_EXAMPLE}
     return {"requestBody": {"required": True, "content": {"application/x-ndjson": content}}}
 
 
 def answer_errors(app: FastAPI) -> None:
-    """All errors in one shape."""
+    """Give all errors one shape."""
     for kind, handler in ((HTTPException, http_error), (DeniedError, denied), (RequestError, failed)):
         app.add_exception_handler(kind, handler)
 
 
 def add_rerank(app: FastAPI) -> None:
-    """The routes of reranking."""
+    """Add the routes of reranking."""
     needs = [requires(Scope.RANK)]
     about: dict[str, Any] = {"tags": ["rerank"], "responses": ANSWER | ERRORS, "openapi_extra": request_body()}
     for path in RERANK_PATHS:
@@ -154,7 +154,7 @@ def add_rerank(app: FastAPI) -> None:
 
 
 def add_documents(app: FastAPI) -> None:
-    """The routes of documents by id."""
+    """Add the routes of documents by id."""
     put: dict[int | str, dict[str, Any]] = {200: {"model": StoredAnswer, "description": "what is counted as stored is stored"}}
     get: dict[int | str, dict[str, Any]] = {
         200: {"model": StoredText, "description": "the document"},
@@ -174,26 +174,26 @@ def add_documents(app: FastAPI) -> None:
 
 
 def add_health(app: FastAPI) -> None:
-    """What supervisors and load balancers ask: everybody may."""
+    """Add the routes for supervisors and load balancers, which need no key."""
     for path, handler in HEALTH.items():
         app.add_api_route(path, handler, methods=["GET"], tags=["operations"], **_UNHEALTHY)
-        app.add_api_route(path, handler, methods=["HEAD"], include_in_schema=False)  # as some balancers and monitors ask
+        app.add_api_route(path, handler, methods=["HEAD"], include_in_schema=False)  # some balancers and monitors use HEAD
 
 
 def add_metrics(app: FastAPI) -> None:
-    """What Prometheus asks; it can send a key as a bearer token."""
+    """Add the route for Prometheus, which can send a key as a bearer token."""
     about: dict[str, Any] = {"tags": ["operations"], "response_class": PlainTextResponse, "responses": DENIALS}
     app.add_api_route("/metrics", info.metrics, methods=["GET"], dependencies=[requires(Scope.METRICS)], **about)
 
 
 def add_operators(app: FastAPI) -> None:
-    """What is for operators alone, and moves to the admin port where there is one."""
+    """Add the routes for operators; they move to the admin port if there is one."""
     add_metrics(app)
     add_admin(app)
 
 
 def allow_origins(app: FastAPI, origins: str) -> None:
-    """Let pages of these origins ask from a browser; what they may do is what their key may."""
+    """Let pages of these origins send requests from a browser, with the rights of their key."""
     methods, allowed = ["GET", "POST", "PUT", "DELETE"], [origin.strip() for origin in origins.split(",")]
     app.add_middleware(CORSMiddleware, allow_origins=allowed, allow_methods=methods, allow_headers=["*"], expose_headers=EXPOSED)
 
@@ -204,14 +204,14 @@ async def rerank(request: Request) -> Response:
 
 
 async def http_error(request: Request, error: Exception) -> Response:
-    """Unknown paths and methods, in the shape of all errors."""
+    """The answer for unknown paths and methods, in the shape of all errors."""
     if not isinstance(error, HTTPException):
         raise error
-    asked = f"{request.method} {request.url.path[:LONGEST_PATH]!r}"
+    target = f"{request.method} {request.url.path[:LONGEST_PATH]!r}"
     allowed = (error.headers or {}).get("Allow")
     problem = {
-        404: f"there is no {asked} here: POST /rerank ranks, and GET /docs shows all paths",
-        405: f"{asked} is not served: this path takes {allowed}",
+        404: f"there is no {target} here: POST /rerank ranks, and GET /docs shows all paths",
+        405: f"{target} is not served: this path takes {allowed}",
     }.get(error.status_code, error.detail)
     response = error_response(RequestError(error.status_code, problem))
     response.headers.update(error.headers or {})
@@ -228,11 +228,11 @@ def create_app(
 
     Args:
         settings: see `Settings`.
-        ranker: one that is loaded already; by default it is loaded when the application starts.
-        reloader: makes what reloads.
-        families: gives all metrics, where this process is one of several.
+        ranker: a loaded one; None: it is loaded when the application starts.
+        reloader: makes the reloader.
+        families: gives all metrics, if this process is one of several.
 
-    Raises KeysError where the settings name API keys that cannot be read.
+    Raises KeysError if the settings name API keys that cannot be read.
     """
 
     @asynccontextmanager
@@ -270,7 +270,7 @@ def create_app(
 
 
 def create_admin_app(app: FastAPI) -> FastAPI:
-    """What operators ask at a port of its own, of an application that is served at another: the two share all state."""
+    """The application for operators at their own port; it shares all state with the application for clients."""
     admin = Service(title="KeyBlock, for operators")
     admin.state = app.state
     answer_errors(admin)

@@ -1,4 +1,4 @@
-"""Static files of the pages, served from memory, with the headers that keep them safe and fresh."""
+"""Static files of the pages, served from memory, with headers for security and caching."""
 
 import hashlib
 from collections.abc import Awaitable, Callable, Mapping
@@ -16,7 +16,7 @@ TYPES = {
     "json": "application/json",
     "svg": "image/svg+xml",
 }
-OWN_ALONE = {  # of a Content-Security-Policy: nothing from elsewhere, and nothing in a frame
+OWN_FILES_ONLY = {  # a Content-Security-Policy: no content from elsewhere, and no frames
     "default-src": "'none'",
     "script-src": "'self'",
     "style-src": "'self'",
@@ -27,7 +27,7 @@ OWN_ALONE = {  # of a Content-Security-Policy: nothing from elsewhere, and nothi
     "frame-ancestors": "'none'",
 }
 HEADERS = {
-    "cache-control": "no-cache",  # kept, and asked for again by its ETag: a new version is seen at once
+    "cache-control": "no-cache",  # browsers check the ETag at each use, so a new version is seen at once
     "cross-origin-opener-policy": "same-origin",
     "referrer-policy": "no-referrer",
     "x-content-type-options": "nosniff",
@@ -39,7 +39,7 @@ class Asset:
     """A file of a page.
 
     Attributes:
-        headers: that it is sent with.
+        headers: sent with the file.
     """
 
     content: bytes
@@ -48,14 +48,14 @@ class Asset:
 
     @classmethod
     def read(cls, file: Traversable, policy: Mapping[str, str]) -> "Asset":
-        """The file, to be sent with this Content-Security-Policy."""
+        """Read a file, to be sent with this Content-Security-Policy."""
         content = file.read_bytes()
         tag = {"etag": f'"{hashlib.sha256(content).hexdigest()[:32]}"'}
         rules = {"content-security-policy": "; ".join(f"{name} {value}" for name, value in policy.items())}
         return cls(content, TYPES[file.name.rpartition(".")[2]], HEADERS | rules | tag)
 
     def answer(self, known: str) -> Response:
-        """The file, or 304 where `known`, the If-None-Match header, names this very version."""
+        """The file, or 304 if `known`, the If-None-Match header, names this version."""
         tags = {tag.strip().removeprefix("W/") for tag in known.split(",")}
         if self.headers["etag"] in tags or "*" in tags:
             return Response(status_code=304, headers=dict(self.headers))
@@ -63,7 +63,7 @@ class Asset:
 
 
 def routes(assets: Mapping[str, Asset]) -> list[Route]:
-    """A route for each path; HEAD is answered too."""
+    """A route for each path; it also answers HEAD."""
     return [Route(path, _sender(asset), methods=["GET"], include_in_schema=False) for path, asset in assets.items()]
 
 

@@ -1,4 +1,4 @@
-"""The one internal request that every dialect is read into."""
+"""The internal form of a request, into which every dialect is read."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -9,24 +9,24 @@ from keyblock.prepared import PreparedDocument
 
 NOTHING = AnswerOptions()
 DEFAULT_NAMESPACE = "default"
-ASSUMED_CHARS = 1000  # of a stored document before it is looked up: enough for any budget's tokens
+ASSUMED_CHARS = 1000  # of a stored document until it is looked up: enough for any budget's tokens
 
 
 @dataclass(slots=True)
 class ById:
-    """The documents of a call that were sent as an id alone, and what the store has under these ids.
+    """The documents of a call that were sent as an id alone, and the store's contents for these ids.
 
-    An id that is asked for several times is looked up, decoded and prepared once: all else is kept by id.
+    A repeated id is looked up, decoded and prepared once, so everything except `ids` is kept by id.
 
     Attributes:
-        ids: of all of them, by their numbers.
-        namespace: that the ids are of.
+        ids: of these documents, by their numbers.
+        namespace: of the ids.
         chars: of each document that was looked up.
-        found: documents as the store has them prepared.
-        stale: ids of those that another pipeline has prepared; their texts are entered, and they are prepared again.
-        renewed: these, prepared.
+        found: documents that the store has prepared.
+        stale: ids of documents that another pipeline has prepared; their texts are entered, and they are prepared again.
+        renewed: the stale documents after their preparation.
         unknown: numbers of the documents that the store does not have.
-        away: numbers of those on a part of the store that does not answer.
+        away: numbers of the documents on a part of the store that does not answer.
     """
 
     ids: dict[int, str] = field(default_factory=dict)
@@ -39,18 +39,18 @@ class ById:
     away: set[int] = field(default_factory=set)
 
     def absent(self, number: int) -> bool:
-        """Whether a document was sent as an id alone and the store has not given it: it is unknown or away, or time was up."""
+        """Whether a document was sent as an id alone and the store has not given it: it is unknown or away, or time ran out."""
         identity = self.ids.get(number)
         return identity is not None and identity not in self.found and identity not in self.stale
 
     def to_prepare(self, numbers: Sequence[int]) -> list[int]:
-        """Those of the numbers whose texts are to be prepared: of each stale id one, and none once it is prepared."""
+        """The numbers whose texts must be prepared: one for each stale id, until it is prepared."""
         first = {self.ids[number]: number for number in reversed(numbers) if number in self.ids}
-        left = self.stale - self.renewed.keys()
-        return [n for n in numbers if n not in self.ids or (self.ids[n] in left and first[self.ids[n]] == n)]
+        unprepared = self.stale - self.renewed.keys()
+        return [n for n in numbers if n not in self.ids or (self.ids[n] in unprepared and first[self.ids[n]] == n)]
 
     def prepared(self, number: int) -> PreparedDocument | None:
-        """A document as the store has it, or as it was prepared again; None where neither is so."""
+        """A document as the store has it, or as it was prepared again; otherwise None."""
         identity = self.ids.get(number, "")
         return self.renewed.get(identity) or self.found.get(identity)
 
@@ -61,8 +61,8 @@ class Documents:
 
     Attributes:
         texts: as sent.
-        titles: as many; "" for none.
-        ids: as many; None for none.
+        titles: one for each document; "" for none.
+        ids: one for each document; None for none.
         by_id: those that were sent as an id alone; their texts and titles are "" until they are looked up.
     """
 
@@ -77,21 +77,21 @@ class Documents:
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """What a client asks for.
+    """A request for a ranking.
 
     Attributes:
         query: not blank.
         documents: at least one.
-        model: the name that is asked for, whatever it is; None for none.
+        model: the requested name, whatever it is; None for none.
         max_tokens: tokens a sequence may have; None for the pipeline's own budget.
-        deadline: seconds from the call's last byte to its answer; None for as long as it takes.
+        deadline: seconds from the call's last byte to its answer; None for no deadline.
         priority: calls of a smaller one go first.
-        escalation_tokens: that the model may be asked for to choose blocks; None for as many as bundle and service have it.
+        escalation_tokens: limit of escalation; None for that of the bundle and the service.
         strict: whether an unknown id or model is an error.
-        asked: what is asked for beside the order.
-        first_stage: what is said of the search before, and how to heed it.
-        instruction: what a model with a prompt is told to do; None for what its bundle says.
-        warnings: what was asked for and is not done; grows on the way.
+        asked: the requested parts of the answer beside the order.
+        first_stage: the first stage's scores, and how to fuse them.
+        instruction: for a model with a prompt; None for the bundle's own.
+        warnings: requested things that are not done; grows on the way.
     """
 
     query: str

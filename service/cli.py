@@ -1,4 +1,4 @@
-"""keyblock-serve: serve bundles over HTTP."""
+"""keyblock-serve: serves bundles over HTTP."""
 
 import gc
 import os
@@ -17,22 +17,22 @@ BAD_START = 2  # exit code
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Serve until SIGTERM or SIGINT; returns the exit code, 2 with one line on stderr when it cannot start."""
+    """Serve until SIGTERM or SIGINT. Returns the exit code, 2 with one line on stderr if the service cannot start."""
     given = parse(sys.argv[1:] if arguments is None else arguments)
     try:
         settings = Settings(**given)
     except ValidationError as error:
         print(f"{PROGRAM}: {one_line(error, given)}", file=sys.stderr)
         return BAD_START
-    # before numpy comes: products of microseconds would wake a BLAS thread for each core, which then spin and take the cores
+    # before numpy is imported: tiny products would wake a BLAS thread for each core, and these would spin and occupy the cores
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     if settings.processes > 1:
         from service.processes.supervisor import supervise
 
         return supervise(settings)
-    gc.disable()  # for as long as modules come: it would look at all of them again and again
+    gc.disable()  # during the imports: the collector would traverse all modules again and again
     try:
-        from service.start import start  # the web framework and the runtime, which --help does without
+        from service.start import start  # imports the web framework and the runtime, which --help does not need
     finally:
         gc.enable()
     return start(settings)

@@ -1,4 +1,4 @@
-"""Errors of requests: a status, a message for people, and the field at fault."""
+"""Errors of requests: a status, a message for people, and the faulty field."""
 
 import logging
 from dataclasses import dataclass, field
@@ -42,9 +42,9 @@ class RequestError(Exception):
 
     Attributes:
         status: the HTTP status.
-        problem: what was wrong, with which value, what to do.
-        path: where in the body; empty when it is not about a field.
-        kind: a word for programs; the status's own by default.
+        problem: the fault, the value, and what to do.
+        path: place in the body; empty if the error is not about a field.
+        kind: a word for programs; by default that of the status.
         retry_after: seconds after which to try again; 0 for nothing to say.
     """
 
@@ -60,24 +60,24 @@ class RequestError(Exception):
 
     @property
     def message(self) -> str:
-        """The problem, led by the field's name."""
+        """The problem, after the field's name."""
         return f"{dotted(self.path)}: {self.problem}" if self.path else self.problem
 
     def detail(self) -> str | list[dict[str, Any]]:
-        """FastAPI's `detail`: a list of objects for 422 (clients iterate over it), else the message."""
+        """FastAPI's `detail`: a list of objects for 422 (clients iterate over it), otherwise the message."""
         if self.status != 422:
             return self.message
         return [{"type": self.kind, "loc": ["body", *self.path], "msg": self.problem}]
 
 
 def unexpected(error: Exception) -> RequestError:
-    """The error for a fault of the service; the log says more."""
+    """Log a fault of the service, and return the error for the client."""
     log.error("a request failed", exc_info=error)
     return RequestError(500, "the service failed on this request; its log says why")
 
 
 def ending() -> RequestError:
-    """The error for a request that is cancelled because the service stops and `shutdown_seconds` are over."""
+    """The error for a request that is cancelled because the service stops and `shutdown_seconds` have passed."""
     return RequestError(
         503, "the service is ending and could not finish this in time: try again, or ask another replica", retry_after=1
     )

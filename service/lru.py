@@ -1,23 +1,23 @@
-"""Values by keys of bytes, bounded by what they cost: the least recently used are forgotten first."""
+"""A cache of values by keys of bytes, limited by their cost: the least recently used values are dropped first."""
 
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping
 from typing import Generic, TypeVar
 
-LARGEST_SHARE = 8  # a value that costs more than an eighth of the room would push out too much
+LARGEST_SHARE = 8  # a value that costs more than an eighth of the capacity would push out too many others
 V = TypeVar("V")
 
 
 class Lru(Generic[V]):
-    """Safe to use from several threads.
+    """A cache that drops the least recently used values. Safe to use from several threads.
 
     Args:
         capacity: bytes; 0 keeps nothing.
-        cost: the bytes that a value takes with its key and its place.
+        cost: gives the bytes of a value with its key and its place.
 
     Attributes:
-        nbytes: what is kept costs.
+        nbytes: cost of all values.
     """
 
     def __init__(self, capacity: int, cost: Callable[[V], int]) -> None:
@@ -35,16 +35,16 @@ class Lru(Generic[V]):
         return self.get_all([key])[0]
 
     def get_all(self, keys: Iterable[bytes]) -> list[V | None]:
-        """The same of several, in their order."""
+        """The values of several keys, in their order; see `get`."""
         with self._lock:
             return [self._used(key) for key in keys]
 
     def put(self, key: bytes, value: V) -> None:
-        """Keep the value, if it is not too large, and forget others where room is needed."""
+        """Store the value, unless it is too large, and drop others to make room."""
         self.put_all({key: value})
 
     def put_all(self, values: Mapping[bytes, V]) -> None:
-        """The same of several, in their order."""
+        """Store several values, in their order; see `put`."""
         costs = {key: self._cost(value) for key, value in values.items()}
         with self._lock:
             for key, cost in costs.items():
@@ -52,10 +52,10 @@ class Lru(Generic[V]):
                     self._keep(key, values[key], cost)
 
     def clear(self) -> None:
-        """Forget everything."""
+        """Drop all values."""
         with self._lock:
-            forgotten, self._values, self.nbytes = self._values, OrderedDict(), 0
-        del forgotten  # what takes its time, outside the lock
+            dropped, self._values, self.nbytes = self._values, OrderedDict(), 0
+        del dropped  # freeing them takes time, so it is done outside the lock
 
     def _used(self, key: bytes) -> V | None:
         value = self._values.get(key)
@@ -68,5 +68,5 @@ class Lru(Generic[V]):
         self.nbytes += cost - (self._cost(replaced) if replaced is not None else 0)
         self._values[key] = value
         while self.nbytes > self.capacity:
-            _, forgotten = self._values.popitem(last=False)
-            self.nbytes -= self._cost(forgotten)
+            _, dropped = self._values.popitem(last=False)
+            self.nbytes -= self._cost(dropped)

@@ -1,6 +1,6 @@
-"""The clock, the threads and the waiting, which are handed in: a request's way through the service has none of its own.
+"""The clock, the threads and the waiting of the service, which are passed in as a `Machine`.
 
-The service hands in this machine's, on asyncio. A simulation hands in its own, whose clock is a number and whose threads are
+The service runs on this machine's, with asyncio. A simulation passes in its own, whose clock is a number and whose threads are
 events: the same code then meets in a minute what a service meets in a day, and a seed repeats all of it.
 """
 
@@ -18,82 +18,82 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 Clock = Callable[[], float]
-"""Seconds from any beginning; it never jumps."""
+"""Seconds since an arbitrary start; never jumps."""
 
 
 class Awaited(Protocol):
-    """A future of another thread that a coroutine waits for."""
+    """A future of another thread, for a coroutine to wait for."""
 
-    async def by(self, until: float | None) -> bool:
-        """Wait until then at most, for None as long as it takes; whether it is done."""
+    async def wait_until(self, until: float | None) -> bool:
+        """Wait until the future is done or the deadline passes; None: no deadline. Returns whether it is done."""
 
 
 class Thread(Protocol):
-    """A thread of its own: what the service asks of a `threading.Thread`."""
+    """A thread: the part of `threading.Thread` that the service uses."""
 
     @property
     def ident(self) -> int | None:
         """None before it is started."""
 
     def start(self) -> None:
-        """Begin its work."""
+        """Start the thread's work."""
 
     def is_alive(self) -> bool:
-        """Whether it is started, and its work is not over."""
+        """Whether the thread has started, and its work is not over."""
 
     def join(self, timeout: float | None = None) -> None:
-        """Wait until it is over, so many seconds at most."""
+        """Wait until the work is over, for at most `timeout` seconds."""
 
 
 class Condition(AbstractContextManager[Any], Protocol):
-    """A lock that threads wait with: what the service asks of a `threading.Condition`."""
+    """A lock on which threads can wait: the part of `threading.Condition` that the service uses."""
 
     def wait(self) -> Any:
-        """Wait until another thread notifies; the lock is given up meanwhile."""
+        """Wait until another thread notifies; the lock is released meanwhile."""
 
     def notify(self) -> None:
-        """Let one that waits go on."""
+        """Wake one waiting thread."""
 
 
 class Machine(Protocol):
-    """What the service asks of whoever runs it."""
+    """The clock, threads and network that the service runs on."""
 
     def now(self) -> float:
-        """Seconds from any beginning; it never jumps."""
+        """Seconds since an arbitrary start; never jumps."""
 
     def wall(self) -> float:
-        """Seconds since 1970, as this machine's clock is set; it may jump either way."""
+        """Seconds since 1970, by this machine's clock, which may jump either way."""
 
     def uniform(self, low: float, high: float) -> float:
-        """Any number between these."""
+        """A random number between these."""
 
     def pool(self, threads: int, name: str) -> Executor:
-        """So many threads of this name."""
+        """A pool of threads with this name."""
 
     def thread(self, work: Callable[[], None], name: str) -> Thread:
-        """A thread for this work, which the process does not wait for when it ends."""
+        """A thread for this work; the process does not wait for it when it ends."""
 
     def condition(self) -> Condition:
-        """What threads wait with."""
+        """A condition for threads to wait on."""
 
     def transport(self) -> "httpx.AsyncBaseTransport | None":
-        """What carries HTTP requests to elsewhere; None for httpx's own, on sockets."""
+        """The transport of outgoing HTTP requests; None for httpx's own, on sockets."""
 
     async def run(self, pool: Executor | None, work: Callable[..., T], *arguments: Any) -> T:
-        """What the work returns, done in the pool, for None in any thread. Cancelling the await drops it if it has not begun."""
+        """Run the work in the pool, or in any thread for None. Cancelling the await drops the work if it has not begun."""
 
     def timeout(self, until: float | None) -> AbstractAsyncContextManager[object]:
-        """The body ends with TimeoutError where it waits at that time; None for no such time."""
+        """A context whose body ends with TimeoutError if it still waits at the deadline; None for no deadline."""
 
     async def together(self, works: Iterable[Coroutine[Any, Any, None]]) -> None:
-        """Run all at once until each is done; where one fails the others are cancelled. Raises ExceptionGroup."""
+        """Run all at once until each is done; if one fails, the others are cancelled. Raises ExceptionGroup."""
 
     def awaited(self, future: "Future[Any]") -> Awaited:
-        """A future, to be waited for."""
+        """Make a future of another thread awaitable."""
 
 
 class AsyncioMachine:
-    """Clocks and threads of the machine that this runs on, on the running event loop."""
+    """The clocks and threads of this machine, on the running event loop."""
 
     def now(self) -> float:
         """See Machine: `time.perf_counter`."""
@@ -148,11 +148,11 @@ class _Awaited:
     def __init__(self, future: "Future[Any]", now: Clock) -> None:
         self._future, self._now = asyncio.wrap_future(future), now
 
-    async def by(self, until: float | None) -> bool:
+    async def wait_until(self, until: float | None) -> bool:
         """See Awaited."""
         await asyncio.wait([self._future], timeout=None if until is None else max(until - self._now(), 0.0))
         if self._future.done() and not self._future.cancelled():
-            self._future.exception()  # asyncio warns of one that nobody asks for; it is asked for in the other thread's future
+            self._future.exception()  # marks it as seen, to stop asyncio's warning: callers read the other thread's future
         return self._future.done()
 
 

@@ -16,7 +16,8 @@ from service.settings import DEFAULT_BUNDLE, Limits, Settings
 
 PROGRAM = "keyblock-serve"
 PREFIX = "KEYBLOCK_"
-OTHERS = ("KEYBLOCK_API_KEY", "KEYBLOCK_BACKBONE", "KEYBLOCK_CACHE", "KEYBLOCK_CI")  # of the client, of training, and of the tests
+# of the client, of training, and of the tests
+FOREIGN_VARIABLES = ("KEYBLOCK_API_KEY", "KEYBLOCK_BACKBONE", "KEYBLOCK_CACHE", "KEYBLOCK_CI")
 ABOUT = f"""Serve bundles over HTTP. Each option is also an environment variable, named in brackets: {PREFIX}PORT=9000 is
 --port 9000. A flag wins over its variable."""
 USAGE = f"{PROGRAM} [--bundle PATH] [--port NUMBER] [OPTION ...]; {PROGRAM} --help lists the options"
@@ -24,18 +25,18 @@ KINDS = {int: "NUMBER", str: "TEXT", Path: "PATH", SecretStr: "TEXT"}
 
 
 def parse(arguments: Sequence[str]) -> dict[str, Any]:
-    """The settings that flags give, unchecked. Exits, as commands do, at --help, --version and an unknown flag."""
+    """The settings in the flags, unchecked. Exits, as commands do, at --help, --version and an unknown flag."""
     return vars(parser().parse_args(arguments))
 
 
 def parser() -> argparse.ArgumentParser:
-    """The command line; a setting without its flag is left to the environment."""
-    made = argparse.ArgumentParser(prog=PROGRAM, usage=USAGE, description=ABOUT, argument_default=argparse.SUPPRESS)
-    made.add_argument("--version", action="version", version=f"{PROGRAM} {__version__}")
-    limits = made.add_argument_group("limits", "What a request may hold, and all requests in flight together.")
+    """The parser of the command line; a setting without its flag is left to the environment."""
+    result = argparse.ArgumentParser(prog=PROGRAM, usage=USAGE, description=ABOUT, argument_default=argparse.SUPPRESS)
+    result.add_argument("--version", action="version", version=f"{PROGRAM} {__version__}")
+    limits = result.add_argument_group("limits", "What a request may hold, and all requests in flight together.")
     for name, field in Settings.model_fields.items():
-        _add(limits if name in Limits.model_fields else made, name, field)
-    return made
+        _add(limits if name in Limits.model_fields else result, name, field)
+    return result
 
 
 def flag(setting: str) -> str:
@@ -49,8 +50,8 @@ def variable(setting: str) -> str:
 
 
 def unknown_variables(environment: Iterable[str]) -> Mapping[str, str]:
-    """Variables with our prefix that are no settings, each with the setting of the nearest name, or an empty text."""
-    known = {name.removeprefix(PREFIX): name for name in (*map(variable, Settings.model_fields), *OTHERS)}
+    """Variables with our prefix that are no settings, each with the most similar setting, or an empty text."""
+    known = {name.removeprefix(PREFIX): name for name in (*map(variable, Settings.model_fields), *FOREIGN_VARIABLES)}
     ours = {name: name.upper().removeprefix(PREFIX) for name in sorted(environment) if name.upper().startswith(PREFIX)}
     near = {name: get_close_matches(rest, known, 1) for name, rest in ours.items() if rest not in known}
     return {name: known[found[0]] if found else "" for name, found in near.items()}
@@ -67,7 +68,7 @@ def _add(group: argparse._ActionsContainer, name: str, field: FieldInfo) -> None
 
 
 def _kind(annotation: Any) -> str:
-    """What the help shows as a flag's value: the choices, or a plain word for the type."""
+    """The placeholder of a flag's value in the help: the choices, or a plain word for the type."""
     if isinstance(annotation, type) and issubclass(annotation, Enum):
         return f"{{{','.join(member.value for member in annotation)}}}"
     kinds = [annotation, *getattr(annotation, "__args__", ())]
@@ -83,7 +84,7 @@ def _default(value: Any) -> str:
 
 
 def one_line(error: ValidationError, given: Mapping[str, Any]) -> str:
-    """What is wrong with each setting, and which variable it came from if it was not a flag."""
+    """The problem of each setting, and its environment variable if it did not come from a flag."""
     problems = []
     for problem in error.errors():
         name = str(problem["loc"][0])

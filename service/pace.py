@@ -1,13 +1,13 @@
-"""How fast this machine is just now, as measured: what deadlines and waiting times are reckoned by."""
+"""Measures the current speed of this machine, from which deadlines and waiting times are estimated."""
 
-MEMORY = 0.9  # of what was known when something new is measured: about the last ten measurements count
+MEMORY = 0.9  # weight that each measurement leaves to earlier ones: about the last ten count
 
 
 class Pace:
-    """Seconds for a unit of work, an average in which recent work counts most. One writer; others may read at any time.
+    """Seconds per unit of work, an average in which recent work counts most. One thread writes; others may read at any time.
 
     Attributes:
-        seconds: for a unit; 0 before anything was measured.
+        seconds: per unit; 0 before the first measurement.
     """
 
     def __init__(self) -> None:
@@ -15,7 +15,7 @@ class Pace:
         self._units = self._spent = 0.0
 
     def measured(self, units: float, seconds: float) -> None:
-        """So many units took so long."""
+        """Add a measurement."""
         if units <= 0:
             return
         self._units = MEMORY * self._units + units
@@ -23,5 +23,5 @@ class Pace:
         self.seconds = self._spent / self._units if self._units else 0.0
 
     def estimate(self, units: float) -> float:
-        """Seconds that so many units are going to take."""
+        """Estimated seconds for this many units."""
         return self.seconds * units

@@ -1,4 +1,4 @@
-"""Every setting of the service, declared once: an environment variable KEYBLOCK_* and a flag of keyblock-serve alike."""
+"""Every setting of the service, declared once, as an environment variable KEYBLOCK_* and a flag of keyblock-serve."""
 
 import os
 from enum import StrEnum
@@ -18,16 +18,16 @@ MIB = 2**20
 SHORTEST_STORE_KEY = 32  # characters
 
 
-def _paths(given: object) -> object:
-    """Paths: a text may hold several, with a comma or the character that PATH has between them; a flag may be given again."""
-    parts = [given] if isinstance(given, str | Path) else given
+def _paths(value: object) -> object:
+    """The paths in a value: a text may hold several, separated by a comma or the separator of PATH; a flag may be repeated."""
+    parts = [value] if isinstance(value, str | Path) else value
     if not isinstance(parts, list | tuple):
-        return given
+        return value
     return [path for part in parts for path in ([part] if isinstance(part, Path) else _split(str(part), f",{os.pathsep}"))]
 
 
 def _split(text: str, separators: str) -> list[str]:
-    """The parts; a path that is there is one, whatever it is called."""
+    """The parts of a text; an existing path is never split."""
     if not separators or os.path.exists(text):
         return [text]
     return [path for part in text.split(separators[0]) for path in _split(part, separators[1:])]
@@ -37,14 +37,14 @@ Paths = Annotated[tuple[Path, ...], NoDecode, BeforeValidator(_paths), Field(min
 
 
 class LogFormat(StrEnum):
-    """How lines of the log are written."""
+    """The format of log lines."""
 
     TEXT = "text"
     JSON = "json"
 
 
 class LogLevel(StrEnum):
-    """The least that is logged."""
+    """The lowest level that is logged."""
 
     DEBUG = "debug"
     INFO = "info"
@@ -53,7 +53,7 @@ class LogLevel(StrEnum):
 
 
 class UpstreamKind(StrEnum):
-    """Whose API an upstream speaks; auto is found out by asking it."""
+    """The API of an upstream; auto finds it out with a request."""
 
     AUTO = "auto"
     COHERE = "cohere"
@@ -62,7 +62,7 @@ class UpstreamKind(StrEnum):
 
 
 class UpstreamScores(StrEnum):
-    """On which scale an upstream scores; auto is its kind's own."""
+    """The scale of an upstream's scores; auto is that of its API."""
 
     AUTO = "auto"
     PROBABILITY = "probability"
@@ -70,7 +70,7 @@ class UpstreamScores(StrEnum):
 
 
 class Limits(BaseModel):
-    """What a request may hold, and what all in flight may; more is refused before work is done."""
+    """Limits of a request, and of all requests in flight; what exceeds them is refused before any work is done."""
 
     max_documents: int = Field(2048, ge=1, description="most documents of a request")
     max_document_chars: int = Field(4_000_000, ge=1, description="most characters of a document's text or title")
@@ -96,7 +96,7 @@ class Limits(BaseModel):
 
 
 class Settings(Limits, BaseSettings):
-    """All settings; flags win over environment variables, those over the defaults."""
+    """All settings; flags override environment variables, which override the defaults."""
 
     model_config = SettingsConfigDict(env_prefix="KEYBLOCK_", extra="ignore", frozen=True)
     bundle: Paths = Field(
@@ -243,23 +243,23 @@ class Settings(Limits, BaseSettings):
 
     @field_validator("store_key")
     @classmethod
-    def _can_seal(cls, key: SecretStr) -> SecretStr:
+    def _check_store_key(cls, key: SecretStr) -> SecretStr:
         if 0 < (length := len(key.get_secret_value())) < SHORTEST_STORE_KEY:
             raise ValueError(f"has {length} characters and needs {SHORTEST_STORE_KEY}: make one with `openssl rand -hex 32`")
         return key
 
     @field_validator("otlp_endpoint")
     @classmethod
-    def _can_be_traced_to(cls, endpoint: str) -> str:
+    def _check_otlp_endpoint(cls, endpoint: str) -> str:
         if endpoint and not endpoint.startswith(("http://", "https://")):
             raise ValueError("must be a URL that begins with http:// or https://")
-        if endpoint and (problem := lacking_for_traces()):
+        if endpoint and (problem := tracing_problem()):
             raise ValueError(problem)
         return endpoint
 
     @field_validator("upstream")
     @classmethod
-    def _can_be_asked(cls, url: str) -> str:
+    def _check_upstream(cls, url: str) -> str:
         url = url.strip()
         if not url:
             return url
@@ -271,8 +271,8 @@ class Settings(Limits, BaseSettings):
 
     @field_validator("upstream_key")
     @classmethod
-    def _can_be_sent(cls, key: SecretStr) -> SecretStr:
-        """Without the line end of the file that it was read from."""
+    def _check_upstream_key(cls, key: SecretStr) -> SecretStr:
+        """The key, without the line end of the file from which it was read."""
         value = key.get_secret_value().strip()
         if not value.isascii() or not value.isprintable():
             raise ValueError("must be ASCII on one line, as HTTP headers are: copy the key again")
@@ -280,23 +280,23 @@ class Settings(Limits, BaseSettings):
 
     @property
     def upstream_place(self) -> str:
-        """The upstream's URL for people: without a password."""
+        """The upstream's URL for messages, without a password."""
         parts = urlsplit(self.upstream)
         return parts._replace(netloc=parts.netloc.rpartition("@")[2]).geturl()
 
     @property
     def serves_bundles(self) -> bool:
-        """Whether bundles are served: always but where there is an upstream and no bundle is named."""
+        """Whether bundles are served: always, unless there is an upstream and no bundle is named."""
         return not self.upstream or "bundle" in self.model_fields_set
 
     @property
     def n_threads(self) -> int:
-        """Threads to use: what was asked for, or the CPU quota."""
+        """The number of threads to use: the setting, or the CPU quota."""
         return self.threads or default_threads()
 
 
 def _is_http_url(url: str) -> bool:
-    """Whether a request can be sent there: a host, a port that exists, and nothing that is not printed."""
+    """Whether a request can be sent to this URL: it has a host, a valid port, and only printable characters."""
     parts = urlsplit(url)
     try:
         port_exists = parts.port is None or parts.port > 0
@@ -305,8 +305,8 @@ def _is_http_url(url: str) -> bool:
     return parts.scheme in ("http", "https") and bool(parts.hostname) and port_exists and url.isprintable() and " " not in url
 
 
-def lacking_for_traces() -> str:
-    """Why no traces can be sent; empty when they can."""
+def tracing_problem() -> str:
+    """The reason why no traces can be sent; empty if they can."""
     try:
         found = find_spec("opentelemetry.exporter.otlp.proto.http") and find_spec("opentelemetry.sdk")
     except ModuleNotFoundError:

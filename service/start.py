@@ -1,4 +1,4 @@
-"""From settings to a service that runs: logs, signals, keys, models, ports."""
+"""Starts a service from its settings: logs, signals, keys, models, ports."""
 
 import gc
 import logging
@@ -22,18 +22,18 @@ from service.store.base import StoreError
 from service.telemetry.logs import configure_logs
 from service.terminal import Terminal, outlived
 
-BAD_START, NOT_STARTED = 2, 3  # exit codes; the second where the lifespan failed, say: the log says why
+BAD_START, NOT_STARTED = 2, 3  # exit codes: an error with a message on stderr; or one in the log, such as a failed lifespan
 BAD = (KeysError, BundleError, ProviderError, SessionError, StoreError, ListenError)
-SWITCH_SECONDS = 0.001  # how long a thread that prepares documents may keep the event loop waiting for the interpreter lock
+SWITCH_SECONDS = 0.001  # for which a thread that prepares documents may keep the interpreter lock from the event loop
 log = logging.getLogger(__name__)
 
 
 def start(settings: Settings) -> int:
-    """Serve until SIGTERM or SIGINT; returns the exit code, 2 with one line on stderr when it cannot start."""
+    """Serve until SIGTERM or SIGINT. Returns the exit code, 2 with one line on stderr if the service cannot start."""
     try:
         configure(settings)
         load_keys(settings)  # a wrong key is reported before a model is loaded
-        clients, operators = ports(settings)  # a taken one too
+        clients, operators = ports(settings)  # so is a port that is taken
         ranker = load_once(settings)
         app = create_app(settings, ranker)
         started = serve(settings, ranker.metrics, (app, clients), (create_admin_app(app), operators) if operators else None)
@@ -44,7 +44,7 @@ def start(settings: Settings) -> int:
 
 
 def load_once(settings: Settings) -> Ranker:
-    """The ranker. What is loaded stays, or goes without the garbage collector: to look at it would take a tenth of a second."""
+    """The ranker. Its objects are kept from the garbage collector, which would spend a tenth of a second on them."""
     gc.disable()
     try:
         return Ranker.load(settings)
@@ -54,7 +54,7 @@ def load_once(settings: Settings) -> Ranker:
 
 
 def ports(settings: Settings) -> tuple[list[socket.socket], list[socket.socket]]:
-    """Sockets for clients, and for operators where they have a port of their own. Raises ListenError."""
+    """Sockets for clients, and for operators if they have their own port. Raises ListenError."""
     clients = bind(settings.host, settings.port)
     if settings.admin_port is None:
         return clients, []
@@ -65,17 +65,17 @@ def ports(settings: Settings) -> tuple[list[socket.socket], list[socket.socket]]
 
 
 def configure(settings: Settings) -> None:
-    """What holds for the whole process: logging, signals, and how its threads share the processors and the interpreter."""
-    greet(settings)
+    """Configure the process: logging, signals, and its threads' use of the processors and the interpreter."""
+    log_start(settings)
     signal.signal(signal.SIGTERM, stop)
-    if not outlived():  # else it is ignored while loading, and later asks for a reload: see Reloader.listen
+    if not outlived():  # otherwise SIGHUP is ignored while loading, and reloads later: see Reloader.listen
         terminal = Terminal()
         signal.signal(signal.SIGHUP, lambda number, frame: stop(number, frame) if terminal.closed else None)
-    share(settings)
+    configure_threads(settings)
 
 
-def greet(settings: Settings) -> None:
-    """Logging, and what is logged of how this was started."""
+def log_start(settings: Settings) -> None:
+    """Configure logging, and log facts about the start."""
     configure_logs(settings.log_level, settings.log_format)
     for name, nearest in unknown_variables(os.environ).items():
         log.warning("%s is no setting, and is ignored%s", name, f": did you mean {nearest}?" if nearest else "")
@@ -83,12 +83,12 @@ def greet(settings: Settings) -> None:
         log.info(why)
 
 
-def share(settings: Settings) -> None:
-    """How the threads of this process share the processors and the interpreter."""
+def configure_threads(settings: Settings) -> None:
+    """Set how the threads of this process share the processors and the interpreter."""
     sys.setswitchinterval(SWITCH_SECONDS)
     os.environ.setdefault("RAYON_NUM_THREADS", str(settings.n_threads))  # the tokenizer's threads
 
 
 def stop(_number: int, _frame: FrameType | None) -> None:
-    """SIGTERM while loading ends the process; while serving, uvicorn finishes what is in flight first and then calls this."""
+    """End the process at SIGTERM while loading. While serving, uvicorn finishes the requests in flight before it calls this."""
     sys.exit(0)

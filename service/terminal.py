@@ -1,4 +1,4 @@
-"""Why SIGHUP came: somebody asks for a reload, or the terminal that the service was started from was closed."""
+"""Finds out why SIGHUP came: for a reload, or because the terminal was closed from which the service was started."""
 
 import os
 import signal
@@ -7,14 +7,14 @@ TERMINAL = "/dev/tty"
 
 
 class Terminal:
-    """The terminal that this process ends with, if there is one; to be made before SIGHUP is handled."""
+    """The terminal whose end ends this process, if there is one; to be made before SIGHUP is handled."""
 
     def __init__(self) -> None:
         self._matters = _is_there() and not outlived()
 
     @property
     def closed(self) -> bool:
-        """Whether it is gone since; never where there was none, or the service outlives it."""
+        """Whether the terminal has gone since; always False if there was none, or the service outlives it."""
         return self._matters and not _is_there()
 
 

@@ -20,7 +20,7 @@ from service.errors import RequestError
 from service.ranking.admission import Place
 from service.ranking.model import PROMISED_SECONDS, Model
 from service.ranking.outcome import Outcome
-from service.ranking.ranker import Ranker, dead
+from service.ranking.ranker import Ranker, dead_error
 from service.ranking.reload import ReloadError
 from service.store.base import Item
 from service.store.codec import StoredDocument, encode, pack_text
@@ -80,7 +80,7 @@ class Clients:
         except RequestError as error:
             return self._refused(ask, error, came)
         except EngineDeadError:
-            return self._refused(ask, dead(), came)
+            return self._refused(ask, dead_error(), came)
         except EngineError:
             return self._failed(ask, came)
         except CancelledError:
@@ -93,7 +93,7 @@ class Clients:
             if ask.pieces > 1:
                 await asyncio.sleep(PIECE_SECONDS)
             n_bytes = ask.bytes * piece // ask.pieces
-            place.holds(n_bytes)
+            place.set_bytes(n_bytes)
             self._checks.receives(ask.number, n_bytes)
 
     async def _answered(self, ask: Ask, place: Place, ranker: Ranker) -> None:
@@ -108,7 +108,7 @@ class Clients:
         if ask.deadline is not None:
             checks.in_time(ask.number, machine.now() - stages.began - ask.deadline)
         self._check(ask, call, model, outcome, asked)
-        place.answers(ask.answer_bytes)
+        place.set_answer(ask.answer_bytes)
         checks.answers(ask.number, ask.answer_bytes)
 
     def _check(self, ask: Ask, call: Call, model: Model, outcome: Outcome, asked: float) -> None:

@@ -185,7 +185,7 @@ class Episode:
         hung = device.hangs_since is not None and self.machine.now() - device.hangs_since > hung_after
         if (device.dead or hung) and self.service.ranker.engine.alive and not self._restarting:
             raise ViolationError(f"the model's thread {'is dead' if device.dead else 'hangs'}, and is said to be alive")
-        if device.dead and any(not job.over for job in self.service.ranker.engine.rounds.jobs):
+        if device.dead and any(not job.finished for job in self.service.ranker.engine.rounds.jobs):
             raise ViolationError("the model's thread is dead, and a request still waits for it")
 
     async def _restart(self) -> None:

@@ -128,14 +128,14 @@ class Checks:
 
     def submits(self, job: Job) -> None:
         """A job comes; every fourth turn is of the oldest, so that it has had its turns after four for each sequence before it."""
-        before = sum(one.n_waiting for one in self._rounds.jobs if not one.over)
+        before = sum(one.n_waiting for one in self._rounds.jobs if not one.finished)
         self._turns[job] = self._rounds.turns, TURNS_TO_OLDEST * (before + job.n_waiting + 1)
 
     def round_ends(self) -> None:
         """A round has taken its sequences, and is over."""
         turns, ended = self._rounds.turns, []
         for job, (came, most) in self._turns.items():
-            if job.over or not job.n_waiting:
+            if job.finished or not job.n_waiting:
                 ended.append(job)
             elif turns - came > most:
                 waits = f"a job of {len(job.lengths)} sequences waits for {turns - came} turns"
@@ -175,7 +175,7 @@ class Checks:
 
     def at_rest(self) -> None:
         """Nothing is left of what was in flight."""
-        if any(not job.over for job in self._rounds.jobs):
+        if any(not job.finished for job in self._rounds.jobs):
             raise ViolationError("a job is left over")
         if (wait := self._ranker.admission.wait_seconds()) > 0:
             raise ViolationError(f"nothing is in flight, and a newcomer would wait {wait:.3f} s")

@@ -1,1 +1,1 @@
-"""The command `keyblock`: what the service does, from a terminal."""
+"""The command `keyblock`: the service's work, from a terminal."""

@@ -1,10 +1,10 @@
-"""Where the command `keyblock` begins: a line, and no stack trace, where the extra that it needs is not installed."""
+"""The entry of the command `keyblock`: prints a line, and no stack trace, if the extra that it needs is not installed."""
 
 import sys
 
 
 def main() -> int:
-    """Run the command line; returns the exit code."""
+    """Run the command line. Returns the exit code."""
     try:
         from service.command.main import main as run
     except ImportError as error:

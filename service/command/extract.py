@@ -1,4 +1,4 @@
-"""keyblock text: print the text of files as keyblock rerank reads it; offsets and lines of passages count in it."""
+"""keyblock text: prints the text of files as keyblock rerank reads it; offsets and lines of passages refer to it."""
 
 import argparse
 import sys
@@ -10,13 +10,13 @@ from service.files.kinds import NotTextError
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The command line of keyblock text."""
+    """Add the arguments of keyblock text."""
     parser.add_argument("files", metavar="FILE", nargs="+", help="a text, a PDF, EPUB, DOCX or HTML file, or - for stdin")
     parser.set_defaults(run=run)
 
 
 def run(options: argparse.Namespace, report: Report) -> int:
-    """Print it; returns the exit code."""
+    """Print the texts. Returns the exit code."""
     for name in options.files:
         try:
             with open_binary(name) as file:

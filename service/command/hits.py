@@ -1,4 +1,4 @@
-"""The best documents so far, with the passages that they will be shown with: all that is kept of a document."""
+"""The best documents so far, with the passages that will be shown: nothing else of a document is kept."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
@@ -11,14 +11,14 @@ from service.files.extracted import PAGE_BREAK
 
 
 class Passage(NamedTuple):
-    """A block as it is shown.
+    """A block, as it is shown.
 
     Attributes:
         start: its offset in the document, in code points; `end` too.
-        score: the selector's.
+        score: of the selector.
         line: of the document, in which it begins, from 1.
-        highlights: where it has words of the query, as offsets in `text`.
-        page: on which it begins, from 1; None of a file without pages.
+        highlights: places of the query's words, as offsets in `text`.
+        page: on which it begins, from 1; None for a file without pages.
     """
 
     start: int
@@ -31,10 +31,10 @@ class Passage(NamedTuple):
 
 
 class Hit(NamedTuple):
-    """A document's place.
+    """A ranked document.
 
     Attributes:
-        place: name of the file, with the line or the page of the best passage where it is known.
+        place: name of the file, with the line or the page of the best passage if known.
     """
 
     input: str
@@ -47,7 +47,7 @@ class Hit(NamedTuple):
 
 
 def batches(inputs: Iterable[Input], documents: int, chars: int) -> Iterator[list[Input]]:
-    """The inputs in order, so many at once, and beyond the first of each so many characters."""
+    """The inputs in order, in batches of at most `documents` documents and `chars` characters; a longer input is a batch alone."""
     batch: list[Input] = []
     size = 0
     for one in inputs:
@@ -61,11 +61,11 @@ def batches(inputs: Iterable[Input], documents: int, chars: int) -> Iterator[lis
 
 
 class Best:
-    """The best of all documents that were ranked; equal ones in the order they came.
+    """The best of all ranked documents; equal ones in the order in which they came.
 
     Args:
-        top: how many are kept; 0 for all.
-        blocks: passages of each.
+        top: number of documents to keep; 0 for all.
+        blocks: number of passages of each.
         highlighter: finds the query's words in them.
     """
 
@@ -80,19 +80,19 @@ class Best:
     def __len__(self) -> int:
         return len(self._kept)
 
-    def take(self, ranker: Ranker, batch: Sequence[Input]) -> None:
-        """Rank a batch among the others."""
+    def add(self, ranker: Ranker, batch: Sequence[Input]) -> None:
+        """Rank a batch, and merge it with the earlier documents."""
         last = self._kept[self._top - 1][:2] if 0 < self._top == len(self._kept) else None
         for one, found in zip(batch, ranker.rank(batch), strict=True):
             self._count += 1
-            if found is not None and (last is None or (found.group, found.worth) < last):
-                self._kept.append((found.group, found.worth, self._count, self._hit(one, found)))
+            if found is not None and (last is None or (found.group, found.negative_logit) < last):
+                self._kept.append((found.group, found.negative_logit, self._count, self._hit(one, found)))
         self._kept.sort(key=lambda kept: kept[:3])
         del self._kept[self._top or len(self._kept) :]
 
     def _hit(self, one: Input, found: Found) -> Hit:
         passages = [self._passage(one, *block) for block in found.blocks[: self._blocks]]
-        place = place_of(one.name, passages[0]) if passages and one.alone else one.name
+        place = place_of(one.name, passages[0]) if passages and one.whole_file else one.name
         return Hit(one.name, place, found.score, found.scored_by, passages, one.title, one.id)
 
     def _passage(self, one: Input, start: int, end: int, score: float) -> Passage:
@@ -102,5 +102,5 @@ class Best:
 
 
 def place_of(name: str, passage: Passage) -> str:
-    """Where a passage of a file stands: its page, or else its line."""
+    """The place of a passage in a file: its page, or else its line."""
     return f"{name}:{passage.line}" if passage.page is None else f"{name}, page {passage.page}"

@@ -1,4 +1,4 @@
-"""Files as documents: one that is or holds a text is a document, and so is each of JSON lines; stdin and directories too."""
+"""Reads files as documents: a file with text is a document, and so is each line of JSON lines; also stdin and directories."""
 
 import codecs
 import os
@@ -22,11 +22,11 @@ LINES_SUFFIXES = (".jsonl", ".ndjson")
 
 
 class Input(NamedTuple):
-    """A document to be ranked.
+    """A document to rank.
 
     Attributes:
-        name: the file's, with the line's number where it is one of several.
-        alone: whether it is all of its file, so that its own lines can be counted.
+        name: of the file, with the line's number if the document is one of several.
+        whole_file: whether it is the whole file, so that its own lines can be counted.
         paged: whether it has a form feed between pages.
     """
 
@@ -34,35 +34,35 @@ class Input(NamedTuple):
     text: str
     title: str | None = None
     id: str | int | None = None
-    alone: bool = True
+    whole_file: bool = True
     paged: bool = False
 
 
 class Files:
-    """The files that were named, directories expanded.
+    """The named files, with directories expanded.
 
     Args:
         names: files, directories, or ``-``.
         recursive: whether directories are read.
-        globs: names of files that are read in directories; none for all.
+        globs: names of files to read in directories; empty for all.
         form: one of FORMATS; auto decides by the name.
-        report: receives what is left out, and why.
+        report: gets a message for each file that is left out.
     """
 
     def __init__(
         self, names: Iterable[str], report: Report, *, recursive: bool = False, globs: Iterable[str] = (), form: str = AUTO
     ) -> None:
         self._report, self._recursive, self._globs, self._form = report, recursive, tuple(globs), form
-        self._met: set[str] = set()  # files that nobody named: in a directory, what is no text is no failure
-        self.names = [name for given in names for name in self._expanded(given)]
+        self._discovered: set[str] = set()  # files found in directories, where a file without text is no failure
+        self.names = [file for name in names for file in self._expanded(name)]
 
     @property
     def total(self) -> int | None:
-        """The most documents there can be; None where that takes reading them."""
+        """The largest possible number of documents; None if it can only be found by reading."""
         return None if any(map(self._has_lines, self.names)) else len(self.names)
 
     def read(self) -> Iterator[Input]:
-        """The documents, one by one; what cannot be read is reported."""
+        """The documents, one by one; files that cannot be read are reported."""
         for name in self.names:
             try:
                 with open_binary(name) as file:
@@ -70,18 +70,18 @@ class Files:
             except OSError as error:
                 self._report.fail(f"{name}: {error.strerror or error}")
 
-    def _expanded(self, given: str) -> Iterator[str]:
-        if given == STDIN or not os.path.isdir(given):
-            yield given
+    def _expanded(self, name: str) -> Iterator[str]:
+        if name == STDIN or not os.path.isdir(name):
+            yield name
         elif self._recursive:
-            for name in self._in(given):
-                self._met.add(name)
-                yield name
+            for file in self._files_in(name):
+                self._discovered.add(file)
+                yield file
         else:
-            self._report.fail(f"{given}: is a directory; --recursive reads what is in it")
+            self._report.fail(f"{name}: is a directory; --recursive reads what is in it")
 
-    def _in(self, directory: str) -> Iterator[str]:
-        """Its files, sorted, without hidden ones; links to directories are not followed."""
+    def _files_in(self, directory: str) -> Iterator[str]:
+        """The files in a directory, sorted, without hidden ones; links to directories are not followed."""
 
         def failed(error: OSError) -> None:
             self._report.fail(f"{error.filename}: {error.strerror}")
@@ -90,10 +90,10 @@ class Files:
             folders[:] = sorted(name for name in folders if not name.startswith("."))
             for name in sorted(names):
                 path = os.path.join(folder, name)
-                if not name.startswith(".") and self._wanted(name) and _is_file(path):
+                if not name.startswith(".") and self._is_selected(name) and _is_file(path):
                     yield path
 
-    def _wanted(self, name: str) -> bool:
+    def _is_selected(self, name: str) -> bool:
         return not self._globs or any(fnmatch(name, glob) for glob in self._globs)
 
     def _has_lines(self, name: str) -> bool:
@@ -103,7 +103,7 @@ class Files:
         try:
             found = extract(file.read(), name)
         except NotTextError as error:
-            (self._report.note if name in self._met else self._report.fail)(f"{name}: {error}")
+            (self._report.note if name in self._discovered else self._report.fail)(f"{name}: {error}")
             return
         if found.problem:
             self._report.note(f"{name}: {found.problem}")
@@ -122,28 +122,28 @@ class Files:
             except ValueError as error:
                 self._report.fail(f"{where}: {_problem(error)}; skipped")
             else:
-                yield Input(where, document.text, document.title, document.id, alone=False)
+                yield Input(where, document.text, document.title, document.id, whole_file=False)
 
 
 def open_binary(name: str) -> BinaryIO:
-    """The file, or standard input, which stays open. Raises OSError."""
+    """Open the file, or standard input, which stays open. Raises OSError."""
     return open(os.dup(0) if name == STDIN else name, "rb")
 
 
 def _is_file(path: str) -> bool:
-    """Whether it is a file, or a link to one: pipes and devices in a directory are nobody's documents."""
+    """Whether it is a file, or a link to one; pipes and devices in a directory are not documents."""
     try:
         return stat.S_ISREG(os.stat(path).st_mode)
     except OSError:
-        return True  # and opening it says what is wrong
+        return True  # so that opening it reports the problem
 
 
 def _problem(error: ValueError) -> str:
     if not isinstance(error, ValidationError):
         return str(error)
     first = error.errors(include_url=False)[0]
-    where, what = (
+    where, message = (
         ".".join(map(str, first["loc"])),
         first["msg"].removeprefix("Value error, ").replace(" at line 1 column ", " at column "),
     )
-    return f"{where}: {what}" if where else what
+    return f"{where}: {message}" if where else message

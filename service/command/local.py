@@ -1,4 +1,4 @@
-"""A bundle that ranks the documents of a command in its process, as the service does."""
+"""Ranks the documents of a command with a bundle in its own process, as the service does."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -9,7 +9,7 @@ from keyblock.bundle import Bundle, BundleError
 from keyblock.runtime.providers import ProviderError
 from keyblock.runtime.session import SessionError
 from service.command.inputs import Input
-from service.command.rankers import Asked, CommandError, Found, as_documents, found_in
+from service.command.rankers import Asked, CommandError, Found, as_documents, results_of
 from service.command.report import Report
 from service.ranking.loading import read_bundles
 from service.settings import Settings
@@ -21,9 +21,9 @@ class LocalRanker:
     Args:
         settings: the bundles, the provider, the threads.
         asked: the query and the options.
-        report: receives a note where an option cannot be followed.
+        report: gets a note if an option cannot be followed.
 
-    Raises CommandError where there is no such bundle, or it cannot be run.
+    Raises CommandError if there is no such bundle, or it cannot run.
     """
 
     documents, chars = 64, 1_000_000
@@ -41,17 +41,17 @@ class LocalRanker:
         """See Ranker."""
         query, budget, _ = self._asked
         ranking = self._ranker.rank(query, as_documents(inputs), max_tokens_per_doc=budget, raw_scores=True)
-        return found_in(ranking, self._activation, self._report)
+        return results_of(ranking, self._activation, self._report)
 
 
 def open_local(bundle: Path | None, asked: Asked, report: Report) -> LocalRanker:
-    """As the environment's settings have it, with another bundle where one is named. Raises CommandError and ValidationError."""
+    """A ranker with the environment's settings, or with another bundle if one is named. Raises CommandError and ValidationError."""
     given: dict[str, Any] = {} if bundle is None else {"bundle": bundle}
     return LocalRanker(Settings(**given), asked, report)
 
 
 def _chosen(bundles: Sequence[Bundle], model: str | None) -> Bundle:
-    """The bundle of that name; the first where none is named."""
+    """The bundle of this name; the first if None."""
     if model is None:
         return bundles[0]
     names = {bundle.manifest.name: bundle for bundle in bundles}

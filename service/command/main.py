@@ -15,33 +15,33 @@ from service.command.report import Report
 
 PROGRAM = "keyblock"
 FAILED = 1
-INTERRUPTED, PIPE_CLOSED = 130, 141  # as shells say of a command that a signal ended
+INTERRUPTED, PIPE_CLOSED = 130, 141  # the codes that shells give for a command that a signal ended
 
 
 def parser() -> argparse.ArgumentParser:
-    """The command line."""
-    made = argparse.ArgumentParser(prog=PROGRAM, description="Rank long documents by their key blocks.")
-    made.add_argument("--version", action="version", version=f"{PROGRAM} {__version__}")
-    commands = made.add_subparsers(metavar="COMMAND", required=True)
+    """The parser of the command line."""
+    root = argparse.ArgumentParser(prog=PROGRAM, description="Rank long documents by their key blocks.")
+    root.add_argument("--version", action="version", version=f"{PROGRAM} {__version__}")
+    commands = root.add_subparsers(metavar="COMMAND", required=True)
     about = "rank files for a query, and show the passages that decided it"
     rerank.add_arguments(commands.add_parser("rerank", help=about, description=f"{about.capitalize()}."))
     about = "print the text of files as rerank reads it"
     extract.add_arguments(commands.add_parser("text", help=about, description=f"{about.capitalize()}."))
-    return made
+    return root
 
 
 def read_arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
-    """The options, with files between and after them, which argparse takes in one run only. Exits at bad usage, as it does."""
-    reader = parser()
-    options, rest = reader.parse_known_args(arguments)
+    """The options; files may stand between and after them, although argparse takes files in one place only. Exits at bad usage."""
+    root_parser = parser()
+    options, rest = root_parser.parse_known_args(arguments)
     if unknown := [one for one in rest if one.startswith("-") and one != "-"]:
-        reader.error(f"unrecognized arguments: {' '.join(unknown)}")
+        root_parser.error(f"unrecognized arguments: {' '.join(unknown)}")
     options.files += rest
     return options
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run a subcommand; returns the exit code, with one line on stderr where it failed."""
+    """Run a subcommand. Returns the exit code, with one line on stderr if it failed."""
     options = read_arguments(arguments)
     report = Report(PROGRAM)
     try:
@@ -49,7 +49,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except BrokenPipeError:  # the reader closed the pipe
         _drop_output()
         return PIPE_CLOSED
-    except OSError as error:  # of files that are read the command tells itself
+    except OSError as error:  # an error of writing: subcommands report errors of reading themselves
         _drop_output()
         report.fail(f"cannot write: {error.strerror}")
     except KeyboardInterrupt:
@@ -63,5 +63,5 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _drop_output() -> None:
-    """What is still to be written goes nowhere, so that the interpreter does not fail on it when it ends."""
+    """Drop the remaining output, so that the interpreter does not fail on it when it ends."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -1,4 +1,4 @@
-"""Hits as they are printed: a table for people, lines of tab-separated values for pipes, JSON lines for programs."""
+"""Prints hits: a table for people, lines of tab-separated values for pipes, JSON lines for programs."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
@@ -14,11 +14,11 @@ from service.command.hits import Hit, Passage, place_of
 from service.command.text import in_a_line, pieces, right_to_left
 
 FOUND, NAME, FAINT = "bold yellow", "bold cyan", "dim"
-ISOLATE, END = "\u2068", "\u2069"  # what is between them has its own direction, and turns nothing around it
+ISOLATE, END = "\u2068", "\u2069"  # text between them has its own direction, and does not affect the text around it
 
 
 def json_lines(hits: Iterable[Hit]) -> Iterator[bytes]:
-    """A JSON object a document, with the names of POST /rerank."""
+    """A JSON object for each document, with the names of POST /rerank."""
     for rank, hit in enumerate(hits, 1):
         line: dict[str, Any] = {"rank": rank, "relevance_score": hit.score, "input": hit.input}
         line |= {name: value for name in ("id", "title") if (value := getattr(hit, name)) is not None}
@@ -28,7 +28,7 @@ def json_lines(hits: Iterable[Hit]) -> Iterator[bytes]:
 
 
 def tab_lines(hits: Iterable[Hit]) -> Iterator[bytes]:
-    """A line a passage: rank, score, place, text; a document without a passage has a line, too."""
+    """A line for each passage: rank, score, place, text; a document without a passage has one line too."""
     for rank, hit in enumerate(hits, 1):
         passages: Sequence[Passage | None] = hit.passages or [None]
         for passage in passages:
@@ -38,7 +38,7 @@ def tab_lines(hits: Iterable[Hit]) -> Iterator[bytes]:
 
 
 def table(hits: Iterable[Hit]) -> Table:
-    """A row a document: rank, score, and its passages with the query's words highlighted."""
+    """A row for each document: rank, score, and its passages with the query's words highlighted."""
     rows = Table(box=None, header_style=FAINT, padding=(0, 2, 0, 0), pad_edge=False)
     rows.add_column("", justify="right", no_wrap=True)
     rows.add_column("score", no_wrap=True)
@@ -49,22 +49,22 @@ def table(hits: Iterable[Hit]) -> Table:
 
 
 def print_table(console: Console, hits: Iterable[Hit]) -> None:
-    """As wide as the terminal."""
+    """Print the table, as wide as the terminal."""
     console.print(table(hits))
 
 
 class Directed:
-    """A text with words from right to left: each line of it is shown in the direction of its first letter, and isolated."""
+    """A text with words from right to left: each line is shown in the direction of its first letter, and isolated."""
 
     def __init__(self, text: Text) -> None:
         self._text = text
 
     def __rich_measure__(self, console: Console, options: ConsoleOptions) -> Measurement:
-        """As wide as the text."""
+        """The width of the text."""
         return Measurement.get(console, options, self._text)
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        """Its lines, cut to the width."""
+        """The lines, cut to the width."""
         for line in self._text.wrap(console, options.max_width, overflow="fold"):
             line.rstrip()
             yield Text.assemble(ISOLATE, line, END)
@@ -94,5 +94,5 @@ def _place(hit: Hit, passage: Passage | None) -> str:
 
 
 def _block(passage: Passage) -> dict[str, Any]:
-    """A passage in JSON; one without a page has none."""
+    """A passage in JSON; without `page` if it has none."""
     return {name: value for name, value in passage._asdict().items() if value is not None}

@@ -14,30 +14,30 @@ from service.command.report import Report
 
 
 class Found(NamedTuple):
-    """What a ranker says of a document. Documents rank by (group, worth), ascending.
+    """The result of a document. Documents rank by (group, negative_logit), ascending.
 
     Attributes:
-        group: what its place comes from, as an index into GROUPS.
-        worth: the negative of its logit.
+        group: the source of its place, as an index into GROUPS.
+        negative_logit: the smaller, the better.
         blocks: best first.
-        activation: from the logit to the score, as the model's bundle has it.
+        activation: turns the logit into the score, as the model's bundle defines.
     """
 
     group: int
-    worth: float
+    negative_logit: float
     blocks: list[Block]
     activation: Activation = Activation()
 
     @property
     def score(self) -> float:
-        """The relevance score: 0 to 1 of a sigmoid; by the order given, the lowest there is."""
+        """The relevance score, from 0 to 1 for a sigmoid; a document in the order given has the lowest one."""
         if GROUPS[self.group] is ScoredBy.ORDER:
-            return 0.0 if self.activation.name == "sigmoid" else -self.worth
-        return float(self.activation.scores(np.asarray(-self.worth)))
+            return 0.0 if self.activation.name == "sigmoid" else -self.negative_logit
+        return float(self.activation.scores(np.asarray(-self.negative_logit)))
 
     @property
     def scored_by(self) -> ScoredBy:
-        """What its place comes from."""
+        """The source of its place."""
         return GROUPS[self.group]
 
 
@@ -64,8 +64,8 @@ class Ranker(Protocol):
 
     Attributes:
         analyzer: reduces words to the terms that the selector compares.
-        documents: most documents to give at once.
-        chars: most characters to give at once.
+        documents: most documents to rank at once.
+        chars: most characters to rank at once.
     """
 
     analyzer: Analyzer
@@ -73,13 +73,13 @@ class Ranker(Protocol):
     chars: int
 
     def rank(self, inputs: Sequence[Input]) -> list[Found | None]:
-        """The result of each document; None for one that is refused, which is reported."""
+        """The result of each document; None for a refused one, which is reported."""
 
 
 class RemoteRanker:
-    """A running service.
+    """Ranks with a running service.
 
-    Raises KeyBlockError, here and when it ranks.
+    Raises KeyBlockError, here and in `rank`.
     """
 
     documents, chars = 256, 4_000_000
@@ -88,7 +88,7 @@ class RemoteRanker:
         self._client, self._asked, self._report = client, asked, report
         try:
             info = client.info()
-        except AccessError:  # a key that may rank and no more
+        except AccessError:  # the key may only rank
             info = {}
         pipeline = _pipeline(info, asked.model)
         self.analyzer = Analyzer(AnalyzerConfig.model_validate(pipeline.get("analyzer", {})))
@@ -97,18 +97,18 @@ class RemoteRanker:
     def rank(self, inputs: Sequence[Input]) -> list[Found | None]:
         """See Ranker."""
         found: list[Found | None] = [None] * len(inputs)
-        left = list(range(len(inputs)))
-        while left:
+        remaining = list(range(len(inputs)))
+        while remaining:
             try:
-                ranking = self._ask([inputs[number] for number in left])
+                ranking = self._ask([inputs[number] for number in remaining])
             except InvalidRequestError as error:
                 at_fault = _document_at_fault(error)
                 if at_fault is None:
                     raise
-                name, problem = inputs[left.pop(at_fault)].name, error.answer.details[0].get("msg")
+                name, problem = inputs[remaining.pop(at_fault)].name, error.answer.details[0].get("msg")
                 self._report.fail(f"{name}: refused by the service: {problem}")
                 continue
-            for number, one in zip(left, found_in(ranking, self._activation, self._report), strict=True):
+            for number, one in zip(remaining, results_of(ranking, self._activation, self._report), strict=True):
                 found[number] = one
             break
         return found
@@ -120,20 +120,20 @@ class RemoteRanker:
 
 
 def as_documents(inputs: Sequence[Input]) -> list[dict[str, str]]:
-    """The inputs as a request has them."""
+    """The inputs in the form of a request."""
     return [{"text": one.text, **({"title": one.title} if one.title else {})} for one in inputs]
 
 
-def found_in(ranking: Ranking, activation: Activation, report: Report) -> list[Found | None]:
-    """What a ranking with raw scores says of each document, in the order given; its warnings are reported.
+def results_of(ranking: Ranking, activation: Activation, report: Report) -> list[Found | None]:
+    """The results of a ranking with raw scores, in the order given; its warnings are reported.
 
     Args:
         ranking: has a result for each document.
-        activation: from its raw scores to those that are shown.
-        report: receives the warnings.
+        activation: turns its raw scores into the scores that are shown.
+        report: gets the warnings.
     """
     for warning in ranking.warnings:
-        if not warning.startswith("documents without text"):  # their numbers say nothing here, and their score is 0
+        if not warning.startswith("documents without text"):  # the numbers in this warning mean nothing here
             report.note(warning)
     found: list[Found | None] = [None] * len(ranking)
     for result in ranking:
@@ -143,7 +143,7 @@ def found_in(ranking: Ranking, activation: Activation, report: Report) -> list[F
 
 
 def _document_at_fault(error: InvalidRequestError) -> int | None:
-    """The number of the document that a request was refused for."""
+    """The number of the document for which a request was refused."""
     for detail in error.answer.details[:1]:
         match detail.get("loc"):
             case [_, "documents", int(number), *_]:
@@ -152,7 +152,7 @@ def _document_at_fault(error: InvalidRequestError) -> int | None:
 
 
 def _pipeline(info: Mapping[str, Any], model: str | None) -> Mapping[str, Any]:
-    """How the model reads and scores; of an older service, or one that does not say, nothing: it does it as usual."""
+    """The model's pipeline; empty if the service, an older one perhaps, does not give it."""
     named = (one for one in info.get("models", ()) if one.get("model") == model)
     found: Mapping[str, Any] = next(named, info).get("pipeline", {})
     return found

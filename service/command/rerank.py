@@ -1,4 +1,4 @@
-"""keyblock rerank: rank files for a query, with a bundle in this process or by a running service."""
+"""keyblock rerank: ranks files for a query, with a bundle in this process or by a running service."""
 
 import argparse
 import os
@@ -23,7 +23,7 @@ API_KEY = "KEYBLOCK_API_KEY"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The command line of keyblock rerank."""
+    """Add the arguments of keyblock rerank."""
     parser.add_argument("query", metavar="QUERY", type=_query, help="what is looked for")
     parser.add_argument(
         "files",
@@ -47,13 +47,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace, report: Report) -> int:
-    """Rank and print; returns the exit code. Raises what its rankers raise."""
+    """Rank the files and print the result. Returns the exit code. Raises the errors of the ranker."""
     files = Files(options.files, report, recursive=options.recursive, globs=options.glob, form=options.format)
     with open_ranker(options, report) as ranker:
         best = Best(options.top, options.blocks, Highlighter(ranker.analyzer, options.query))
         with progress_bar(files.total) as advance:
             for batch in batches(files.read(), ranker.documents, ranker.chars):
-                best.take(ranker, batch)
+                best.add(ranker, batch)
                 advance(len(batch))
     if not best:
         report.fail("there is nothing to rank")
@@ -63,7 +63,7 @@ def run(options: argparse.Namespace, report: Report) -> int:
 
 @contextmanager
 def open_ranker(options: argparse.Namespace, report: Report) -> Iterator[Ranker]:
-    """The service that was named, or else a bundle in this process. Raises CommandError, and what these raise."""
+    """The named service, or else a bundle in this process. Raises CommandError, and the errors of these."""
     asked = Asked(options.query, options.budget, options.model)
     if options.url is not None:
         with Client(options.url, api_key=os.environ.get(API_KEY), timeout=options.timeout) as client:
@@ -72,14 +72,14 @@ def open_ranker(options: argparse.Namespace, report: Report) -> Iterator[Ranker]
     try:
         from service.command.local import open_local
     except ImportError as error:
-        what = "to rank in this process, install the extras cpu (or gpu) and serve, or name a running service with --url"
-        raise CommandError(f"{what} ({error})") from None
+        advice = "to rank in this process, install the extras cpu (or gpu) and serve, or name a running service with --url"
+        raise CommandError(f"{advice} ({error})") from None
     yield open_local(options.bundle, asked, report)
 
 
 @contextmanager
 def progress_bar(total: int | None) -> Iterator[Any]:
-    """On stderr, while it is a terminal; gone in the end. Gives what to tell of documents that are done."""
+    """A progress bar on stderr, if that is a terminal; it disappears at the end. Gives a function that takes finished documents."""
     console = Console(stderr=True)
     columns = (TextColumn("ranking"), BarColumn(), MofNCompleteColumn(), TextColumn("documents,"), TimeElapsedColumn())
     with Progress(*columns, console=console, transient=True, disable=not sys.stderr.isatty()) as progress:
@@ -88,7 +88,7 @@ def progress_bar(total: int | None) -> Iterator[Any]:
 
 
 def show(best: Best, *, as_json: bool) -> None:
-    """Print: a table on a terminal, else a line of tab-separated values for each passage; JSON lines where they are asked for."""
+    """Print a table on a terminal, otherwise a line of tab-separated values for each passage, or JSON lines on request."""
     if sys.stdout is None:
         raise CommandError("there is nowhere to write to: standard output is closed")
     console = Console(highlight=False)

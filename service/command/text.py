@@ -1,4 +1,4 @@
-"""Passages for people: which words of a passage the query has, and characters that no terminal obeys."""
+"""Prepares passages for people: finds the query's words in them, and replaces characters that a terminal would obey."""
 
 import re
 import unicodedata
@@ -17,28 +17,28 @@ _JOINED = frozenset("\u200d\u0e33\u0eb3") | {
 _BLANK = re.compile(r"\s+")
 _UNKNOWN = "\ufffd"
 _SAFE: dict[int, str] = (
-    {code: chr(0x2400 + code) for code in range(0x20)}  # escape sequences among them: shown, not obeyed
+    {code: chr(0x2400 + code) for code in range(0x20)}  # control characters, such as those of escape sequences: shown, not obeyed
     | {ord(blank): " " for blank in "\t\n\v\f\r\x1c\x1d\x1e\x1f\x85\u2028\u2029"}
     | {0x7F: "\u2421"}
     | dict.fromkeys((*range(0x80, 0x85), *range(0x86, 0xA0)), _UNKNOWN)
-    | dict.fromkeys((*range(0x202A, 0x202F), *range(0x2066, 0x206A)), _UNKNOWN)  # they turn the direction of what follows
+    | dict.fromkeys((*range(0x202A, 0x202F), *range(0x2066, 0x206A)), _UNKNOWN)  # they change the direction of the text after them
 )
 
 
 class Piece(NamedTuple):
-    """A stretch of a passage: words of the query, or what is between them."""
+    """A part of a passage: words of the query, or the text between them."""
 
     text: str
     found: bool
 
 
 class Highlighter:
-    """Finds the words of a query as the selector does: by their stems, stop words left out.
+    """Finds the words of a query as the selector does: by their stems, without stop words.
 
-    In scripts that the analyzer does not know, documents have universal terms (see `keyblock.preparation`), and so has it.
+    In scripts that the analyzer does not know, documents have universal terms (see `keyblock.preparation`), and so does the query.
 
     Args:
-        analyzer: the pipeline's.
+        analyzer: of the pipeline.
         query: the query.
     """
 
@@ -46,46 +46,46 @@ class Highlighter:
         self._analyzer = analyzer
         self._universal = Analyzer(AnalyzerConfig(name="universal"))
         self._keys = frozenset(analyzer.keys(query))
-        self._others = frozenset(self._universal.keys(query))
+        self._universal_keys = frozenset(self._universal.keys(query))
 
     def spans(self, text: str) -> list[Span]:
-        """Where they stand, as offsets in code points, ascending and apart; each holds whole characters as readers see them."""
+        """The places of the words, as offsets in code points, ascending and disjoint; each holds whole visible characters."""
         found: list[Span] = []
         for match in _words().finditer(text):
             for start, end in self._pairs(match) if match[1] else self._word(match):
-                whole = whole_characters(text, start, end)
+                span = whole_characters(text, start, end)
                 last = found[-1][1] if found else -1
-                if whole[0] < last or (match[1] and whole[0] == last):  # a joiner makes one character of letters of two words
-                    whole = found.pop()[0], max(last, whole[1])
-                found.append(whole)
+                if span[0] < last or (match[1] and span[0] == last):  # a joiner makes one character of letters of two words
+                    span = found.pop()[0], max(last, span[1])
+                found.append(span)
         return found
 
     def _word(self, match: re.Match[str]) -> list[Span]:
-        """The word, where the query has it."""
+        """The span of the word, if the query has it."""
         word = match[0]
         if self._analyzer.config.name == "english" and script_of(word[0]) not in ("latin", None):
-            return [match.span()] if self._is_other(word) else []
+            return [match.span()] if self._in_query_universally(word) else []
         return [] if self._keys.isdisjoint(self._analyzer.keys(word)) else [match.span()]
 
     def _pairs(self, match: re.Match[str]) -> list[Span]:
-        """Pairs of neighbouring characters that the query has, too, of a script without spaces; a character that stands alone."""
+        """Pairs of neighbouring characters that the query also has, in a script without spaces; a lone character by itself."""
         (start, end), text = match.span(), match.string
         width = min(2, end - start)
-        return [(at, at + width) for at in range(start, end - width + 1) if self._is_other(text[at : at + width])]
+        return [(at, at + width) for at in range(start, end - width + 1) if self._in_query_universally(text[at : at + width])]
 
-    def _is_other(self, word: str) -> bool:
-        keys = self._universal.keys(word)  # several where one spelling of it has more characters
-        return bool(keys) and self._others.issuperset(keys)
+    def _in_query_universally(self, word: str) -> bool:
+        keys = self._universal.keys(word)  # several if one spelling of the word has more characters
+        return bool(keys) and self._universal_keys.issuperset(keys)
 
 
 @cache
 def _words() -> re.Pattern[str]:
-    """Words with the marks on them, and stretches of scripts without spaces (group 1)."""
+    """Matches words with their marks, and runs of scripts without spaces (group 1)."""
     return re.compile(rf"([{UNSPACED}]+)|[{spaced_letters()}]+")
 
 
 def whole_characters(text: str, start: int, end: int) -> Span:
-    """The span with the rest of the characters, as readers see them, that it cuts: marks, and what a joiner joins."""
+    """The span, extended to whole characters as readers see them: with their marks, and with joined characters."""
     while start and _continues(text, start):
         start -= 1
     while end < len(text) and _continues(text, end):
@@ -116,15 +116,15 @@ def pieces(text: str, spans: Sequence[Span]) -> Iterator[Piece]:
 
 
 def visible(text: str) -> str:
-    """The text with a harmless character for each that a terminal would obey, or cannot show: the offsets stay."""
+    """The text with a harmless character for each one that a terminal would obey, or cannot show; offsets stay the same."""
     return "".join(_UNKNOWN if "\ud800" <= character <= "\udfff" else character for character in text.translate(_SAFE))
 
 
 def in_a_line(text: str) -> str:
-    """The text as it is shown: visible, with single blanks."""
+    """The text for one line: visible, with single blanks."""
     return _BLANK.sub(" ", visible(text))
 
 
 def right_to_left(text: str) -> bool:
-    """Whether any of it is written from right to left, as Arabic and Hebrew are."""
+    """Whether a part of the text is written from right to left, as Arabic and Hebrew are."""
     return any(unicodedata.bidirectional(character) in ("R", "AL") for character in text)

@@ -1,1 +1,1 @@
-"""The model's thread and what it runs."""
+"""The model's thread and its work."""

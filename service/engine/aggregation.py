@@ -1,7 +1,7 @@
-"""A request's documents on their way from what the model says of their sequences to their logits, a part at a time.
+"""Turns the model's outputs for the sequences of a request's documents into the documents' logits, a part at a time.
 
-A learned aggregator runs on the model's thread, between batches: in parts of at most a batch's size, so that no request holds up
-the others for long, and in a few fixed shapes, as batches have them.
+A learned aggregator runs on the model's thread, between batches. It takes parts of at most a batch's size, so that no request holds
+up other requests for long. Like batches, the parts have one of a few fixed shapes.
 """
 
 import numpy as np
@@ -11,23 +11,23 @@ from keyblock.aggregation import Aggregated, Aggregator, Combine, aggregate
 from service.machine import ASYNCIO, Clock
 from service.pace import Pace
 
-EXPECTED_PASSAGES = 16  # of a document where the pipeline sets no number; more are combined as well, but not warmed up
+EXPECTED_PASSAGES = 16  # passages of a document where the pipeline sets no number; larger shapes work, but are not warmed up
 
 
 class Aggregation:
-    """The documents of one job; used by the model's thread only.
+    """The documents of one job; only the model's thread uses an object of this class.
 
     Args:
-        aggregator: of the pipeline.
-        counts: shape (n_documents,), sequences of each.
+        aggregator: the pipeline's aggregator.
+        counts: shape (n_documents,), the number of sequences of each document.
         combine: the learned module, for ``states``.
         cap: sequences in a part, padding included.
-        pace: measures how long a document takes.
-        weights: shape (n_sequences,), see `keyblock.aggregation.aggregate`; none: they all count alike.
-        clock: measures.
+        pace: measures the time that a document takes.
+        weights: shape (n_sequences,), see `keyblock.aggregation.aggregate`; None: all sequences have the same weight.
+        clock: measures time, in seconds.
 
     Attributes:
-        logits: shape (n_documents,), -inf for a document without a sequence, and as long as it is not `done`.
+        logits: shape (n_documents,), -inf for a document without a sequence, and for every document that is not aggregated yet.
         passages: shape (n_sequences,), see `keyblock.aggregation.Aggregated`; -inf as long as the document has no logit.
     """
 
@@ -50,11 +50,11 @@ class Aggregation:
         self._counts = counts
         self._weights = np.ones(len(self.passages), np.float32) if weights is None else weights
         self._parts = parts(counts, cap)
-        self._whole = len(self._parts) == 1
+        self._single_part = len(self._parts) == 1
 
     @property
     def learned(self) -> bool:
-        """Whether it is made of the sequences' states, on the model's thread."""
+        """Whether a learned module computes the logits from the sequences' states, on the model's thread."""
         return self._aggregator.learned
 
     @property
@@ -63,10 +63,10 @@ class Aggregation:
         return not self._parts
 
     def step(self, outputs: NDArray[np.float32]) -> int:
-        """Aggregate the next part; every part where nothing is learned, which is next to no work. Returns how many documents.
+        """Aggregate the next part, or all parts if nothing is learned, since that costs little. Returns the number of documents.
 
         Args:
-            outputs: the model's of all sequences, document by document; see `keyblock.aggregation.aggregate`.
+            outputs: the model's outputs for all sequences, document by document; see `keyblock.aggregation.aggregate`.
 
         Raises what the learned module raises.
         """
@@ -74,7 +74,7 @@ class Aggregation:
         for _ in range(1 if self._aggregator.learned else len(self._parts)):
             documents = self._parts.pop()
             n_documents += len(documents)
-            if self._whole:
+            if self._single_part:
                 self.logits, self.passages = aggregate(self._aggregator, outputs, self._counts, self._combine, self._weights)
             else:
                 rows, counts = self._rows(documents), self._counts[documents]
@@ -83,20 +83,20 @@ class Aggregation:
         self._pace.measured(n_documents, self._clock() - started)
         return n_documents
 
-    def of_known(self, outputs: NDArray[np.float32], scored: NDArray[np.bool_]) -> Aggregated:
-        """The documents whose sequences are all scored; -inf for the others, and for their passages.
+    def aggregate_known(self, outputs: NDArray[np.float32], scored: NDArray[np.bool_]) -> Aggregated:
+        """Aggregate the documents whose sequences are all scored; other documents and their passages get -inf.
 
         Args:
-            outputs: as for `step`, some not known.
-            scored: shape (n_sequences,), which are.
+            outputs: as for `step`; the rows of unscored sequences may hold anything.
+            scored: shape (n_sequences,), which sequences are scored.
 
         Raises what the learned module raises.
         """
         ends = np.cumsum(self._counts)
         before = np.concatenate([[0], np.cumsum(scored)])
-        whole = before[ends] - before[ends - self._counts] == self._counts
-        rows = np.repeat(whole, self._counts)
-        counts = np.where(whole, self._counts, 0)
+        complete = before[ends] - before[ends - self._counts] == self._counts
+        rows = np.repeat(complete, self._counts)
+        counts = np.where(complete, self._counts, 0)
         part = Aggregation(self._aggregator, counts, *self._combine_and_cap, weights=self._weights[rows])
         while not part.done:
             part.step(outputs[rows])
@@ -105,25 +105,27 @@ class Aggregation:
         return Aggregated(part.logits, passages)
 
     def _rows(self, documents: NDArray[np.intp]) -> NDArray[np.intp]:
-        """Where the outputs of these documents stand, shape (their sequences,)."""
+        """The rows of the outputs that belong to these documents, shape (n_sequences of these documents,)."""
         counts = self._counts[documents]
-        behind = np.cumsum(self._counts)[documents] - np.cumsum(counts)  # of all sequences, less those of the part
-        return np.repeat(behind, counts) + np.arange(counts.sum())
+        offsets = np.cumsum(self._counts)[documents] - np.cumsum(counts)  # a document's first row, less its first place in the part
+        return np.repeat(offsets, counts) + np.arange(counts.sum())
 
 
-def fixed(count: int) -> int:
-    """The power of two that `count`, at least 1, is padded to."""
+def padded_size(count: int) -> int:
+    """The power of two to which `count`, at least 1, is padded."""
     return 1 << (count - 1).bit_length()
 
 
 def parts(counts: NDArray[np.intp], cap: int) -> list[NDArray[np.intp]]:
-    """Document numbers, those with sequences, so that a part padded to a fixed shape has at most `cap` places (or one document).
+    """Divide the documents that have sequences into parts; returns the document numbers of each part.
+
+    A part that is padded to a fixed shape has at most `cap` places, or a single document.
 
     Args:
-        counts: shape (n_documents,), sequences of each; where one part does not do, documents of like counts come together.
+        counts: shape (n_documents,), sequences of each; if one part is too small, documents of similar counts share a part.
         cap: places of a part.
     """
-    if fixed(len(counts)) * fixed(int(counts.max())) <= cap:
+    if padded_size(len(counts)) * padded_size(int(counts.max())) <= cap:
         return [np.flatnonzero(counts)] if counts.any() else []
     order = np.argsort(counts, kind="stable")
     order = order[counts[order] > 0]
@@ -136,14 +138,14 @@ def parts(counts: NDArray[np.intp], cap: int) -> list[NDArray[np.intp]]:
 
 
 def largest_part(passages: int, cap: int) -> int:
-    """How many documents of at most so many passages a part may have: a power of two."""
-    return 1 << (max(cap // fixed(passages), 1).bit_length() - 1)
+    """The number of documents, a power of two, that a part may have if each has at most `passages` passages."""
+    return 1 << (max(cap // padded_size(passages), 1).bit_length() - 1)
 
 
 def in_fixed_shapes(combine: Combine, cap: int) -> Combine:
-    """The same, but run in shapes of powers of two of at most `cap` places (or one document).
+    """Wrap `combine` so that it runs in shapes of powers of two of at most `cap` places (or one document).
 
-    Padding passages are masked, spare documents repeat the last.
+    Padding passages are masked; padding documents repeat the last document.
     """
 
     def run(states: NDArray[np.float32], mask: NDArray[np.bool_]) -> NDArray[np.float32]:
@@ -152,20 +154,20 @@ def in_fixed_shapes(combine: Combine, cap: int) -> Combine:
         if documents > most:
             starts = range(0, documents, most)
             return np.concatenate([run(states[start : start + most], mask[start : start + most]) for start in starts])
-        repeated = np.minimum(np.arange(fixed(documents)), documents - 1)
-        wider = (0, 0), (0, fixed(passages) - passages)
-        return combine(np.pad(states[repeated], (*wider, (0, 0))), np.pad(mask[repeated], wider))[:documents]
+        repeated = np.minimum(np.arange(padded_size(documents)), documents - 1)
+        padding = (0, 0), (0, padded_size(passages) - passages)
+        return combine(np.pad(states[repeated], (*padding, (0, 0))), np.pad(mask[repeated], padding))[:documents]
 
     return run
 
 
 def shapes(passages: int, cap: int) -> list[tuple[int, int]]:
-    """The smallest and the largest (documents, passages) of each number of passages that a part may have.
+    """The smallest and the largest shape (documents, passages) that a part may have, for each number of passages.
 
     Args:
-        passages: that a document has at most; 0 where nothing bounds it.
+        passages: the largest number of passages of a document; 0 where nothing bounds it.
         cap: places of a part.
     """
-    widest = fixed(passages or EXPECTED_PASSAGES)
+    widest = padded_size(passages or EXPECTED_PASSAGES)
     widths = [1 << power for power in range(widest.bit_length())]
     return sorted({(rows, width) for width in widths for rows in (1, largest_part(width, cap))})

@@ -1,4 +1,4 @@
-"""A thread that runs graphs and does nothing else: while a device computes, the model's thread gets the next batch ready."""
+"""A thread that only runs graphs: while a device computes, the model's thread prepares the next batch."""
 
 from collections import deque
 from collections.abc import Callable
@@ -10,34 +10,34 @@ T = TypeVar("T")
 
 
 class Flight(Generic[T]):
-    """A work on its way through a device.
+    """A call that waits for the device's thread, or runs on it.
 
     Args:
-        work: to be done once.
+        work: the call; it is made once.
 
     Attributes:
-        over: whether it is done, or has failed.
-        fatal: whether it ended with what is no Exception, but the end of a thread.
+        over: whether the call has returned or raised.
+        fatal: whether it raised something that is not an Exception, so that the thread ends.
     """
 
     _outcome: T | BaseException
 
     def __init__(self, work: Callable[[], T]) -> None:
-        self.over = self.fatal = False
+        self.finished = self.fatal = False
         self._work = work
 
     def run(self) -> None:
-        """Do the work, and keep nothing of what it was done with."""
+        """Make the call, then drop it and everything that it refers to."""
         self._outcome = _outcome(self._work)
         self.fatal = isinstance(self._outcome, BaseException) and not isinstance(self._outcome, Exception)
         del self._work
-        self.over = True
+        self.finished = True
 
     def take(self) -> T | BaseException:
-        """What it returned, or what it raised; once, after it is over.
+        """Hand out what the call returned or raised; to be used once, after the call is over.
 
-        It is neither kept nor raised here: an error whose traceback leads back to it would keep the batch until the garbage
-        collector comes.
+        An error is neither kept nor raised here: its traceback refers back to this object, and would keep the batch in memory until
+        the garbage collector runs.
         """
         outcome = self._outcome
         del self._outcome
@@ -45,13 +45,13 @@ class Flight(Generic[T]):
 
 
 class Device:
-    """Does works one after the other, in the order in which they come, on a thread that starts with the first.
+    """Makes calls one after the other, in the order in which they come, on a thread that starts with the first.
 
-    A work that ends with what is no Exception ends the thread.
+    A call that raises something that is not an Exception ends the thread.
 
     Args:
-        machine: has the thread.
-        landed: notified whenever a work is over.
+        machine: makes the thread.
+        landed: notified whenever a call is over.
 
     Attributes:
         dead: whether the thread has ended.
@@ -64,7 +64,7 @@ class Device:
         self._thread = machine.thread(self._run, "device")
 
     def begin(self, flight: Flight[Any]) -> None:
-        """Do this after what was begun before."""
+        """Queue a call behind those that were queued before."""
         with self._changed:
             self._waiting.append(flight)
             self._changed.notify()
@@ -72,13 +72,13 @@ class Device:
             self._thread.start()
 
     def wait(self, flight: Flight[Any]) -> None:
-        """Wait until this is over."""
+        """Wait until this call is over."""
         with self._landed:
-            while not flight.over:
+            while not flight.finished:
                 self._landed.wait()
 
     def do(self, work: Callable[[], T]) -> T:
-        """Do this, while who calls waits. Raises what it raises."""
+        """Make this call on the thread and wait for its result. Raises what the call raises."""
         flight = Flight(work)
         self.begin(flight)
         self.wait(flight)
@@ -88,20 +88,20 @@ class Device:
         return outcome
 
     def close(self) -> None:
-        """The thread ends after the work in hand; what waits is not done."""
+        """End the thread after the call in hand; queued calls are not made."""
         with self._changed:
             self._closed = True
             self._changed.notify()
 
     def _run(self) -> None:
         try:
-            while self._go_on():
+            while self._run_next():
                 pass
         finally:
             self.dead = True
 
-    def _go_on(self) -> bool:
-        """One work; False when closed. It ends holding nothing of it."""
+    def _run_next(self) -> bool:
+        """Make the next call, and keep no reference to it. False if the device is closed, or the call was fatal."""
         with self._changed:
             while not (self._waiting or self._closed):
                 self._changed.wait()

@@ -1,4 +1,4 @@
-"""A graph that reads token ids, at work: it runs batches, and knows from its warm-up how many rows they may have."""
+"""Runs batches of token ids through a graph; its warm-up measures how many rows a batch may have."""
 
 import itertools
 from collections.abc import Iterator, Sequence
@@ -20,12 +20,12 @@ _NUMBERS = itertools.count()
 
 
 class Caps(NamedTuple):
-    """What bounds a batch.
+    """The limits of a batch.
 
     Attributes:
-        tokens: padding included; also the [CLS] states that are combined at once.
-        seconds: measured in the warm-up; a single sequence may take longer.
-        hung_after: seconds after which a batch is not expected to end any more.
+        tokens: padding included; also the limit of the [CLS] states that are combined at once.
+        seconds: as measured in the warm-up; a single sequence may take longer.
+        hung_after: seconds after which a batch is taken to hang.
     """
 
     tokens: int
@@ -34,11 +34,11 @@ class Caps(NamedTuple):
 
 
 class Filled(NamedTuple):
-    """A batch, ready to be run.
+    """A batch that is ready to run.
 
     Attributes:
         arrays: token ids, type ids and mask, each of shape (rows, length).
-        sequences: that it is of; rows beyond them repeat the first.
+        sequences: the number of sequences; rows beyond them repeat the first.
     """
 
     arrays: tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]
@@ -46,13 +46,13 @@ class Filled(NamedTuple):
 
 
 class Fed(NamedTuple):
-    """What came of a batch.
+    """The outputs of a batch.
 
     Attributes:
-        outputs: of its sequences, in its order.
-        marks: shape (sequences, length), where the graph marks tokens.
-        tokens: fed, padding included.
-        seconds: that the graph took.
+        outputs: of the batch's sequences, in their order.
+        marks: shape (sequences, length); None if the graph does not mark tokens.
+        tokens: fed to the graph, padding included.
+        seconds: the time that the graph took.
     """
 
     outputs: NDArray[np.float32]
@@ -65,15 +65,15 @@ class Encoder(Lane):
     """One graph of a model; one thread at a time runs it.
 
     Args:
-        graph: what is run.
+        graph: scores the batches.
         model: the model's name, for metrics.
-        tokenizer: says what fills a row.
-        pace: of all the model's graphs, a token.
-        clock: measures.
+        tokenizer: gives the padding token and the type of document tokens.
+        pace: seconds per token, shared by all graphs of the model.
+        clock: measures time, in seconds.
         ahead: see `service.engine.instance.Graphs`.
 
     Attributes:
-        identity: 8 bytes that no other one of this process has.
+        identity: 8 bytes, unique within this process.
     """
 
     def __init__(
@@ -95,21 +95,21 @@ class Encoder(Lane):
         self._document_type = tokenizer.template.document_type
 
     def fill(self, batch: batching.Batch, packed: Sequence[Packed]) -> Filled:
-        """Make a batch ready."""
+        """Fill a batch with these sequences."""
         return Filled(batching.fill(batch, packed, self._pad_id, self._document_type), len(batch.positions))
 
     def run(self, filled: Filled) -> Fed:
         """Run a batch, on any thread. Raises what the graph raises."""
         started = self._clock()
         outputs, marks = self._outputs(*filled.arrays)
-        seconds, real = self._clock() - started, filled.sequences
-        return Fed(outputs[:real], None if marks is None else marks[:real], filled.arrays[0].size, seconds)
+        seconds, n_sequences = self._clock() - started, filled.sequences
+        return Fed(outputs[:n_sequences], None if marks is None else marks[:n_sequences], filled.arrays[0].size, seconds)
 
     def _outputs(self, *arrays: NDArray[np.int64]) -> Marked:
         return self.graph.mark(*arrays) if isinstance(self.graph, Session) else Marked(self.graph.score(*arrays), None)
 
     def first_runs(self, longest: int, caps: Caps) -> Iterator[None]:
-        """Run it in every shape that it may meet, for sequences of up to so many tokens; yields after each run."""
+        """Run the graph in every shape that it may meet, for sequences of up to `longest` tokens; yields after each run."""
         for run in first_runs(self.graph, batching.capped(longest, caps.tokens), caps.seconds, self._clock):
             if run is not None:
                 rows, length, seconds = run

@@ -1,9 +1,9 @@
 """The model's thread: it alone runs the graphs of all models, on batches that sequences of concurrent requests share.
 
-The schedule decides what is run next, and the runner runs it. Where a GPU computes, a thread of its own waits for it: meanwhile
-the model's thread gets the next batch ready and gives out the last one's scores. A learned aggregator takes a part of a request's
-documents as soon as the last of their sequences is scored, then another each round. A model that comes while others serve is warmed
-up between the rounds, a run at a time.
+The schedule decides what runs next, and the runner runs it. Where a GPU computes, a second thread waits for it; meanwhile the
+model's thread prepares the next batch and hands out the scores of the last one. A learned aggregator takes a part of a request's
+documents as soon as the last of their sequences is scored, then another part each round. A model that is added while others serve
+is warmed up between the rounds, one run at a time.
 """
 
 import logging
@@ -27,21 +27,21 @@ from service.telemetry.metrics import Metrics
 
 log = logging.getLogger(__name__)
 
-CLOSE_SECONDS = 5  # for the round in hand, when the service stops; a device that hangs is not waited for
+CLOSE_SECONDS = 5  # to finish the round in hand when the service stops; a device that hangs is not waited for
 
 
 class Engine:
     """Owns the threads.
 
     Args:
-        caps: of a batch.
+        caps: the limits of a batch.
         metrics: counts batches, tokens and padding.
-        score_cache_bytes: of what graphs have said that is kept.
-        machine: has them.
+        score_cache_bytes: the capacity of the score cache; 0 keeps nothing.
+        machine: makes the threads and gives the time.
 
     Attributes:
-        scores: what is kept of it.
-        rounds: what the model's thread has to do; nobody else touches them, but for a test or a simulation that watches.
+        scores: the score cache.
+        rounds: the work of the model's thread; only that thread uses it, except for tests and simulations that watch.
     """
 
     def __init__(self, caps: Caps, metrics: Metrics, score_cache_bytes: int = 0, machine: Machine = ASYNCIO) -> None:
@@ -56,27 +56,27 @@ class Engine:
         self._thread = machine.thread(self._run, "model")
 
     def add(self, name: str, graphs: Graphs, pipeline: Pipeline) -> Instance:
-        """Take a model in: it is warmed up, and jobs for it wait until it is. Raises EngineDeadError.
+        """Add a model and warm it up; jobs for it wait until it is warm. Raises EngineDeadError.
 
-        If one fails to that was there before the start, the thread ends; of a later one only `Instance.warmed` fails. Nothing is
-        kept of a model but its jobs.
+        If the warm-up of a model fails that was added before the start, the thread ends. If that of a later model fails, only
+        `Instance.warmed` fails. The engine keeps no reference to a model but through its jobs.
         """
         instance = Instance(name, graphs, pipeline, self._caps, self.submit, self.scores, self._machine)
         with self._changed:
             if self._closing:
                 raise _not_running()
-            self.rounds.add(instance, first=self._thread.ident is None)
+            self.rounds.add(instance, at_start=self._thread.ident is None)
             self._changed.notify()
         return instance
 
     def start(self) -> None:
-        """Start the thread; it warms up first, and jobs handed in meanwhile wait. Without a model it is ready at once."""
+        """Start the thread. It warms up first, and jobs wait meanwhile. Without a model the engine is ready at once."""
         if not self.rounds.warm_ups:
             self._now_ready()
         self._thread.start()
 
     def close(self) -> None:
-        """Stop after the round in hand; jobs still waiting fail."""
+        """Stop after the round in hand; jobs that still wait fail."""
         with self._changed:
             self._closing = True
             self._changed.notify()
@@ -85,31 +85,31 @@ class Engine:
 
     @property
     def alive(self) -> bool:
-        """Whether the thread runs and gets on with its work, and so does the device's."""
+        """Whether the model's thread and the device's thread run, and no batch hangs."""
         return self._thread.is_alive() and not self._device.dead and not self.hung
 
     @property
     def hung(self) -> bool:
-        """Whether a batch takes far longer than any batch does: a device that does not answer."""
+        """Whether a batch takes far longer than any batch should, because a device does not answer."""
         since = self.rounds.runner.busy_since
         return since is not None and self._machine.now() - since > self._caps.hung_after
 
     @property
     def ready(self) -> bool:
-        """Whether it is warmed up and runs."""
+        """Whether the engine is warmed up and runs."""
         return self._warm.is_set() and self.alive
 
     def backlog(self, share: float = math.inf) -> float:
-        """Seconds of work that wait for the models; of each job at most `share`: turns are taken."""
+        """Seconds of work that wait for the models; at most `share` of each job is counted, since jobs take turns."""
         return backlog(self._jobs(), share)
 
     def waiting(self) -> list[float]:
-        """Seconds of work of each job that wait for the models."""
+        """Seconds of waiting work of each job."""
         return [job.seconds_waiting for job in self._jobs()]
 
     def measure(self, models: Iterable[str]) -> None:
-        """Set the gauges of what waits for these models."""
-        waiting = [job for job in self._jobs() if job.n_waiting and not job.over]
+        """Set the gauges of the work that waits for these models."""
+        waiting = [job for job in self._jobs() if job.n_waiting and not job.finished]
         for model in models:
             jobs = [job for job in waiting if job.encoder.model == model]
             self._metrics.set("queued", sum(job.n_waiting for job in jobs), model=model)
@@ -131,7 +131,7 @@ class Engine:
 
     def _run(self) -> None:
         try:
-            while self._go_on():
+            while self._run_round():
                 pass
         except BaseException:
             log.critical("the model's thread died", exc_info=True)
@@ -143,8 +143,8 @@ class Engine:
             self.rounds.warm_ups.stop(_not_running())
             self._device.close()
 
-    def _go_on(self) -> bool:
-        """A round of what waits, and a run of a warm-up; False when closing. It ends holding nothing of any job or model."""
+    def _run_round(self) -> bool:
+        """Run a round, then one run of a warm-up. False when closing. Keeps no reference to a job or model afterwards."""
         self._wait()
         if self._closing:
             self._run_all(self.rounds.rest())
@@ -160,7 +160,7 @@ class Engine:
             self.rounds.runner.run(batch)
 
     def _wait(self) -> None:
-        """Wait until there is something to do, and take in the new jobs."""
+        """Wait until there is something to do, then accept the new jobs."""
         with self._changed:
             while self.rounds.idle and not self._closing:
                 self.rounds.forget()
@@ -168,15 +168,15 @@ class Engine:
             self.rounds.take_in()
 
     def _warm_up(self) -> None:
-        """One run of the first model that is not warm; ready when none is cold that was there before the start."""
+        """Make one warm-up run of the first model that is not warm; ready once all models that were added before the start are."""
         warm_ups = self.rounds.warm_ups
-        # the runs of those may take minutes, where a provider compiles
-        with nullcontext() if warm_ups.first else self.rounds.runner.busy():
+        # before the start, a run may take minutes, since some providers compile: it does not count as a device that hangs
+        with nullcontext() if warm_ups.at_start else self.rounds.runner.busy():
             if warm_ups.on_device:
-                self._device.do(warm_ups.run)  # providers keep something of each thread that runs their graphs
+                self._device.do(warm_ups.run)  # providers keep memory for each thread that runs their graphs
             else:
                 warm_ups.run()
-        if not (warm_ups.first or self._warm.is_set()):
+        if not (warm_ups.at_start or self._warm.is_set()):
             self._now_ready()
 
     def _now_ready(self) -> None:

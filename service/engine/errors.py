@@ -1,9 +1,9 @@
-"""What the model's thread may say instead of scores."""
+"""Errors that the model's thread raises."""
 
 
 class EngineError(RuntimeError):
-    """The batch that held a request's sequences failed, or a model's warm-up; the engine goes on."""
+    """A batch with sequences of the request failed, or the warm-up of a model failed; the engine goes on."""
 
 
 class EngineDeadError(RuntimeError):
-    """The model's thread is not running: nothing is going to be scored."""
+    """The model's thread is not running, so no more sequences are scored."""

@@ -1,4 +1,4 @@
-"""A model on the model's thread: its graphs, how fast they are, and the way from a request's sequences to their logits."""
+"""A model on the model's thread: its graphs, their speed, and the way from a request's sequences to their logits."""
 
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
@@ -20,8 +20,8 @@ from service.engine.score_cache import ScoreCache
 from service.machine import ASYNCIO, Machine
 from service.pace import Pace
 
-SLACK = 1.5  # of a time that was measured on a less busy machine
-MANY = 1024  # sequences that are looked up off the event loop: a millisecond
+SLACK = 1.5  # factor on a measured time: the machine may be busier than when the time was taken
+MANY_SEQUENCES = 1024  # to look up this many sequences takes a millisecond; from here on it is done off the event loop
 
 
 class Graphs(NamedTuple):
@@ -29,10 +29,10 @@ class Graphs(NamedTuple):
 
     Attributes:
         ranker: scores sequences.
-        selector: scores single blocks for a learned selector; none: the ranker does.
+        selector: scores single blocks for a learned selector; None: the ranker does.
         combine: the learned aggregator, where the ranker gives states.
-        ahead: batches that may be under way when the next is decided. None where the device is the cores that decide: a batch
-            would be ready no sooner, and newcomers wait longer.
+        ahead: batches that may be under way when the next is decided. 0 where the device is the CPU that also decides: a batch
+            would be ready no sooner, and new requests would wait longer.
     """
 
     ranker: batching.Scorer
@@ -42,11 +42,11 @@ class Graphs(NamedTuple):
 
 
 class Turn(NamedTuple):
-    """When a job's sequences are to be scored.
+    """When to score a job's sequences.
 
     Attributes:
-        until: as the machine's clock counts: what is not scored by then is left out; none: all is scored.
-        order: document numbers, the first to be scored first where there is an `until`.
+        until: deadline, in seconds of the machine's clock: sequences not scored by then are left out. None: all are scored.
+        order: document numbers, the most urgent first; used where there is an `until`.
         priority: calls of a smaller one go first.
     """
 
@@ -59,22 +59,22 @@ ANY_TURN = Turn()
 
 
 class Instance:
-    """A model's graphs, between the event loop, which asks for scores, and the model's thread, which runs them.
+    """A model's graphs, between the event loop, which requests scores, and the model's thread, which runs the graphs.
 
     Args:
-        name: the model's.
-        graphs: the bundle's.
-        pipeline: the bundle's: says how long a sequence may be, what fills a row, and what becomes of a document's sequences.
-        caps: of a batch.
+        name: the model's name.
+        graphs: the bundle's graphs.
+        pipeline: the bundle's pipeline: gives the longest sequence, the tokenizer and the aggregator.
+        caps: the limits of a batch.
         submit: hands a job to the model's thread; raises EngineDeadError.
-        scores: what the graphs have said before.
-        machine: whose clock it uses, and where it waits.
+        scores: the score cache.
+        machine: gives the time, and threads to wait on.
 
     Attributes:
-        pace: of the model, a token.
-        combine_pace: of the aggregation, a document.
-        combines: whether what is left of the warm-up runs the aggregator alone, as the model's thread does.
-        warmed: done once every shape was run; or failed, with what a graph raised. To cancel it ends the warm-up.
+        pace: seconds per token of the model.
+        combine_pace: seconds per document of the aggregation.
+        combines: whether the rest of the warm-up runs only the aggregator, which belongs on the model's thread.
+        warmed: done once every shape was run, or failed with the error of a graph. Cancelling it ends the warm-up.
     """
 
     def __init__(
@@ -92,10 +92,10 @@ class Instance:
         self.warmed: Future[None] = Future()
         self.combines = False
         self._machine = machine
-        of_model = name, pipeline.tokenizer, self.pace, machine.now, graphs.ahead
-        self.ranker = Encoder(graphs.ranker, *of_model)
+        shared = name, pipeline.tokenizer, self.pace, machine.now, graphs.ahead
+        self.ranker = Encoder(graphs.ranker, *shared)
         own = graphs.selector is not None
-        self.selector = Encoder(graphs.selector, *of_model) if graphs.selector else self.ranker
+        self.selector = Encoder(graphs.selector, *shared) if graphs.selector else self.ranker
         self.encoders = [self.selector, self.ranker] if own else [self.ranker]  # the ranker last
         self._combine = graphs.combine
         self._pipeline = pipeline
@@ -104,9 +104,9 @@ class Instance:
         self._scores = scores
 
     async def score(self, documents: Sequence[Sequence[Packed]], turn: Turn = ANY_TURN, *, marks: bool = False) -> Scored:
-        """Score documents, each given by its sequences: see Scored. Cancelling the await drops those that wait.
+        """Score documents, each given by its sequences; see Scored. Cancelling the await drops the sequences that still wait.
 
-        With `marks` also mark their tokens, where the graph does.
+        With `marks` also mark the documents' tokens, if the graph can.
 
         Raises EngineError or EngineDeadError.
         """
@@ -122,7 +122,7 @@ class Instance:
         return scored._replace(passages=None) if self._pipeline.aggregator.joint else scored
 
     async def choose(self, packed: Sequence[Packed], turn: Turn = ANY_TURN) -> Scored:
-        """Score single blocks for a learned selector, each for itself; else as `score`. In a hurry, in the order given."""
+        """Score single blocks for a learned selector, like `score`. With a deadline, the first blocks are the most urgent."""
         if not packed:
             return Scored(np.zeros(0, np.float32), 0.0, 0.0)
         urgency = None if turn.until is None else range(len(packed))
@@ -130,8 +130,8 @@ class Instance:
         return await self._scored(job, turn.until)
 
     async def _scored(self, job: Job, until: float | None) -> Scored:
-        """The job's outcome, without the thread where all of it is known; what is new is kept."""
-        many = len(job.packed) > MANY
+        """The job's outcome; the model's thread is not used if the cache holds all of it. New scores are added to the cache."""
+        many = len(job.packed) > MANY_SEQUENCES
         missed = await self._machine.run(None, self._scores.recall, job) if many else self._scores.recall(job)
         if job.complete and not job.learned:
             job.step()
@@ -142,16 +142,18 @@ class Instance:
             self._scores.keep(job, missed)
 
     async def _done(self, job: Job, until: float | None) -> Scored:
-        """The job's outcome, or what is known of it when time is up: then it is dropped."""
+        """The job's outcome. At the deadline the job is dropped, and the outcome is what is known by then."""
         future = self._submit(job)
         awaited = self._machine.awaited(future)
         combined = job.n_documents if job.learned else 0
         try:
             if until is None:
-                await awaited.by(None)
+                await awaited.wait_until(None)
                 return future.result()
-            in_time = await awaited.by(until - SLACK * self.combine_pace.estimate(combined))
-            in_time = in_time or (job.complete and await awaited.by(until))  # all is scored, and being combined
+            in_time = await awaited.wait_until(until - SLACK * self.combine_pace.estimate(combined))
+            in_time = in_time or (
+                job.complete and await awaited.wait_until(until)
+            )  # all sequences are scored, and the aggregator runs
             if in_time and not future.cancelled():
                 return future.result()
         finally:
@@ -161,7 +163,7 @@ class Instance:
         return job.unscored() if job.complete else await self._machine.run(None, job.known)
 
     def first_runs(self) -> Iterator[None]:
-        """Run every graph in every shape that it may meet; yields after each run, and is warm at the end."""
+        """Run every graph in every shape that it may meet. Yields after each run; the graphs are warm at the end."""
         longest = self._pipeline.config.packing.budget_range[1]
         for encoder in self.encoders:
             yield from encoder.first_runs(longest, self._caps)
@@ -179,6 +181,6 @@ class Instance:
 
 
 def _sequences_of(documents: Sequence[int], counts: NDArray[np.intp]) -> list[int]:
-    """Numbers of the sequences of these documents, in their order; `counts` of all documents' sequences."""
+    """Numbers of the sequences of these documents, in their order; `counts` holds the sequences of every document."""
     ends = np.cumsum(counts)
     return [number for document in documents for number in range(ends[document] - counts[document], ends[document])]

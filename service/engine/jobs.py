@@ -1,4 +1,4 @@
-"""What a request hands in to the model's thread: sequences for a model's graph, and what becomes of their outputs."""
+"""Jobs that requests hand to the model's thread: sequences for a graph, and their outputs."""
 
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -15,23 +15,23 @@ from service.engine.schedule import Task
 from service.machine import ASYNCIO, Clock
 
 UNMARKED = np.zeros(0, np.float32)
-Said = tuple[NDArray[np.float32], NDArray[np.float32] | None]
-"""What a graph says of one sequence, see `Job.score`. No class of its own: of plain tuples the garbage collector loses sight."""
+SequenceOutput = tuple[NDArray[np.float32], NDArray[np.float32] | None]
+"""A graph's output for one sequence, see `Job.score`. A plain tuple: the garbage collector does not track those of arrays."""
 
 
 class Scored(NamedTuple):
-    """A job done.
+    """The outcome of a job.
 
     Attributes:
-        logits: of the documents where the job aggregates, shape (n_documents,), -inf for one without a sequence; else of the
-            sequences, shape (n_sequences,), in the order given. Where time was up first, -inf for what is not scored.
-        queue_seconds: from handing in until its first batch is made ready.
-        model_seconds: from there to the last batch's end.
-        passages: of the sequences where each is a block of a document, shape (n_sequences,), see
+        logits: if the job aggregates: of the documents, shape (n_documents,), -inf for a document without a sequence. Otherwise of
+            the sequences, shape (n_sequences,), in the order given. After a deadline -inf for what is not scored.
+        queue_seconds: from handing in until the job's first batch is prepared.
+        model_seconds: from there to the end of the last batch.
+        passages: of the sequences if each is a block of a document, shape (n_sequences,), see
             `keyblock.aggregation.Aggregated`; -inf for those of a document without a logit.
-        marks: of each sequence that was handed in, shape (length,), the logit of each token that it answers; empty for one that is
-            not scored. None where nobody asked, or the graph marks none.
-        problem: why sequences were not scored, beside want of time; empty where nothing was wrong.
+        marks: one array of shape (length,) for each sequence: the logit of each token that it is part of an answer; empty for a
+            sequence that is not scored. None if marks were not requested, or the graph has none.
+        problem: why sequences were not scored, other than for lack of time; empty if nothing went wrong.
     """
 
     logits: NDArray[np.float32]
@@ -43,17 +43,17 @@ class Scored(NamedTuple):
 
 
 class Job(Task):
-    """The sequences of one round of one request; only the model's thread touches it once it is handed in.
+    """The sequences of one round of one request; after submission only the model's thread changes them.
 
     Args:
         packed: at least one sequence.
-        encoder: what scores them.
-        aggregation: of the documents that they are, in order; none: each sequence's own logit is wanted.
-        urgency: numbers of sequences, the first to be scored first; none: the longest first, which batches best.
+        encoder: scores them.
+        aggregation: of the documents whose sequences these are, in order; None: each sequence keeps its own logit.
+        urgency: numbers of sequences, the most urgent first; None: the longest first, which batches best.
         priority: jobs of a smaller one go first.
-        until: nothing more is scored from then on.
-        marks: whether the tokens' marks are wanted.
-        clock: as `until` counts.
+        until: deadline, in seconds of `clock`; None: there is none.
+        marks: whether to keep the marks of the tokens.
+        clock: gives the time.
     """
 
     def __init__(
@@ -74,7 +74,7 @@ class Job(Task):
         self.encoder = encoder
         self.future: Future[Scored] = Future()
         self._aggregation = aggregation
-        self._outputs = np.zeros(0, np.float32)  # of as many columns as the first output has
+        self._outputs = np.zeros(0, np.float32)  # replaced at the first output, which gives the number of columns
         self._scored = np.zeros(len(packed), np.bool_)
         self._marks: list[NDArray[np.float32]] | None = [UNMARKED] * len(packed) if marks else None
         self._marked = False
@@ -83,23 +83,23 @@ class Job(Task):
         self._started = self._ended = 0.0
 
     @property
-    def over(self) -> bool:
-        """Whether nobody waits for it any more: answered, failed or cancelled."""
+    def finished(self) -> bool:
+        """Whether nobody waits for the job any more: it is answered, failed or cancelled."""
         return self.future.done()
 
     @property
     def waited(self) -> float:
-        """Seconds since it was handed in."""
+        """Seconds since the job was handed in."""
         return self._clock() - self._handed_in
 
     @property
     def n_documents(self) -> int:
-        """Documents that are aggregated; 0 where each sequence's own logit is wanted."""
+        """Documents that are aggregated; 0 if each sequence keeps its own logit."""
         return 0 if self._aggregation is None else len(self._aggregation.logits)
 
     @property
     def learned(self) -> bool:
-        """Whether its documents' logits are made of the sequences' states, on the model's thread."""
+        """Whether a learned module computes the documents' logits from the sequences' states, on the model's thread."""
         return self._aggregation is not None and self._aggregation.learned
 
     @property
@@ -108,16 +108,16 @@ class Job(Task):
         return list(self._marks) if self._marks is not None and self._marked else None
 
     def begin(self) -> None:
-        """Its first batch starts."""
+        """Note the start of the job's first batch."""
         self._started = self._started or self._clock()
 
     def score(self, number: int, output: NDArray[np.float32], marks: NDArray[np.float32] | None = None) -> None:
-        """Enter what the graph says of a sequence.
+        """Enter the graph's output for a sequence.
 
         Args:
-            number: the sequence's.
+            number: of the sequence.
             output: a logit, shape (), or a row of shape (1 + hidden,), the logit first.
-            marks: of its tokens, padding behind them; none of a graph that marks none.
+            marks: of its tokens, then padding; None if the graph does not mark tokens.
         """
         if self._marks is not None and marks is not None:
             self._marks[number] = marks[: len(self.packed[number].ids)].copy()  # a view would keep the whole batch
@@ -130,20 +130,20 @@ class Job(Task):
         self._scored[number] = True
         self._ended = self._clock()
 
-    def served_by(self, said: Said) -> bool:
-        """Whether this is all that the job wants to know of a sequence."""
-        output, marks = said
+    def satisfied_by(self, cached: SequenceOutput) -> bool:
+        """Whether an output from the cache holds all that the job needs: states for a learned aggregator, marks if requested."""
+        output, marks = cached
         return (bool(output.ndim) or not self.learned) and (marks is not None or self._marks is None)
 
-    def recall(self, known: Mapping[int, Said]) -> None:
-        """Enter what is known of some sequences, by number, which are not scored then; before the job is handed in."""
+    def recall(self, known: Mapping[int, SequenceOutput]) -> None:
+        """Enter outputs from the cache, by sequence number; those sequences are not run. To be used before submission."""
         if known:
-            for number, said in known.items():
-                self.score(number, *said)
+            for number, output in known.items():
+                self.score(number, *output)
             self.skip(known.keys())
 
-    def said_of(self, numbers: Iterable[int]) -> Iterator[tuple[int, Said]]:
-        """What the graph has said by now of those of these sequences that are scored; from any thread."""
+    def outputs_of(self, numbers: Iterable[int]) -> Iterator[tuple[int, SequenceOutput]]:
+        """The outputs of those of these sequences that are scored by now; from any thread."""
         scored = self._scored.copy()  # first, see `known`
         for number in numbers:
             if scored[number]:
@@ -151,7 +151,7 @@ class Job(Task):
                 yield number, (self._outputs[number].copy(), marks)
 
     def step(self) -> None:
-        """Go on with a complete job: aggregate the next documents; the last of them resolve the future. Raises what they raise."""
+        """Aggregate the next documents of a complete job; the last ones resolve the future. Raises what the aggregation raises."""
         logits, passages = self._outputs, None
         if self._aggregation is not None:
             self._aggregation.step(self._outputs)
@@ -159,22 +159,22 @@ class Job(Task):
                 return
             logits, passages = self._aggregation.logits, self._aggregation.passages
         if self.future.set_running_or_notify_cancel():
-            started = self._started or self._ended  # nothing was run of what was known
+            started = self._started or self._ended  # no batch was run if the cache held all outputs
             seconds = started - self._handed_in, self._ended - started
             self.future.set_result(Scored(logits, *seconds, passages, marks=self.marks))
 
     def known(self) -> Scored:
-        """What is scored by now; for a job that is cancelled, from any thread. Raises what the aggregation raises."""
-        scored = self._scored.copy()  # first: what is marked by now is whole
+        """The outcome as of now, for a job that is cancelled; from any thread. Raises what the aggregation raises."""
+        scored = self._scored.copy()  # before the outputs: the output of a sequence is written before its flag
         outputs = self._outputs.copy()
         if not scored.any():
             return self.unscored()
         if self._aggregation is None:
             return self._as_of_now(np.where(scored, outputs, -np.inf).astype(np.float32))
-        return self._as_of_now(*self._aggregation.of_known(outputs, scored))
+        return self._as_of_now(*self._aggregation.aggregate_known(outputs, scored))
 
     def unscored(self) -> Scored:
-        """The same where nothing is scored, or it came too late."""
+        """The outcome as of now with nothing scored."""
         return self._as_of_now(np.full(self.n_documents or len(self.packed), -np.inf, np.float32))
 
     def _as_of_now(self, logits: NDArray[np.float32], passages: NDArray[np.float32] | None = None) -> Scored:

@@ -1,6 +1,6 @@
-"""What the model's thread does next, without the thread: jobs and models come in, batches come out, one after the other.
+"""The work of the model's thread, without the thread: jobs and models come in, batches come out, one after the other.
 
-Whoever calls runs the batches, and waits where there is nothing to do.
+The caller runs the batches, and waits while there is nothing to do.
 """
 
 from collections.abc import Iterable, Iterator
@@ -16,28 +16,28 @@ from service.telemetry.metrics import Metrics
 
 
 class Rounds:
-    """The work in hand. One caller at a time hands in or takes in; rounds are one caller's.
+    """The work in hand. Handing in and taking in need a lock; only the model's thread runs rounds.
 
     Args:
         metrics: counts batches, tokens and padding.
-        device: runs batches whose graphs say so.
-        clock: as deadlines count.
+        device: runs the batches of graphs that work ahead.
+        clock: gives the time, in the seconds that deadlines use.
 
     Attributes:
-        runner: does what a round yields.
-        warm_ups: of models that are not warm yet.
+        runner: runs the batches that a round yields.
+        warm_ups: the models that are not warm yet.
     """
 
     def __init__(self, metrics: Metrics, device: Device, clock: Clock) -> None:
         self._schedule: Schedule[Job] = Schedule()
-        self._new: list[Job] = []  # that the schedule has not accepted yet
+        self._new: list[Job] = []  # jobs that the schedule has not accepted yet
         self._clock = clock
         self.runner = Runner(self._schedule, metrics, device, clock)
         self.warm_ups = WarmUps(metrics, clock)
 
     @property
     def jobs(self) -> list[Job]:
-        """All that are handed in and not yet forgotten, the oldest first."""
+        """All jobs that are handed in and not yet forgotten, the oldest first."""
         return [*self._schedule.tasks, *self._new]
 
     @property
@@ -47,45 +47,45 @@ class Rounds:
 
     @property
     def idle(self) -> bool:
-        """Whether there is nothing to do until something comes."""
+        """Whether there is nothing to do until a job or a model comes, or a batch ends."""
         return not (self._new or self._schedule.ready or self.warm_ups or self.runner.landed)
 
     def submit(self, job: Job) -> None:
-        """A job waits for the next round."""
+        """Let a job wait for the next round."""
         self._new.append(job)
 
-    def add(self, instance: Instance, *, first: bool) -> None:
-        """A model is to be warmed up; first: before anything is ready."""
-        self.warm_ups.add(instance, first=first)
+    def add(self, instance: Instance, *, at_start: bool) -> None:
+        """Let a model wait for its warm-up; `at_start` if the engine is not ready before it is warm."""
+        self.warm_ups.add(instance, at_start=at_start)
 
     def forget(self) -> None:
-        """Keep nothing of the jobs that are over."""
+        """Drop the jobs that are over."""
         self._schedule.forget()
 
     def take_in(self) -> None:
-        """What was handed in belongs to the next round."""
+        """Let the schedule accept the jobs that were handed in."""
         for job in self._new:
             self._schedule.accept(job)
         self._new.clear()
 
     def round(self) -> Iterator[Run[Job]]:
-        """A round of what waits: its batches, each to be handed to the runner before the next is asked for; all else is done here.
+        """A round: yields its batches, and does everything else itself.
 
-        What follows from batches that were under way comes first.
+        The caller must hand each batch to the runner before it takes the next. Results of batches that were under way come first.
         """
-        self.runner.land_all_over()
+        self.runner.land_finished()
         yield from self._decided()
         self._schedule.begin_round(self._clock())
         yield from self._decided()
 
     def rest(self) -> Iterator[Run[Job]]:
-        """What is left of the rounds before, until no batch is under way; to be used like `round`."""
+        """The rest of earlier rounds, until no batch is under way; to be used like `round`."""
         while self._schedule.under_way:
             self.runner.land(0)
             yield from self._decided()
 
     def _decided(self) -> Iterator[Run[Job]]:
-        """Batches, as long as the schedule decides anything."""
+        """Yield batches as long as the schedule decides anything; carry out its other decisions."""
         while (decision := self._schedule.next(self._clock())) is not None:
             if isinstance(decision, Run):
                 yield decision
@@ -94,5 +94,5 @@ class Rounds:
 
 
 def backlog(jobs: Iterable[Job], share: float) -> float:
-    """Seconds of work that wait for the models; of each job at most `share`: turns are taken. Who has gone waits for none."""
-    return sum(min(seconds, share) for job in jobs if (seconds := job.seconds_waiting) and not job.over)
+    """Seconds of work that wait for the models; at most `share` of each job, since jobs take turns. Finished jobs count nothing."""
+    return sum(min(seconds, share) for job in jobs if (seconds := job.seconds_waiting) and not job.finished)

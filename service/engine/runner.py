@@ -1,4 +1,4 @@
-"""The decisions of the schedule, carried out: batches through the graphs, outputs to the jobs, failures to those they concern."""
+"""Carries out the schedule's decisions: runs batches through graphs, hands outputs to jobs, and failures to the jobs concerned."""
 
 import logging
 from collections import deque
@@ -19,16 +19,16 @@ log = logging.getLogger(__name__)
 
 
 class Runner:
-    """Runs on the model's thread; only graphs run on the device's, where there is one to run ahead of.
+    """Works on the model's thread; the device's thread runs graphs that may run ahead.
 
     Args:
-        schedule: learns what came of its decisions.
+        schedule: is notified of the results of its decisions.
         metrics: counts batches, tokens and padding.
-        device: runs batches whose graphs say so.
-        clock: says since when it is busy.
+        device: runs the batches of graphs that work ahead.
+        clock: gives the time of `busy_since`.
 
     Attributes:
-        busy_since: when the work in hand was begun, as the clock counts; None between two works. Any thread may read it.
+        busy_since: when the run in hand began, in seconds of the clock; None between two runs. Any thread may read it.
     """
 
     def __init__(self, schedule: Schedule[Job], metrics: Metrics, device: Device, clock: Clock) -> None:
@@ -39,12 +39,12 @@ class Runner:
 
     @property
     def landed(self) -> bool:
-        """Whether the oldest batch under way is over, and nobody has been told."""
-        return bool(self._flights) and self._flights[0][1].over
+        """Whether the oldest batch under way is over, and its results are not handed out yet."""
+        return bool(self._flights) and self._flights[0][1].finished
 
     @contextmanager
     def busy(self) -> Iterator[None]:
-        """Work on a device, which may hang; one at a time."""
+        """Note that a device is at work, and may hang; one run at a time."""
         self.busy_since = self._clock()
         try:
             yield
@@ -52,16 +52,16 @@ class Runner:
             self.busy_since = None
 
     def do(self, decision: Combine[Job] | Expire[Job]) -> None:
-        """Do what the schedule decided beside batches; one may be computed meanwhile."""
+        """Carry out a decision other than a batch; the device may compute a batch meanwhile."""
         if isinstance(decision, Combine):
             self._step(decision.task)
         else:
             decision.task.future.cancel()  # the waiting request takes what is known by now
 
     def run(self, run: Run[Job]) -> None:
-        """Run a batch; of a graph to run ahead of, begin it, and wait for those before it.
+        """Run a batch. If the graph may run ahead, begin the batch and wait only for earlier ones.
 
-        What came of each that is over is said to the schedule and to the jobs.
+        The schedule and the jobs get the results of each batch that is over.
         """
         for job in run.tasks:
             job.begin()
@@ -76,15 +76,15 @@ class Runner:
         if encoder.ahead:
             self._device.begin(flight)
         else:
-            self.land(0)  # another model's: one at a time computes
+            self.land(0)  # those of another model first: only one model computes at a time
             flight.run()
         self._flights.append((run, flight))
         self.land(encoder.ahead)
 
     def land(self, most: int) -> None:
-        """Wait until at most so many batches are under way, and say what came of the others.
+        """Wait until at most `most` batches are under way, and hand out the results of the others.
 
-        Raises what ended the device's thread.
+        Raises the error that ended the device's thread.
         """
         while len(self._flights) > most:
             run, flight = self._flights.popleft()
@@ -96,10 +96,10 @@ class Runner:
                 raise outcome
             else:
                 self._scored(run, outcome)
-            del outcome  # it may be large, and the next is waited for
+            del outcome  # it may be large; do not keep it while waiting for the next
 
-    def land_all_over(self) -> None:
-        """Say what came of those that are over, and wait for none."""
+    def land_finished(self) -> None:
+        """Hand out the results of the batches that are over, without waiting for others."""
         while self.landed:
             self.land(len(self._flights) - 1)
 
@@ -112,7 +112,7 @@ class Runner:
         encoder.pace.measured(fed.tokens, fed.seconds)
         _count(self._metrics, encoder, run, fed)
         for row, ((job, number), output) in enumerate(zip(run.tickets, fed.outputs, strict=True)):
-            if not job.over:
+            if not job.finished:
                 job.score(number, output, None if fed.marks is None else fed.marks[row])
         self._schedule.scored(run)
 

@@ -1,11 +1,11 @@
-"""Which request's turn it is on the model's thread, and what each batch holds: events in, decisions out.
+"""Decides which request's turn it is on the model's thread, and what each batch holds: events in, decisions out.
 
-There is no thread, no model and no clock here: the caller says what happened and what time it is, and does what is decided. The
-same events lead to the same decisions, so that a simulation can go through millions of them.
+There is no thread, no model and no clock here: the caller reports events and the time, and carries out the decisions. The same
+events lead to the same decisions, so a simulation can go through millions of them.
 
-Work is done in rounds of a few batches, so that a newcomer waits for a round at most. Three of four sequences are of the task with
-the least left to do, the fourth of the oldest one: a small request does not wait for a large one, and a large one gets on however
-many small ones come. Then the round is sorted by graph and length and cut into batches; a batch is of one graph.
+Work is done in rounds of a few batches, so that a new request waits for a round at most. Three of four sequences come from the task
+with the least work left, the fourth from the oldest task. So a small request does not wait for a large one, and a large one goes on
+however many small ones come. Then the round is sorted by graph and length and cut into batches; a batch uses one graph.
 """
 
 import heapq
@@ -17,8 +17,8 @@ from typing import Generic, NamedTuple, TypeVar
 from keyblock.runtime import batching
 from service.pace import Pace
 
-ROUND_BATCHES = 2  # full batches in a round: more sorts better, fewer lets newcomers in sooner
-TURNS_TO_OLDEST = 4  # of so many sequences, one is of the oldest task, the others of the one with the least left to do
+ROUND_BATCHES = 2  # full batches in a round: more of them sort better, fewer let new requests in sooner
+TURNS_TO_OLDEST = 4  # one of this many sequences comes from the oldest task, the others from the task with the least work left
 _ROUNDING = 1e-9
 
 
@@ -26,10 +26,10 @@ class Lane:
     """A graph as the schedule sees it.
 
     Args:
-        pace: of the graph, a token.
+        pace: seconds per token of the graph.
 
     Attributes:
-        most_rows: of a batch, by length; lowered where a batch does not fit in memory.
+        most_rows: the largest number of rows of a batch, by length; lowered if a batch does not fit in memory.
         warm: whether batches may be run; tasks wait until then.
     """
 
@@ -40,7 +40,7 @@ class Lane:
 
     @property
     def batch_tokens(self) -> int:
-        """Of the largest batch; 1 before the warm-up."""
+        """Tokens of the largest batch; 1 before the warm-up."""
         return max((rows * length for length, rows in self.most_rows.items()), default=1)
 
 
@@ -50,9 +50,9 @@ class Task:
     Args:
         lane: the graph.
         lengths: tokens of each sequence; at least one sequence.
-        urgency: numbers of sequences, the first to be scored first; none: the longest first, which batches best.
+        urgency: numbers of sequences, the most urgent first; None: the longest first, which batches best.
         priority: tasks of a smaller one go first.
-        until: from this time on nothing more of it is scored.
+        until: deadline, in the caller's seconds: nothing more of the task is scored from then on.
     """
 
     def __init__(
@@ -67,20 +67,20 @@ class Task:
         self.lengths = lengths
         self.priority = priority
         self.until = until
-        # the longest first: sorted when the first is taken, since that is no work for the event loop
+        # None: the longest first. They are sorted when the first is taken, to keep that work off the event loop
         self._waiting: list[int] | None = None if urgency is None else list(reversed(urgency))
         self.tokens_waiting = sum(lengths)
         self._unscored = len(lengths)
-        self._over = False
+        self._finished = False
 
     @property
-    def over(self) -> bool:
-        """Whether nobody waits for it any more: answered, failed or cancelled."""
-        return self._over
+    def finished(self) -> bool:
+        """Whether nobody waits for the task any more: it is answered, failed or cancelled."""
+        return self._finished
 
     def end(self) -> None:
-        """Nobody waits for it any more."""
-        self._over = True
+        """Note that nobody waits for the task any more."""
+        self._finished = True
 
     @property
     def n_waiting(self) -> int:
@@ -89,7 +89,7 @@ class Task:
 
     @property
     def seconds_waiting(self) -> float:
-        """What these are going to take at the measured pace: models differ in what a token costs."""
+        """Estimated time of the waiting sequences at the measured pace, since the cost of a token differs between models."""
         return self.lane.pace.estimate(self.tokens_waiting)
 
     @property
@@ -98,24 +98,24 @@ class Task:
         return not self._unscored
 
     def skip(self, known: Collection[int]) -> None:
-        """These sequences need no run; before the task is accepted."""
+        """Leave out these sequences, which need no run; to be used before the task is accepted."""
         self._waiting = [number for number in self._last_first() if number not in known]
         self.tokens_waiting -= sum(self.lengths[number] for number in known)
         self._unscored -= len(known)
 
     def take(self) -> int:
-        """The number of the next sequence; there must be one."""
+        """Take the next sequence, and return its number; there must be one."""
         self._waiting = self._last_first()
         number = self._waiting.pop()
         self.tokens_waiting -= self.lengths[number]
         return number
 
     def count_scored(self) -> None:
-        """One more sequence is scored."""
+        """Count one more scored sequence."""
         self._unscored -= 1
 
     def _last_first(self) -> list[int]:
-        """The numbers of the sequences that wait."""
+        """The numbers of the waiting sequences, the next one last."""
         return sorted(range(len(self.lengths)), key=self.lengths.__getitem__) if self._waiting is None else self._waiting
 
 
@@ -130,16 +130,16 @@ class Ticket(NamedTuple, Generic[T]):
 
     @property
     def length(self) -> int:
-        """Its tokens."""
+        """The number of its tokens."""
         return self.task.lengths[self.number]
 
 
 class Run(NamedTuple, Generic[T]):
-    """Decided: run a batch; answered by `scored` or `failed`.
+    """Decision: run a batch. The caller answers with `scored` or `failed`.
 
     Attributes:
         lane: the graph.
-        tickets: the sequences, one a row.
+        tickets: the sequences, one per row.
         batch: the shape; its positions are those of `tickets`.
     """
 
@@ -149,29 +149,29 @@ class Run(NamedTuple, Generic[T]):
 
     @property
     def tasks(self) -> list[T]:
-        """Whose sequences these are, each once."""
+        """The tasks of these sequences, each once."""
         return list(dict.fromkeys(ticket.task for ticket in self.tickets))
 
 
 class Combine(NamedTuple, Generic[T]):
-    """Decided: go on with a task whose sequences are all scored. It is asked for again each round until the task is over."""
+    """Decision: go on with a task whose sequences are all scored. It is repeated each round until the task is over."""
 
     task: T
 
 
 class Expire(NamedTuple, Generic[T]):
-    """Decided: the task's time is up, and the schedule has forgotten it."""
+    """Decision: the task's deadline has passed, and the schedule has forgotten the task."""
 
     task: T
 
 
 class Schedule(Generic[T]):
-    """The tasks that wait, and the decisions of the round in hand.
+    """The waiting tasks, and the decisions of the round in hand.
 
     Attributes:
-        tasks: accepted and not yet over, the oldest first. Another thread may copy it at any time.
+        tasks: accepted and not yet over, the oldest first. Another thread may copy the list at any time.
         turns: sequences taken so far.
-        under_way: batches decided, of which it is not known yet what came of them.
+        under_way: batches decided whose results are not reported yet.
     """
 
     def __init__(self) -> None:
@@ -180,21 +180,21 @@ class Schedule(Generic[T]):
         self.turns = self.under_way = 0
 
     def accept(self, task: T) -> None:
-        """A task came."""
+        """Add a new task."""
         self.tasks.append(task)
 
     @property
     def ready(self) -> bool:
-        """Whether there is a task that a round could take up; not one all of which is under way."""
-        could = (task for task in self.tasks if task.lane.warm and not task.over)
-        return any(task.n_waiting or task.complete or not self.under_way for task in could)
+        """Whether there is a task that a round could work on; a task does not count if all its sequences are under way."""
+        candidates = (task for task in self.tasks if task.lane.warm and not task.finished)
+        return any(task.n_waiting or task.complete or not self.under_way for task in candidates)
 
     def forget(self) -> None:
-        """Keep nothing of the tasks that are over."""
-        self.tasks = [task for task in self.tasks if not task.over]
+        """Drop the tasks that are over."""
+        self.tasks = [task for task in self.tasks if not task.finished]
 
     def begin_round(self, now: float) -> None:
-        """Decide what the next round does. The last round must be over: `next` gave None."""
+        """Decide the next round. The last round must be over: `next` returned None."""
         self.forget()
         self._agenda.extend(Expire(task) for task in self.tasks if task.until <= now)
         self.tasks = [task for task in self.tasks if task.until > now]
@@ -208,31 +208,31 @@ class Schedule(Generic[T]):
             self._agenda.extend(_run(lane, tickets, batch) for batch in batches)
 
     def next(self, now: float) -> Run[T] | Combine[T] | Expire[T] | None:
-        """The next decision of this round that somebody still waits for; None when the round is over."""
+        """The next decision of this round for which somebody still waits; None when the round is over."""
         while self._agenda:
             decision = self._agenda.popleft()
             tasks = decision.tasks if isinstance(decision, Run) else [decision.task]
-            if isinstance(decision, Expire) or any(not task.over and task.until > now for task in tasks):
+            if isinstance(decision, Expire) or any(not task.finished and task.until > now for task in tasks):
                 self.under_way += isinstance(decision, Run)
                 return decision
         return None
 
     def scored(self, run: Run[T]) -> None:
-        """A batch was run."""
+        """Note that a batch was run."""
         self.under_way -= 1
         for ticket in run.tickets:
             ticket.task.count_scored()
         self._agenda.extendleft(Combine(task) for task in reversed(run.tasks) if task.complete)
 
     def failed(self, run: Run[T], *, too_large: bool) -> list[T]:
-        """A batch failed; the tasks that fail with it, which the schedule forgets.
+        """Note that a batch failed. Returns the tasks that fail with it: the schedule forgets them, and the caller must end them.
 
-        None where the batch can be run in smaller ones: they may fit the memory, and one sequence at fault takes no others down.
-        The caller ends those that are given.
+        No task fails if the batch can be run again in smaller ones: these may fit in memory, and one faulty sequence then fails no
+        other requests.
 
         Args:
-            run: what failed.
-            too_large: memory ran out: the next batches of its length are smaller from the start.
+            run: the failed batch.
+            too_large: memory ran out: the next batches of this length are smaller from the start.
         """
         self.under_way -= 1
         halves = batching.halves(run.batch) if len(run.tickets) > 1 and (too_large or len(run.tasks) > 1) else []
@@ -246,10 +246,10 @@ class Schedule(Generic[T]):
         return []
 
     def _take(self, tasks: list[T]) -> list[Ticket[T]]:
-        """Sequences of the next round; `tasks` in the order in which they came.
+        """Take the sequences of the next round; `tasks` are in the order in which they came.
 
-        Most turns are for the task with the least left to do, of the smallest priority: it is soon out of the way. Every fourth,
-        counted over all rounds, is for the oldest task of any priority: whatever comes, each gets on.
+        Most turns go to the task with the least work left, among those of the smallest priority, so that it is soon finished. Every
+        fourth turn, counted over all rounds, goes to the oldest task of any priority, so that each task makes progress.
         """
         room, oldest = float(ROUND_BATCHES), 0
         waiting = [task for task in tasks if task.n_waiting]
@@ -271,7 +271,7 @@ class Schedule(Generic[T]):
 
 
 def _least(heap: list[tuple[int, float, int]], tasks: Sequence[Task]) -> int:
-    """The number of the task with the least left to do; the heap may hold what tasks had left before."""
+    """The number of the task with the least work left; the heap may also hold outdated entries of tasks."""
     while True:
         _, seconds, number = heapq.heappop(heap)
         if tasks[number].n_waiting and seconds == tasks[number].seconds_waiting:

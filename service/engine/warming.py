@@ -1,4 +1,4 @@
-"""Models on their way to being warm: one run of one graph at a time, so that other work may come between."""
+"""Warms up models, one run of one graph at a time, so that other work may come between."""
 
 import logging
 from collections import deque
@@ -15,26 +15,26 @@ _DONE = object()
 
 
 class WarmUp(NamedTuple):
-    """A model that is being warmed up.
+    """A model that waits for its warm-up, or is in it.
 
     Attributes:
-        runs: what is left to do; each step is one.
-        began: as the clock counts.
-        first: whether it was there before the thread was started: without it nothing is ready.
+        runs: the remaining runs; each step makes one.
+        began: when it was added, in seconds of the clock.
+        at_start: whether the model was added before the thread was started: the engine is not ready before it is warm.
     """
 
     instance: Instance
     runs: Iterator[None]
     began: float
-    first: bool
+    at_start: bool
 
 
 class WarmUps:
-    """The models that are not warm yet, the oldest first. Any thread may add one; the model's does the rest, or waits meanwhile.
+    """The models that are not warm yet, the oldest first. Any thread may add one; the model's thread does the rest.
 
     Args:
-        metrics: record how long each took.
-        clock: says how long that is.
+        metrics: records the duration of each warm-up.
+        clock: measures that, in seconds.
     """
 
     def __init__(self, metrics: Metrics, clock: Clock) -> None:
@@ -45,44 +45,44 @@ class WarmUps:
         return len(self._waiting)
 
     @property
-    def first(self) -> bool:
-        """Whether one of them was there before the thread was started; those come first."""
-        return bool(self._waiting) and self._waiting[0].first
+    def at_start(self) -> bool:
+        """Whether a waiting model was added before the thread was started; those come first."""
+        return bool(self._waiting) and self._waiting[0].at_start
 
     @property
     def on_device(self) -> bool:
-        """Whether the next run is of a graph that the device's thread is going to run; not that of an aggregator."""
+        """Whether the next run must be on the device's thread: that of a graph that works ahead, not that of an aggregator."""
         instance = self._waiting[0].instance
         return bool(instance.ranker.ahead) and not instance.combines
 
-    def add(self, instance: Instance, *, first: bool) -> None:
-        """Warm this model up as well, after the others."""
-        self._waiting.append(WarmUp(instance, instance.first_runs(), self._clock(), first))
+    def add(self, instance: Instance, *, at_start: bool) -> None:
+        """Queue this model behind the others."""
+        self._waiting.append(WarmUp(instance, instance.first_runs(), self._clock(), at_start))
 
     def run(self) -> None:
-        """One run of the oldest. Raises what a graph raises, of a model that was there before the start."""
-        instance, runs, began, first = self._waiting[0]
-        over = instance.warmed.cancelled()
+        """Make one run of the oldest. Raises the error of a graph if the model was added before the start."""
+        instance, runs, began, at_start = self._waiting[0]
+        ended = instance.warmed.cancelled()
         try:
-            over = over or next(runs, _DONE) is _DONE
+            ended = ended or next(runs, _DONE) is _DONE
         except Exception as error:
-            if first:
+            if at_start:
                 raise
-            over = True
+            ended = True
             _fail(instance, EngineError(f"the model cannot be warmed up: {error}"))
-        if over:
+        if ended:
             self._waiting.popleft()
             self._finish(instance, self._clock() - began)
 
     def _finish(self, instance: Instance, seconds: float) -> None:
         if instance.ranker.warm and instance.warmed.set_running_or_notify_cancel():
-            most = max(encoder.batch_tokens for encoder in instance.encoders)
-            log.info("%s: warmed up in %.1f s; a batch has up to %d tokens", instance.name, seconds, most)
+            batch_tokens = max(encoder.batch_tokens for encoder in instance.encoders)
+            log.info("%s: warmed up in %.1f s; a batch has up to %d tokens", instance.name, seconds, batch_tokens)
             self._metrics.set("load", seconds, phase="warm_up", model=instance.name)
             instance.warmed.set_result(None)
 
     def stop(self, error: Exception) -> None:
-        """All that wait fail with this error."""
+        """Fail all warm-ups that wait with this error."""
         while self._waiting:
             _fail(self._waiting.popleft().instance, error)
 

@@ -1,7 +1,7 @@
-"""A process that reads one file, and cannot harm whoever asked it: bounded in memory and seconds, and it writes no file.
+"""A process that reads one file and cannot harm its caller: its memory and time are limited, and it writes no file.
 
-The file comes on stdin, its name as the first argument, and the most characters that its text may have as the second. On stdout
-goes JSON, `{text, title, problem}`, or, with exit code REFUSED, one line that says why there is no text.
+The file comes on stdin, its name as the first argument, and the largest number of characters of its text as the second. The answer
+goes to stdout: JSON, `{text, title, problem}`, or, with exit code REFUSED, one line with the reason why there is no text.
 """
 
 import json
@@ -14,38 +14,38 @@ REFUSED = 3
 
 
 def bound() -> None:
-    """Bound this process, as far as the system knows how."""
+    """Limit this process, as far as the system can."""
     with suppress(ImportError):
         import resource
 
-        for kind, most in (("AS", MEMORY), ("CPU", SECONDS), ("FSIZE", 0), ("CORE", 0)):
+        for kind, limit in (("AS", MEMORY), ("CPU", SECONDS), ("FSIZE", 0), ("CORE", 0)):
             with suppress(ValueError, OSError):
-                resource.setrlimit(getattr(resource, f"RLIMIT_{kind}"), (most, most))
+                resource.setrlimit(getattr(resource, f"RLIMIT_{kind}"), (limit, limit))
 
 
-def main(name: str, most_chars: int) -> int:
-    """Read the file; returns the exit code."""
+def main(name: str, max_chars: int) -> int:
+    """Read the file. Returns the exit code."""
     bound()
     from service.files.kinds import MISSING, NotTextError
 
     try:
         from service.files.extraction import extract
     except ImportError as error:
-        return refused(f"is no plain text: {MISSING} ({error})")
+        return refuse(f"is no plain text: {MISSING} ({error})")
     try:
         found = extract(sys.stdin.buffer.read(), name)
-        if len(found.text) > most_chars:
-            raise NotTextError(f"has a text of {len(found.text)} characters; a document may have {most_chars}: take a part of it")
+        if len(found.text) > max_chars:
+            raise NotTextError(f"has a text of {len(found.text)} characters; a document may have {max_chars}: take a part of it")
     except NotTextError as error:
-        return refused(str(error))
+        return refuse(str(error))
     answer = {"text": found.text, "title": found.title, "problem": found.problem}
     sys.stdout.buffer.write(json.dumps(answer).encode())
     return 0
 
 
-def refused(why: str) -> int:
-    """Say why there is no text; returns the exit code."""
-    sys.stdout.buffer.write(why.encode())
+def refuse(reason: str) -> int:
+    """Write the reason why there is no text. Returns the exit code."""
+    sys.stdout.buffer.write(reason.encode())
     return REFUSED
 
 

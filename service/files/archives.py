@@ -1,4 +1,4 @@
-"""Archives whose parts are read up to a bound: a few kilobytes may unpack to gigabytes."""
+"""Reads parts of archives up to a limit: a few kilobytes may unpack to gigabytes."""
 
 import io
 import zipfile
@@ -6,7 +6,7 @@ import zlib
 
 from service.files.extracted import UnreadableError
 
-MOST_MIB = 64  # of the parts that hold text, once they are unpacked
+MOST_MIB = 64  # of the parts that hold text, after unpacking
 _BROKEN = (zipfile.BadZipFile, zlib.error, EOFError, RuntimeError, ValueError, OSError)  # RuntimeError: an unknown compression
 
 
@@ -15,11 +15,11 @@ class Archive:
 
     Args:
         content: the archive.
-        most_mib: of all parts together that are read, unpacked.
+        max_mib: limit of all parts that are read together, after unpacking.
     """
 
-    def __init__(self, content: bytes, most_mib: int = MOST_MIB) -> None:
-        self._most_mib, self._left = most_mib, most_mib * 2**20
+    def __init__(self, content: bytes, max_mib: int = MOST_MIB) -> None:
+        self._max_mib, self._bytes_left = max_mib, max_mib * 2**20
         try:
             self._zip = zipfile.ZipFile(io.BytesIO(content))
         except _BROKEN as error:
@@ -30,8 +30,8 @@ class Archive:
         return name in self._sizes
 
     def read(self, name: str) -> bytes:
-        """A part."""
-        self._take(self._sizes.get(name, 0))
+        """Read a part."""
+        self._count(self._sizes.get(name, 0))
         try:
             return self._zip.read(name)
         except KeyError:
@@ -41,12 +41,12 @@ class Archive:
                 raise UnreadableError("it is encrypted: give a copy without a password") from None
             raise UnreadableError(f"it is broken ({name!r}: {error})") from None
 
-    def take_all(self, suffixes: tuple[str, ...]) -> None:
-        """Count all parts with these ends of their names as read, for a reader that opens the archive itself."""
-        self._take(sum(size for name, size in self._sizes.items() if name.endswith(suffixes)))
+    def count_all(self, suffixes: tuple[str, ...]) -> None:
+        """Count all parts with these suffixes as read, for a reader that opens the archive itself."""
+        self._count(sum(size for name, size in self._sizes.items() if name.endswith(suffixes)))
 
-    def _take(self, size: int) -> None:
-        """A part unpacks to no more than it declares: zipfile stops there."""
-        self._left -= size
-        if self._left < 0:
-            raise UnreadableError(f"its parts unpack to more than {self._most_mib} MiB: save it as plain text and give that")
+    def _count(self, size: int) -> None:
+        """Count the declared size of a part; zipfile unpacks no more than that."""
+        self._bytes_left -= size
+        if self._bytes_left < 0:
+            raise UnreadableError(f"its parts unpack to more than {self._max_mib} MiB: save it as plain text and give that")

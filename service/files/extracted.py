@@ -1,4 +1,4 @@
-"""What a reader of files gives, and what it says where it gives nothing."""
+"""The result of reading a file, and its error."""
 
 from typing import NamedTuple
 
@@ -10,8 +10,8 @@ class Extracted(NamedTuple):
 
     Attributes:
         text: blocks and spans are offsets into it, in code points.
-        title: as the file says it; empty where it says none.
-        problem: what may be wrong with the text; empty where nothing is.
+        title: from the file; empty if it has none.
+        problem: a possible fault of the text; empty for none.
         paged: whether the text has a PAGE_BREAK between pages.
     """
 
@@ -22,4 +22,4 @@ class Extracted(NamedTuple):
 
 
 class UnreadableError(ValueError):
-    """A file of a known kind whose text cannot be had: why, and what to do. One line."""
+    """The text of a file of a known kind cannot be read; the message is one line with the reason and advice."""

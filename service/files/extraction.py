@@ -1,4 +1,4 @@
-"""A file's bytes as a text, whatever kind of file it is."""
+"""Turns a file of any kind into text."""
 
 from collections.abc import Callable
 
@@ -14,27 +14,27 @@ def extract(content: bytes, name: str = "") -> Extracted:
 
     Args:
         content: all of it.
-        name: tells a page of HTML whose beginning does not; else what a file is called counts for nothing.
+        name: only its suffix is used, to recognise a page of HTML without the usual beginning.
 
-    Raises NotTextError where it is no text and none is in it, or where the extra that reads it is not installed.
+    Raises NotTextError if the file is no text and holds none, or if the extra that reads it is not installed.
     """
     kind = kind_of(content, name)
     if kind is None:
         text, problem = decode(content)
         return Extracted(text, problem=problem)
     try:
-        found = _reader(kind)(content)
+        extracted = _reader(kind)(content)
     except ImportError as error:
         raise NotTextError(f"is {kind}, skipped: {MISSING} ({error})") from None
     except UnreadableError as error:
         raise NotTextError(f"is {kind}, skipped: {error}") from None
-    if not found.text:
+    if not extracted.text:
         raise NotTextError(f"is {kind}, skipped: {EMPTY.get(kind, 'it holds no text')}")
-    return found
+    return extracted
 
 
 def _reader(kind: Kind) -> Callable[[bytes], Extracted]:
-    """What reads files of a kind; each needs a library of its own. Raises ImportError."""
+    """The reader of a kind of file; each needs its own library. Raises ImportError."""
     match kind:
         case Kind.PDF:
             from service.files.pdf import read_pdf as read

@@ -1,4 +1,4 @@
-"""What a file is, told from its first bytes: names may lie."""
+"""Recognises the kind of a file from its first bytes, since names may lie."""
 
 import codecs
 import io
@@ -6,7 +6,7 @@ import re
 import zipfile
 from enum import StrEnum
 
-HEAD = 8192  # bytes: a NUL among them means that it is no text, as for git and ripgrep
+HEAD = 8192  # first bytes; a NUL among them means that the file is not text, as in git and ripgrep
 ARCHIVE = b"PK\x03\x04"
 SAVE = "save it as plain text and give that"
 UNPACK = "unpack it and give what is in it"
@@ -15,7 +15,7 @@ NO_TEXT = "there is no text to rank in it"
 
 
 class Kind(StrEnum):
-    """A kind whose text the extra `files` reads."""
+    """A kind of file that the extra `files` can read."""
 
     PDF = "a PDF"
     EPUB = "an EPUB"
@@ -23,16 +23,16 @@ class Kind(StrEnum):
     HTML = "an HTML page"
 
 
-# A comment ends at its first mark, and in no other way: else a text that begins with thirty of them would take hours.
+# A comment ends at its first end mark only: otherwise a text that begins with thirty comments would take hours.
 _BEFORE_TAG = rb"\s*(<\?xml[^>]*>\s*)?(<!--(?:(?!-->).)*+-->\s*)*+"
-# A name that a text may begin with, such as ID3, counts only before bytes that no text has.
-READ: tuple[tuple[bytes, Kind], ...] = (
+# A signature that could begin a text, such as ID3, only counts before bytes that no text has.
+READ_PATTERNS: tuple[tuple[bytes, Kind], ...] = (
     (rb"\s*%PDF-", Kind.PDF),
     (rb"PK\x03\x04.{26}mimetypeapplication/epub", Kind.EPUB),
     (rb"PK\x03\x04.*word/", Kind.WORD),
     (rb"(?i:%b<(!doctype\s+html|html|head|body|script)\b)" % _BEFORE_TAG, Kind.HTML),
 )
-REFUSED: tuple[tuple[bytes, str, str], ...] = (
+REFUSED_PATTERNS: tuple[tuple[bytes, str, str], ...] = (
     (rb"PK\x03\x04.{26}mimetypeapplication/vnd\.oasis\.opendocument", "an OpenDocument file", SAVE),
     (rb"PK\x03\x04.*xl/", "an Excel workbook (XLSX)", SAVE),
     (rb"PK\x03\x04.*ppt/", "a PowerPoint presentation (PPTX)", SAVE),
@@ -44,50 +44,50 @@ REFUSED: tuple[tuple[bytes, str, str], ...] = (
     (rb"ID3[\2-\4]|OggS\0|fLaC\0|RIFF.{4}WAVEfmt |\0\0\0.ftyp", "sound or video", NO_TEXT),
     (rb"(?i:%b<svg\b)" % _BEFORE_TAG, "an image", NO_TEXT),
 )
-_READ = [(re.compile(pattern, re.DOTALL), kind) for pattern, kind in READ]
-_REFUSED = [(re.compile(pattern, re.DOTALL), what, advice) for pattern, what, advice in REFUSED]
+_READ_COMPILED = [(re.compile(pattern, re.DOTALL), kind) for pattern, kind in READ_PATTERNS]
+_REFUSED_COMPILED = [(re.compile(pattern, re.DOTALL), description, advice) for pattern, description, advice in REFUSED_PATTERNS]
 _PAGES = (".html", ".htm", ".xhtml")
-_WIDE = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE, codecs.BOM_UTF32_BE)  # UTF-32's in little-endian order begins with UTF-16's
+_WIDE = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE, codecs.BOM_UTF32_BE)  # UTF-32's little-endian mark begins with UTF-16's
 
 
 class NotTextError(ValueError):
-    """Bytes that are no text, or hold none: what they are, and what to do. One line."""
+    """The bytes are not a text and hold none; the message is one line with their kind and advice."""
 
 
 def kind_of(content: bytes, name: str = "") -> Kind | None:
-    """The kind of a file; None for a plain text and for all that is refused.
+    """The kind of a file; None for plain text and for everything that is refused.
 
     Args:
-        content: all of it: the table of contents of an archive stands at its end.
-        name: tells a page of HTML whose beginning does not.
+        content: the whole file, since an archive's table of contents is at its end.
+        name: recognises a page of HTML without the usual beginning.
     """
     head = content[:HEAD]
     if content.startswith(ARCHIVE):
-        return _archived(content) or _known(head)
-    known = _known(head.removeprefix(codecs.BOM_UTF8))
-    if known is None and name.lower().endswith(_PAGES) and (head.startswith(_WIDE) or refusal(head) is None):
+        return _kind_of_archive(content) or _kind_by_head(head)
+    kind = _kind_by_head(head.removeprefix(codecs.BOM_UTF8))
+    if kind is None and name.lower().endswith(_PAGES) and (head.startswith(_WIDE) or refusal(head) is None):
         return Kind.HTML
-    return known
+    return kind
 
 
 def refusal(head: bytes) -> str | None:
-    """What a file is that has no text to be read, and what to do; None for a text.
+    """The kind of a file without readable text, and advice; None for a text.
 
     Args:
-        head: its first bytes, without a byte order mark.
+        head: the first bytes, without a byte order mark.
     """
-    for pattern, what, advice in _REFUSED:
+    for pattern, description, advice in _REFUSED_COMPILED:
         if pattern.match(head):
-            return f"is {what}, skipped: {advice}"
+            return f"is {description}, skipped: {advice}"
     return "is binary, skipped: give a text" if b"\0" in head else None
 
 
-def _known(head: bytes) -> Kind | None:
-    return next((kind for pattern, kind in _READ if pattern.match(head)), None)
+def _kind_by_head(head: bytes) -> Kind | None:
+    return next((kind for pattern, kind in _READ_COMPILED if pattern.match(head)), None)
 
 
-def _archived(content: bytes) -> Kind | None:
-    """What an archive holds by its table of contents, which the first bytes need not tell."""
+def _kind_of_archive(content: bytes) -> Kind | None:
+    """The kind of an archive by its table of contents, which the first bytes may not show."""
     try:
         with zipfile.ZipFile(io.BytesIO(content)) as archive:
             names = frozenset(archive.namelist())

@@ -1,4 +1,4 @@
-"""Text with the marks of Markdown that say where parts begin: what a page is written into, piece by piece."""
+"""Writes text with Markdown's marks at the beginning of parts, piece by piece."""
 
 import re
 from collections.abc import Sequence
@@ -7,7 +7,7 @@ _FENCE = re.compile(r"^`{3,}", re.MULTILINE)
 
 
 class Markdown:
-    """A text that grows. White space is one space; a break comes between what stands before and behind it, and nowhere else."""
+    """A growing text. White space becomes one space; a break only comes between two written parts."""
 
     def __init__(self) -> None:
         self._pieces: list[str] = []
@@ -19,7 +19,7 @@ class Markdown:
         return "".join(self._pieces)
 
     def write(self, text: str) -> None:
-        """Text as a page shows it."""
+        """Write text as a page shows it."""
         words = text.split()
         if not words:
             self._space |= bool(text)
@@ -30,24 +30,24 @@ class Markdown:
 
     @property
     def line_ended(self) -> bool:
-        """Whether what is written next begins a line."""
+        """Whether the next text begins a line."""
         return self._breaks > 0 or not self._pieces
 
     def end_line(self, breaks: int = 1) -> None:
-        """What follows begins a line: the next one, or, with 2 breaks, behind a blank one."""
+        """Let the next text begin a line; with 2 breaks, after a blank line."""
         self._breaks = max(self._breaks, breaks)
 
     def begin(self, mark: str) -> None:
-        """What is written next begins a line with this mark."""
+        """Let the next text begin a line with this mark."""
         self.end_line()
         self._mark = mark
 
     def forget_mark(self) -> None:
-        """The last mark is left out, where nothing was written behind it."""
+        """Drop the last mark if nothing was written after it."""
         self._mark = ""
 
     def write_row(self, cells: Sequence[str], *, is_head: bool) -> None:
-        """A row of a table; nothing where all its cells are empty."""
+        """Write a row of a table; nothing if all its cells are empty."""
         if not any(cells):
             return
         self.forget_mark()
@@ -59,7 +59,7 @@ class Markdown:
             self.end_line()
 
     def write_code(self, code: str) -> None:
-        """Lines as they are, between fences that are longer than any inside."""
+        """Write lines unchanged, between fences that are longer than any inside."""
         lines = code.strip("\r\n").rstrip()
         if not lines:
             return

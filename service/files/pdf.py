@@ -1,4 +1,4 @@
-"""PDF files as text: the lines of each page, a form feed between pages; headings as far as the outline names them."""
+"""Turns PDF files into text: the lines of each page, a form feed between pages, and headings that the outline names."""
 
 import io
 import logging
@@ -28,25 +28,25 @@ _LIGATURES = {
 _BROKEN_WORD = re.compile(r"(?<=[^\W\d_A-Z]{2})[-\u00ad\u2010]\n(?=[^\W\d_A-Z]{2})")
 _LINE_END = re.compile(r"[^\S\n]+$", re.MULTILINE)
 _NUMBER = re.compile(r"^[\divx.]+\s+")
-_MOST_NAMED = 5  # pages
+_MOST_NAMED = 5  # pages that a message lists
 Headings = Mapping[int, Mapping[str, str]]
 
-logging.getLogger("pypdf").setLevel(logging.CRITICAL)  # it tells each flaw of a file that it gets over
+logging.getLogger("pypdf").setLevel(logging.CRITICAL)  # it would log each flaw of a file that it can handle
 
 
 def read_pdf(content: bytes) -> Extracted:
-    """All pages. Raises UnreadableError."""
+    """The text of all pages. Raises UnreadableError."""
     try:
-        reader = _opened(content)
+        reader = _open(content)
         n_pages = len(reader.pages)
     except UnreadableError:
         raise
-    except Exception as error:  # of a broken file it raises what it comes upon
+    except Exception as error:  # pypdf raises all kinds of errors on a broken file
         raise UnreadableError(f"it is broken ({' '.join(str(error).split())[:100]})") from None
     headings, pages, failed = _headings(reader), list[str](), list[int]()
     for number in range(n_pages):
         try:
-            pages.append(_marked(_clean(reader.pages[number].extract_text()), headings.get(number, {})))
+            pages.append(_mark_headings(_clean(reader.pages[number].extract_text()), headings.get(number, {})))
         except Exception:
             pages.append("")
             failed.append(number + 1)
@@ -54,7 +54,7 @@ def read_pdf(content: bytes) -> Extracted:
     return Extracted(text if text.strip() else "", problem=_problem(failed), paged=True)
 
 
-def _opened(content: bytes) -> PdfReader:
+def _open(content: bytes) -> PdfReader:
     reader = PdfReader(io.BytesIO(content))
     try:
         if reader.is_encrypted and reader.decrypt("") is PasswordType.NOT_DECRYPTED:
@@ -65,30 +65,30 @@ def _opened(content: bytes) -> PdfReader:
 
 
 def _clean(text: str) -> str:
-    """Without ligatures, halves of characters, blanks at the ends of lines, and hyphens of words that a line's end breaks."""
+    """The text without ligatures, halves of characters, blanks at the ends of lines, and hyphens of words across lines."""
     text = text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
     return _BROKEN_WORD.sub("", _LINE_END.sub("", text.translate(_LIGATURES))).strip("\n")
 
 
-def _marked(text: str, titles: Mapping[str, str]) -> str:
+def _mark_headings(text: str, titles: Mapping[str, str]) -> str:
     """The text of a page, its headings marked and set apart."""
     if not titles:
         return text
     lines: list[str] = []
     for line in text.split("\n"):
-        mark = titles.get(_plain(line))
+        mark = titles.get(_normalised(line))
         lines += [line] if mark is None else ["", f"{mark} {line.strip()}", ""]
     return "\n".join(lines).strip("\n")
 
 
 def _headings(reader: PdfReader) -> Headings:
-    """For each page, from 0, the titles on it that the outline knows, and their marks."""
+    """The titles in the outline with their marks, for each page, from 0."""
     found: dict[int, dict[str, str]] = defaultdict(dict)
-    with suppress(Exception):  # without an outline the text is the same
+    with suppress(Exception):  # without an outline only the marks are missing
         for entry, level in _entries(reader.outline, 1):
             page = reader.get_destination_page_number(entry)
             if page is not None:
-                found[page][_plain(str(entry.title))] = "#" * min(level, 6)
+                found[page][_normalised(str(entry.title))] = "#" * min(level, 6)
     return found
 
 
@@ -100,13 +100,13 @@ def _entries(outline: Iterable[object], level: int) -> Iterator[tuple[Destinatio
             yield from _entries(one, level + 1)
 
 
-def _plain(title: str) -> str:
-    """A title without its number, in one case: the page and the outline need not write it alike."""
+def _normalised(title: str) -> str:
+    """A title without its number and case: the page and the outline may write it differently."""
     return _NUMBER.sub("", " ".join(title.split()).casefold())
 
 
 def _problem(failed: list[int]) -> str:
-    """What to say of pages that could not be read."""
+    """The message about pages that could not be read."""
     if not failed:
         return ""
     named = ", ".join(map(str, failed[:_MOST_NAMED])) + (" ..." if len(failed) > _MOST_NAMED else "")

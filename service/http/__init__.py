@@ -1,1 +1,1 @@
-"""From bytes to a Call and back: routes, bodies, dialects, answers."""
+"""Turns bytes into a Call and back: routes, bodies, dialects, answers."""

@@ -1,4 +1,4 @@
-"""Around everything else: a request's id goes back on every answer, and a line for each request to the log, where one is kept."""
+"""The outermost layer: puts the request's id on every answer and, if there is an access log, logs a line for each request."""
 
 import logging
 
@@ -10,10 +10,10 @@ log = logging.getLogger("service.access")
 
 
 class Accounting:
-    """ASGI middleware; the outermost, so that no answer goes out without the id.
+    """ASGI middleware; the outermost, so that every answer has the id.
 
     Args:
-        app: what answers.
+        app: answers the requests.
         access_log: whether to log a line for each request.
     """
 
@@ -22,7 +22,7 @@ class Accounting:
         self._access_log = access_log
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer."""
+        """Answer a request."""
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
@@ -35,16 +35,16 @@ class Accounting:
                 message["headers"] = [*message.get("headers", ()), header]
             await send(message)
 
-        before = CURRENT_ID.set(account.request_id)
+        token = CURRENT_ID.set(account.request_id)
         try:
             await self._app(scope, receive, answer)
         finally:
             account.held.close()
             if self._access_log:
-                _tell(account, scope)
-            CURRENT_ID.reset(before)
+                _log_access(account, scope)
+            CURRENT_ID.reset(token)
 
 
-def _tell(account: Account, scope: Scope) -> None:
+def _log_access(account: Account, scope: Scope) -> None:
     fields = account.fields(scope)
     log.info("%s %s %d", fields["method"], fields["path"], fields["status"], extra=fields)

@@ -1,4 +1,4 @@
-"""/admin: what is for the operator alone."""
+"""/admin: routes for the operator alone."""
 
 from typing import Any
 
@@ -24,25 +24,25 @@ RELOAD_ANSWERS: dict[int | str, dict[str, Any]] = {
 
 
 async def reload(request: Request) -> Response:
-    """Read bundles and API keys again and serve by them, without a request lost. Where one cannot be, nothing changes."""
+    """Read bundles and API keys again and serve them, without losing a request. If one cannot be served, nothing changes."""
     reloader: Reloader = request.app.state.reloader
     try:
-        done = await reloader.reload()
+        reloaded = await reloader.reload()
     except ReloadError as error:
         outcome = "reloaded in part" if error.partly else "not reloaded, nothing has changed"
         return error_response(RequestError(409, f"{outcome}: {error}", kind=NOT_RELOADED))
     answer: ReloadAnswer = {
-        "models": done.models,
-        "loaded": done.loaded,
-        "removed": done.removed,
-        "keys": done.keys,
-        "seconds": round(done.seconds, 3),
+        "models": reloaded.models,
+        "loaded": reloaded.loaded,
+        "removed": reloaded.removed,
+        "keys": reloaded.keys,
+        "seconds": round(reloaded.seconds, 3),
     }
     return Response(orjson.dumps(answer), media_type=JSON)
 
 
 def add_admin(app: FastAPI) -> None:
-    """The routes."""
+    """Add the routes."""
     app.add_api_route(
         RELOAD_PATH, reload, methods=["POST"], tags=["operations"], dependencies=[requires(Scope.ADMIN)], responses=RELOAD_ANSWERS
     )

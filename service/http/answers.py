@@ -1,4 +1,4 @@
-"""Answers as JSON in pieces: with documents sent back an answer is as large as its request."""
+"""Answers as JSON in pieces: an answer that sends documents back is as large as its request."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -13,13 +13,13 @@ PIECE = 1 << 20  # bytes written at once
 
 @dataclass(frozen=True, slots=True)
 class About:
-    """What an answer says beside its results.
+    """The parts of an answer beside its results.
 
     Attributes:
-        model: its name.
+        model: name of the model.
         path: of the request.
         timings_ms: by stage, and their `total`.
-        request_id: which the answer's `id` ends with, as vLLM's does.
+        request_id: the end of the answer's `id`, as in vLLM's answers.
     """
 
     model: str
@@ -42,7 +42,7 @@ def json_list(items: Iterable[Mapping[str, object]]) -> Iterator[bytes]:
 
 
 class PiecesResponse(Response):
-    """A JSON response whose body is sent piece by piece, its length known beforehand.
+    """A JSON response whose body is sent piece by piece; its length is known beforehand.
 
     Attributes:
         n_bytes: of the body.
@@ -56,7 +56,7 @@ class PiecesResponse(Response):
         super().__init__(None, status, {**(headers or {}), "content-length": str(self.n_bytes)})
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Send it; each piece, and the end, waits until the client has read almost all before it."""
+        """Send the response; each piece, and the end, waits until the client has read almost everything before it."""
         await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
         for piece in self.pieces:
             await send({"type": "http.response.body", "body": piece, "more_body": True})
@@ -64,6 +64,6 @@ class PiecesResponse(Response):
 
 
 async def disconnected(request: Request) -> None:
-    """Returns when the client has gone; its body must have been read."""
+    """Return when the client has gone; the request's body must have been read."""
     while (await request.receive())["type"] != "http.disconnect":
         continue

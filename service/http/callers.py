@@ -1,17 +1,17 @@
-"""Clients whose code fails on a field of the answer that they themselves ask for: it is left out, with a warning."""
+"""Adapts calls of clients whose code fails on a field that they request: the field is left out, with a warning."""
 
 import dataclasses
 
 from service.call import Call
 
-LITELLM = "litellm/"  # how its User-Agent begins
+LITELLM = "litellm/"  # the start of its User-Agent
 
 
-def readable(call: Call, user_agent: str, path: str) -> Call:
-    """The call without what its sender cannot read.
+def without_unreadable(call: Call, user_agent: str, path: str) -> Call:
+    """The call without the fields that its sender cannot read.
 
-    litellm asks for documents unless it is told not to, and sends one and the same request for Infinity, where it reads `document`
-    as a string, and for vLLM and Jina, where it reads an object. It does without on all of them. Under /v2 it is Cohere's alone.
+    litellm requests documents unless its user says otherwise. It sends the same request for Infinity, where it reads `document` as
+    a string, as for vLLM and Jina, where it reads an object; it works without documents for all of them. Only Cohere uses /v2.
     """
     if not call.return_documents or not user_agent.startswith(LITELLM) or "/v2/" in path:
         return call

@@ -1,6 +1,7 @@
-"""A connection to a client: what it may send before its request is admitted, how long it may take, and how many there may be.
+"""A connection to a client, with limits: on the bytes before a request is admitted, on the time, and on the number of connections.
 
-Only here can a head be bounded: the application is called once a head is complete. uvicorn's protocol on httptools has no bounds.
+Only here can a head be limited, since the application is called when the head is complete. uvicorn's protocol on httptools has no
+limits.
 """
 
 import asyncio
@@ -22,74 +23,79 @@ from service.settings import Settings
 from service.telemetry.metrics import Metrics
 
 BODY_HEADERS = (b"content-length", b"transfer-encoding")
-MOST_PIPELINED = 8  # requests that wait on a connection behind the one that is being answered
-LINGER_SECONDS, LINGER_BYTES = 2.0, 2**20  # taken in after a refusal: closed with bytes unread, a connection is reset and loses it
+MOST_PIPELINED = 8  # requests that may wait on a connection behind the one in hand
+LINGER_SECONDS, LINGER_BYTES = 2.0, 2**20  # read on after a refusal: closing with unread bytes resets the connection and loses it
 
 
 class Port(uvicorn.Config):
-    """Where clients connect: uvicorn's configuration, and the bounds of its connections.
+    """A port for clients: uvicorn's configuration, and the limits of its connections.
 
     Args:
-        app: what answers.
+        app: answers the requests.
         settings: seconds that heads and answers may take.
         metrics: counts connections.
         name: of the port in the metrics.
-        most: connections that may be open.
-        more: arguments of uvicorn.Config.
+        max_connections: connections that may be open.
+        arguments: of uvicorn.Config.
 
     Attributes:
         idle: connections without a request, the one idle longest first.
     """
 
-    def __init__(self, app: ASGIApp, settings: Settings, metrics: Metrics, name: str, most: int, **more: Any) -> None:
+    def __init__(
+        self, app: ASGIApp, settings: Settings, metrics: Metrics, name: str, max_connections: int, **arguments: Any
+    ) -> None:
         wait = settings.shutdown_seconds
         quiet: dict[str, Any] = {"log_config": None, "access_log": False}
-        super().__init__(app, http=Connection, ws="none", timeout_graceful_shutdown=wait, **quiet, **more)
-        self.head_seconds, self.answer_seconds, self.most = settings.head_seconds, settings.answer_seconds, most
+        super().__init__(app, http=Connection, ws="none", timeout_graceful_shutdown=wait, **quiet, **arguments)
+        self.head_seconds, self.answer_seconds = settings.head_seconds, settings.answer_seconds
+        self.max_connections = max_connections
         self.idle: OrderedDict[Connection, None] = OrderedDict()
         self._metrics, self._name = metrics, name
 
     def make_room(self) -> None:
-        """Close the connection that has been idle longest, to let the newest one in; when all others are busy, refuse that one."""
-        first, _ = self.idle.popitem(last=False)
+        """Close the connection that has been idle longest, for the newest one; if all others are busy, refuse the newest one."""
+        oldest, _ = self.idle.popitem(last=False)
         if self.idle:
-            first.drop("crowded")
+            oldest.drop("crowded")
         else:
-            problem = f"{self.most} connections are open and busy, which is the limit: try again later, or another replica"
-            first.refuse(RequestError(503, problem, retry_after=1), "crowded")
+            problem = (
+                f"{self.max_connections} connections are open and busy, which is the limit: try again later, or another replica"
+            )
+            oldest.refuse(RequestError(503, problem, retry_after=1), "crowded")
 
     def count(self, n_open: int) -> None:
-        """So many connections are open."""
+        """Report the number of open connections."""
         self._metrics.set("connections", n_open, port=self._name)
 
     def closed(self, why: str) -> None:
-        """A connection is closed by the service."""
+        """Count a connection that the service closes."""
         self._metrics.add("closed", why=why)
 
 
 class Timer:
-    """Calls something later, unless it is stopped before."""
+    """Calls a function later, unless it is stopped before."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
         self._handle: asyncio.TimerHandle | None = None
 
     def start(self, seconds: float, call: Callable[[], None]) -> None:
-        """Start it, unless it runs."""
+        """Start the timer, unless it runs."""
         if self._handle is None:
             self._handle = self._loop.call_later(seconds, call)
 
     def stop(self) -> None:
-        """Stop it, where it runs."""
+        """Stop the timer if it runs."""
         if self._handle is not None:
             self._handle.cancel()
             self._handle = None
 
 
 class Connection(HttpToolsProtocol):
-    """uvicorn's protocol on httptools, with bounds.
+    """uvicorn's protocol on httptools, with limits.
 
-    Heads and bodies are bounded as `Received` says. A head is complete within `head_seconds`, an answer is read within
+    `Received` limits heads and bodies. A client must complete a head within `head_seconds`, and read an answer within
     `answer_seconds`.
     """
 
@@ -103,21 +109,21 @@ class Connection(HttpToolsProtocol):
         self._head_timer, self._answer_timer = Timer(self.loop), Timer(self.loop)
 
     @property
-    def _resting(self) -> bool:
+    def _between_requests(self) -> bool:
         """Whether no request is being answered."""
         return self.cycle is None or self.cycle.response_complete
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # uvicorn's is of this type too
-        """Wait for a head, and make room where there is none."""
+        """Wait for a head, and make room if there are too many connections."""
         super().connection_made(transport)
         self._port.idle[self] = None
         self._await_head()
         self._port.count(len(self.connections))
-        if len(self.connections) > self._port.most:
+        if len(self.connections) > self._port.max_connections:
             self._port.make_room()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Forget it."""
+        """Forget the connection."""
         super().connection_lost(exc)
         self._unset_keepalive_if_required()
         self._head_timer.stop()
@@ -126,18 +132,18 @@ class Connection(HttpToolsProtocol):
         self._port.count(len(self.connections))
 
     def data_received(self, data: bytes) -> None:
-        """Parse, and refuse what is malformed or too much."""
+        """Parse the data, and refuse it if it is malformed or too much."""
         if self._refused:
             self._linger(len(data))
             return
         self._unset_keepalive_if_required()
-        if self._resting:
+        if self._between_requests:
             self._await_head()
         self._received.overhead += len(data)
         try:
             self.parser.feed_data(data)
             self._received.check_overhead()
-        except httptools.HttpParserUpgrade as upgrade:  # to no other protocol: what follows is HTTP/1.1 too
+        except httptools.HttpParserUpgrade as upgrade:  # no other protocol is offered: the data that follows is HTTP/1.1 too
             self.data_received(data[upgrade.args[0] :])
         except (httptools.HttpParserError, RequestError) as error:
             problem = error if isinstance(error, RequestError) else error.__context__ or error  # raised by one of the methods below
@@ -168,7 +174,7 @@ class Connection(HttpToolsProtocol):
             raise malformed(f"more than {MOST_PIPELINED} requests wait on this connection: read their answers first")
         if self.parser.should_upgrade() and any(name in BODY_HEADERS and value != b"0" for name, value in self.headers):
             raise malformed("a request with a body asks for another protocol: leave out the header Upgrade")  # the parser skips it
-        if self._resting and not self.transport.get_write_buffer_size():
+        if self._between_requests and not self.transport.get_write_buffer_size():
             self._answer_timer.stop()
         super().on_headers_complete()
         self._head_timer.stop()
@@ -189,39 +195,39 @@ class Connection(HttpToolsProtocol):
         super().on_message_complete()
 
     def on_response_complete(self) -> None:
-        """All of the answer is handed to the transport; next comes a request that waits, or none for a while."""
+        """Note that the whole answer is handed to the transport; the next request may wait already, or come later."""
         self._answer_timer.stop()
         if self.transport.is_closing():
-            self._await_reader()  # which closes it, once it has read
+            self._await_reader()  # closes the connection once the client has read
         super().on_response_complete()
-        if self._resting:
+        if self._between_requests:
             self._port.idle[self] = None
 
     def timeout_keep_alive_handler(self) -> None:
-        """Close an idle connection, once the client has read what it was sent."""
+        """Close an idle connection, once the client has read everything that was sent."""
         if self.transport.get_write_buffer_size():
             self._await_reader()
         else:
             super().timeout_keep_alive_handler()
 
     def pause_writing(self) -> None:
-        """The client does not read as fast as it is sent."""
+        """Wait for a client that reads more slowly than data is sent."""
         super().pause_writing()
         self._await_reader()
 
     def drop(self, why: str) -> None:
-        """Close it now, whatever there is to send."""
+        """Close the connection now, whatever is left to send."""
         if not self._refused:
             self._port.closed(why)
         self.transport.abort()
 
     def refuse(self, problem: RequestError, why: str) -> None:
-        """Answer with an error and close; during another answer close at once."""
-        if self.pipeline or (not self._resting and self.cycle.response_started):
+        """Answer with an error and close. If another answer is on its way, close at once."""
+        if self.pipeline or (not self._between_requests and self.cycle.response_started):
             self.drop(why)
             return
         self._refused = True
-        if not self._resting:
+        if not self._between_requests:
             self.cycle.disconnected = True
             self.cycle.message_event.set()
         self._port.closed(why)
@@ -245,7 +251,7 @@ class Connection(HttpToolsProtocol):
         self._head_timer.start(self._port.head_seconds, self._head_is_late)
 
     def _head_is_late(self) -> None:
-        if not self._received.overhead:  # nothing was sent, or the rest of a body whose request is answered
+        if not self._received.overhead:  # the client sent nothing, or only the rest of the body of an answered request
             self.drop("late_head")
         else:
             problem = f"the request's head was not complete after {self._port.head_seconds} s: send it faster"
@@ -255,7 +261,7 @@ class Connection(HttpToolsProtocol):
         self._answer_timer.start(self._port.answer_seconds, self._answer_is_unread)
 
     def _answer_is_unread(self) -> None:
-        if self._resting and not self.transport.get_write_buffer_size():
+        if self._between_requests and not self.transport.get_write_buffer_size():
             self.transport.close()
         else:
             self.drop("unread")

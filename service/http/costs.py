@@ -1,9 +1,9 @@
-"""What an answer cost, in the headers that text-embeddings-inference answers with; every dialect's answers have them."""
+"""The cost of an answer, in the headers of text-embeddings-inference; the answers of every dialect have them."""
 
 from keyblock.order import Ranking
 from service.call import Call
 
-# its name for each of our stages; what the model selects is inference too. "compute" and "total" are one to it as well
+# the stages that each of its names covers: our "select" is inference too, and "compute" and "total" are both the total
 TIMES = {
     "compute": ["total"],
     "total": ["total"],
@@ -15,7 +15,7 @@ COST_HEADERS = ("X-Compute-Tokens", "X-Compute-Characters", *(f"X-{name.capitali
 
 
 def cost_headers(call: Call, ranking: Ranking, timings_ms: dict[str, float]) -> dict[str, str]:
-    """Tokens, characters, and times in whole milliseconds; and whether a deadline cost something."""
+    """Tokens, characters, and times in whole milliseconds; and whether the answer is degraded."""
     times = {f"x-{name}-time": sum(timings_ms.get(stage, 0.0) for stage in stages) for name, stages in TIMES.items()}
     characters = len(call.query) + sum(map(len, call.documents.texts))
     headers = {name: str(round(milliseconds)) for name, milliseconds in times.items()}

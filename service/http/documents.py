@@ -1,4 +1,4 @@
-"""/documents: storing documents in a stream of JSON lines, and one document by its id."""
+"""/documents: stores documents from a stream of JSON lines, and reads or deletes one document by its id."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -16,7 +16,7 @@ from keyblock.prepared import PreparedDocument
 from keyblock.wire import NOTHING_STORED, Deletion, StoredAnswer, StoredText, WrongLine
 from service.errors import RequestError, ending, unexpected
 from service.http.answers import PiecesResponse
-from service.http.bodies.lines import Given, LineReader, Report
+from service.http.bodies.lines import LineReader, NewDocument, Report
 from service.http.bodies.parsing import check_encoding, declared_bytes, discard
 from service.http.endpoint import GONE, unless_gone
 from service.http.info import ranker_of
@@ -31,14 +31,14 @@ from service.store.values import Found
 from service.telemetry.account import account_of
 from service.telemetry.tracing import tracing_of
 
-PIECE = 1 << 16  # bytes of the body that are read before a thread is asked to look at them
-HELD = 8 << 20  # bytes that an upload counts for among those in flight, until more is known
+PIECE = 1 << 16  # bytes of the body that are received before a thread parses them
+ASSUMED_BYTES = 8 << 20  # bytes that an upload counts as in flight until it is known to hold more
 
 
 async def put_documents(request: Request) -> Response:
-    """Store documents, any number of them, from JSON lines: what is answered is stored."""
+    """Store any number of documents from JSON lines. Every document that the answer counts is stored."""
     upload = Upload(ranker_of(request), request)
-    response = await _answered(request, upload.respond)
+    response = await _respond(request, upload.respond)
     if not upload.read:
         await discard(request, ranker_of(request).settings)
         response.headers["connection"] = "close"
@@ -46,7 +46,7 @@ async def put_documents(request: Request) -> Response:
 
 
 class AnyText(StringConvertor):
-    """An id in a path, with slashes and line breaks. Starlette's "path" would drop a line break at the end."""
+    """An id in a path, which may have slashes and line breaks. Starlette's "path" would drop a line break at the end."""
 
     regex = "(?s:.*)"
 
@@ -61,18 +61,18 @@ async def get_document(request: Request) -> Response:
         identity = request.path_params["id"]
         ranker = ranker_of(request)
         place = account_of(request).held.enter_context(ranker.admission.enter(0))
-        found = await _library(ranker).find(namespace_of(request), identity, place.takes)
+        found = await _library(ranker).find(namespace_of(request), identity, place.add_bytes)
         if found is None:
             raise RequestError(404, f"no document is stored under the id {identity[:40]!r}")
-        response = await ranker.off_loop(partial(_shown, found), large=True)
-        place.answers(response.n_bytes)
+        response = await ranker.off_loop(partial(_stored_answer, found), large=True)
+        place.set_answer(response.n_bytes)
         return response
 
-    return await _answered(request, find)
+    return await _respond(request, find)
 
 
 async def delete_document(request: Request) -> Response:
-    """Forget a document; forgetting one that is not there is no error."""
+    """Delete a document; deleting an unknown one is no error."""
 
     async def delete() -> Response:
         identity = request.path_params["id"]
@@ -80,10 +80,10 @@ async def delete_document(request: Request) -> Response:
         answer: Deletion = {"id": identity, "deleted": deleted}
         return Response(orjson.dumps(answer), media_type=JSON)
 
-    return await _answered(request, delete)
+    return await _respond(request, delete)
 
 
-def _shown(found: Found) -> PiecesResponse:
+def _stored_answer(found: Found) -> PiecesResponse:
     stored, prepared = found.stored, found.stored.prepared
     answer: StoredText = {
         "id": stored.id,
@@ -99,7 +99,7 @@ def _shown(found: Found) -> PiecesResponse:
 
 
 def _library(ranker: Ranker) -> Library:
-    """What keeps documents. Raises RequestError 422 where nothing does."""
+    """The store of documents. Raises RequestError 422 if there is none."""
     if ranker.library is None:
         raise RequestError(422, OFF)
     return ranker.library
@@ -111,8 +111,8 @@ def _problem(error: Exception | asyncio.CancelledError) -> RequestError:
     return error if isinstance(error, RequestError) else unexpected(error)
 
 
-async def _answered(request: Request, work: Callable[[], Awaitable[Response]]) -> Response:
-    """The answer or the error, whatever happens; counted."""
+async def _respond(request: Request, work: Callable[[], Awaitable[Response]]) -> Response:
+    """The answer or the error, whatever happens; also counts it."""
     trace = tracing_of(request).begin(request)
     try:
         response, outcome = await work(), "ok"
@@ -128,7 +128,7 @@ async def _answered(request: Request, work: Callable[[], Awaitable[Response]]) -
 
 
 class NothingStoredError(RequestError):
-    """No line of the body could be stored. The detail gives the reason for each of the first lines, like `errors`."""
+    """No line of the body could be stored. The detail gives the reason for each of the first wrong lines, like `errors`."""
 
     def __init__(self, report: Report) -> None:
         wrong = [f"line {one.line}: {one.message}" for one in report.wrong]
@@ -136,15 +136,15 @@ class NothingStoredError(RequestError):
         self._report = report
 
     def detail(self) -> list[dict[str, Any]]:
-        """An object for each line."""
+        """An object for each wrong line."""
         return [{"type": self.kind, "loc": ["body", one.line], "msg": one.message} for one in self._report.wrong]
 
 
 class Upload:
-    """One PUT /documents.
+    """One request PUT /documents.
 
     Attributes:
-        read: whether its body was read to the end.
+        read: whether the body was read to the end.
     """
 
     def __init__(self, ranker: Ranker, request: Request) -> None:
@@ -157,43 +157,43 @@ class Upload:
         self._last_line = 0
 
     async def respond(self) -> Response:
-        """Store what can be stored. Raises RequestError, saying what is stored nevertheless, and ClientDisconnect."""
+        """Store all valid documents. Raises ClientDisconnect, and RequestError, which also tells how many documents are stored."""
         library = _library(self._ranker)
         encoding = check_encoding(self._request, "JSON lines")
-        with self._ranker.admission.enter(min(declared_bytes(self._request) or HELD, HELD)) as place:
+        with self._ranker.admission.enter(min(declared_bytes(self._request) or ASSUMED_BYTES, ASSUMED_BYTES)) as place:
             try:
                 await self._store(library, LineReader(encoding, self._ranker.settings, self._report), place)
             except (RequestError, asyncio.CancelledError) as error:
-                raise self._with_what_is_stored(error if isinstance(error, RequestError) else ending()) from None
+                raise self._with_stored_count(error if isinstance(error, RequestError) else ending()) from None
         return self._answer()
 
     async def _store(self, library: Library, reader: LineReader, place: Place) -> None:
         while not self.read:
-            work = self._take(library, reader, place, await self._gathered())
+            work = self._read_part(library, reader, place, await self._next_part())
             await (unless_gone(self._request, work) if self.read else work)
 
-    async def _take(self, library: Library, reader: LineReader, place: Place, part: bytes) -> None:
-        """Read and store a part of the body, in steps of bounded length; what is in hand is counted after each."""
+    async def _read_part(self, library: Library, reader: LineReader, place: Place, part: bytes) -> None:
+        """Read and store a part of the body, in steps of bounded length; the bytes in hand are counted after each step."""
         for start in range(0, len(part), PIECE):
             batches = reader.feed(part[start : start + PIECE])
             while (batch := await self._ranker.off_loop(partial(next, batches, None), large=True)) is not None:
-                place.holds(max(reader.held, HELD))
+                place.set_bytes(max(reader.held, ASSUMED_BYTES))
                 if batch:
-                    await self._keep(library, batch)
+                    await self._store_batch(library, batch)
         if self.read and (batch := await self._ranker.off_loop(reader.end, large=True)):
-            await self._keep(library, batch)
+            await self._store_batch(library, batch)
 
-    async def _gathered(self) -> bytes:
-        """The next PIECE bytes of the body or more, less at its end. Raises ClientDisconnect, and RequestError 408 when late."""
+    async def _next_part(self) -> bytes:
+        """At least PIECE bytes of the body, or its end. Raises ClientDisconnect, and RequestError 408 when they are late."""
         seconds = self._ranker.settings.body_seconds
         try:
             async with asyncio.timeout(seconds):
-                return await self._gather()
+                return await self._receive_part()
         except TimeoutError:
             problem = f"less than {PIECE} more bytes of the body arrived in {seconds} s: send it faster, or in parts"
             raise RequestError(408, problem) from None
 
-    async def _gather(self) -> bytes:
+    async def _receive_part(self) -> bytes:
         gathered = bytearray()
         while not self.read and len(gathered) < PIECE:
             message = await self._request.receive()
@@ -203,9 +203,9 @@ class Upload:
             self.read = not message.get("more_body", False)
         return bytes(gathered)
 
-    async def _keep(self, library: Library, batch: list[Given]) -> None:
+    async def _store_batch(self, library: Library, batch: list[NewDocument]) -> None:
         """Prepare a batch, and store it in one transaction."""
-        model = self._ranker.models.default  # a reload may put another one in its place between two batches
+        model = self._ranker.models.default  # for each batch, since a reload may replace it in between
 
         def item(number: int, prepared: PreparedDocument) -> Item:
             given = batch[number]
@@ -215,20 +215,20 @@ class Upload:
 
         async with library.preparing:
             items = await model.preparer.stored([given.text for given in batch], [given.title for given in batch], item)
-        good = []
+        fitting = []
         for given, made in zip(batch, items, strict=True):
             if len(made.content) <= library.largest:
-                good.append(made)
+                fitting.append(made)
             else:
                 problem = f"takes {len(made.content)} bytes prepared, and the store keeps none over {library.largest}"
                 self._report.add(given.line, given.id, problem)
-        if good:
-            await library.put(self._namespace, good)
-        self._stored += len(good)
+        if fitting:
+            await library.put(self._namespace, fitting)
+        self._stored += len(fitting)
         account_of(self._request).documents = self._stored
         self._last_line = batch[-1].line
 
-    def _with_what_is_stored(self, error: RequestError) -> RequestError:
+    def _with_stored_count(self, error: RequestError) -> RequestError:
         stored = f"{self._stored} documents of this request, of its lines up to {self._last_line}, are stored"
         return replace(error, problem=f"{error.problem}; {stored}") if self._stored else error
 

@@ -1,4 +1,4 @@
-"""POST /rerank: from a request to its answer, in the dialect it came in."""
+"""POST /rerank: turns a request into an answer in the same dialect."""
 
 import asyncio
 from collections.abc import Coroutine
@@ -13,38 +13,38 @@ from service.errors import RequestError, ending, unexpected
 from service.http.answers import About, PiecesResponse, disconnected
 from service.http.bodies.parsing import (
     PIECEWISE_FROM,
-    asked_first,
     check_head,
     declared_bytes,
     discard,
     encoding_of,
+    expects_continue,
     parse,
     read_body,
 )
 from service.http.bodies.unpacking import unpack, unpack_small
-from service.http.callers import readable
+from service.http.callers import without_unreadable
 from service.http.costs import cost_headers
-from service.http.dialects import NATIVE, TEI, Dialect, spoken
+from service.http.dialects import NATIVE, TEI, Dialect, dialect_of
 from service.http.responses import error_response
 from service.keys.namespaces import namespace_of
 from service.ranking.admission import Place
 from service.ranking.model import Model
 from service.ranking.outcome import Outcome
-from service.ranking.ranker import UNREADY, Ranker, dead
+from service.ranking.ranker import UNREADY, Ranker, dead_error
 from service.ranking.slicing import LARGE_CHARS
 from service.telemetry.account import account_of
 from service.telemetry.stages import Stages
 from service.telemetry.tracing import UNTRACED, Trace
 
-GONE = 499  # nobody reads it
-PACKED_LARGE = 256 * 2**10  # bytes of a compressed body that hardly unpacks to less than PIECEWISE_FROM
+GONE = 499  # the client has gone, so nobody reads this status
+PACKED_LARGE = 256 * 2**10  # bytes of a compressed body that seldom unpacks to less than PIECEWISE_FROM
 
 
 T = TypeVar("T")
 
 
 class Exchange:
-    """One request and what is known of it so far."""
+    """One request, with everything that is known of it so far."""
 
     def __init__(self, ranker: Ranker, request: Request, trace: Trace = UNTRACED) -> None:
         self._ranker = ranker
@@ -56,7 +56,7 @@ class Exchange:
         self._degraded = False
 
     async def respond(self) -> Response:
-        """The answer or the error, whatever happens; counted."""
+        """The answer or the error, whatever happens; also counts it."""
         try:
             await check_head(self._request, self._ranker.settings)
             place = self._account.held.enter_context(await self._enter())
@@ -69,7 +69,7 @@ class Exchange:
             response, outcome = Response(status_code=GONE), "cancelled"
         except (Exception, asyncio.CancelledError) as error:
             problem = self._problem(error)
-            response = error_response(problem, self._dialect, close=asked_first(self._request))
+            response = error_response(problem, self._dialect, close=expects_continue(self._request))
             refused = problem.status == 429 or problem.kind == UNREADY
             outcome = "refused" if refused else "invalid" if problem.status < 500 else "failed"
         self._ranker.metrics.add("requests", dialect=self._dialect.NAME, outcome=outcome)
@@ -79,7 +79,7 @@ class Exchange:
         return response
 
     async def _enter(self) -> Place:
-        """A place among the requests in flight; of a body without one nothing is kept. Raises RequestError 429 or 503."""
+        """A place among the requests in flight. Without one, the body is thrown away. Raises RequestError 429 or 503."""
         try:
             return self._ranker.enter(declared_bytes(self._request))
         except RequestError:
@@ -87,32 +87,33 @@ class Exchange:
             raise
 
     async def _body(self, place: Place) -> bytearray:
-        """See read_body; a client that sends too slowly holds its place no longer. Raises RequestError 408 then."""
+        """See read_body. A client that sends too slowly loses its place: raises RequestError 408."""
         settings = self._ranker.settings
         try:
             async with asyncio.timeout(settings.body_seconds):
-                return await read_body(self._request, settings, place.holds)
+                return await read_body(self._request, settings, place.set_bytes)
         except TimeoutError:
             raise RequestError(408, f"the body was not there after {settings.body_seconds} s: send it faster, or less") from None
 
     async def _answer(self, body: bytearray, place: Place) -> Response:
         unpacked = await self._unpacked(body)
-        place.holds(len(unpacked))
+        place.set_bytes(len(unpacked))
         large = len(unpacked) >= PIECEWISE_FROM
         call = await self._ranker.off_loop(lambda: self._read(unpacked), large=large)
         model = self._ranker.models.chosen(call, strict=self._ranker.settings.strict_models)
         self._stages.metrics = model.metrics
         self._stages.end("parse")
         outcome = await model.score(call, self._stages, place)
-        large |= call.asked.reads_texts and sum(map(len, call.documents.texts)) > LARGE_CHARS  # the body may have ids alone
+        # counted from the texts, since the body may only have ids
+        large |= call.asked.reads_texts and sum(map(len, call.documents.texts)) > LARGE_CHARS
         response = await self._ranker.off_loop(lambda: self._write(model, call, outcome), large=large)
-        place.answers(response.n_bytes)
+        place.set_answer(response.n_bytes)
         self._stages.end("respond")
-        model.answered(call, self._stages.total, degraded=self._degraded)
+        model.count_answer(call, self._stages.total, degraded=self._degraded)
         return response
 
     async def _unpacked(self, body: bytearray) -> bytearray:
-        """The body as JSON; only one that unpacks to little is unpacked where small requests are read. Raises RequestError."""
+        """The body as JSON. A body that unpacks to little is unpacked in the threads of small requests. Raises RequestError."""
         encoding = encoding_of(self._request)
         if encoding == "identity":
             return body
@@ -125,8 +126,8 @@ class Exchange:
     def _read(self, body: bytearray) -> Call:
         settings = self._ranker.settings
         payload = parse(body, settings)
-        body.clear()  # the texts are copies; it may be large, and the model slow
-        self._dialect = spoken(payload)
+        body.clear()  # the texts are copies; do not keep a large body while a slow model works
+        self._dialect = dialect_of(payload)
         call = self._dialect.read(payload, settings)
         call.documents.by_id.namespace = namespace_of(self._request)
         self._account.documents = len(call.documents)
@@ -134,7 +135,7 @@ class Exchange:
             self._account.call = call
         if self._dialect is TEI:
             return call
-        return readable(call, self._request.headers.get("user-agent", ""), self._request.url.path)
+        return without_unreadable(call, self._request.headers.get("user-agent", ""), self._request.url.path)
 
     def _write(self, model: Model, call: Call, outcome: Outcome) -> PiecesResponse:
         answered = model.answer(call, outcome)
@@ -142,7 +143,7 @@ class Exchange:
         self._stages.end("aggregate")
         self._degraded = ranking.degraded
         about = About(model.name, self._request.url.path, self._stages.milliseconds(), self._account.request_id)
-        self._trace.tell(documents=len(call.documents), tokens=ranking.n_tokens, degraded=ranking.degraded, model=about.model)
+        self._trace.annotate(documents=len(call.documents), tokens=ranking.n_tokens, degraded=ranking.degraded, model=about.model)
         response = self._dialect.answer(call, answered, about)
         response.headers.update(cost_headers(call, ranking, about.timings_ms))
         return response
@@ -155,7 +156,7 @@ class Exchange:
                 self._dialect = TEI
             return error
         if isinstance(error, EngineDeadError):
-            return dead()
+            return dead_error()
         if isinstance(error, EngineError):
             return RequestError(500, str(error))
         return unexpected(error)

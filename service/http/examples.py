@@ -1,4 +1,4 @@
-"""A request of each dialect, as /docs shows them and the tests send them."""
+"""A request of each dialect; /docs shows them and the tests send them."""
 
 from typing import Any, NamedTuple
 
@@ -11,8 +11,8 @@ class Example(NamedTuple):
     """A request.
 
     Attributes:
-        model: what it is a case of.
-        summary: whose it is.
+        model: of the request's body.
+        summary: the dialect, and a feature.
         request: the body.
     """
 
@@ -24,7 +24,7 @@ class Example(NamedTuple):
 QUERY = "Which river flows through Vienna?"
 DANUBE = "The Danube is Europe's second-longest river. It flows through Vienna, Bratislava, Budapest and Belgrade."
 THAMES = "The Thames flows through southern England, and through London."
-ASKED: dict[str, Any] = {"query": QUERY, "documents": [DANUBE, THAMES]}
+BASE_REQUEST: dict[str, Any] = {"query": QUERY, "documents": [DANUBE, THAMES]}
 
 EXAMPLES = {
     "native": Example(
@@ -50,12 +50,12 @@ EXAMPLES = {
         },
     ),
     "cohere_v2": Example(
-        RerankRequest, "Cohere v2, at /v2/rerank", {"model": "rerank-v3.5", **ASKED, "top_n": 1, "max_tokens_per_doc": 128}
+        RerankRequest, "Cohere v2, at /v2/rerank", {"model": "rerank-v3.5", **BASE_REQUEST, "top_n": 1, "max_tokens_per_doc": 128}
     ),
     "jina": Example(
         RerankRequest,
         "Jina, at /v1/rerank",
-        {"model": "jina-reranker-v2-base-multilingual", **ASKED, "top_n": 2, "return_documents": True},
+        {"model": "jina-reranker-v2-base-multilingual", **BASE_REQUEST, "top_n": 2, "return_documents": True},
     ),
     "vllm": Example(
         RerankRequest,
@@ -65,7 +65,7 @@ EXAMPLES = {
     "infinity": Example(
         RerankRequest,
         "Infinity",
-        {"model": "default/not-specified", **ASKED, "return_documents": False, "raw_scores": True},
+        {"model": "default/not-specified", **BASE_REQUEST, "return_documents": False, "raw_scores": True},
     ),
     "tei": Example(
         TeiRequest,

@@ -1,4 +1,4 @@
-"""What a route asks of its caller: a key with a scope, checked before the body is read."""
+"""Access to routes: a caller needs a key with a scope, which is checked before the body is read."""
 
 from typing import Any
 
@@ -26,14 +26,14 @@ _ABOUT = "An API key. Needed where the service is configured with keys; each has
 
 
 class DeniedError(RequestError):
-    """A request whose caller may not make it."""
+    """The caller may not make this request."""
 
 
 class Guard(SecurityBase):
-    """A dependency of routes, and what OpenAPI says of it.
+    """A dependency of routes, with its description for OpenAPI.
 
     Args:
-        scope: that a key needs; None: any key will do.
+        scope: that a key needs; None: any key is enough.
     """
 
     def __init__(self, scope: Scope | None) -> None:
@@ -54,26 +54,26 @@ class Guard(SecurityBase):
 
 
 def requires(scope: Scope | None) -> Any:
-    """For `dependencies=[...]` of a route: its caller needs a key with this scope, or any key for None; where there are keys."""
+    """For `dependencies=[...]` of a route: if there are keys, its caller needs one with this scope; None: any key."""
     return Security(Guard(scope), scopes=[] if scope is None else [scope.value])
 
 
 def keyring_of(request: Request) -> Keyring | None:
-    """The keys of the application that is asked; None where everybody may ask."""
+    """The keys of the application; None if it needs no keys."""
     keyring: Keyring | None = request.app.state.keyring
     return keyring
 
 
 async def denied(request: Request, error: Exception) -> Response:
-    """The answer to a caller that may not ask; the body is thrown away unread."""
+    """The answer to a caller without access; the body is thrown away unread."""
     if not isinstance(error, DeniedError):
         raise error
-    whole = await discard(request, ranker_of(request).settings)
-    return error_response(error, close=not whole)
+    complete = await discard(request, ranker_of(request).settings)
+    return error_response(error, close=not complete)
 
 
 async def failed(_: Request, error: Exception) -> Response:
-    """The answer where a handler or a dependency raises a RequestError."""
+    """The answer if a handler or a dependency raises a RequestError."""
     if not isinstance(error, RequestError):
         raise error
     return error_response(error)

@@ -1,7 +1,7 @@
-"""The open inference protocol's health and metadata (KServe's, version 2), for platforms that ask every model server alike.
+"""Health and metadata of the open inference protocol (KServe's, version 2), for platforms that treat all model servers alike.
 
-https://kserve.github.io/website/docs/concepts/architecture/data-plane/v2-protocol. Its inference takes tensors; documents come to
-POST /rerank.
+https://kserve.github.io/website/docs/concepts/architecture/data-plane/v2-protocol. Its inference uses tensors; KeyBlock ranks
+documents at POST /rerank instead.
 """
 
 from typing import Any
@@ -27,19 +27,19 @@ _UNKNOWN: dict[int | str, dict[str, Any]] = {404: {"description": "no model of t
 
 
 async def live(request: Request) -> Response:
-    """200 where GET /health/live is."""
+    """200 when GET /health/live gives 200."""
     alive = ranker_of(request).health.alive
     return _answer({"live": alive}, good=alive)
 
 
 async def ready(request: Request) -> Response:
-    """200 where GET /health/ready is: every model is warmed up."""
+    """200 when GET /health/ready gives 200: every model is warmed up."""
     is_ready = ranker_of(request).health.ready
     return _answer({"ready": is_ready}, good=is_ready)
 
 
 async def model_ready(request: Request) -> Response:
-    """200 once this model can be asked. Raises RequestError 404."""
+    """200 once this model accepts requests. Raises RequestError 404."""
     model, is_ready = _model(request), ranker_of(request).health.ready
     return _answer({"name": model.name, "ready": is_ready}, good=is_ready)
 
@@ -50,12 +50,12 @@ async def server(_: Request) -> Response:
 
 
 async def model_metadata(request: Request) -> Response:
-    """A model: it takes and gives no tensors, so there are none to describe. Raises RequestError 404."""
+    """A model. It has no tensors as inputs or outputs, so none are described. Raises RequestError 404."""
     return _answer({"name": _model(request).name, "platform": "keyblock", "inputs": [], "outputs": []})
 
 
 def add_inference(app: FastAPI) -> None:
-    """The protocol's paths: its health is for everybody, its metadata for who may read /info."""
+    """Add the protocol's paths: its health is open to everybody, its metadata to keys that may read /info."""
     about: dict[str, Any] = {"methods": ["GET"], "tags": ["operations"]}
     app.add_api_route(MODEL_READY, model_ready, responses=_UNREADY | _UNKNOWN, **about)
     app.add_api_route(SERVER, server, dependencies=[requires(None)], responses=DENIALS, **about)

@@ -17,7 +17,7 @@ from service.settings import Limits, Settings
 from service.telemetry.merging import Merged
 
 Families = Callable[[], Awaitable[Iterable[Metric]]]
-"""All metrics of the moment."""
+"""Gives all metrics, measured now."""
 
 
 def ranker_of(request: Request) -> Ranker:
@@ -27,7 +27,7 @@ def ranker_of(request: Request) -> Ranker:
 
 
 def describe(ranker: Ranker, settings: Settings) -> dict[str, Any]:
-    """What is served: the default model, all models, and the limits, which are those of all processes together."""
+    """The default model, all models, and the limits, which are those of all processes together."""
     return {
         "version": __version__,
         **describe_model(ranker.models.default, settings),
@@ -39,7 +39,7 @@ def describe(ranker: Ranker, settings: Settings) -> dict[str, Any]:
 
 
 def describe_model(model: Model, settings: Settings) -> dict[str, Any]:
-    """One model: its bundle and pipeline, where and in what it is computed and why, and its measured quality."""
+    """One model: its bundle and pipeline, its device and arithmetic with the reasons, and its measured quality."""
     manifest = model.bundle.manifest
     low, high = manifest.pipeline.packing.budget_range
     return {
@@ -59,7 +59,7 @@ def describe_model(model: Model, settings: Settings) -> dict[str, Any]:
 
 
 def _answers(model: Model) -> dict[str, Any]:
-    """What its scores are worth across queries: whether it marks spans, its threshold, and how both were measured."""
+    """How its scores compare across queries: whether it marks spans, its threshold, and the measurements of both."""
     manifest = model.bundle.manifest
     measured = manifest.quality.get("calibration", {})
     return {
@@ -70,7 +70,7 @@ def _answers(model: Model) -> dict[str, Any]:
 
 
 def _encoder(model: Model) -> dict[str, Any] | None:
-    """What makes the vectors that the selector compares; None where it compares none."""
+    """The encoder of the vectors that the selector compares; None if it compares none."""
     encoder = model.bundle.pipeline.encoder
     if encoder is None:
         return None
@@ -78,20 +78,20 @@ def _encoder(model: Model) -> dict[str, Any] | None:
 
 
 async def info(request: Request) -> Response:
-    """What is served."""
+    """The served models and the limits of the service."""
     ranker = ranker_of(request)
     store = None if ranker.library is None else await ranker.library.about()
     return Response(orjson.dumps(describe(ranker, request.app.state.settings) | {"store": store}), media_type=JSON)
 
 
 async def live(request: Request) -> Response:
-    """200 while the model's thread lives and gets on; 503 when it is dead or hangs: restart this replica."""
+    """200 while the model's thread lives and makes progress; 503 when it is dead or hangs: restart this replica."""
     health = ranker_of(request).health
     return _health(health.alive, "live" if health.alive else _trouble(health))
 
 
 async def ready(request: Request) -> Response:
-    """200 once the model is warmed up and while its thread lives; else 503: send requests elsewhere."""
+    """200 once the model is warmed up and while its thread lives; otherwise 503: send requests elsewhere."""
     health = ranker_of(request).health
     return _health(health.ready, "ready" if health.ready else "warming up" if health.alive else _trouble(health))
 
@@ -105,7 +105,7 @@ def _health(good: bool, status: str) -> Response:
 
 
 async def metrics(request: Request) -> Response:
-    """Prometheus metrics, or OpenMetrics where the scraper asks for it."""
+    """Prometheus metrics, or OpenMetrics if the scraper accepts it."""
     ranker = ranker_of(request)
     families = await (request.app.state.families or ranker.families)()
     encode, content_type = choose_encoder(request.headers.get("accept", ""))

@@ -1,14 +1,14 @@
-"""How much a client may send of a head, and beside the bytes of a body, before it is refused."""
+"""Limits on a request's head, and on the overhead of a body beside its bytes."""
 
 from service.errors import RequestError
 
-HEAD_BYTES = 32 * 2**10  # of a request line with its headers; also of what surrounds a body: sizes of chunks, trailers
+HEAD_BYTES = 32 * 2**10  # of a request line with its headers; also of the overhead of a body: sizes of chunks, trailers
 MOST_HEADERS = 128
-SMALL_CHUNK, MOST_SMALL_CHUNKS = 16, 1000  # bytes; each chunk costs the event loop as much as a kilobyte of a larger one
+SMALL_CHUNK, MOST_SMALL_CHUNKS = 16, 1000  # bytes; a chunk costs the event loop as much time as a kilobyte of a larger one
 
 
 class Received:
-    """What a client has sent of a request so far. Every method raises RequestError where that is too much.
+    """The part of a request that a client has sent so far. Every method raises RequestError if a limit is exceeded.
 
     Attributes:
         in_head: whether the head is not complete yet.
@@ -52,16 +52,16 @@ class Received:
         self._body_bytes += n_bytes
 
     def check_overhead(self) -> None:
-        """What was received is parsed as far as it goes."""
+        """Check the overhead, after all received data has been parsed."""
         if self.overhead > HEAD_BYTES:
             raise too_large() if self.in_head else malformed(f"more than {HEAD_BYTES} bytes of a body are sizes of chunks")
 
 
 def too_large(most: str = f"{HEAD_BYTES} bytes") -> RequestError:
-    """Of a head that goes on and on."""
+    """The error for a head that exceeds a limit."""
     return RequestError(431, f"the head of the request has more than {most}: send less in its URL and headers")
 
 
 def malformed(problem: str) -> RequestError:
-    """Of what is no HTTP request, or none that anybody sends."""
+    """The error for data that is no HTTP request, or one that no real client sends."""
     return RequestError(400, problem, kind="invalid_http")

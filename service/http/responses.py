@@ -10,12 +10,12 @@ JSON = "application/json"
 
 
 def error_response(problem: RequestError, dialect: Dialect = NATIVE, *, close: bool = False) -> Response:
-    """The error in the dialect of the caller.
+    """The error in the caller's dialect.
 
     Args:
         problem: the error.
-        dialect: the caller's.
-        close: end the connection: after a body that was not read to its end, it cannot be used again.
+        dialect: of the caller.
+        close: end the connection: it cannot be used again after a body that was not read to its end.
     """
     headers = {"connection": "close"} if close or problem.status in (408, 413) else {}
     if problem.retry_after:

@@ -1,1 +1,1 @@
-"""Who may ask for what."""
+"""API keys and their scopes."""

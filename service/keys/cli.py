@@ -1,4 +1,4 @@
-"""keyblock-key: make an API key, and the entry that lets the service know it."""
+"""keyblock-key: makes an API key, and the entry that lets the service know it."""
 
 import argparse
 import sys
@@ -20,7 +20,7 @@ KEYBLOCK_API_KEYS_FILE, which holds a hash of it, goes to standard output:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Returns the exit code: 2 with one line on stderr for a name or a scope that is none."""
+    """Run the command. Returns the exit code: 2 with one line on stderr for an invalid name or scope."""
     parser = argparse.ArgumentParser(prog=PROGRAM, description=ABOUT, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--version", action="version", version=f"{PROGRAM} {__version__}")
     parser.add_argument("name", help="what logs call it")

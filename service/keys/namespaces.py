@@ -1,4 +1,4 @@
-"""Whose documents a request means: ids live in a namespace, and this is the one place that says which."""
+"""The namespace of a request: ids of documents belong to a namespace, and only this module decides which."""
 
 from starlette.requests import Request
 
@@ -7,6 +7,6 @@ from service.telemetry.account import account_of
 
 
 def namespace_of(request: Request) -> str:
-    """That of the key which the request came with, or the one there is where everybody may ask; without a colon."""
+    """The namespace of the request's key, or the default one if there are no keys. It has no colon."""
     key = account_of(request).key
     return DEFAULT_NAMESPACE if key is None else key.owns

@@ -1,14 +1,14 @@
-"""The page at /: a query and documents in, the new order and the highlighted blocks out."""
+"""The page at /: takes a query and documents, shows the new order and the highlighted blocks."""
 
 from functools import cache
 from importlib.resources import files
 
-from service.assets import OWN_ALONE, TYPES, Asset
+from service.assets import OWN_FILES_ONLY, TYPES, Asset
 
 FOLDER = "/playground"
 PAGE = "index.html"
-POLICY = OWN_ALONE | {
-    "require-trusted-types-for": "'script'",  # the browser refuses to make HTML of a string, a document's text above all
+POLICY = OWN_FILES_ONLY | {
+    "require-trusted-types-for": "'script'",  # the browser refuses to make HTML of a string, such as a document's text
     "trusted-types": "'none'",
 }
 

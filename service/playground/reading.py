@@ -1,4 +1,4 @@
-"""POST /playground/text: the text of a file that the page cannot read itself. For the page alone; the interface takes texts."""
+"""POST /playground/text: the text of a file that the page cannot read itself. Only the page uses it; the API takes texts."""
 
 import asyncio
 import os
@@ -24,15 +24,15 @@ from service.telemetry.account import account_of
 
 PATH = "/playground/text"
 TOO_MUCH = f"takes more than {SECONDS} s or {MEMORY >> 30} GiB to read: give its text"
-AT_ONCE = 2  # files, each read by a process of its own
-LONGEST_NAME = 200  # characters; only the end counts
+MOST_FILES = 2  # read at once, each by its own process
+LONGEST_NAME = 200  # characters; only the end of a name counts
 
 
 class FileReader:
     """Reads files in processes that end with the request.
 
     Args:
-        settings: bounds of a body and of a document.
+        settings: limits of a body and of a document.
     """
 
     def __init__(self, settings: Settings) -> None:
@@ -56,7 +56,7 @@ class FileReader:
         await check_head(request, self._settings)
         try:
             place = account_of(request).held.enter_context(ranker_of(request).admission.enter(declared_bytes(request), held=0))
-            if self._busy >= AT_ONCE:
+            if self._busy >= MOST_FILES:
                 raise RequestError(429, f"{self._busy} files are being read, which is the limit: try again", retry_after=1)
             if encoding_of(request) != "identity":
                 raise RequestError(415, "a file is taken as it is: send it without a content-encoding")
@@ -69,7 +69,7 @@ class FileReader:
             text = await unless_gone(request, self._read(content, request.query_params.get("name", "")))
         finally:
             self._busy -= 1
-        place.answers(len(text))
+        place.set_answer(len(text))
         return PiecesResponse([text])
 
     async def _body(self, request: Request, place: Place) -> bytes:
@@ -77,17 +77,17 @@ class FileReader:
         seconds = self._settings.body_seconds
         try:
             async with asyncio.timeout(seconds):
-                return bytes(await read_body(request, self._settings, place.holds))
+                return bytes(await read_body(request, self._settings, place.set_bytes))
         except TimeoutError:
             raise RequestError(408, f"the file was not there after {seconds} s: send it faster, or a smaller one") from None
 
     async def _read(self, content: bytes, name: str) -> bytes:
-        """What the process says, in JSON. Raises RequestError 422 with its line where there is no text."""
+        """The answer of the process, in JSON. Raises RequestError 422 with the process's message if there is no text."""
         command = (sys.executable, "-m", "service.files", name[-LONGEST_NAME:], str(self._settings.max_document_chars))
         process = await asyncio.create_subprocess_exec(*command, stdin=PIPE, stdout=PIPE, stderr=DEVNULL, env=_environment())
         try:
             async with asyncio.timeout(SECONDS):
-                said, _ = await process.communicate(content)
+                output, _ = await process.communicate(content)
         except TimeoutError:
             raise RequestError(422, TOO_MUCH) from None
         finally:
@@ -95,18 +95,18 @@ class FileReader:
                 process.kill()
                 await process.wait()
         if process.returncode == REFUSED:
-            raise RequestError(422, said.decode())
+            raise RequestError(422, output.decode())
         if process.returncode:
             raise RequestError(422, TOO_MUCH)
-        return said
+        return output
 
 
 def add_reading(app: FastAPI) -> None:
-    """The route: whoever may rank may have files read."""
+    """Add the route, for keys that may rank."""
     reader = FileReader(app.state.settings)
     app.add_api_route(PATH, reader.respond, methods=["POST"], dependencies=[requires(Scope.RANK)], include_in_schema=False)
 
 
 def _environment() -> dict[str, str]:
-    """Without what is secret."""
+    """The environment without the service's settings, which hold secrets."""
     return {name: value for name, value in os.environ.items() if not name.upper().startswith("KEYBLOCK_")}

@@ -1,1 +1,1 @@
-"""The service in several processes of one machine: one runs the models' graphs, the others speak HTTP and prepare documents."""
+"""Runs the service in several processes of a machine: one runs the models' graphs, the others speak HTTP and prepare documents."""

@@ -1,4 +1,4 @@
-"""What the front processes and the model's have in common: how they begin, and that none outlives its supervisor for long."""
+"""The common part of the front processes and the model's: how they begin, and how they end soon after their supervisor."""
 
 import asyncio
 import logging
@@ -23,21 +23,19 @@ from service.start import BAD, BAD_START, NOT_STARTED, stop
 from service.telemetry.logs import configure_logs
 
 CANNOT_START = (*BAD, EngineError, EngineDeadError)
-END_MODEL = (
-    signal.SIGUSR1
-)  # ends the model's process; SIGTERM does not, which comes to all at once where a service manager ends them
+END_MODEL = signal.SIGUSR1  # ends the model's process, as SIGTERM does not: a service manager sends that to all processes at once
 
 
 class Order(NamedTuple):
-    """What a process is to do.
+    """The supervisor's order to a process.
 
     Attributes:
         settings: of the whole service.
-        model: the path of the Unix socket at which the model's process is asked.
+        model: path of the Unix socket of the model's process.
         listening: file descriptors of sockets that it inherits.
         operators: the same for the admin port.
-        loads: the one of what fronts hold; none for the model's process.
-        number: of a front, the first of which is 0.
+        loads: file descriptor of the fronts' loads; None for the model's process.
+        number: of a front; the first one is 0.
     """
 
     settings: Settings
@@ -49,17 +47,17 @@ class Order(NamedTuple):
 
     @property
     def descriptors(self) -> list[int]:
-        """All file descriptors that it inherits."""
+        """All file descriptors that the process inherits."""
         return [*self.listening, *self.operators, *([] if self.loads is None else [self.loads])]
 
 
 class Serving(NamedTuple):
-    """What a front has read: all fronts, and the model's process, are to have read the same.
+    """The files that a front has read; all fronts and the model's process must have read the same ones.
 
     Attributes:
-        bundles: that it serves, the default first.
-        graphs: those of them that it asks the model's process about.
-        keys: that are in force; none where everybody may ask.
+        bundles: the served bundles, the default first.
+        graphs: those whose graphs the model's process runs.
+        keys: the valid keys; empty if the service needs none.
     """
 
     bundles: tuple[Named, ...]
@@ -71,24 +69,24 @@ class Control:
     """The connection to the supervisor.
 
     Args:
-        connected: this end of it.
+        connection: this end of it.
 
     Attributes:
-        lost: called when the supervisor has gone; by default this process finishes what is in flight and ends.
+        on_lost: called when the supervisor has gone; by default this process finishes its requests and ends.
     """
 
-    def __init__(self, connected: socket.socket) -> None:
-        self.lost: Callable[[], None] = _end
-        self._connected = connected
+    def __init__(self, connection: socket.socket) -> None:
+        self.on_lost: Callable[[], None] = _end
+        self._connection = connection
         self._handlers: dict[str, Any] = {"ping": _pong}
         self._peer = Peer(self._handlers, self._gone)
 
     async def open(self) -> None:
-        """Notice from now on when the supervisor goes."""
-        await asyncio.get_running_loop().create_connection(lambda: self._peer, sock=self._connected)
+        """Connect, and notice from now on when the supervisor goes."""
+        await asyncio.get_running_loop().create_connection(lambda: self._peer, sock=self._connection)
 
     async def started(self, handlers: Handlers) -> None:
-        """Tell the supervisor that nothing is wrong with the settings, and answer it from now on."""
+        """Report a successful start to the supervisor, and answer its calls from now on."""
         self._handlers.update(handlers)
         await self.ask("started")
 
@@ -98,60 +96,60 @@ class Control:
 
     @asynccontextmanager
     async def loading(self) -> AsyncIterator[None]:
-        """What is done within is to load something: for so long the supervisor expects no answers."""
-        await self._tell("loading", True)
+        """Report that the block loads something: meanwhile the supervisor expects no answers."""
+        await self._notify("loading", True)
         try:
             yield
         finally:
-            await self._tell("loading", False)
+            await self._notify("loading", False)
 
     @property
     def connected(self) -> bool:
         """Whether the supervisor is there."""
         return self._peer.connected
 
-    async def _tell(self, method: str, *arguments: Any) -> None:
-        with suppress(GoneError):  # this process goes on without it, until what is in flight is done
+    async def _notify(self, method: str, *arguments: Any) -> None:
+        with suppress(GoneError):  # this process goes on without the supervisor, until its requests are done
             await self.ask(method, *arguments)
 
     def _gone(self) -> None:
-        self.lost()
+        self.on_lost()
 
 
 Work = Callable[[Order, Control], Coroutine[Any, Any, int]]
 
 
 def run(work: Work, connected: socket.socket) -> int:
-    """Do what the supervisor orders over this connection; returns the exit code."""
+    """Carry out the supervisor's order, which comes over this connection. Returns the exit code."""
     try:
         order: Order = read_frame(connected)
-    except (EOFError, OSError):  # the supervisor was quicker to go
+    except (EOFError, OSError):  # the supervisor has already gone
         return NOT_STARTED
     signal.signal(signal.SIGTERM, stop)
-    signal.signal(signal.SIGHUP, signal.SIG_IGN)  # the supervisor hears it
-    loops = uvicorn.Config("", log_config=None).get_loop_factory()  # with its own logging, ours would not hold
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)  # the supervisor handles it
+    loops = uvicorn.Config("", log_config=None).get_loop_factory()  # its own logging would replace ours
     configure_logs(order.settings.log_level, order.settings.log_format)
     with asyncio.Runner(loop_factory=loops) as runner:
         try:
-            return runner.run(_done(work, order, Control(connected)))
-        except KeyboardInterrupt:  # the supervisor was interrupted twice: nobody waits for what is cancelled now, or for its trace
+            return runner.run(_run_work(work, order, Control(connected)))
+        except KeyboardInterrupt:  # the supervisor was interrupted twice: nobody needs the cancelled work, or its traceback
             logging.disable()
             return 0
 
 
-async def _done(work: Work, order: Order, control: Control) -> int:
-    """The exit code; what is wrong with the settings is told to the supervisor, which prints it once for all."""
+async def _run_work(work: Work, order: Order, control: Control) -> int:
+    """Run the work and return the exit code. Problems with the settings go to the supervisor, which prints them once for all."""
     await control.open()
     try:
         return await work(order, control)
     except CANNOT_START as error:
-        with suppress(GoneError):  # nobody is there who could print it
+        with suppress(GoneError):  # the supervisor has gone, and cannot print it
             await control.ask("failed", " ".join(str(error).split()))
         return BAD_START
     except GoneError:
         return NOT_STARTED
     finally:
-        if not control.connected:  # nobody else is left who could
+        if not control.connected:  # then no other process removes it
             shutil.rmtree(order.model.parent, ignore_errors=True)
 
 
@@ -161,7 +159,7 @@ def inherited(numbers: list[int]) -> list[socket.socket]:
 
 
 async def _pong() -> None:
-    """Say that this process gets on."""
+    """Answer a ping."""
 
 
 def _end() -> None:

@@ -1,4 +1,4 @@
-"""A process that speaks HTTP and prepares documents, and asks the model's process."""
+"""The process that speaks HTTP and prepares documents, and calls the model's process for scores."""
 
 import asyncio
 import gc
@@ -22,32 +22,32 @@ from service.ranking.reload import Reloaded, Reloader, ReloadError
 from service.remote.replicas import GoneError, RemoteScorer, Replicas, opened
 from service.remote.wire import Named, named
 from service.settings import Settings
-from service.start import NOT_STARTED, share
+from service.start import NOT_STARTED, configure_threads
 from service.store.opening import open_store
 
 
 async def front(order: Order, control: Control) -> int:
-    """Serve until SIGTERM; returns the exit code."""
+    """Serve until SIGTERM. Returns the exit code."""
     link, settings = Link(order.model), share_of(order.settings)
-    share(settings)
+    configure_threads(settings)
     replicas = Replicas(link.ask, settings.hung_seconds)
     loads = None if order.loads is None else loads_of(order.number, mapped(order.loads, settings.processes))
-    gc.disable()  # what is loaded stays: see `service.start.load_once`
+    gc.disable()  # loaded objects stay in memory: see `service.start.load_once`
     ranker = await loaded(settings, link, replicas, loads)
     gc.freeze()
     gc.enable()
 
-    made: asyncio.Future[Everywhere] = asyncio.get_running_loop().create_future()
+    made_reloader: asyncio.Future[SharedReloader] = asyncio.get_running_loop().create_future()
 
-    def reloader(ranker: Ranker, state: State) -> Everywhere:
-        made.set_result(Everywhere(ranker, state, replicas, control))
-        return made.result()
+    def reloader(ranker: Ranker, state: State) -> SharedReloader:
+        made_reloader.set_result(SharedReloader(ranker, state, replicas, control))
+        return made_reloader.result()
 
     app = create_app(order.settings, ranker, reloader, lambda: control.ask("families"))
 
     async def reload() -> Reloaded:
         async with control.loading():
-            return await (await asyncio.shield(made)).reload_here()
+            return await (await asyncio.shield(made_reloader)).reload_here()
 
     async def read() -> Serving:
         return serving_of(ranker, app.state.keyring)
@@ -66,39 +66,39 @@ async def front(order: Order, control: Control) -> int:
 
 
 async def loaded(settings: Settings, link: Link, replicas: Replicas, loads: Loads | None) -> Ranker:
-    """The ranker; waits until the model's process has opened the bundles. Raises what loading one does, and EngineError."""
-    bundles = [await told_of(bundle, replicas) for bundle in served_bundles(settings)]
+    """The ranker; waits until the model's process has opened the bundles. Raises what loading a bundle raises, and EngineError."""
+    bundles = [await opened_remotely(bundle, replicas) for bundle in served_bundles(settings)]
     health = Health(link, replicas, lambda: graphs_of(ranker))
     ranker = Ranker(settings, bundles, open_store(settings), upstream_bundle(settings), health=health, loads=loads)
     return ranker
 
 
-async def told_of(bundle: Bundle, replicas: Replicas) -> Opened:
-    """A bundle that the model's process has opened, or the next one where it ends meanwhile. Raises EngineError."""
+async def opened_remotely(bundle: Bundle, replicas: Replicas) -> Opened:
+    """A bundle that the model's process has opened; if that process ends meanwhile, the next one. Raises EngineError."""
     while True:
         with suppress(GoneError):
             return await opened(bundle, replicas)
 
 
 def graphs_of(ranker: Ranker) -> frozenset[Named]:
-    """The bundles that the model's process is asked about."""
+    """The bundles that the model's process scores for this front."""
     return frozenset(model.scorer.name for model in ranker.models if isinstance(model.scorer, RemoteScorer))
 
 
 def serving_of(ranker: Ranker, keyring: Keyring | None) -> Serving:
-    """What this process has read."""
+    """The bundles and keys that this process has read."""
     bundles = tuple(named(model.bundle) for model in ranker.models if model is not ranker.upstream)
     return Serving(bundles, graphs_of(ranker), keyring.keys if keyring else ())
 
 
-class Everywhere(Reloader):
-    """Reloads all processes of the service, whichever of them is asked.
+class SharedReloader(Reloader):
+    """Reloads all processes of the service, whichever of them gets the request.
 
     Args:
         ranker: of this process.
         state: see Reloader.
-        replicas: the model's process.
-        control: to the supervisor, which asks all processes.
+        replicas: calls the model's process.
+        control: calls the supervisor, which reloads all processes.
     """
 
     def __init__(self, ranker: Ranker, state: State, replicas: Replicas, control: Control) -> None:
@@ -114,10 +114,10 @@ class Everywhere(Reloader):
         self._control = control
 
     def listen(self) -> None:
-        """See Reloader: the supervisor hears signals."""
+        """See Reloader: only the supervisor handles signals."""
 
     def close(self) -> None:
-        """See Reloader; what is being loaded waits for this event loop, and is cancelled with it."""
+        """See Reloader; a load in hand waits for this event loop, and is cancelled with it."""
         self._closed = True
         self._thread.shutdown(wait=False, cancel_futures=True)
 

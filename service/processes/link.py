@@ -1,4 +1,4 @@
-"""The way from a front process to the model's, whichever process that is at the moment."""
+"""The connection from a front process to the model's process of the moment."""
 
 import asyncio
 from collections.abc import Callable, Set
@@ -9,11 +9,11 @@ from service.processes.peer import Peer
 from service.remote.replicas import Replicas
 from service.remote.wire import Named
 
-AGAIN_SECONDS = 0.1  # until one tries again to connect where nobody listens
+RETRY_SECONDS = 0.1  # until the next try to connect where nobody listens
 
 
 class Link:
-    """A connection that is made when it is needed, and again after it was lost.
+    """A connection that is made when needed, and again after a loss.
 
     Args:
         path: of the model's Unix socket.
@@ -22,16 +22,16 @@ class Link:
     def __init__(self, path: Path) -> None:
         self._path = path
         self._peer = Peer({})
-        self._one_at_a_time = asyncio.Lock()
+        self._lock = asyncio.Lock()
 
     @property
-    def up(self) -> bool:
-        """Whether the process at the other end has answered."""
-        return self._peer.connected and self._peer.heard
+    def has_answered(self) -> bool:
+        """Whether the process at the other end has answered on this connection."""
+        return self._peer.connected and self._peer.has_answered
 
     async def ask(self, method: str, *arguments: Any) -> Any:
-        """See `service.remote.replicas.Ask`; waits until there is a process that can be asked."""
-        async with self._one_at_a_time:
+        """See `service.remote.replicas.Ask`; waits until there is a process that accepts calls."""
+        async with self._lock:
             while not self._peer.connected:
                 await self._connect()
         return await self._peer.ask(method, *arguments)
@@ -44,29 +44,29 @@ class Link:
         try:
             _, self._peer = await asyncio.get_running_loop().create_unix_connection(lambda: Peer({}), str(self._path))
         except OSError:
-            await asyncio.sleep(AGAIN_SECONDS)
+            await asyncio.sleep(RETRY_SECONDS)
 
 
 class Health:
-    """Whether the model can be asked: see `service.ranking.ranker.Health`.
+    """Whether the model's process accepts requests: see `service.ranking.ranker.Health`.
 
     Args:
-        link: to its process.
-        replicas: what is known of it.
-        served: the bundles that it is asked about. A process that was started again has read what is in their directories by now.
+        link: to the model's process.
+        replicas: the last known state of that process.
+        served: gives the bundles that this front needs. A process that was started again has read the current files instead.
     """
 
-    hung = False  # a process whose model hangs ends, and another one takes its place
+    hung = False  # a process whose model hangs ends, and another replaces it
 
     def __init__(self, link: Link, replicas: Replicas, served: Callable[[], Set[Named]]) -> None:
         self._link, self._replicas, self._served = link, replicas, served
 
     @property
     def alive(self) -> bool:
-        """Whether it is going to answer."""
+        """Whether the model's process is going to answer."""
         return self._replicas.alive
 
     @property
     def ready(self) -> bool:
-        """Whether it is warm and has these bundles; not any more as soon as its process has gone."""
-        return self._link.up and self._replicas.ready and self._replicas.hold(self._served())
+        """Whether the model's process is warm and has these bundles; False as soon as the process has gone."""
+        return self._link.has_answered and self._replicas.ready and self._replicas.have_open(self._served())

@@ -13,30 +13,30 @@ from service.processes.peer import Peer
 from service.ranking.loading import Open, open_bundle
 from service.remote.holder import Holder
 from service.remote.wire import Named, Report
-from service.start import NOT_STARTED, share
+from service.start import NOT_STARTED, configure_threads
 
 log = logging.getLogger(__name__)
-LOOK_SECONDS = 1.0  # between two looks whether the model's thread gets on
-MOST_OTHERS = 64  # bundles that fronts which reload ask about, until all have: see Holder
+CHECK_SECONDS = 1.0  # between two checks whether the model's thread makes progress
+MOST_OTHERS = 64  # bundles held for fronts in the middle of a reload, until all fronts have reloaded: see Holder
 ON_CPU = ("cpu", "openvino")
 
 
 async def model(order: Order, control: Control, opener: Open = open_bundle) -> int:
-    """Answer fronts until the supervisor says so, all others are gone, or the model's thread is dead or hangs; the exit code."""
-    share(order.settings)
+    """Answer fronts until the supervisor ends it, the others are gone, or the model's thread fails. Returns the exit code."""
+    configure_threads(order.settings)
     holder = Holder(order.settings, opener, MOST_OTHERS, control.loading)
     try:
-        return await served(holder, order, control)
+        return await serve_fronts(holder, order, control)
     finally:
         holder.close()
 
 
-async def served(holder: Holder, order: Order, control: Control) -> int:
+async def serve_fronts(holder: Holder, order: Order, control: Control) -> int:
     """See `model`."""
     if any(scorer.labels()["provider"] in ON_CPU for scorer in holder.own.values()):
         log.warning("the model computes on the CPU, where it takes all cores: --processes gains nothing, and is for GPUs")
     fronts: set[Peer] = set()
-    control.lost = lambda: None  # fronts that finish what is in flight still ask
+    control.on_lost = lambda: None  # goes on for fronts that finish their requests in flight
     listening = inherited(order.listening)[0]
     server = await asyncio.get_running_loop().create_unix_server(lambda: peer_of(holder, fronts), sock=listening)
 
@@ -44,21 +44,21 @@ async def served(holder: Holder, order: Order, control: Control) -> int:
         return frozenset(holder.own)
 
     await control.started({"families": lambda: families(holder), "names": names, "serve": holder.serve})
-    warming = asyncio.create_task(warmed(holder, control))
-    code = await watched(holder, lambda: not (control.connected or fronts))
+    warming = asyncio.create_task(report_warm_up(holder, control))
+    code = await wait_for_end(holder, lambda: not (control.connected or fronts))
     warming.cancel()
     server.close()
     return code
 
 
-async def warmed(holder: Holder, control: Control) -> None:
-    """Tell the supervisor until its own bundles are warm: it knows for how long that may go on."""
+async def report_warm_up(holder: Holder, control: Control) -> None:
+    """Report loading to the supervisor until the process's own bundles are warm, so that it knows for how long."""
     async with control.loading():
         await asyncio.gather(*(asyncio.wrap_future(scorer.warmed) for scorer in holder.own.values()), return_exceptions=True)
 
 
 def peer_of(holder: Holder, fronts: set[Peer]) -> Peer:
-    """What answers another front, which is one of them until it goes."""
+    """The connection of another front; it stays in `fronts` until the front goes."""
 
     async def report() -> Report:
         return holder.report()
@@ -74,17 +74,18 @@ async def families(holder: Holder) -> list[Metric]:
     return list(holder.metrics.registry.collect())
 
 
-async def watched(holder: Holder, deserted: Callable[[], bool]) -> int:
-    """Wait until the supervisor says so, or nobody else is there, or the model's thread does not get on; the exit code."""
+async def wait_for_end(holder: Holder, is_alone: Callable[[], bool]) -> int:
+    """Wait until the supervisor ends it, no other process is there, or the model's thread fails. Returns the exit code."""
     ended = asyncio.Event()
     loop = asyncio.get_running_loop()
-    loop.add_signal_handler(signal.SIGTERM, lambda: None)  # sent to all processes at once: fronts finish what is in flight first
+    # SIGTERM goes to all processes at once, but fronts must finish their requests first
+    loop.add_signal_handler(signal.SIGTERM, lambda: None)
     loop.add_signal_handler(END_MODEL, ended.set)
     while holder.engine.alive:
-        if ended.is_set() or deserted():
+        if ended.is_set() or is_alone():
             return 0
         with suppress(TimeoutError):
-            async with asyncio.timeout(LOOK_SECONDS):
+            async with asyncio.timeout(CHECK_SECONDS):
                 await ended.wait()
     log.critical("the model's thread %s: its process ends", "hangs" if holder.engine.hung else "is dead")
     return NOT_STARTED

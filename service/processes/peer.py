@@ -1,7 +1,7 @@
-"""Calls between two processes over a connected socket: many at once, and both ways.
+"""Calls between two processes over a connected socket: many at once, in both directions.
 
-A frame is a length and a pickle. Unpickling runs what the sender likes, so a socket is made that nobody else can reach: it has no
-name, or is in a directory that is closed to other users.
+A frame is a length and a pickle. Unpickling may run any code of the sender, so nobody else can reach the sockets: they have no
+name, or are in a directory that is closed to other users.
 """
 
 import asyncio
@@ -20,12 +20,12 @@ from service.remote.replicas import GoneError
 
 log = logging.getLogger(__name__)
 HEADER = struct.Struct("!Q")  # bytes of the pickle that follows
-TOLD = (EngineError, EngineDeadError, ReloadError)  # what a call may raise at who asked; all else is logged where it happened
+PASSED_ON = (EngineError, EngineDeadError, ReloadError)  # errors of a call that its caller gets; others are only logged here
 Handlers = Mapping[str, Callable[..., Awaitable[Any]]]
 
 
 class Kind(IntEnum):
-    """What a frame is: a call with its method and arguments, what it returned or raised, or that nobody waits for it any more."""
+    """Kind of a frame: a call with its method and arguments, a result, an error, or the cancellation of a call."""
 
     CALL = 0
     RETURNED = 1
@@ -34,28 +34,28 @@ class Kind(IntEnum):
 
 
 class UnexpectedError(Exception):
-    """A call failed at the other end with what nobody expected; the log of that process says more."""
+    """A call failed at the other end with an unexpected error; the log of that process says more."""
 
 
 class Peer(asyncio.Protocol):
     """One end of a connection.
 
     Args:
-        handlers: what the other end may call.
-        lost: called once the connection has ended.
+        handlers: the methods that the other end may call.
+        on_lost: called once the connection has ended.
 
     Attributes:
-        heard: whether the other end has answered a call.
+        has_answered: whether the other end has answered a call.
     """
 
-    def __init__(self, handlers: Handlers, lost: Callable[[], None] = lambda: None) -> None:
-        self.heard = False
-        self._handlers, self._lost = handlers, lost
+    def __init__(self, handlers: Handlers, on_lost: Callable[[], None] = lambda: None) -> None:
+        self.has_answered = False
+        self._handlers, self._on_lost = handlers, on_lost
         self._transport: asyncio.Transport | None = None
         self._buffer = bytearray()
         self._numbers = itertools.count()
-        self._asked: dict[int, asyncio.Future[Any]] = {}
-        self._in_hand: dict[int, asyncio.Task[None]] = {}
+        self._pending: dict[int, asyncio.Future[Any]] = {}
+        self._running: dict[int, asyncio.Task[None]] = {}
 
     @property
     def connected(self) -> bool:
@@ -67,7 +67,7 @@ class Peer(asyncio.Protocol):
         if not self.connected:
             raise GoneError("the process that is asked has gone")
         number = next(self._numbers)
-        self._asked[number] = answer = asyncio.get_running_loop().create_future()
+        self._pending[number] = answer = asyncio.get_running_loop().create_future()
         self._send(Kind.CALL, number, (method, arguments))
         try:
             return await answer
@@ -75,16 +75,16 @@ class Peer(asyncio.Protocol):
             self._send(Kind.CANCEL, number, None)
             raise
         finally:
-            del self._asked[number]
+            del self._pending[number]
 
     def close(self) -> None:
-        """End the connection, once what was sent is written."""
+        """End the connection, after everything sent is written."""
         if self._transport is not None:
             self._transport.close()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """See Protocol."""
-        self._transport = cast(asyncio.Transport, transport)  # uvloop's is none by its class
+        self._transport = cast(asyncio.Transport, transport)  # uvloop's class does not derive from it
 
     def data_received(self, data: bytes) -> None:
         """See Protocol."""
@@ -99,23 +99,23 @@ class Peer(asyncio.Protocol):
             self._receive(*received)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """See Protocol: what was asked is answered by nobody, and what is in hand was asked by nobody who is still there."""
-        for answer in self._asked.values():
+        """See Protocol: pending calls fail with GoneError, and running calls of the other end are cancelled."""
+        for answer in self._pending.values():
             if not answer.done():
                 answer.set_exception(GoneError("the process that was asked has gone"))
-        for task in self._in_hand.values():
+        for task in self._running.values():
             task.cancel()
-        self._lost()
+        self._on_lost()
 
     def _receive(self, kind: Kind, number: int, content: Any) -> None:
         if kind is Kind.CALL:
-            self._in_hand[number] = task = asyncio.create_task(self._answer(number, *content))
-            task.add_done_callback(lambda _: self._in_hand.pop(number, None))
+            self._running[number] = task = asyncio.create_task(self._answer(number, *content))
+            task.add_done_callback(lambda _: self._running.pop(number, None))
         elif kind is Kind.CANCEL:
-            if (working := self._in_hand.get(number)) is not None:
+            if (working := self._running.get(number)) is not None:
                 working.cancel()
-        elif (answer := self._asked.get(number)) is not None and not answer.done():
-            self.heard = True
+        elif (answer := self._pending.get(number)) is not None and not answer.done():
+            self.has_answered = True
             if kind is Kind.RETURNED:
                 answer.set_result(content)
             else:
@@ -124,7 +124,7 @@ class Peer(asyncio.Protocol):
     async def _answer(self, number: int, method: str, arguments: tuple[Any, ...]) -> None:
         try:
             self._send(Kind.RETURNED, number, await self._handlers[method](*arguments))
-        except TOLD as error:
+        except PASSED_ON as error:
             self._send(Kind.RAISED, number, error)
         except Exception:
             log.exception("the call %s of another process failed", method)
@@ -136,20 +136,20 @@ class Peer(asyncio.Protocol):
 
 
 def framed(content: Any) -> bytes:
-    """A frame."""
+    """The bytes of a frame."""
     pickled = pickle.dumps(content, protocol=5)
     return HEADER.pack(len(pickled)) + pickled
 
 
 def read_frame(connected: socket.socket) -> Any:
-    """The next frame's content; waits for it. Raises EOFError where the other end is gone."""
+    """Wait for the next frame, and return its content. Raises EOFError if the other end has gone."""
     return pickle.loads(_read(connected, HEADER.unpack(_read(connected, HEADER.size))[0]))
 
 
 def _read(connected: socket.socket, size: int) -> bytes:
     read = b""
     while len(read) < size:
-        if not (more := connected.recv(size - len(read))):
+        if not (piece := connected.recv(size - len(read))):
             raise EOFError("the other end is gone")
-        read += more
+        read += piece
     return read

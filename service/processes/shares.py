@@ -1,4 +1,4 @@
-"""What of the settings is one front process's: what is not counted together is divided among all, each gets at least 1."""
+"""Divides limits of the settings that each front process counts for itself; each process gets at least 1."""
 
 import math
 

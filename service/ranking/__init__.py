@@ -1,1 +1,1 @@
-"""What a call goes through between its reading and its answer."""
+"""Everything between the reading of a call and its answer."""

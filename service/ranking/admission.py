@@ -1,12 +1,12 @@
-"""Which requests are let in: what is in flight is counted, and one for which there is no room is refused before any work is done.
+"""Decides which requests are admitted. It counts requests in flight, and refuses a request without room before any work is done.
 
-The model takes turns between requests, so a newcomer waits for what it has to do itself, and for as much of each other request: a
-small one is let in beside a huge one that has still long to go. Used by the event loop alone, so that counting and deciding are
-one step.
+The model takes turns between requests, so a new request waits for its own work, and for as much work of each other request: a small
+request is admitted beside a huge one that still has long to go. Only the event loop uses this module, so that counting and deciding
+are one step.
 
-The limits are of the service. Where it has several processes, each counts what it has let in where the others can read it. Nobody
-else writes there, so that there is no lock, which a process that is killed could hold for ever. Those that decide within the same
-microseconds do not see each other, and each of them may let one in.
+The limits hold for the whole service. If it has several processes, each keeps its counts where the others can read them. Only the
+owner writes them, so there is no lock, which a killed process could hold for ever. Processes that decide within the same
+microseconds do not see each other's counts, and each may admit a request.
 """
 
 import math
@@ -21,11 +21,11 @@ from service.settings import Limits
 from service.telemetry.metrics import Metrics
 
 SecondsAhead = Callable[[float], float]
-"""From the seconds that a newcomer needs the model to the seconds until it is done with its share of what it has."""
+"""Maps the seconds that a new request needs the model to the seconds of other requests' work that come before it is done."""
 
 
 class Load(Structure):
-    """What requests in flight hold; it may lie in memory that several processes read."""
+    """The resources that requests in flight hold; it may lie in memory that several processes read."""
 
     requests: int
     documents: int
@@ -33,12 +33,12 @@ class Load(Structure):
     _fields_ = (("requests", c_int64), ("documents", c_int64), ("bytes", c_int64))
 
     def __repr__(self) -> str:
-        """For messages."""
+        """The load as messages show it."""
         return f"{self.requests} requests, {self.documents} documents, {self.bytes} bytes"
 
 
 class Loads(NamedTuple):
-    """What requests hold that are in flight in this process, and in the others of its service."""
+    """The loads of this process and of the other processes of its service."""
 
     own: Load
     others: Sequence[Load] = ()
@@ -48,11 +48,11 @@ class Admission:
     """Counts requests in flight.
 
     Args:
-        limits: of what may be in flight.
-        ahead: what the model has to do before it is done with a newcomer.
+        limits: of the requests in flight.
+        ahead: the work that the model does for others before it is done with a new request.
         metrics: counts refusals.
-        pace: seconds that the fastest model takes for a token: before its body is read, a newcomer may be asking that one.
-        loads: what is counted, here and by the other processes of the service.
+        pace: seconds per token of the fastest model: until its body is read, a new request may be for that model.
+        loads: the counts of this process and of the others.
     """
 
     def __init__(
@@ -68,23 +68,23 @@ class Admission:
         self._limits = limits
         self._ahead = ahead
         self._metrics = metrics
-        self._unqueued: dict[Place, float] = {}  # seconds of those that the model does not have yet
-        self._preparing: dict[Place, Callable[[], float]] = {}  # seconds of large ones, at the pace of the moment
+        self._unqueued: dict[Place, float] = {}  # seconds of requests whose work the model does not have yet
+        self._preparing: dict[Place, Callable[[], float]] = {}  # seconds of large requests, at the current pace
         self._pace = pace
-        self._tokens_a_byte = Pace()  # of all models together
+        self._tokens_a_byte = Pace()  # over all models
 
     def wait_seconds(self, own: float = math.inf, ahead: SecondsAhead | None = None) -> float:
-        """How long a newcomer with so many seconds of its own waits for others; by default until all that is in flight is done."""
-        return (ahead or self._ahead)(own) + sum(min(theirs, own) for theirs in self._unqueued.values())
+        """Seconds that a new request with `own` seconds of work waits for others; by default until all work in flight is done."""
+        return (ahead or self._ahead)(own) + sum(min(other, own) for other in self._unqueued.values())
 
     def enter(self, n_bytes: int, held: int | None = None) -> "Place":
-        """Let a request in.
+        """Admit a request.
 
         Args:
             n_bytes: of its body, as declared; there must be room for them now.
-            held: how many of them it holds already; all of them when left out.
+            held: how many of them the request holds already; None: all of them.
 
-        Returns its place, a context manager.
+        Returns the request's place, a context manager.
 
         Raises:
             RequestError: 429, with the seconds after which to try again.
@@ -94,72 +94,72 @@ class Admission:
             raise self._refusal("requests", f"{requests} requests are in flight, which is the limit")
         place = Place(self)
         self.check_bytes(n_bytes, 0)
-        place.holds(n_bytes if held is None else held)
+        place.set_bytes(n_bytes if held is None else held)
         self.load.requests += 1
         return place
 
     @property
-    def most_bytes(self) -> int:
-        """Bytes that all in flight may hold."""
+    def max_bytes(self) -> int:
+        """Bytes that all requests in flight may hold."""
         return self._limits.max_bytes_in_flight
 
     def check_bytes(self, more: int, held: int) -> None:
-        """Raise RequestError 429 when there is no room for so many bytes more of a request that holds so many."""
+        """Raise RequestError 429 when there is no room for `more` bytes of a request that holds `held` bytes."""
         in_flight = self._in_flight("bytes")
-        if in_flight > held and in_flight + more > self.most_bytes:
-            raise self._refusal("bytes", f"requests in flight hold {in_flight} bytes, and the limit is {self.most_bytes}")
+        if in_flight > held and in_flight + more > self.max_bytes:
+            raise self._refusal("bytes", f"requests in flight hold {in_flight} bytes, and the limit is {self.max_bytes}")
 
     def check_wait(self, own: float, ahead: SecondsAhead | None = None) -> None:
-        """Raise RequestError 429 when so many seconds of work would have to wait too long for others.
+        """Raise RequestError 429 when a request would have to wait too long for others.
 
         Args:
-            own: the seconds.
-            ahead: of the model that is asked for, where it is known.
+            own: seconds of work of the request.
+            ahead: of the requested model, if known.
         """
-        wait, most = self.wait_seconds(own, ahead), self._limits.max_wait_ms / 1000
-        if wait > most:
-            raise self._refusal("wait", f"it would wait {wait:.1f} s for others, and the limit is {most:g} s", wait - most)
-        backlog, most = self.wait_seconds(ahead=ahead), self._limits.max_backlog_ms / 1000
-        if backlog > most:
-            raise self._refusal("wait", f"{backlog:.1f} s of work are waiting, and the limit is {most:g} s", backlog - most)
+        wait, limit = self.wait_seconds(own, ahead), self._limits.max_wait_ms / 1000
+        if wait > limit:
+            raise self._refusal("wait", f"it would wait {wait:.1f} s for others, and the limit is {limit:g} s", wait - limit)
+        backlog, limit = self.wait_seconds(ahead=ahead), self._limits.max_backlog_ms / 1000
+        if backlog > limit:
+            raise self._refusal("wait", f"{backlog:.1f} s of work are waiting, and the limit is {limit:g} s", backlog - limit)
 
     def check_documents(self, n: int) -> None:
-        """Raise RequestError 429 when there is no room for so many documents more."""
-        held, most = self._in_flight("documents"), self._limits.max_documents_in_flight
-        if held and held + n > most:
-            raise self._refusal("documents", f"requests in flight hold {held} documents, and the limit is {most}")
+        """Raise RequestError 429 when there is no room for `n` more documents."""
+        held, limit = self._in_flight("documents"), self._limits.max_documents_in_flight
+        if held and held + n > limit:
+            raise self._refusal("documents", f"requests in flight hold {held} documents, and the limit is {limit}")
 
     def queued(self, place: "Place") -> None:
         """The model has its work now, and counts it itself."""
         self._unqueued.pop(place, None)
         self._preparing.pop(place, None)
 
-    def prepares(self, place: "Place", seconds: Callable[[], float], *, hurried: bool) -> None:
+    def set_preparation(self, place: "Place", seconds: Callable[[], float], *, has_deadline: bool) -> None:
         """See Place."""
-        wait, most = sum(theirs() for theirs in self._preparing.values()), self._limits.max_wait_ms / 1000
-        if wait > most and not hurried:
-            raise self._refusal("wait", f"preparing others takes {wait:.1f} s, and the limit is {most:g} s", wait - most)
+        wait, limit = sum(other() for other in self._preparing.values()), self._limits.max_wait_ms / 1000
+        if wait > limit and not has_deadline:
+            raise self._refusal("wait", f"preparing others takes {wait:.1f} s, and the limit is {limit:g} s", wait - limit)
         self._preparing[place] = seconds
 
-    def reads(self, place: "Place", n_bytes: int, seconds: float, pace: float) -> None:
-        """It has so many bytes of text (0 where most of it is stored), and is going to take the model about so many seconds."""
+    def set_documents(self, place: "Place", n_bytes: int, seconds: float, pace: float) -> None:
+        """See Place. `n_bytes` are the request's bytes of text, 0 if most of it is stored; `seconds` the model's estimated time."""
         self._unqueued[place] = seconds
         if n_bytes and pace:
             self._tokens_a_byte.measured(n_bytes, seconds / pace)
 
-    def _in_flight(self, what: str) -> int:
-        """How many requests, documents or bytes are in flight, in all processes."""
-        return sum(getattr(load, what) for load in self._loads)
+    def _in_flight(self, field: str) -> int:
+        """The number of requests, documents or bytes in flight, in all processes."""
+        return sum(getattr(load, field) for load in self._loads)
 
-    def _refusal(self, why: str, problem: str, seconds: float | None = None) -> RequestError:
-        """Where counts are too large, half of what is in flight is to be done first."""
-        self._metrics.add("refused", why=why)
+    def _refusal(self, reason: str, problem: str, seconds: float | None = None) -> RequestError:
+        """The error of a refusal. Without `seconds` to wait, half of the work in flight is to be done before the next try."""
+        self._metrics.add("refused", why=reason)
         seconds = self.wait_seconds() / 2 if seconds is None else seconds
         return RequestError(429, f"busy: {problem}; try again later, or another replica", retry_after=max(1, math.ceil(seconds)))
 
 
 class Place:
-    """What one request in flight holds of the load, until it is left."""
+    """The share of the load that one request in flight holds, until the context is left."""
 
     def __init__(self, admission: Admission) -> None:
         self._admission = admission
@@ -176,67 +176,67 @@ class Place:
         self._held = Load()
         self._admission.queued(self)
 
-    def holds(self, n_bytes: int) -> None:
-        """The body has so many bytes, at least. Raises RequestError 429 when there is no room for them beside what others hold."""
+    def set_bytes(self, n_bytes: int) -> None:
+        """The body has at least `n_bytes` bytes. Raises RequestError 429 when there is no room for them beside other requests."""
         more = n_bytes - self._held.bytes
         if more > 0:
             self._admission.check_bytes(more, self._held.bytes)
             self._admission.load.bytes += more
             self._held.bytes = n_bytes
 
-    def takes(self, more: int) -> None:
-        """It is going to take so many bytes beside what it holds.
+    def add_bytes(self, more: int) -> None:
+        """The request needs `more` bytes beside those that it holds.
 
         Raises RequestError: 429 when there is no room for them now, 422 when there never will be.
         """
-        needed, most = self._held.bytes + more, self._admission.most_bytes
-        if needed > most:
-            raise RequestError(422, f"its documents take {needed} bytes once read, and the limit is {most}: ask for fewer")
-        self.holds(needed)
+        needed, limit = self._held.bytes + more, self._admission.max_bytes
+        if needed > limit:
+            raise RequestError(422, f"its documents take {needed} bytes once read, and the limit is {limit}: ask for fewer")
+        self.set_bytes(needed)
 
-    def reads(
+    def set_documents(
         self,
         n_documents: int,
         seconds: float,
         *,
-        hurried: bool,
+        has_deadline: bool,
         by_text: bool = True,
         pace: float = 1.0,
         ahead: SecondsAhead | None = None,
     ) -> None:
-        """It asks for so many documents, which are going to take the model about so many seconds.
+        """The request has documents, and an estimate of the model's time.
 
-        Raises RequestError 429 when there is no room, or others keep it waiting for too long; the latter not where it is hurried:
-        it has a deadline, and is answered in time with what can be done.
+        Raises RequestError 429 when there is no room, or the request would wait too long for others. The second never refuses a
+        request with a deadline, which is answered in time with whatever can be done.
 
         Args:
-            n_documents: that it asks for.
-            seconds: of the model.
-            hurried: whether it has a deadline.
-            by_text: whether they are for the bytes that it has sent.
-            pace: of the model that it asks for, seconds a token.
-            ahead: of that model.
+            n_documents: of the request.
+            seconds: estimated time of the model.
+            has_deadline: whether the request has a deadline.
+            by_text: whether the request's bytes hold the documents' texts.
+            pace: of the requested model, seconds per token.
+            ahead: of the requested model.
         """
         self._admission.check_documents(n_documents)
-        if not hurried:
+        if not has_deadline:
             self._admission.check_wait(seconds, ahead)
         self._held.documents = n_documents
         self._admission.load.documents += n_documents
-        self._admission.reads(self, self._held.bytes if by_text else 0, seconds, pace)
+        self._admission.set_documents(self, self._held.bytes if by_text else 0, seconds, pace)
 
-    def prepares(self, seconds: Callable[[], float], *, hurried: bool) -> None:
-        """It is large, and its preparation keeps other large ones waiting, for so many seconds as far as is known by then.
+    def set_preparation(self, seconds: Callable[[], float], *, has_deadline: bool) -> None:
+        """The request is large, and its preparation holds up other large requests for the estimated `seconds`, called when needed.
 
-        Raises RequestError 429 when others keep it waiting for too long; not where it is hurried, as for `reads`.
+        Raises RequestError 429 when it would wait too long for others; not if it has a deadline, as in `set_documents`.
         """
-        self._admission.prepares(self, seconds, hurried=hurried)
+        self._admission.set_preparation(self, seconds, has_deadline=has_deadline)
 
     def queued(self) -> None:
         """The model has its work now, and counts it itself."""
         self._admission.queued(self)
 
-    def answers(self, n_bytes: int) -> None:
-        """Its work is done: all that it holds from now on are the bytes of its answer, until they are written."""
+    def set_answer(self, n_bytes: int) -> None:
+        """The work is done: from now on the request only holds the bytes of its answer, until they are written."""
         load, held = self._admission.load, self._held
         load.documents -= held.documents
         load.bytes += n_bytes - held.bytes

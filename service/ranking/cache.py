@@ -1,15 +1,15 @@
-"""Prepared documents that were seen before."""
+"""A cache of prepared documents."""
 
 from hashlib import blake2b
 
 from keyblock.prepared import PreparedDocument
 from service.lru import Lru
 
-ENTRY_BYTES = 1400  # what an entry costs beside its arrays' data: seven array headers, the key, the table
+ENTRY_BYTES = 1400  # of an entry without its arrays' data: seven array headers, the key, the table
 
 
 def content_key(text: str, title: str, prepared_by: bytes = b"") -> bytes:
-    """A key of what a document says and of what prepares it (at most 16 bytes); titles and texts cannot run into each other."""
+    """A key of the document's content and of the preparer's fingerprint (at most 16 bytes); title and text cannot run together."""
     digest = blake2b(len(title).to_bytes(8, "little"), digest_size=16, salt=prepared_by)
     for part in (title, text):
         digest.update(part.encode("utf-8", "surrogatepass"))
@@ -17,7 +17,7 @@ def content_key(text: str, title: str, prepared_by: bytes = b"") -> bytes:
 
 
 class DocumentCache(Lru[PreparedDocument]):
-    """One for all models, whose documents have keys of their own unless they are prepared alike. Safe to use from several threads.
+    """One cache for all models. Models share an entry only if they prepare alike. Safe to use from several threads.
 
     Args:
         capacity: bytes; 0 keeps nothing.

@@ -1,4 +1,4 @@
-"""One model: a bundle at work, with all that is between a call and its ranking."""
+"""One model: a bundle, and every step from a call to its ranking."""
 
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -32,17 +32,17 @@ from service.telemetry.metrics import Metrics
 from service.telemetry.stages import Stages
 
 SPECIALS = 3  # tokens: [CLS] query [SEP] blocks [SEP]
-PROMISED_SECONDS = 0.05  # or a batch: a deadline is not exceeded by more
+PROMISED_SECONDS = 0.05  # an answer exceeds its deadline by at most this, or by a batch if that takes longer
 
 
 @dataclass(frozen=True)
 class Shared:
-    """What all models of a service share.
+    """Everything that the models of a service share.
 
     Attributes:
         cache: prepared documents.
-        threads: that prepare.
-        library: stored documents; none: requests for them are refused.
+        threads: the threads that prepare documents.
+        library: stored documents; None: requests for them are refused.
     """
 
     settings: Settings
@@ -53,21 +53,21 @@ class Shared:
 
 
 class Model:
-    """A bundle's pipeline and what scores for it, at work; nothing of the service keeps hold of it.
+    """A bundle's pipeline and its scorer. The service keeps no other reference to a model's parts, so they end with the model.
 
     Args:
         bundle: says how documents are prepared.
         scoring: makes the scorer, which counts in the metrics that it is given.
-        shared: what it works with.
+        shared: everything that the models share.
         load_seconds: see below.
 
     Attributes:
         scorer: makes logits; its graphs are warmed up from now on, see `Scorer.warmed`.
-        metrics: the service's, of this model.
-        fingerprint: of how it prepares documents, 16 bytes.
-        load_seconds: that it took to open its graphs.
+        metrics: the service's metrics, labelled with this model.
+        fingerprint: of the way in which the model prepares documents, 16 bytes.
+        load_seconds: time that it took to open the graphs.
 
-    Raises BundleError where the bundle's files are not those any more that were checked, and what `scoring` raises.
+    Raises BundleError if the bundle's files have changed since they were checked, and the errors of `scoring`.
     """
 
     def __init__(self, bundle: Bundle, scoring: Callable[[Metrics], Scorer], shared: Shared, load_seconds: float = 0.0) -> None:
@@ -75,34 +75,39 @@ class Model:
         self.name = bundle.manifest.name
         self.load_seconds = load_seconds
         self.fingerprint = bytes.fromhex(preparation_fingerprint(bundle.pipeline, bundle.path / TOKENIZER_FILE))
-        with ThreadPoolExecutor(1) as aside:  # all that was read, graphs and fingerprint too, must have been of this bundle
-            checked = aside.submit(bundle.check_files)
+        with ThreadPoolExecutor(1) as pool:  # proves that all files read so far, graphs included, came from this bundle
+            checked = pool.submit(bundle.check_files)
             self.preparer = Preparer(self.bundle.pipeline, shared.cache, shared.threads, shared.metrics, self.fingerprint)
             checked.result()
         self.metrics = shared.metrics.of(self.name)
         self.scorer = scoring(self.metrics)
-        self._fed = Pace()  # tokens for each one that a sequence a document has
+        self._fed = Pace()  # tokens fed for each token of an estimate of one sequence per document
         self._shared = shared
 
     async def score(self, call: Call, stages: Stages, place: Place) -> Outcome:
         """Prepare and score a call, as far as its deadline allows.
 
-        Raises RequestError: 429 when its documents find no room; 422 or 503 where documents by id cannot be had.
+        Raises RequestError: 429 when there is no room for its documents; 422 or 503 when stored documents cannot be had.
         """
         library = self._library_for(call)
         packing = self.bundle.manifest.pipeline.packing
         call.warnings.extend(about_budget(call.max_tokens, packing))
         budget = packing.kept_inside(call.max_tokens)
         work = self._work(call)
-        hurry = self._hurry(call)
-        hurried, by_text = hurry is not None, library is None
-        place.reads(
-            len(call.documents), work.own_seconds(budget), hurried=hurried, by_text=by_text, pace=work.model_pace, ahead=work.ahead
+        time_limit = self._time_limit(call)
+        has_deadline, by_text = time_limit is not None, library is None
+        place.set_documents(
+            len(call.documents),
+            work.own_seconds(budget),
+            has_deadline=has_deadline,
+            by_text=by_text,
+            pace=work.model_pace,
+            ahead=work.ahead,
         )
         if (chars := sum(work.chars)) > LARGE_CHARS:
             pace, threads = self.preparer.pace, self._shared.threads.number
-            place.prepares(lambda: pace.estimate(chars) / threads, hurried=hurried)
-        plan = Plan(budget) if hurry is None else make_plan(budget, packing, stages.began, hurry, work, self._now())
+            place.set_preparation(lambda: pace.estimate(chars) / threads, has_deadline=has_deadline)
+        plan = Plan(budget) if time_limit is None else make_plan(budget, packing, stages.began, time_limit, work, self._now())
         query = await self._query(call)
         if library is not None:
             stale = await look_up(
@@ -132,21 +137,21 @@ class Model:
     def _now(self) -> float:
         return self._shared.threads.machine.now()
 
-    def _hurry(self, call: Call) -> float | None:
-        """Seconds that a call has; None for as long as it takes."""
+    def _time_limit(self, call: Call) -> float | None:
+        """Seconds that a call may take; None: as long as it needs."""
         return call.deadline if call.deadline is not None else self._shared.settings.default_deadline_ms / 1000 or None
 
-    def answered(self, call: Call, seconds: float, *, degraded: bool) -> None:
-        """Count whether a call was answered in the time that it had, and as usual."""
-        hurry = self._hurry(call)
-        if hurry is not None:
+    def count_answer(self, call: Call, seconds: float, *, degraded: bool) -> None:
+        """Count whether a call met its deadline, and whether its answer was degraded."""
+        time_limit = self._time_limit(call)
+        if time_limit is not None:
             self.metrics.add("degraded_requests", degraded)
-            late = seconds - hurry
+            late = seconds - time_limit
             promised = max(PROMISED_SECONDS, self._shared.settings.batch_ms / 1000)
             self.metrics.add("deadlines", outcome="met" if late <= 0 else "late" if late <= promised else "missed")
 
     def _library_for(self, call: Call) -> Library | None:
-        """What a call has to ask for documents by id, if it has any. Raises RequestError 422 where there is no store."""
+        """The store, if the call has documents by id. Raises RequestError 422 if the service has no store."""
         if not call.documents.by_id.ids:
             return None
         if self._shared.library is None:
@@ -161,7 +166,7 @@ class Model:
         return Work(sizes(call.documents), packing.longest_query + SPECIALS, *paces, self.scorer.backlog, fed)
 
     async def _candidates(self, query: PreparedQuery, call: Call, plan: Plan, stages: Stages, place: Place) -> Chosen:
-        """The documents with their chosen blocks; a learned selector asks the model about all their shortlists at once."""
+        """The documents with their chosen blocks; a learned selector gives the model all shortlists at once."""
         if not self.bundle.pipeline.asks_model:
             doubts: Doubts = {}
             candidates = await self.preparer.candidates(query, call.documents, plan.budget, plan.prepared_by, doubts)
@@ -172,15 +177,15 @@ class Model:
             return await self._escalated(query, call, plan, candidates, doubts, escalation.tokens, stages)
         shortlisted = await self.preparer.shortlists(query, call.documents, plan.budget, plan.prepared_by)
         stages.end("prepare")
-        asked = [packed for one in shortlisted if one is not None for packed in one.shortlist.sequences]
-        until = plan.chosen_by(sum(len(packed.ids) for packed in asked), plan.budget * len(shortlisted), self._now())
+        sequences = [packed for one in shortlisted if one is not None for packed in one.shortlist.sequences]
+        until = plan.chosen_by(sum(len(packed.ids) for packed in sequences), plan.budget * len(shortlisted), self._now())
         place.queued()
-        chosen = await self.scorer.choose(asked, Turn(until, priority=call.priority))
+        chosen = await self.scorer.choose(sequences, Turn(until, priority=call.priority))
         candidates = await self.preparer.selected(query, shortlisted, chosen.logits, plan.budget, plan.scored_by)
         stages.end("select")
-        unasked = int(np.isneginf(chosen.logits).sum())
-        self.metrics.add("blocks", len(asked) - unasked, step="asked")
-        return Chosen(candidates, unasked)
+        n_unscored = int(np.isneginf(chosen.logits).sum())
+        self.metrics.add("blocks", len(sequences) - n_unscored, step="asked")
+        return Chosen(candidates, n_unscored)
 
     async def _escalated(
         self,
@@ -192,29 +197,32 @@ class Model:
         tokens: int,
         stages: Stages,
     ) -> Chosen:
-        """The candidates, those in doubt with the blocks that the model chose; `tokens` are the bundle's bound."""
+        """The candidates, with the model's choice of blocks for those in doubt; `tokens` is the bundle's limit."""
         pace = self.scorer.pace.seconds
-        own = pace * sum(len(packed.ids) for one in candidates for packed in one.sequences)
+        own_seconds = pace * sum(len(packed.ids) for one in candidates for packed in one.sequences)
         allowed = tokens, self._shared.settings.escalation_tokens, call.escalation_tokens
-        usual = self.bundle.manifest.pipeline.packing.kept_inside(call.max_tokens)
-        asked = None if call.max_tokens is None else plan.budget
-        most = bound(allowed, plan, usual, own + self.scorer.backlog(own), pace, self._now(), asked)
-        chosen = await escalate(query, candidates, doubts, (self.preparer, self.scorer), plan, most, call.priority)
+        full_budget = self.bundle.manifest.pipeline.packing.kept_inside(call.max_tokens)
+        requested_budget = None if call.max_tokens is None else plan.budget
+        limit = bound(
+            allowed, plan, full_budget, own_seconds + self.scorer.backlog(own_seconds), pace, self._now(), requested_budget
+        )
+        chosen = await escalate(query, candidates, doubts, (self.preparer, self.scorer), plan, limit, call.priority)
         if chosen.escalated and chosen.escalated.tokens:
             stages.end("select")
             self.metrics.add("escalation_tokens", chosen.escalated.tokens)
         return chosen
 
     def rank(self, call: Call, outcome: Outcome) -> Ranking:
-        """Order what was scored, and say what was not."""
+        """Order the documents, and warn of everything that was not done in full."""
         ranking = ranked(call, outcome, self.bundle.manifest.pipeline, self.metrics)
         if not ranking.degraded:
-            beside = 0 if ranking.escalated is None else ranking.escalated.tokens  # the first to go when time is short
-            self._fed.measured(outcome.reckoned, ranking.n_tokens - beside)
+            # escalation is left out, since it is dropped first when time is short
+            escalation_tokens = 0 if ranking.escalated is None else ranking.escalated.tokens
+            self._fed.measured(outcome.estimated_tokens, ranking.n_tokens - escalation_tokens)
         return ranking
 
     def answer(self, call: Call, outcome: Outcome) -> Answered:
-        """The ranking of a call, with the spans and contexts that it asks for."""
+        """The ranking of a call, with the spans and contexts that it requests."""
         ranking, asked = self.rank(call, outcome), call.asked
         documents = Documents(outcome.chosen.candidates, call.documents.texts, outcome.scored.marks)
         answered = complete(self.bundle.pipeline, outcome.query, documents, ranking, asked)
@@ -230,7 +238,7 @@ class Model:
         query = await self.preparer.query(call.query, call.instruction)
         call.warnings.extend(about_instruction(call.instruction, self.bundle.pipeline.tokenizer))
         call.warnings.extend(about_escalation(call.escalation_tokens, self.bundle.pipeline.config))
-        if not self.scorer.reads_texts:  # what does is sent the whole query
+        if not self.scorer.reads_texts:  # a scorer that reads texts gets the whole query
             call.warnings.extend(about_query(query))
         return query
 

@@ -1,4 +1,4 @@
-"""The models that are served, by name, and which of them a call means."""
+"""The served models, by name, and the choice of a model for a call."""
 
 from collections.abc import Iterator, Sequence
 
@@ -11,7 +11,7 @@ LONGEST_SHOWN = 40  # characters of a name that a message repeats
 
 
 class Models:
-    """Models of different names, the default one first. It never changes: a reload makes another.
+    """Models of different names, the default one first. Immutable: a reload makes a new object.
 
     Args:
         models: at least one before anything is served.
@@ -29,21 +29,21 @@ class Models:
 
     @property
     def default(self) -> Model:
-        """The first."""
+        """The first model."""
         return next(iter(self._by_name.values()))
 
     def chosen(self, call: Call, *, strict: bool) -> Model:
-        """The model that a call asks for; the default one where it names none, or, with a warning among several, an unknown one.
+        """The model that a call names; the default if it names none, or, with a warning if there are several, if it is unknown.
 
-        Raises RequestError 422 for an unknown one where the call, or `strict` for all calls, does not want the default instead.
+        Raises RequestError 422 for an unknown name if the call is strict, or `strict` says so for all calls.
         """
         if call.model is None:
             return self.default
         if (model := self.get(call.model)) is not None:
             return model
-        known = f"{call.model[:LONGEST_SHOWN]!r} is not served here: there is {first_few([repr(name) for name in self._by_name])}"
+        problem = f"{call.model[:LONGEST_SHOWN]!r} is not served here: there is {first_few([repr(name) for name in self._by_name])}"
         if strict or call.strict:
-            raise RequestError(422, f"{known}; ask for one of them, or leave it out", ("model",))
+            raise RequestError(422, f"{problem}; ask for one of them, or leave it out", ("model",))
         if len(self._by_name) > 1:  # clients of other services always send a name; among several it is likely a mistake
-            call.warnings.append(f"model: {known}; {self.default.name!r} has answered")
+            call.warnings.append(f"model: {problem}; {self.default.name!r} has answered")
         return self.default

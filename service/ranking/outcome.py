@@ -1,4 +1,4 @@
-"""From what the model said of a call to its ranking, and to the warnings that tell its client what was not done as usual."""
+"""Turns a call's scores into its ranking, and into warnings of everything that was not done in full."""
 
 from collections import Counter
 from collections.abc import Iterable
@@ -19,25 +19,25 @@ LONGEST_SHOWN = 40  # characters of an id that a message repeats
 
 
 class Outcome(NamedTuple):
-    """What became of a call.
+    """The result of a call before its ranking.
 
     Attributes:
-        plan: how it was done.
+        plan: the plan of the call.
         chosen: its documents in the order given, with their blocks.
         scored: their logits.
         query: as it was prepared.
-        reckoned: tokens of one sequence a document, as they were reckoned beforehand.
+        estimated_tokens: estimate of the call's tokens with one sequence per document, made before the call was prepared.
     """
 
     plan: Plan
     chosen: Chosen
     scored: Scored
     query: PreparedQuery
-    reckoned: float
+    estimated_tokens: float
 
 
 def ranked(call: Call, outcome: Outcome, config: PipelineConfig, metrics: Metrics) -> Ranking:
-    """Order what was scored, and say what was not."""
+    """Order the documents, and warn of everything that was not done in full."""
     plan, candidates, scored = outcome.plan, outcome.chosen.candidates, outcome.scored
     passages = scored.passages
     ranking = rank(
@@ -76,22 +76,31 @@ def _count(candidates: list[Candidate], ranking: Ranking, metrics: Metrics) -> N
     metrics.add("blocks", sum(len(one.blocks) for one, by in scored if by is ScoredBy.MODEL), step="scored")
 
 
-def _warn(call: Call, outcome: Outcome, ranking: Ranking, usual: int, metrics: Metrics) -> bool:
-    """Whether the deadline, the upstream or the store cost something; warned of and counted. `usual`: tokens without a deadline."""
-    candidates, unasked, _, late = outcome.chosen
+def _warn(call: Call, outcome: Outcome, ranking: Ranking, full_budget: int, metrics: Metrics) -> bool:
+    """Warn of the losses by the deadline, the upstream and the store, and count them. Returns whether there were any.
+
+    Args:
+        call: gets the warnings.
+        outcome: of the call.
+        ranking: of the call.
+        full_budget: tokens of a sequence without a deadline.
+        metrics: counts the losses.
+    """
+    candidates, unscored_blocks, _, late = outcome.chosen
     n, problem = len(candidates), outcome.scored.problem
     unread = sum(not candidate.read for candidate in candidates)
-    unscored = 0 if problem or ranking.without_model else _without(outcome, ranking, ScoredBy.SELECTOR)
-    left = 0 if problem or ranking.without_model else _without(outcome, ranking, ScoredBy.ORDER)
+    unscored = 0 if problem or ranking.without_model else _count_placed_by(outcome, ranking, ScoredBy.SELECTOR)
+    not_scored = 0 if problem or ranking.without_model else _count_placed_by(outcome, ranking, ScoredBy.ORDER)
     costs = {
-        "tokens": outcome.plan.budget < usual and f"{outcome.plan.budget} tokens a document instead of {usual}",
+        "tokens": outcome.plan.budget < full_budget and f"{outcome.plan.budget} tokens a document instead of {full_budget}",
         "escalation": late and f"the model was not asked which blocks of {late} of {n} documents matter, where evidence is weak",
-        "blocks": unasked and f"{unasked} blocks were not scored in time, so that others may have been chosen in their place",
+        "blocks": unscored_blocks
+        and f"{unscored_blocks} blocks were not scored in time, so that others may have been chosen in their place",
         "selector": unscored
         and f"{unscored} of {n} documents are ordered by their blocks alone, after those that the model scored",
         "order": "; ".join(
             f"{count} of {n} documents {why} and stay in the order given, last"
-            for count, why in ((unread, "were not read"), (left, "were not scored, have no block that speaks for them"))
+            for count, why in ((unread, "were not read"), (not_scored, "were not scored, have no block that speaks for them"))
             if count
         ),
     }
@@ -100,8 +109,8 @@ def _warn(call: Call, outcome: Outcome, ranking: Ranking, usual: int, metrics: M
             call.warnings.append(f"deadline_ms: {cost}")
             metrics.add("degraded", how=how)
     if problem:
-        left = _without(outcome, ranking, ScoredBy.SELECTOR, ScoredBy.ORDER)
-        call.warnings.append(f"upstream: {problem}; {left} of {n} documents are ordered by their blocks alone")
+        not_scored = _count_placed_by(outcome, ranking, ScoredBy.SELECTOR, ScoredBy.ORDER)
+        call.warnings.append(f"upstream: {problem}; {not_scored} of {n} documents are ordered by their blocks alone")
         metrics.add("degraded", how="upstream")
     if away := call.documents.by_id.away:
         call.warnings.append(f"store: a part of it does not answer; these ids are ranked last: {ids_of(call, away)}")
@@ -109,14 +118,14 @@ def _warn(call: Call, outcome: Outcome, ranking: Ranking, usual: int, metrics: M
     return bool(problem or away) or any(costs.values())
 
 
-def _without(outcome: Outcome, ranking: Ranking, *by: ScoredBy) -> int:
-    """How many documents that the model was to read take their place from one of these."""
+def _count_placed_by(outcome: Outcome, ranking: Ranking, *by: ScoredBy) -> int:
+    """The number of documents with sequences for the model whose place comes from one of these scores instead."""
     return sum(
         bool(one.sequences) and scored in by for one, scored in zip(outcome.chosen.candidates, ranking.scored_by, strict=True)
     )
 
 
 def ids_of(call: Call, numbers: Iterable[int]) -> str:
-    """The ids of documents that were sent by them, as many as a message may name."""
+    """The ids of documents that were sent as ids, as many as a message may list."""
     by_id = call.documents.by_id
     return first_few([repr(by_id.ids[number][:LONGEST_SHOWN]) for number in sorted(numbers)])

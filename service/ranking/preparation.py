@@ -1,6 +1,6 @@
-"""From texts to model inputs, in threads beside the event loop, a slice of documents at a time.
+"""Turns texts into model inputs, in threads beside the event loop, a slice of documents at a time.
 
-A learned selector takes two rounds: `shortlists` says what the model is to score, and with the logits of that `selected` goes on.
+A learned selector needs two rounds: `shortlists` gives the blocks that the model must score; `selected` continues with the logits.
 """
 
 from collections.abc import Callable, Sequence
@@ -38,14 +38,14 @@ class Preparer:
     """Prepares the candidates of a request.
 
     Args:
-        pipeline: the bundle's.
+        pipeline: the bundle's pipeline.
         cache: prepared documents of all pipelines.
-        threads: to work in.
+        threads: run the work.
         metrics: counts the cache's hits.
-        fingerprint: of the preparation, at most 16 bytes; pipelines of one fingerprint prepare alike.
+        fingerprint: of the preparation, at most 16 bytes; pipelines with the same fingerprint prepare documents in the same way.
 
     Attributes:
-        pace: of a slice, a character, documents that were seen before included.
+        pace: seconds per character of a slice, documents from the cache included.
     """
 
     def __init__(
@@ -60,15 +60,15 @@ class Preparer:
         self._empty = pipeline.prepare_document("")
 
     async def query(self, text: str, instruction: str | None = None) -> PreparedQuery:
-        """Prepare the query, and what a model with a prompt is told to do."""
+        """Prepare the query, and the instruction for a model with a prompt."""
         return await self._threads.run_short(self._pipeline.prepare_query, text, instruction)
 
     async def candidates(
         self, query: PreparedQuery, documents: Documents, budget: int, until: float | None = None, doubts: Doubts | None = None
     ) -> list[Candidate]:
-        """Prepare the documents and select blocks for the query, in the order given; UNREAD where there is no time.
+        """Prepare the documents and select blocks for the query, in the order given; UNREAD where time ran out.
 
-        Those in doubt are entered into `doubts`.
+        Enters the documents in doubt into `doubts`.
         """
 
         def work(numbers: range, watch: Watch) -> list[Candidate]:
@@ -84,7 +84,7 @@ class Preparer:
     async def shortlists(
         self, query: PreparedQuery, documents: Documents, budget: int, until: float | None = None
     ) -> list[Shortlisted | None]:
-        """Prepare the documents and what a learned selector asks the model of each, in the order given; None as for UNREAD."""
+        """Prepare each document and its shortlist for a learned selector, in the order given; None where time ran out."""
 
         def work(numbers: range, watch: Watch) -> list[Shortlisted]:
             prepared = self._prepared(documents, numbers, watch)
@@ -95,9 +95,9 @@ class Preparer:
     async def questions(
         self, query: PreparedQuery, doubtful: Sequence[PreparedDocument], tokens: int, budget: int | None, until: float | None
     ) -> list[Shortlisted | None]:
-        """What the model is asked about documents in doubt, see `keyblock.scoring.questions`.
+        """The shortlists of documents in doubt, for the model to score; see `keyblock.scoring.questions`.
 
-        Raises TimeoutError where that is not known in time.
+        Raises TimeoutError if they are not made in time.
         """
         async with self._threads.machine.timeout(until):
             asked = await self._threads.run(questions, self._pipeline, query, doubtful, tokens, budget)
@@ -112,14 +112,14 @@ class Preparer:
         budget: int | None,
         until: float | None = None,
     ) -> list[Candidate]:
-        """The documents with the blocks that a learned selector chose.
+        """The documents with the blocks that a learned selector chose, in the order given.
 
         Args:
             query: the query.
             shortlisted: from `shortlists`.
-            logits: shape (n_sequences,), of all their sequences; -inf for what was not scored in time.
+            logits: shape (n_sequences,), of all their sequences; -inf for a sequence that was not scored in time.
             budget: tokens a sequence may have, see `Pipeline.select`.
-            until: documents that are not chosen from by then are UNREAD.
+            until: deadline; documents whose blocks are not chosen by then are UNREAD.
         """
         read = [one for one in shortlisted if one is not None]
         ends = np.cumsum([len(shortlist.sequences) for _, shortlist in read])
@@ -127,7 +127,7 @@ class Preparer:
         def work(numbers: range, _watch: Watch) -> list[Candidate]:
             return [self._chosen(query, *read[n], logits[: ends[n]], budget) for n in numbers]
 
-        # the rest is quick, and depends on the document's tokens
+        # this step is quick, and its time depends on the document's tokens
         tokens = [len(document.token_ids) for document, _ in read]
         made: list[Candidate | None] = await self._threads.in_slices(tokens, work, until, self._choosing_pace)
         chosen = iter(made)
@@ -141,23 +141,29 @@ class Preparer:
         logits: NDArray[np.float32],
         budget: int | None,
     ) -> Candidate:
-        """A candidate whose shortlist's logits are the last ones of `logits`."""
+        """A candidate; the logits of its shortlist are the last ones of `logits`."""
         of_document = logits[len(logits) - len(shortlist.sequences) :]
         return candidate(document, self._pipeline.select(query, document, budget, (shortlist, of_document)))
 
     async def stored(self, texts: Sequence[str], titles: Sequence[str], keep: Callable[[int, PreparedDocument], T]) -> list[T]:
-        """What `keep` makes of each document's number and preparation, in threads, in the order given; nothing is cached."""
+        """Prepare documents for the store, in threads, without the cache. Returns the results of `keep`, in the order given.
+
+        Args:
+            texts: of the documents.
+            titles: of the documents.
+            keep: gets each document's number and preparation.
+        """
 
         def work(numbers: range, watch: Watch) -> list[T]:
             part = slice(numbers.start, numbers.stop)
             prepared = self._pipeline.prepare_documents(texts[part], titles[part], watch)
             return [keep(number, document) for number, document in zip(numbers, prepared, strict=True)]
 
-        made = await self._threads.in_slices([len(text) for text in texts], work, None, Pace(), aside=True)
+        made = await self._threads.in_slices([len(text) for text in texts], work, None, Pace(), as_large=True)
         return [one for one in made if one is not None]
 
     def _prepared(self, documents: Documents, numbers: range, watch: Watch) -> list[PreparedDocument]:
-        """Each document of the slice from the store, from the cache, or prepared and cached; an unknown one is empty."""
+        """Take each document of the slice from the store or the cache, or prepare and cache it; an unknown one is empty."""
         by_id = documents.by_id
         fresh = by_id.to_prepare(numbers)
         texts, titles = ([all_of[number] for number in fresh] for all_of in (documents.texts, documents.titles))
@@ -184,7 +190,7 @@ class Preparer:
 
 
 def sizes(documents: Documents) -> list[int]:
-    """Characters of each document; of one in the store, as far as they are known."""
+    """Characters of each document; an estimate for a stored document whose size is not known yet."""
     chars = [len(text) + len(title) for text, title in zip(documents.texts, documents.titles, strict=True)]
     for number, identity in documents.by_id.ids.items():
         chars[number] = documents.by_id.chars.get(identity, ASSUMED_CHARS)

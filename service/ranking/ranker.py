@@ -1,4 +1,4 @@
-"""The service at work: its models, and what they share: the engine, the threads, the store and the way in."""
+"""The service itself: its models, and everything that they share: the engine, the threads, the store and admission."""
 
 import logging
 from collections.abc import Callable, Sequence
@@ -30,43 +30,44 @@ from service.telemetry.metrics import Metrics
 log = logging.getLogger(__name__)
 DEAD_SECONDS = 10  # until a supervisor has restarted a dead service
 UNREADY = "unready"
-EDGE_THREADS = 2  # read and write JSON, apart from preparation so that small requests do not wait behind large ones
+EDGE_THREADS = 2  # for reading and writing JSON, apart from preparation: small requests do not wait behind large ones
 
 T = TypeVar("T")
 
 
 class Health(Protocol):
-    """Whether what scores can be asked."""
+    """Whether the scoring process or thread works."""
 
     @property
     def alive(self) -> bool:
-        """Whether it is going to score what is handed in."""
+        """Whether submitted work is going to be scored."""
 
     @property
     def hung(self) -> bool:
-        """Whether it does not get on with what it has begun."""
+        """Whether work that has begun makes no progress."""
 
     @property
     def ready(self) -> bool:
-        """Whether it is alive and warmed up."""
+        """Whether scoring is alive and warmed up."""
 
 
 class Ranker:
-    """Everything that serves. `start` it before use, `close` it after.
+    """Everything that serves. Call `start` before use, and `close` after.
 
     Args:
         settings: threads, caps and sizes.
-        opened: the bundles that are served, the default one first.
-        store: keeps documents by id; none: requests for them are refused.
-        upstream: what prepares documents for the settings' upstream, which is a model behind those of the bundles.
-        machine: that all of it runs on.
-        metrics: of the service; its own where they are left out.
-        health: of what scores, where that is not the engine of this process.
+        opened: the served bundles, the default one first.
+        store: keeps documents by id; None: requests for them are refused.
+        upstream: the bundle that prepares documents for the settings' upstream; its model comes after those of the bundles.
+        machine: runs the threads and gives the time.
+        metrics: of the service; None: new ones.
+        health: of scoring; None: the health of this process's engine.
         loads: see Admission.
 
     Attributes:
-        health: decides whether requests are let in.
-        models: that are served; a reload puts others in their place.
+        health: decides whether requests are admitted.
+        models: the served models; a reload replaces them.
+        upstream: the model that uses an upstream, if any; a reload leaves it as it is.
         upstream: of these, the one that asks an upstream; a reload leaves it as it is.
     """
 
@@ -87,9 +88,9 @@ class Ranker:
         self.engine = Engine(caps, self.metrics, settings.score_cache_bytes, machine)
         self.health: Health = health or self.engine
         self.gpus = Gpus(self.metrics)
-        self.admission = Admission(settings, self._shortest_backlog, self.metrics, self._fastest, loads)
+        self.admission = Admission(settings, self._shortest_backlog, self.metrics, self._fastest_pace, loads)
         self._edge = machine.pool(EDGE_THREADS, "edge")
-        self._edge_of_large = machine.pool(EDGE_THREADS, "edge-large")
+        self._edge_large = machine.pool(EDGE_THREADS, "edge-large")
         self._threads = Threads(max(settings.n_threads, SLICES_IN_HAND), machine)
         seal = Seal(settings.store_key.get_secret_value())
         self.library = None if store is None else Library(store, b"", settings.store_ttl_seconds, self.metrics, seal, machine)
@@ -110,7 +111,7 @@ class Ranker:
         return cls(settings, opened, open_store(settings), upstream_bundle(settings))
 
     def model(self, opened: Opened) -> Model:
-        """A model that is warmed up from now on, and not served yet. Raises BundleError and EngineDeadError."""
+        """Make a model, which starts to warm up and is not served yet. Raises BundleError and EngineDeadError."""
         bundle, graphs, choice = opened.bundle, opened.graphs, opened.choice
         if opened.elsewhere is not None:
             model = Model(bundle, opened.elsewhere, self._shared)
@@ -131,10 +132,10 @@ class Ranker:
         return model
 
     def serve(self, models: Models) -> None:
-        """Put these models in the place of those that are served; what is in flight ends with the one that it began with."""
+        """Replace the served models by these; each request in flight ends with the model that it began with."""
         gone = set(self.models) - set(models)
         if gone:
-            self.engine.scores.clear()  # of all models: reloads are rare
+            self.engine.scores.clear()  # the entries of all models, since reloads are rare
         for model in gone:
             self.metrics.forget("build", **build_labels(model))
             if models.get(model.name) is None:
@@ -147,12 +148,12 @@ class Ranker:
             self.library.fingerprint = models.default.fingerprint
         self.models = models
 
-    def _fastest(self) -> float:
-        """Seconds that the fastest model takes for a token."""
+    def _fastest_pace(self) -> float:
+        """Seconds per token of the fastest model."""
         return min((model.scorer.pace.seconds for model in self.models), default=0.0)
 
     def _shortest_backlog(self, share: float) -> float:
-        """Seconds that wait for the model with the least to do: before its body is read, a newcomer may be asking that one."""
+        """Seconds of work that wait for the least busy model: until its body is read, a new request may be for that one."""
         return min((model.scorer.backlog(share) for model in self.models), default=0.0)
 
     async def families(self) -> list[Metric]:
@@ -167,34 +168,34 @@ class Ranker:
         return list(self.metrics.registry.collect())
 
     def start(self) -> None:
-        """Start the model's thread, which warms up before anything is ready."""
+        """Start the model's thread, which warms up first."""
         self.engine.start()
 
     def close(self) -> None:
-        """Stop the threads; what still waits fails."""
+        """Stop the threads; work that still waits fails."""
         self.engine.close()
-        for pool in (self._edge, self._edge_of_large):
+        for pool in (self._edge, self._edge_large):
             pool.shutdown(wait=True, cancel_futures=True)
         self._threads.close()
         if self.library is not None:
             self.library.close()
 
     async def end(self) -> None:
-        """Give back what the event loop holds."""
+        """Release everything that is bound to the event loop."""
         for model in self.models:
             await model.scorer.close()
 
     async def off_loop(self, work: Callable[[], T], *, large: bool) -> T:
-        """Do short work off the event loop; that of large requests in threads of its own, so that it holds up no small one."""
-        return await self.machine.run(self._edge_of_large if large else self._edge, work)
+        """Run short work off the event loop; large requests use their own threads, so that they do not hold up small ones."""
+        return await self.machine.run(self._edge_large if large else self._edge, work)
 
     def enter(self, n_bytes: int) -> Place:
-        """Let a request in that declares so many bytes, of which none is there yet.
+        """Admit a request that declares `n_bytes` bytes, of which none has arrived yet.
 
         Raises RequestError: 503 when nothing can be served, 429 when there is no room.
         """
         if not self.health.alive:
-            raise dead()
+            raise dead_error()
         if not self.health.ready:
             self.metrics.add("refused", why="unready")
             raise RequestError(503, "the model is warming up: try again, or another replica", kind=UNREADY, retry_after=1)
@@ -202,10 +203,10 @@ class Ranker:
 
 
 def build_labels(model: Model) -> dict[str, str]:
-    """What the metrics tell of a model: what it is and how it is computed."""
+    """Labels of the build metric: the model, its precision and its provider."""
     return {"version": __version__, "model": model.name, **model.scorer.labels()}
 
 
-def dead() -> RequestError:
-    """The answer where nothing is going to be served until somebody restarts it."""
+def dead_error() -> RequestError:
+    """The answer of a service that needs a restart."""
     return RequestError(503, "the model is not running: try another replica", retry_after=DEAD_SECONDS)

@@ -1,8 +1,8 @@
-"""New bundles and API keys in the place of those that are served, without a request lost.
+"""Replaces the served bundles and API keys by new ones, without losing a request.
 
-The bundles are read, checked and opened in a thread of their own, and warmed up on the model's thread, a run at a time between the
-rounds of requests: a request waits for one run, and what is measured is what the model can do there. Then all change at once. What
-is in flight ends with the model that it began with, whose memory is given back after the last of it.
+A thread of its own reads, checks and opens the bundles. The model's thread warms them up, one run at a time, between the rounds of
+requests: a request waits for at most one run, and the measurements show the model's speed in service. Then all models change at
+once. Requests in flight end with the model that they began with, whose memory is freed after the last of them.
 
 ONNX Runtime holds the interpreter lock while it opens a graph: all threads wait for that long.
 """
@@ -34,10 +34,10 @@ T = TypeVar("T")
 
 
 class ReloadError(Exception):
-    """The new bundles or keys cannot be served, and the old ones still are; one clear line.
+    """The new bundles or keys cannot be served, and the old ones still are; the message is one clear line.
 
     Attributes:
-        partly: whether some processes of the service serve the new ones.
+        partly: whether some processes of the service serve the new bundles and keys.
     """
 
     def __init__(self, problem: str, *, partly: bool = False) -> None:
@@ -46,14 +46,14 @@ class ReloadError(Exception):
 
 
 class Reloaded(NamedTuple):
-    """What a reload has changed.
+    """The result of a reload.
 
     Attributes:
-        models: names of those that are served now, the default first.
-        loaded: of these, what is new or not as it was.
+        models: names of the served models, the default first.
+        loaded: names of those that are new or changed.
         removed: names that are not served any more.
-        keys: names of the API keys that are in force now.
-        seconds: that it took.
+        keys: names of the valid API keys.
+        seconds: that the reload took.
     """
 
     models: list[str]
@@ -64,13 +64,13 @@ class Reloaded(NamedTuple):
 
 
 class Reloader:
-    """Reloads, one at a time; to be made and used on the event loop.
+    """Makes reloads, one at a time; to be made and used on the event loop.
 
     Args:
-        ranker: that serves the bundles.
-        state: the application's, whose `keyring` says who may ask.
+        ranker: serves the bundles.
+        state: the application's state, whose `keyring` says who may send requests.
         read: gives the bundles that the settings name, checked.
-        opened: opens one's graphs.
+        opened: opens a bundle's graphs.
     """
 
     def __init__(
@@ -83,19 +83,19 @@ class Reloader:
         self._ranker, self._state, self._machine = ranker, state, ranker.machine
         self._read, self._opened = read, opened
         self._thread = self._machine.pool(1, "reload")
-        self._one_at_a_time = asyncio.Lock()
+        self._lock = asyncio.Lock()
         self._next: asyncio.Task[Reloaded] | None = None
-        self._tasks: set[asyncio.Task[Any]] = set()  # the event loop alone would not keep them alive
+        self._tasks: set[asyncio.Task[Any]] = set()  # holds references: the event loop keeps none that would keep a task alive
         self._terminal = Terminal()
         self._closed = False
 
     def listen(self) -> None:
-        """SIGHUP asks for a reload from now on, where signals are heard: on the main thread."""
+        """Make SIGHUP start a reload; on the main thread only, where signals arrive."""
         if threading.current_thread() is threading.main_thread():
-            asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, self._hung_up)
+            asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, self._on_sighup)
 
     def close(self) -> None:
-        """Wait for what is being loaded; it is not served any more."""
+        """Wait for the load in hand; its bundles are not served any more."""
         if threading.current_thread() is threading.main_thread():
             asyncio.get_running_loop().remove_signal_handler(signal.SIGHUP)
         self._closed = True
@@ -104,21 +104,21 @@ class Reloader:
     async def reload(self) -> Reloaded:
         """Read all bundles and keys again and serve them. Raises ReloadError: then nothing has changed.
 
-        Who asks while a reload is under way gets the next one, which sees all that was there when they asked. It goes on when
+        A caller during a reload gets the next one, which sees all files as they are at the time of the call. A reload goes on when
         nobody waits for it any more.
         """
         if self._next is None:
-            self._next = self._begun(self._after_the_one_in_hand())
+            self._next = self._start_task(self._reload_next())
         return await asyncio.shield(self._next)
 
-    def _hung_up(self) -> None:
-        """SIGHUP: a reload, or, where the terminal was closed that this was started from, the end, as without a handler."""
+    def _on_sighup(self) -> None:
+        """SIGHUP: start a reload; but if it came because the terminal of the service was closed, end, as without a handler."""
         if self._terminal.closed:
             os.kill(os.getpid(), signal.SIGTERM)
             return
-        self._begun(self._quietly())
+        self._start_task(self._reload_quietly())
 
-    def _begun(self, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
+    def _start_task(self, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
         task = asyncio.create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._done)
@@ -127,22 +127,22 @@ class Reloader:
     def _done(self, task: asyncio.Task[Any]) -> None:
         self._tasks.discard(task)
         if not task.cancelled():
-            task.exception()  # it is logged; asyncio would log it again, with its trace, where nobody waits for it any more
+            task.exception()  # marks it as seen: it is logged, and asyncio would log it again if nobody waits for it any more
 
-    async def _quietly(self) -> None:
+    async def _reload_quietly(self) -> None:
         try:
             await self.reload()
         except ReloadError:
             return  # logged
 
-    async def _after_the_one_in_hand(self) -> Reloaded:
-        async with self._one_at_a_time:
+    async def _reload_next(self) -> Reloaded:
+        async with self._lock:
             self._next = None
             try:
                 reloaded = await self._reload()
             except Exception as error:
                 self._ranker.metrics.add("reloads", outcome="failed")
-                raise _logged(error) from None
+                raise _log_failure(error) from None
             counts = reloaded.seconds, reloaded.models, reloaded.loaded, reloaded.removed
             log.info("reloaded in %.1f s: serving %s; new: %s; gone: %s", *counts)
             return reloaded
@@ -154,17 +154,17 @@ class Reloader:
             raise EngineDeadError("the service is ending")
         keyring, models = await self._machine.run(self._thread, self._load, old)
         new = [model for model in models if model not in set(old)]
-        await self._warmed(new)
+        await self._wait_until_warm(new)
         self._ranker.serve(Models(models))
-        rekeyed = self._admit(keyring)
+        keys_changed = self._use_keys(keyring)
         names = [model.name for model in models]
         removed = [model.name for model in old if model.name not in names]
-        self._ranker.metrics.add("reloads", outcome="ok" if new or removed or rekeyed else "unchanged")
-        held = [key.name for key in keyring.keys] if keyring else []
-        return Reloaded(names, [model.name for model in new], removed, held, self._machine.now() - began)
+        self._ranker.metrics.add("reloads", outcome="ok" if new or removed or keys_changed else "unchanged")
+        key_names = [key.name for key in keyring.keys] if keyring else []
+        return Reloaded(names, [model.name for model in new], removed, key_names, self._machine.now() - began)
 
-    def _admit(self, keyring: Keyring | None) -> bool:
-        """These are the keys from now on; whether they differ from those until now."""
+    def _use_keys(self, keyring: Keyring | None) -> bool:
+        """Use these keys from now on. Returns whether they differ from the old ones."""
         old: Keyring | None = self._state.keyring
         if old is None or keyring is None or old.keys == keyring.keys:
             return False
@@ -173,7 +173,7 @@ class Reloader:
         return True
 
     def _load(self, old: Models) -> tuple[Keyring | None, list[Model]]:
-        """The keys, and the models of all bundles; those whose bundle is as it was are the old ones."""
+        """The keys, and the models of all bundles; an unchanged bundle keeps its old model."""
         settings = self._ranker.settings
         keyring = load_keys(settings)
         bundles = self._read(settings)
@@ -189,8 +189,8 @@ class Reloader:
         upstream = self._ranker.upstream
         return keyring, [models[bundle.manifest.name] for bundle in bundles] + ([] if upstream is None else [upstream])
 
-    async def _warmed(self, models: Sequence[Model]) -> None:
-        """Wait until all are; what fails one ends the warm-up of the others. Raises EngineError or EngineDeadError."""
+    async def _wait_until_warm(self, models: Sequence[Model]) -> None:
+        """Wait until all models are warm; if one fails, the others are given up. Raises EngineError or EngineDeadError."""
         try:
             await asyncio.gather(*(asyncio.wrap_future(model.scorer.warmed) for model in models))
         except BaseException:
@@ -198,7 +198,7 @@ class Reloader:
             raise
 
     def _give_up(self, models: Sequence[Model]) -> None:
-        """Cancel the warm-up of models that will not be served, and remove their metrics where no model has the name."""
+        """Cancel the warm-up of models that will not be served, and remove the metrics of names that no served model has."""
         for model in models:
             model.scorer.warmed.cancel()
             if self._ranker.models.get(model.name) is None:
@@ -206,14 +206,14 @@ class Reloader:
 
 
 def _unchanged(bundle: Bundle, old: Models) -> Model | None:
-    """The model of the same bundle: its manifest has the hashes of all files."""
+    """The old model if its bundle is unchanged: the manifest holds the hashes of all files."""
     model = old.get(bundle.manifest.name)
     same = model is not None and model.bundle.path == bundle.path and model.bundle.manifest == bundle.manifest
     return model if same else None
 
 
-def _logged(error: Exception) -> ReloadError:
-    """The error in one line, for the answer; it is logged too."""
+def _log_failure(error: Exception) -> ReloadError:
+    """The error in one line, for the answer; also logs it."""
     if isinstance(error, BundleError | KeysError | ProviderError | SessionError | EngineError | EngineDeadError):
         problem = " ".join(str(error).split())
         log.error("not reloaded, nothing has changed: %s", problem)

@@ -1,4 +1,4 @@
-"""What scores a model's candidates: the engine with a bundle's graphs, a bundle's vectors, or a reranker that runs elsewhere."""
+"""Scorers of a model's candidates: the engine with a bundle's graphs, a bundle's vectors, or a reranker that runs elsewhere."""
 
 from collections.abc import Sequence
 from concurrent.futures import Future
@@ -25,11 +25,11 @@ from service.telemetry.metrics import Metrics
 
 
 class Scorer(Protocol):
-    """Between a model's candidates and their logits.
+    """Turns a model's candidates into logits.
 
     Attributes:
-        stage: what the time that it takes is called in metrics, traces and answers.
-        reads_texts: whether it needs the documents' texts, and not their tokens alone.
+        stage: name of the scoring time in metrics, traces and answers.
+        reads_texts: whether it needs the documents' texts, and not only their tokens.
         marks: whether it can mark the tokens that answer.
     """
 
@@ -39,18 +39,18 @@ class Scorer(Protocol):
 
     @property
     def pace(self) -> Pace:
-        """Seconds a token."""
+        """Seconds per token."""
 
     @property
     def warmed(self) -> "Future[None]":
-        """Done once it can be asked; to cancel it gives the model up."""
+        """Done once the scorer accepts requests; cancelling it gives the model up."""
 
     @property
     def fell_back(self) -> bool:
-        """Whether it computes elsewhere than it could."""
+        """Whether no GPU was found although this build could use one."""
 
     def backlog(self, share: float) -> float:
-        """Seconds of work that wait for it; of each request at most `share`."""
+        """Seconds of work that wait for the scorer; at most `share` of each request."""
 
     async def score(self, call: Call, candidates: Sequence[Candidate], turn: Turn) -> Scored:
         """The candidates' logits. Raises EngineError or EngineDeadError."""
@@ -62,10 +62,10 @@ class Scorer(Protocol):
         """The precision and the provider, for metrics."""
 
     def describe(self, settings: Settings) -> dict[str, Any]:
-        """The same and more, for /info."""
+        """The precision, the provider and more, for /info."""
 
     async def close(self) -> None:
-        """Give back what it holds beside the engine."""
+        """Release everything that the scorer holds beside the engine."""
 
 
 class EngineScorer:
@@ -73,9 +73,9 @@ class EngineScorer:
 
     Args:
         engine: owns the thread.
-        bundle: whose they are.
+        bundle: the graphs' bundle.
         graphs: open.
-        choice: where and in what they compute, and why.
+        choice: their device and arithmetic, and the reasons.
 
     Raises EngineDeadError.
     """
@@ -103,7 +103,7 @@ class EngineScorer:
         return self._choice.fell_back
 
     def backlog(self, share: float) -> float:
-        """See Scorer: the thread's, of all models."""
+        """See Scorer: the backlog of the model's thread, over all models."""
         return self._engine.backlog(share)
 
     async def score(self, call: Call, candidates: Sequence[Candidate], turn: Turn = ANY_TURN) -> Scored:
@@ -130,29 +130,29 @@ class EngineScorer:
                 "arithmetic": choice.precision.value,
                 "why": choice.why,
             },
-            "graphs": _graphs(manifest, choice.precision.value),
+            "graphs": _describe_graphs(manifest, choice.precision.value),
             "variants": {name: variant.quality for name, variant in manifest.variants.items()},
         }
 
     async def close(self) -> None:
-        """See Scorer: the engine is closed by whom it belongs to."""
+        """See Scorer: the engine belongs to the ranker, which closes it."""
 
 
 class VectorScorer:
-    """What the vectors of a bundle's blocks said when the blocks were chosen; no graph and no other thread has to do with it.
+    """Scores candidates by their blocks' vectors, with the values from block selection; it needs no graph and no other thread.
 
-    It takes no turn and keeps no deadline of its own: what was prepared in time is scored.
+    It takes no turns and has no deadline of its own: everything that was prepared in time is scored.
 
     Args:
         bundle: whose pipeline has a `cosine_scale`.
-        clock: says how long scoring takes.
+        clock: measures the time of scoring.
     """
 
     stage, reads_texts, marks, fell_back = "model", False, False, False
 
     def __init__(self, bundle: Bundle, clock: Clock = ASYNCIO.now) -> None:
         self._clock = clock
-        self.pace = Pace()  # of no token: stays 0
+        self.pace = Pace()  # stays 0, since no tokens are fed
         self.warmed: Future[None] = Future()
         self.warmed.set_result(None)
         self._pipeline, self._model = bundle.pipeline, VectorModel()
@@ -168,7 +168,7 @@ class VectorScorer:
         return Scored(logits, 0.0, self._clock() - started, passages)
 
     async def choose(self, packed: Sequence[Packed], turn: Turn = ANY_TURN) -> Scored:
-        """See Scorer. Raises ValueError: no such pipeline asks."""
+        """See Scorer. Raises ValueError, since no pipeline of vectors uses a learned selector."""
         return Scored(self._model.choose(packed), 0.0, 0.0)
 
     def labels(self) -> dict[str, str]:
@@ -184,19 +184,19 @@ class VectorScorer:
 
 
 class UpstreamScorer:
-    """A reranker that runs elsewhere, asked about each candidate's passages.
+    """A reranker that runs elsewhere and scores each candidate's passages.
 
     Args:
-        bundle: the pipeline in front of it, see `service.upstream.passages`.
-        settings: where it is, and how it is asked.
-        metrics: the service's, of this model.
-        machine: whose clock it uses, and where it waits.
+        bundle: the pipeline in front of the upstream, see `service.upstream.passages`.
+        settings: the upstream's address, and how to use it.
+        metrics: the service's metrics, labelled with this model.
+        machine: gives the time, and waits.
     """
 
     stage, reads_texts, marks = "upstream", True, False
 
     def __init__(self, bundle: Bundle, settings: Settings, metrics: Metrics, machine: Machine = ASYNCIO) -> None:
-        from service.upstream.asking import Asker  # what sends HTTP, which nobody else needs
+        from service.upstream.asking import Asker  # imports an HTTP client, which only an upstream needs
         from service.upstream.client import Upstream
 
         self._upstream = Upstream(settings, metrics, machine)
@@ -226,7 +226,7 @@ class UpstreamScorer:
         return self._asker.backlog(share)
 
     async def score(self, call: Call, candidates: Sequence[Candidate], turn: Turn = ANY_TURN) -> Scored:
-        """See Scorer; where the upstream fails, `Scored.problem` says why, and documents have no logit."""
+        """See Scorer; if the upstream fails, `Scored.problem` says why, and the documents have no logit."""
         from service.upstream.asking import Pairs
 
         counts = np.fromiter((len(one.sequences) for one in candidates), np.intp, len(candidates))
@@ -237,19 +237,19 @@ class UpstreamScorer:
         ends = np.cumsum(counts)
         documents = range(len(candidates)) if turn.order is None else turn.order
         order = [number for document in documents for number in range(ends[document] - counts[document], ends[document])]
-        usual = self._clock() + self._settings.upstream_timeout_ms / 1000
-        until = usual if turn.until is None else min(turn.until, usual)
+        timeout_at = self._clock() + self._settings.upstream_timeout_ms / 1000
+        until = timeout_at if turn.until is None else min(turn.until, timeout_at)
         passages = _passages(call, candidates, self._packing.kept_inside(call.max_tokens))
-        said = await self._asker.ask(Pairs(call.query, passages, tokens, order), until)
-        scored = said.logits > -np.inf
-        logits, of_passages = Aggregation(self._aggregator, counts, None, len(tokens)).of_known(said.logits, scored)
-        problem = said.problem
+        answer = await self._asker.ask(Pairs(call.query, passages, tokens, order), until)
+        scored = answer.logits > -np.inf
+        logits, of_passages = Aggregation(self._aggregator, counts, None, len(tokens)).aggregate_known(answer.logits, scored)
+        problem = answer.problem
         if not problem and turn.until is None and not scored.all():
             problem = f"has not answered in {self._settings.upstream_timeout_ms} ms"
-        return Scored(logits, said.queue_seconds, said.seconds, of_passages, problem)
+        return Scored(logits, answer.queue_seconds, answer.seconds, of_passages, problem)
 
     async def choose(self, packed: Sequence[Packed], turn: Turn = ANY_TURN) -> Scored:
-        """See Scorer: no pipeline in front of an upstream asks."""
+        """See Scorer. Raises TypeError, since no pipeline in front of an upstream uses a learned selector."""
         raise TypeError("an upstream chooses no blocks")
 
     def labels(self) -> dict[str, str]:
@@ -268,7 +268,7 @@ class UpstreamScorer:
 
 
 def _passages(call: Call, candidates: Sequence[Candidate], most: int) -> list[str]:
-    """The texts of all sequences, of so many tokens at most, in their order: a candidate's are in document order."""
+    """The texts of all sequences, each of at most `most` tokens, in their order; a candidate's are in document order."""
     from service.upstream.passages import passage_text
 
     texts, titles = call.documents.texts, call.documents.titles
@@ -279,8 +279,8 @@ def _passages(call: Call, candidates: Sequence[Candidate], most: int) -> list[st
     ]
 
 
-def _graphs(manifest: Manifest, precision: str) -> dict[str, dict[str, Any]]:
-    """What each graph that is run is, and how its weights are stored; the ranker selects where a learned selector has none."""
+def _describe_graphs(manifest: Manifest, precision: str) -> dict[str, dict[str, Any]]:
+    """The kind and the precision of each graph that runs. A selector is only listed if it is a graph of its own."""
     served = manifest.graphs_for(precision)
     graphs: dict[str, dict[str, Any]] = {} if served.graph is None else {"ranker": {"precision": served.graph.precision}}
     if (selector := served.selector_graph) is not None:

@@ -1,4 +1,4 @@
-"""The documents of a call that were sent as an id alone: from the store into the call, and back where they were prepared again."""
+"""Reads the documents of a call that were sent as an id alone from the store, and writes back those that were prepared again."""
 
 from service.call import Documents
 from service.errors import RequestError
@@ -19,25 +19,25 @@ async def look_up(
     check: Check,
     until: float | None,
 ) -> dict[str, StoredDocument]:
-    """Enter what the store has of a call's ids, as far as there is time.
+    """Look up a call's ids in the store and enter the documents into the call, as far as there is time.
 
     Args:
         library: the store.
-        documents: their `by_id` is filled, and the texts of stale documents.
-        fingerprint: of the preparation that is wanted.
-        place: counts what the documents take, before they are decoded.
-        texts: whether texts and titles are wanted too.
+        documents: of the call; `by_id` is filled, and the texts of stale documents.
+        fingerprint: of the current preparation.
+        place: counts the bytes of the documents before they are decoded.
+        texts: whether to read texts and titles too.
         check: raises ValueError for a document that the pipeline cannot use.
-        until: when time is up, as the machine's clock counts.
+        until: deadline, in seconds of the machine's clock.
 
     Returns:
         The stale documents by id, for `renew`.
 
-    Raises RequestError: 503 when the store answers for none of them, 429 or 422 when there is no room for the documents.
+    Raises RequestError: 503 when the store does not answer for any document, 429 or 422 when there is no room for the documents.
     """
     by_id = documents.by_id
     ids = list(dict.fromkeys(by_id.ids.values()))
-    found = await library.look_up(by_id.namespace, ids, fingerprint, texts=texts, check=check, until=until, room=place.takes)
+    found = await library.look_up(by_id.namespace, ids, fingerprint, texts=texts, check=check, until=until, reserve=place.add_bytes)
     stale: dict[str, StoredDocument] = {}
     for identity, one in found.items():
         by_id.chars[identity] = int(one.stored.prepared.ends.max(initial=0)) if isinstance(one, Found) else 0
@@ -58,11 +58,11 @@ async def look_up(
             repeated += len(one.text) * texts
     if len(by_id.away) == len(documents):
         raise RequestError(503, AWAY_PROBLEM, retry_after=AWAY_SECONDS)
-    place.takes(repeated)  # the answer repeats a text as often as it is asked for
+    place.add_bytes(repeated)  # the answer repeats a text as often as the call names its id
     return stale
 
 
 def renew(library: Library, documents: Documents, stale: dict[str, StoredDocument], fingerprint: bytes) -> None:
-    """Write back, in the background, what `look_up` found stale and what has been prepared again since."""
+    """Write the stale documents of `look_up` back in the background, as they have been prepared again since."""
     by_id = documents.by_id
     library.renew(by_id.namespace, [(stale[identity], one) for identity, one in by_id.renewed.items()], fingerprint)

@@ -1,1 +1,1 @@
-"""The service on Ray Serve: preparation and model in processes of their own, scaled apart. `deployments` alone imports Ray."""
+"""The service on Ray Serve: preparation and model in their own processes, scaled separately. Only `deployments` imports Ray."""

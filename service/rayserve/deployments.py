@@ -1,4 +1,4 @@
-"""The application for Ray Serve: `preparation`, which is the service but for its graphs, asks `model`, which runs them.
+"""The application for Ray Serve: `preparation`, the service without its graphs, calls `model`, which runs the graphs.
 
 ``serve run service.rayserve.deployments:build bundle=bundles/mine``: arguments are settings, as are variables KEYBLOCK_*.
 """
@@ -26,21 +26,21 @@ from service.remote.holder import Holder
 from service.remote.replicas import Ask, GoneError, Replicas, opened
 from service.remote.wire import Asked, Described, Named, Reply, Report
 from service.settings import Settings
-from service.start import share
+from service.start import configure_threads
 from service.store.opening import open_store
 from service.telemetry.logs import configure_logs
 
-ONGOING = 4096  # more than are ever let in: who waits, and in which order, is for admission and the schedule to say
+ONGOING = 4096  # more than are ever admitted: admission and the schedule decide which requests wait, and in which order
 SURGE_PERCENT = 100  # a new replica is warm before an old one goes
-LEAVING_SECONDS = 1.0  # in which a request is cancelled whose calls were
+LEAVING_SECONDS = 1.0  # within which Serve cancels a request after it has cancelled the request's calls
 QUIET = LoggingConfig(enable_access_log=False)  # no line for each call: the service's own access_log says more
 
 
 class Model:
-    """A replica of the model; there once it is warm. See `Holder`."""
+    """A replica of the model; it exists once it is warm. See `Holder`."""
 
     def __init__(self, given: Mapping[str, Any]) -> None:
-        self._holder = Holder(begun(given))
+        self._holder = Holder(start_settings(given))
         self._holder.warm()
 
     async def report(self) -> Report:
@@ -56,24 +56,24 @@ class Model:
         return await self._holder.score(name, asked)
 
     def check_health(self) -> None:
-        """Raise RuntimeError where the model's thread is dead or hangs: Serve puts another replica in the place of this one."""
+        """Raise RuntimeError if the model's thread is dead or hangs: Serve then replaces this replica."""
         if not self._holder.engine.alive:
             raise RuntimeError("the model's thread hangs" if self._holder.engine.hung else "the model's thread is dead")
 
 
 class Preparation:
-    """A replica of the service without graphs; there once a replica of the model answers."""
+    """A replica of the service without graphs; it exists once a replica of the model answers."""
 
     def __init__(self, given: Mapping[str, Any], model: "DeploymentHandle[Model]") -> None:
-        self._settings, self._ask = begun(given), asking(model)
+        self._settings, self._ask = start_settings(given), caller_of(model)
 
     async def __serve_build_asgi_app__(self) -> FastAPI:
-        """What Serve hands requests to."""
-        return await prepared(self._settings, self._ask)
+        """The application that gets Serve's requests."""
+        return await build_app(self._settings, self._ask)
 
 
-async def prepared(settings: Settings, ask: Ask) -> FastAPI:
-    """The service's application; it has no /admin/reload, which would reach one replica of many: deploy the application again."""
+async def build_app(settings: Settings, ask: Ask) -> FastAPI:
+    """The service's application, without /admin/reload, which would only reach one of many replicas: deploy again instead."""
     replicas = Replicas(ask, settings.hung_seconds)
     bundles = [await opened(bundle, replicas) for bundle in served_bundles(settings)]
     replicas.listen()
@@ -85,8 +85,8 @@ async def prepared(settings: Settings, ask: Ask) -> FastAPI:
     return app
 
 
-def asking(handle: "DeploymentHandle[Model]") -> Ask:
-    """Calls of the model's replicas."""
+def caller_of(handle: "DeploymentHandle[Model]") -> Ask:
+    """A function that calls the model's replicas."""
 
     async def ask(method: str, *arguments: Any) -> Any:
         response = getattr(handle, method).remote(*arguments)
@@ -94,7 +94,7 @@ def asking(handle: "DeploymentHandle[Model]") -> Ask:
             return await response
         except asyncio.CancelledError:
             response.cancel()
-            if not _is_cancelled():  # but Serve has cancelled what a cancelled request has asked for before the request itself
+            if not _is_cancelled():  # Serve cancels the calls of a cancelled request before the request itself
                 await asyncio.sleep(LEAVING_SECONDS)
                 raise GoneError("Serve has cancelled the call") from None
             raise
@@ -105,29 +105,29 @@ def asking(handle: "DeploymentHandle[Model]") -> Ask:
 
 
 def _is_cancelled() -> bool:
-    """Whether somebody asks the current task to end."""
+    """Whether the current task is being cancelled."""
     task = asyncio.current_task()
     return task is not None and task.cancelling() > 0
 
 
-def begun(given: Mapping[str, Any]) -> Settings:
-    """The settings in this process, which begins with them; by default it has as many threads as Ray has reserved CPUs."""
+def start_settings(given: Mapping[str, Any]) -> Settings:
+    """Begin this process with these settings; by default it has as many threads as Ray has reserved CPUs."""
     settings = Settings(**given)
     if not settings.threads:
         cpus = ray.get_runtime_context().get_assigned_resources().get("CPU", 1)  # type: ignore[no-untyped-call]
         settings = settings.model_copy(update={"threads": max(int(cpus), 1)})
     configure_logs(settings.log_level, settings.log_format)
-    share(settings)
+    configure_threads(settings)
     return settings
 
 
 def build(arguments: dict[str, Any]) -> serve.Application:
-    """The application. How many replicas there are, and of what size, is for the configuration of Serve to say.
+    """The application. The configuration of Serve decides the number of replicas and their size.
 
     Args:
         arguments: settings by name.
 
-    Raises ValueError, one clear line, where one cannot be.
+    Raises ValueError, one clear line, for an invalid setting.
     """
     try:
         settings = Settings(**arguments)
@@ -140,12 +140,12 @@ def build(arguments: dict[str, Any]) -> serve.Application:
 
 
 def deployment(kind: type, name: str, settings: Settings) -> serve.Deployment:
-    """What Serve makes replicas of."""
-    made: serve.Deployment = serve.deployment(
+    """A deployment, of which Serve makes replicas."""
+    result: serve.Deployment = serve.deployment(
         name=name,
         max_ongoing_requests=ONGOING,
         max_surge_percent=SURGE_PERCENT,
         graceful_shutdown_timeout_s=settings.shutdown_seconds,
         logging_config=QUIET,
     )(kind)
-    return made
+    return result

@@ -1,4 +1,4 @@
-"""Who goes away from Ray Serve: its proxy cancels their call, where other servers say `http.disconnect`, which is expected here."""
+"""Handles clients that leave: Ray Serve's proxy cancels their call, while the service expects `http.disconnect`."""
 
 import asyncio
 
@@ -8,30 +8,30 @@ GONE: Message = {"type": "http.disconnect"}
 
 
 class Leaving:
-    """A middleware that makes a cancelled call one whose client has gone: what is under way for it ends, and is counted as that.
+    """A middleware that turns a cancelled call into a client that has gone: its work ends, and is counted as such.
 
     Args:
-        app: what answers requests.
+        app: answers the requests.
     """
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """See ASGI. Raises CancelledError once the application is done with a call that is cancelled."""
+        """See ASGI. Raises CancelledError after the application has ended a cancelled call."""
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
         gone = asyncio.Event()
 
-        async def received() -> Message:
-            return await _unless(gone, receive)
+        async def receive_unless_gone() -> Message:
+            return await _receive_unless(gone, receive)
 
-        async def sent(message: Message) -> None:
+        async def send_unless_gone(message: Message) -> None:
             if not gone.is_set():
                 await send(message)
 
-        work = asyncio.ensure_future(self._app(scope, received, sent))
+        work = asyncio.ensure_future(self._app(scope, receive_unless_gone, send_unless_gone))
         try:
             await asyncio.shield(work)
         except asyncio.CancelledError:
@@ -40,8 +40,8 @@ class Leaving:
             raise
 
 
-async def _unless(gone: asyncio.Event, receive: Receive) -> Message:
-    """The next message, which is that the client has gone where that comes first."""
+async def _receive_unless(gone: asyncio.Event, receive: Receive) -> Message:
+    """The next message; GONE if the client goes first."""
     tasks = asyncio.ensure_future(receive()), asyncio.create_task(gone.wait())
     try:
         await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)

@@ -1,12 +1,12 @@
-"""The page at /docs: what the service can be asked. Swagger UI shows it, from the package fastapi-offline and not from a CDN."""
+"""The page at /docs: the service's API, shown by Swagger UI from the package fastapi-offline, not from a CDN."""
 
 from functools import cache
 from importlib.resources import files
 
-from service.assets import OWN_ALONE, Asset
+from service.assets import OWN_FILES_ONLY, Asset
 
 PATH = "/docs"
-POLICY = OWN_ALONE | {"img-src": "'self' data:"}  # Swagger UI's arrows
+POLICY = OWN_FILES_ONLY | {"img-src": "'self' data:"}  # Swagger UI's arrows
 
 
 @cache

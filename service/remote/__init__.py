@@ -1,1 +1,1 @@
-"""The model in another process than preparation: what both say to each other, and both ends of it. Who carries it is above."""
+"""The model in another process than preparation: the messages and both ends; other modules carry the messages."""

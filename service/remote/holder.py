@@ -1,4 +1,4 @@
-"""A replica of the model: bundles' graphs on one model thread, which calls of all replicas of preparation share batches on."""
+"""A replica of the model: bundles' graphs on one model thread, whose batches all replicas of preparation share."""
 
 import asyncio
 import logging
@@ -27,25 +27,25 @@ from service.settings import Settings
 from service.telemetry.metrics import Metrics
 
 log = logging.getLogger(__name__)
-LEAVE_SECONDS = 120.0  # that a bundle is kept which new requests do not ask about any more: none in flight takes as long
+LEAVE_SECONDS = 120.0  # that a bundle is kept without new requests: no request in flight takes as long
 Loading = Callable[[], AbstractAsyncContextManager[None]]
 CANNOT_OPEN = (BundleError, ProviderError, SessionError, OSError)
 
 
 class Holder:
-    """Scores for whoever asks, once it is `warm`.
+    """Scores sequences for replicas of preparation, once it is `warm`.
 
-    While versions of an application take over from each other, each is asked about the bundles of the other as well: those are
-    opened when they are first asked about, and the one asked about longest ago is given up when there are more than `others`.
+    While one version of an application replaces another, the replicas of each also need the bundles of the other. Such a bundle is
+    opened at its first use, and the least recently used one is given up when there are more than `others`.
 
     Args:
-        settings: its bundles, and how graphs are run.
-        opener: opens one's graphs.
-        others: bundles of other versions that are open at most; by default as many as it has itself.
+        settings: its bundles, and how to run graphs.
+        opener: opens a bundle's graphs.
+        others: largest number of open bundles of other versions; None: as many as it has itself.
         loading: entered while such a bundle is opened.
 
     Attributes:
-        own: what scores with each bundle of its own.
+        own: the scorers of its own bundles.
         metrics: of the model's thread.
 
     Raises BundleError, ProviderError and SessionError, each one clear line.
@@ -67,7 +67,7 @@ class Holder:
         self.engine.start()
 
     def warm(self) -> None:
-        """Wait until its own bundles are. Raises EngineDeadError."""
+        """Wait until its own bundles are warm. Raises EngineDeadError."""
         for scorer in self.own.values():
             scorer.warmed.result()
 
@@ -76,27 +76,27 @@ class Holder:
         self.engine.close()
 
     def report(self) -> Report:
-        """How it is."""
+        """The state of this replica."""
         others = {name: task.result() for name, task in self._others.items() if task.done() and not _failed(task)}
         paces = {name: scorer.pace.seconds for name, scorer in (self.own | others).items()}
         return Report(self._id, np.asarray(self.engine.waiting(), np.float32), paces, self.engine.ready)
 
     def measure(self) -> None:
-        """Set the gauges of what waits."""
+        """Set the gauges of waiting work."""
         self.engine.measure({scorer.instance.name for scorer in self.own.values()})
 
     async def serve(self, names: Sequence[Named]) -> None:
-        """These bundles are its own from now on: all who ask have changed over. What was its own answers what is in flight.
+        """Make these bundles its own, after all fronts have changed over. The old ones still answer requests in flight.
 
         Raises EngineError.
         """
-        before, self.own = self.own, {name: await self._open(name) for name in names}
+        old, self.own = self.own, {name: await self._open(name) for name in names}
         self._others.clear()
-        self._leaving |= before
-        asyncio.get_running_loop().call_later(LEAVE_SECONDS, self._leave, before)
+        self._leaving |= old
+        asyncio.get_running_loop().call_later(LEAVE_SECONDS, self._leave, old)
 
     async def describe(self, name: Named) -> Described:
-        """A bundle that is open, or is opened now. Raises EngineError."""
+        """Describe a bundle; opens it if necessary. Raises EngineError."""
         scorer = await self._open(name)
         return Described(scorer.labels(), scorer.describe(self._settings), scorer.fell_back)
 
@@ -109,25 +109,25 @@ class Holder:
             return Reply(self.report(), None, str(error), elsewhere=True)
         try:
             scored = await _scored(scorer, asked, turn)
-            return Reply(self.report(), scored)  # in this order: who hears an older report last would believe it
+            return Reply(self.report(), scored)  # the report is made last, since the receiver believes the latest one
         except (EngineError, EngineDeadError) as error:
             return Reply(self.report(), None, str(error), elsewhere=isinstance(error, EngineDeadError))
 
     async def _open(self, name: Named) -> EngineScorer:
-        """What scores with this bundle. Raises EngineError where it cannot be opened, and EngineDeadError."""
-        if (known := self.own.get(name) or self._leaving.get(name)) is not None:
-            return known
+        """The scorer of this bundle. Raises EngineError if it cannot be opened, and EngineDeadError."""
+        if (opened := self.own.get(name) or self._leaving.get(name)) is not None:
+            return opened
         if name not in self._others or _failed(self._others[name]):
-            self._others[name] = asyncio.create_task(self._opened(name))
+            self._others[name] = asyncio.create_task(self._open_other(name))
         self._others.move_to_end(name)
         if len(self._others) > self._most_others:
             self._others.popitem(last=False)
-        return await asyncio.shield(self._others[name])  # who asked first may leave; others ask about it too
+        return await asyncio.shield(self._others[name])  # shielded: the first caller may leave while others wait for it too
 
-    def _leave(self, before: dict[Named, EngineScorer]) -> None:
-        self._leaving = {name: scorer for name, scorer in self._leaving.items() if before.get(name) is not scorer}
+    def _leave(self, old: dict[Named, EngineScorer]) -> None:
+        self._leaving = {name: scorer for name, scorer in self._leaving.items() if old.get(name) is not scorer}
 
-    async def _opened(self, name: Named) -> EngineScorer:
+    async def _open_other(self, name: Named) -> EngineScorer:
         log.info("%s belongs to another version of the application, and is opened for it", name.path)
         try:
             async with self._loading():
@@ -140,14 +140,14 @@ class Holder:
         return scorer
 
     def _load(self, name: Named) -> Opened:
-        """Raises BundleError where the directory holds another bundle by now, and what opening it raises."""
+        """Load a bundle. Raises BundleError if the directory holds another bundle by now, and the errors of opening it."""
         bundle = load_bundle(Path(name.path))
         if named(bundle) != name:
             raise BundleError(f"{name.path} holds another bundle by now: give each version a directory of its own")
         return self._opener(bundle, self._settings)
 
     def _scorer(self, opened: Opened) -> EngineScorer | None:
-        """None for a bundle without graphs: preparation scores by its vectors. Raises EngineDeadError."""
+        """The scorer; None for a bundle without graphs, which preparation scores by its vectors. Raises EngineDeadError."""
         if opened.graphs is None or opened.choice is None:
             return None
         return EngineScorer(self.engine, opened.bundle, opened.graphs, opened.choice)

@@ -1,4 +1,4 @@
-"""The replicas of the model as one replica of preparation knows them, and a scorer that hands them its sequences."""
+"""The replicas of the model from the view of a replica of preparation, and a scorer that sends them its sequences."""
 
 import asyncio
 import logging
@@ -26,86 +26,86 @@ from service.settings import Settings
 
 log = logging.getLogger(__name__)
 Ask = Callable[..., Coroutine[Any, Any, Any]]
-"""From a method of `Holder` and its arguments to what some replica returns; raises GoneError. Cancelling it cancels the call."""
+"""Calls a method of `Holder` on some replica, with its arguments. Raises GoneError. Cancelling it cancels the call."""
 
-PAUSE_SECONDS = 0.5  # between two questions how they are
-READY_SECONDS = 5.0  # without a word from any of them, after which no request is let in
-FRESH_SECONDS = 2.0  # that a report is believed
-TRIES = 4  # replicas that a call is handed to while they go
+PAUSE_SECONDS = 0.5  # between two requests for a report
+READY_SECONDS = 5.0  # without an answer from any replica, after which no request is admitted
+FRESH_SECONDS = 2.0  # for which a report is believed
+TRIES = 4  # replicas that a call is sent to while they go
 
 
 class GoneError(Exception):
-    """The replica that had the call is gone; another one may answer it."""
+    """The replica that had the call is gone; another replica may answer it."""
 
 
 class Replicas:
-    """Asks them, and keeps what they last said of themselves. To be used on one event loop.
+    """Calls the replicas, and keeps their last reports. To be used on one event loop.
 
     Args:
         ask: calls one of them.
-        hung_seconds: without a word from any of them, after which none is expected to answer any more.
-        clock: measures.
+        hung_seconds: without an answer from any replica, after which none is expected any more.
+        clock: gives the time.
 
     Attributes:
-        hung: never: a replica whose model hangs says so itself, to whoever can restart it.
+        hung: always False: a replica whose model hangs reports that itself, to the process that can restart it.
     """
 
     hung = False
 
     def __init__(self, ask: Ask, hung_seconds: float, clock: Clock = ASYNCIO.now) -> None:
         self._ask, self._hung_seconds, self._clock = ask, hung_seconds, clock
-        self._heard, self._heard_ready = clock(), -math.inf
+        self._last_report, self._last_ready = clock(), -math.inf
         self._reports: dict[str, tuple[float, Report]] = {}
         self._open: Set[Named] = frozenset()
-        self._in_hand: dict[object, float] = {}
+        self._calls: dict[object, float] = {}
         self._paces: dict[Named, Pace] = {}
         self._trip = Pace()
         self._listening: asyncio.Task[None] | None = None
 
     @property
     def alive(self) -> bool:
-        """Whether one of them may still answer."""
-        return self._clock() - self._heard < self._hung_seconds
+        """Whether a replica may still answer."""
+        return self._clock() - self._last_report < self._hung_seconds
 
     @property
     def ready(self) -> bool:
-        """Whether one of them that is warm has answered a moment ago."""
-        return self._clock() - self._heard_ready < READY_SECONDS
+        """Whether a warm replica has answered a moment ago."""
+        return self._clock() - self._last_ready < READY_SECONDS
 
     def listen(self) -> None:
-        """Ask how they are from now on, again and again."""
+        """Start to request reports regularly."""
         self._listening = asyncio.create_task(self._listen())
 
     async def close(self) -> None:
-        """Ask no more."""
+        """Stop to request reports."""
         if self._listening is not None:
             self._listening.cancel()
             await asyncio.gather(self._listening, return_exceptions=True)
 
     def pace(self, name: Named) -> Pace:
-        """Seconds a token of a bundle, as they say."""
+        """Seconds per token of a bundle, as reported."""
         return self._paces.setdefault(name, Pace())
 
     def backlog(self, share: float) -> float:
-        """Seconds of work that wait for a replica; of each call at most `share`: turns are taken.
+        """Seconds of work that wait for a replica; at most `share` of each call, since calls take turns.
 
-        That is what replicas said that they have, of all who ask, or what is asked from here, whichever is more.
+        That is the work that replicas have reported, from all callers, or the work sent from here, whichever is more.
         """
         now = self._clock()
         fresh = [report for at, report in self._reports.values() if now - at < FRESH_SECONDS]
-        said = sum(float(np.minimum(report.waiting, share).sum()) for report in fresh) / max(len(fresh), 1)
-        return max(said, sum(min(seconds, share) for seconds in self._in_hand.values()) / max(len(fresh), 1))
+        reported = sum(float(np.minimum(report.waiting, share).sum()) for report in fresh) / max(len(fresh), 1)
+        return max(reported, sum(min(seconds, share) for seconds in self._calls.values()) / max(len(fresh), 1))
 
-    def hold(self, names: Set[Named]) -> bool:
-        """Whether the one that has said something last has all these bundles open."""
+    def have_open(self, names: Set[Named]) -> bool:
+        """Whether the replica that reported last has all these bundles open."""
         return names <= self._open
 
-    def hear(self, report: Report) -> None:
-        """Keep what one of them says of itself."""
-        self._heard = now = self._clock()
+    def record(self, report: Report) -> None:
+        """Keep the report of a replica."""
+        self._last_report = now = self._clock()
         self._open = report.paces.keys()
         if report.ready:
-            self._heard_ready = now
+            self._last_ready = now
         self._reports[report.replica] = now, report
         for replica in [replica for replica, (at, _) in self._reports.items() if now - at > READY_SECONDS]:
             del self._reports[replica]
@@ -113,15 +113,15 @@ class Replicas:
             self.pace(name).measured(1, seconds)
 
     async def describe(self, name: Named) -> Described:
-        """What they say of a bundle; waits for the first of them. Raises EngineError where it cannot be opened."""
+        """The description of a bundle; waits for the first replica. Raises EngineError if it cannot be opened."""
         described: Described = await self._ask("describe", name)
-        self.hear(await self._ask("report"))
+        self.record(await self._ask("report"))
         return described
 
     async def score(self, name: Named, asked: Asked, until: float | None) -> Scored | None:
-        """What one of them says; None where time is up first. Raises EngineError, and EngineDeadError where none answers."""
+        """The scores of a replica; None at the deadline. Raises EngineError, and EngineDeadError if none answers."""
         call = object()
-        self._in_hand[call] = self.pace(name).estimate(len(asked.sequences.ids))
+        self._calls[call] = self.pace(name).estimate(len(asked.sequences.ids))
         try:
             for _ in range(TRIES):
                 with suppress(GoneError):
@@ -130,23 +130,23 @@ class Replicas:
                     reply = await self._reply(self._ask("score", name, asked._replace(seconds=seconds)), until)
                     if reply is None:
                         return None
-                    self.hear(reply.report)
+                    self.record(reply.report)
                     if reply.scored is not None:
                         return self._with_trip(reply.scored, self._clock() - began)
                     if not reply.elsewhere:
                         raise EngineError(reply.problem)
                     log.warning("replica %s: %s", reply.report.replica, reply.problem)
         finally:
-            del self._in_hand[call]
+            del self._calls[call]
         raise EngineDeadError("no replica of the model answers")
 
     def _with_trip(self, scored: Scored, seconds: float) -> Scored:
-        """The same, the way there and back counted as waiting."""
+        """The scores, with the time on the way counted as waiting."""
         self._trip.measured(1, max(seconds - scored.queue_seconds - scored.model_seconds, 0.0))
         return scored._replace(queue_seconds=max(seconds - scored.model_seconds, 0.0))
 
     async def _reply(self, asking: Coroutine[Any, Any, Reply], until: float | None) -> Reply | None:
-        """The reply; None where time is up first. Raises GoneError, and EngineDeadError once none is alive."""
+        """The reply; None at the deadline. Raises GoneError, and EngineDeadError once no replica is alive."""
         task = asyncio.create_task(asking)
         try:
             while not task.done():
@@ -164,12 +164,12 @@ class Replicas:
         while True:
             with suppress(GoneError, TimeoutError):
                 async with asyncio.timeout(READY_SECONDS):
-                    self.hear(await self._ask("report"))
+                    self.record(await self._ask("report"))
             await asyncio.sleep(PAUSE_SECONDS)
 
 
 async def opened(bundle: Bundle, replicas: Replicas) -> Opened:
-    """A bundle whose graphs run elsewhere; one without graphs scores where it is prepared. Raises EngineError."""
+    """A bundle whose graphs run elsewhere; a bundle without graphs scores in this process. Raises EngineError."""
     if bundle.manifest.graph is None:
         return Opened(bundle, None, None)
     described = await replicas.describe(named(bundle))
@@ -180,9 +180,9 @@ class RemoteScorer:
     """A bundle's graphs on the model's replicas: see `service.ranking.scorers.Scorer`.
 
     Args:
-        replicas: that have it open.
-        bundle: whose graphs they are.
-        described: what they say of them.
+        replicas: have the bundle open.
+        bundle: the graphs' bundle.
+        described: its description by a replica.
 
     Attributes:
         name: of the bundle.
@@ -207,7 +207,7 @@ class RemoteScorer:
         return self._described.fell_back
 
     def backlog(self, share: float) -> float:
-        """See Scorer: a replica's, of all models."""
+        """See Scorer: the backlog of a replica, over all models."""
         return self._replicas.backlog(share)
 
     async def score(self, call: Call, candidates: Sequence[Candidate], turn: Turn = ANY_TURN) -> Scored:
@@ -244,5 +244,5 @@ class RemoteScorer:
 
 
 def _unscored(number: int, seconds: float) -> Scored:
-    """Of so many, none was scored in these seconds."""
+    """The outcome if none of `number` documents or blocks was scored."""
     return Scored(np.full(number, -np.inf, np.float32), seconds, 0.0)

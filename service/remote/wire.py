@@ -1,4 +1,4 @@
-"""What preparation and model say to each other: sequences as a few arrays, whatever their number, and what came of them."""
+"""The messages between preparation and model: sequences as a few arrays, whatever their number, and their scores."""
 
 import hashlib
 from collections.abc import Sequence
@@ -12,11 +12,11 @@ from keyblock.bundle import Bundle
 from keyblock.packing import Packed, weights_of
 from service.engine.jobs import Scored
 
-NO_BLOCKS = np.zeros(0, np.intp)  # which blocks a sequence holds is nothing that scores them
+NO_BLOCKS = np.zeros(0, np.intp)  # scoring does not need to know which blocks a sequence holds
 
 
 class Named(NamedTuple):
-    """A bundle, for another process that sees the same directories.
+    """The name of a bundle for another process that sees the same directories.
 
     Attributes:
         path: of its directory.
@@ -46,15 +46,15 @@ class Sequences(NamedTuple):
 
 
 class Asked(NamedTuple):
-    """What preparation wants to know.
+    """A request for scores.
 
     Attributes:
         sequences: to be scored.
-        seconds: after which nothing more is scored, from when the call arrives: two machines share no clock; None for no end.
-        order: document numbers, the first to be scored first where there is an end; None for any.
+        seconds: from the call's arrival, after which nothing more is scored, since two machines share no clock; None: no deadline.
+        order: document numbers, the most urgent first, if there is a deadline; None: any order.
         priority: calls of a smaller one go first.
-        marks: whether the tokens' marks are wanted.
-        blocks: whether each sequence is a block that a learned selector asks about, and no part of a document.
+        marks: whether to mark the tokens.
+        blocks: whether each sequence is a block for a learned selector, and not a part of a document.
     """
 
     sequences: Sequences
@@ -66,12 +66,12 @@ class Asked(NamedTuple):
 
 
 class Report(NamedTuple):
-    """How a replica of the model is.
+    """The state of a replica of the model.
 
     Attributes:
-        replica: which one: its host and process.
-        waiting: shape (n_jobs,), seconds of work of each job that it has in hand, whoever handed it in.
-        paces: seconds a token, of each bundle that it has open.
+        replica: its host and process.
+        waiting: shape (n_jobs,), seconds of work of each job in hand, from all callers.
+        paces: seconds per token of each open bundle.
         ready: whether its own bundles are warm.
     """
 
@@ -82,13 +82,13 @@ class Report(NamedTuple):
 
 
 class Reply(NamedTuple):
-    """What a replica of the model answers.
+    """The answer of a replica of the model.
 
     Attributes:
-        report: how it is now.
-        scored: None where there is a problem.
-        problem: one line, empty for none.
-        elsewhere: whether the problem is the replica's, so that another one may do better.
+        report: its state after the work.
+        scored: None if there is a problem.
+        problem: one line; empty for none.
+        elsewhere: whether the problem is the replica's own, so that another replica may succeed.
     """
 
     report: Report
@@ -98,7 +98,7 @@ class Reply(NamedTuple):
 
 
 class Described(NamedTuple):
-    """An open bundle, as metrics and /info tell of it: see `service.ranking.scorers.Scorer`."""
+    """The description of an open bundle for metrics and /info: see `service.ranking.scorers.Scorer`."""
 
     labels: dict[str, str]
     about: dict[str, Any]
@@ -123,7 +123,7 @@ def written(documents: Sequence[Sequence[Packed]]) -> Sequences:
 
 
 def read(sequences: Sequences) -> list[list[Packed]]:
-    """The documents again, as far as scoring them is concerned."""
+    """The documents again, with everything that scoring needs."""
     ids = np.split(sequences.ids, sequences.ends[:-1]) if len(sequences.ends) else []
     of_all = zip(ids, sequences.splits.tolist(), sequences.weights.tolist(), strict=True)
     packed = iter([Packed(one, split, NO_BLOCKS, weight=weight) for one, split, weight in of_all])

@@ -1,1 +1,1 @@
-"""Documents by id: prepared once when they are stored, then ranked by their id alone."""
+"""Documents by id: they are prepared once when they are stored, then ranked by their id alone."""

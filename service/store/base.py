@@ -1,18 +1,18 @@
-"""What a store of documents can do, whatever keeps them: it maps ids to bytes and knows nothing of what these say."""
+"""The interface of a store of documents, whatever keeps them: it maps ids to bytes and does not read these."""
 
 from collections.abc import Sequence
 from enum import Enum
 from typing import Any, Final, NamedTuple, Protocol
 
-HEAD = 33  # bytes at the start of what is stored that tell one writing of it from every other
+HEAD = 33  # bytes at the start of a content; they differ for each write of a document
 
 
 class StoreError(Exception):
-    """What a store cannot do; one clear line."""
+    """A store cannot do what it should; the message is one clear line."""
 
 
 class StoreFullError(StoreError):
-    """There is no room for what was to be stored; nothing of it is."""
+    """There is no room for the new documents; none of them is stored."""
 
 
 class StoreUnavailableError(StoreError):
@@ -20,7 +20,7 @@ class StoreUnavailableError(StoreError):
 
 
 class Away(Enum):
-    """In the place of a document that may be there: the part of the store that has it does not answer, while others may."""
+    """Stands for a document that may exist: the part of the store that has it does not answer, while other parts may."""
 
     AWAY = "away"
 
@@ -29,12 +29,12 @@ AWAY: Final = Away.AWAY
 
 
 class Item(NamedTuple):
-    """What is kept under an id.
+    """The value that is stored under an id.
 
     Attributes:
         id: any text.
         content: at least HEAD bytes.
-        expires: milliseconds since 1970 from when on it is gone; 0 for never.
+        expires: milliseconds since 1970, after which it is gone; 0 for never.
     """
 
     id: str
@@ -43,20 +43,20 @@ class Item(NamedTuple):
 
 
 class Renewal(NamedTuple):
-    """An item that is to take the place of an older one: of the one whose content starts with `head`, and of no other."""
+    """An item that replaces an older one, if the stored content still starts with `head`."""
 
     head: bytes
     item: Item
 
 
 class Size(NamedTuple):
-    """What a store holds.
+    """The size of a store.
 
     Attributes:
-        documents: how many, expired ones that are not cleared away yet among them.
-        bytes: that they take.
+        documents: their number, including expired ones that are not removed yet.
+        bytes: that the documents take.
         evicted: documents removed to make room, by this process or by the servers that keep them.
-        away: parts of the store that do not answer; what they hold is not counted.
+        away: parts of the store that do not answer; their documents are not counted.
     """
 
     documents: int
@@ -68,7 +68,7 @@ class Size(NamedTuple):
 class DocumentStore(Protocol):
     """Keeps items by namespace and id. Safe to use from several threads; every method may raise StoreUnavailableError.
 
-    A store of several servers says AWAY of the documents on those that do not answer, and gives the others.
+    A store of several servers gives AWAY for documents on servers that do not answer, and gives the others.
 
     Attributes:
         kind: a word for /info.
@@ -79,28 +79,28 @@ class DocumentStore(Protocol):
     largest: int
 
     def sizes(self, namespace: str, ids: Sequence[str]) -> Sequence[int | Away]:
-        """Bytes of each content, in the order asked for; 0 for what is not there."""
+        """Bytes of each content, in the order of `ids`; 0 for a missing one."""
 
     def get_many(self, namespace: str, ids: Sequence[str]) -> Sequence[bytes | Away | None]:
-        """The contents, in the order asked for; None for what is not there, or has expired."""
+        """The contents, in the order of `ids`; None for one that is missing or expired."""
 
     def put_many(self, namespace: str, items: Sequence[Item]) -> None:
-        """Store all of them. What it returns from is acknowledged: it is not lost by a kill.
+        """Store all items. When it returns they are acknowledged: a kill does not lose them.
 
-        Raises StoreFullError. Where it raises none is stored; on several servers some may be, and none is acknowledged.
+        Raises StoreFullError. If it raises, no item is stored; on several servers some may be, but none is acknowledged.
         """
 
     def renew_many(self, namespace: str, renewals: Sequence[Renewal]) -> None:
-        """Replace those that nobody has written or deleted meanwhile. Raises StoreFullError."""
+        """Replace the items that were not written or deleted meanwhile. Raises StoreFullError."""
 
     def delete(self, namespace: str, identity: str) -> bool:
-        """Forget it; whether it was there."""
+        """Delete a document. Returns whether it was there."""
 
     def size(self) -> Size:
-        """How much it holds."""
+        """The size of the store."""
 
     def about(self) -> dict[str, Any]:
-        """Its kind and its settings, for /info."""
+        """The kind and the settings, for /info."""
 
     def close(self) -> None:
-        """Give everything back."""
+        """Release all resources."""

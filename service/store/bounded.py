@@ -1,4 +1,4 @@
-"""Connections to a Redis that may not be one: what it sends in answer to a command is bounded, in bytes and in time."""
+"""Connections to a server that may not be a Redis: its answer to a command is limited, in bytes and in time."""
 
 import socket
 from typing import Any
@@ -7,30 +7,30 @@ from redis.exceptions import ConnectionError, TimeoutError
 
 from service.machine import ASYNCIO, Clock
 
-MOST_BYTES = 128 << 20  # of an answer: the largest document, and some more
-MOST_SECONDS = 10.0  # until an answer is complete, however often something of it arrives
+MOST_BYTES = 128 << 20  # of an answer: more than the largest document
+MOST_SECONDS = 10.0  # until an answer is complete, however often a part of it arrives
 
 
 class BoundedSocket:
-    """A socket that gives up on an endless answer; everything else is the socket's own."""
+    """A socket that gives up on an endless answer; all else is passed to the wrapped socket."""
 
     def __init__(self, wrapped: socket.socket, clock: Clock = ASYNCIO.now) -> None:
         self._wrapped, self._clock = wrapped, clock
-        self._left, self._until = MOST_BYTES, clock() + MOST_SECONDS
+        self._bytes_left, self._deadline = MOST_BYTES, clock() + MOST_SECONDS
 
     def sendall(self, data: bytes, *flags: int) -> None:
-        """Send a command: its answer may have as many bytes and seconds again."""
-        self._left, self._until = MOST_BYTES, self._clock() + MOST_SECONDS
+        """Send a command, and start the limits of its answer anew."""
+        self._bytes_left, self._deadline = MOST_BYTES, self._clock() + MOST_SECONDS
         self._wrapped.sendall(data, *flags)
 
     def recv(self, size: int, *flags: int) -> bytes:
-        """Some of the answer. Raises ConnectionError or TimeoutError, of redis, where it does not end."""
-        if self._left <= 0:
+        """Receive a part of the answer. Raises ConnectionError or TimeoutError, of redis, if the answer exceeds a limit."""
+        if self._bytes_left <= 0:
             raise ConnectionError(f"an answer has more than {MOST_BYTES >> 20} MiB")
-        if self._clock() > self._until:
+        if self._clock() > self._deadline:
             raise TimeoutError(f"an answer takes more than {MOST_SECONDS:g} s")
         received = self._wrapped.recv(size, *flags)
-        self._left -= len(received)
+        self._bytes_left -= len(received)
         return received
 
     def __getattr__(self, name: str) -> Any:
@@ -38,7 +38,7 @@ class BoundedSocket:
 
 
 def bounded(connection: type, clock: Clock = ASYNCIO.now) -> type:
-    """A class of redis' connections whose sockets are BoundedSockets."""
+    """A subclass of a connection class of redis that uses BoundedSockets."""
 
     def _connect(self: Any, *arguments: Any) -> BoundedSocket:
         return BoundedSocket(connection._connect(self, *arguments), clock)  # type: ignore[attr-defined]

@@ -1,6 +1,6 @@
-"""Commands of one key each, sent over a Redis Cluster: one pipeline for each server, all at once, what has moved sent on.
+"""Sends commands of one key each over a Redis Cluster: a pipeline for each server, all at once; moved keys are sent on together.
 
-redis-py's own pipeline of a cluster fails whole where one of its servers is away, and sends what has moved one by one.
+redis-py's own pipeline for clusters fails as a whole if one server is away, and sends moved keys on one by one.
 """
 
 from collections.abc import Iterable, Sequence
@@ -16,28 +16,28 @@ from service.store.redis_client import ANSWER_SECONDS, ERRORS, NO_ANSWER
 MOST_HOPS = (
     5  # of a command that is sent on: a slot moves seldom, and a cluster whose servers contradict each other is not waited for
 )
-THREADS = 64  # pipelines under way; each thread of the service has one to each server at most
-WAIT_MILLISECONDS = int(ANSWER_SECONDS * 500)  # that replicas have to confirm
+THREADS = 64  # pipelines under way; each thread of the service has at most one to each server
+WAIT_MILLISECONDS = int(ANSWER_SECONDS * 500)  # that replicas get to confirm
 
-NOBODY = "no server of the cluster could be reached"
+UNREACHABLE = "no server of the cluster could be reached"
 
 Answer = Any
-"""What the server answered to a command, or the error in its place."""
+"""The server's answer to a command, or the error in its place."""
 
 
 class UnconfirmedError(RedisError):
-    """A change is on its server, and not on as many replicas as were asked for."""
+    """A change is on its server, but not on as many replicas as required."""
 
 
 class Command(NamedTuple):
-    """A command of one key, which its words name too."""
+    """A command of one key; its words include the key."""
 
     key: bytes
     words: tuple[bytes | str | int, ...]
 
 
-class _Sent(NamedTuple):
-    """A command on its way: the number of its answer, who is asked, and whether for a slot that is only about to be its own."""
+class _InFlight(NamedTuple):
+    """A command on its way: the number of its answer, its server, and whether the server is only about to get the key's slot."""
 
     number: int
     server: Server
@@ -48,7 +48,7 @@ class Commands:
     """Sends commands over a cluster.
 
     Args:
-        servers: who has which key.
+        servers: gives the server of each key.
     """
 
     def __init__(self, servers: ClusterMap) -> None:
@@ -56,36 +56,36 @@ class Commands:
         self._threads = ThreadPoolExecutor(THREADS, "store-server")
 
     def send(self, commands: Sequence[Command], *, replicas: int = 0) -> list[Answer]:
-        """The answers, in order; errors are answers. Commands of one key are done in their order.
+        """The answers, in order; errors are answers too. Commands of one key are carried out in their order.
 
         Args:
             commands: of one key each.
-            replicas: that must have the changes of each server; where they have not, the answers are UnconfirmedErrors.
+            replicas: number of replicas of each server that must have its changes; otherwise the answers are UnconfirmedErrors.
         """
-        answers: list[Answer] = [ConnectionError(NOBODY)] * len(commands)
+        answers: list[Answer] = [ConnectionError(UNREACHABLE)] * len(commands)
         owners = enumerate(self._map.owner(command.key) for command in commands)
-        left = [_Sent(number, owner) for number, owner in owners if owner is not None]
+        left = [_InFlight(number, owner) for number, owner in owners if owner is not None]
         for _ in range(MOST_HOPS):
             parts = _by_server(left)
             work = self._threads.map(lambda part: self._ask(part, commands, replicas), parts)
             for part, got in zip(parts, work, strict=True):
                 for sent, answer in zip(part, got, strict=True):
                     answers[sent.number] = answer
-            left = [self._sent_on(sent, answers[sent.number]) for sent in left if isinstance(answers[sent.number], AskError)]
+            left = [self._redirect(sent, answers[sent.number]) for sent in left if isinstance(answers[sent.number], AskError)]
             if not left:
                 break
         return answers
 
     def ask_each(self, servers: Iterable[Server], *commands: Sequence[str]) -> list[list[Answer]]:
-        """What each of the servers answers to commands that have no key."""
+        """The answers of each server to commands without a key."""
         return list(self._threads.map(lambda server: self._pipelined(server, commands), servers))
 
     def close(self) -> None:
         """End the threads."""
         self._threads.shutdown(wait=True)
 
-    def _ask(self, part: Sequence[_Sent], commands: Sequence[Command], replicas: int) -> list[Answer]:
-        """What one server answers to its part of the commands."""
+    def _ask(self, part: Sequence[_InFlight], commands: Sequence[Command], replicas: int) -> list[Answer]:
+        """The answers of one server to its part of the commands."""
         words: list[Sequence[bytes | str | int]] = []
         for sent in part:
             words += [("ASKING",)] * sent.asking + [commands[sent.number].words]
@@ -109,19 +109,20 @@ class Commands:
                 got: list[Answer] = pipe.execute(raise_on_error=False)
         except ERRORS as error:
             got = [error] * len(words)
-        if all(isinstance(one, (*NO_ANSWER, ClusterDownError)) for one in got):  # cut off from the others, it has lost its slots
+        # ClusterDownError: it is cut off from the others, and has lost its slots
+        if all(isinstance(one, (*NO_ANSWER, ClusterDownError)) for one in got):
             self._map.failed(server, got[0])
         return got
 
-    def _sent_on(self, sent: _Sent, error: AskError) -> _Sent:
-        """To whom a server says that a command belongs."""
+    def _redirect(self, sent: _InFlight, error: AskError) -> _InFlight:
+        """The command, for the server that a redirection names."""
         server = self._map.redirected(error, sent.server)
         if isinstance(error, MovedError):
             self._map.moved(error.slot_id, server)
-        return _Sent(sent.number, server, asking=not isinstance(error, MovedError))
+        return _InFlight(sent.number, server, asking=not isinstance(error, MovedError))
 
 
-def _by_server(sent: Sequence[_Sent]) -> list[list[_Sent]]:
-    """In the order of their numbers for each server."""
+def _by_server(sent: Sequence[_InFlight]) -> list[list[_InFlight]]:
+    """The commands by server, each part in the order of their numbers."""
     ordered = sorted(sent, key=lambda one: (id(one.server), one.number))
     return [list(part) for _, part in groupby(ordered, key=lambda one: id(one.server))]

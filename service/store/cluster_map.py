@@ -1,7 +1,7 @@
-"""Which server of a Redis Cluster has which slot, and which of them do not answer: asked anew by a thread beside the requests.
+"""The map of a Redis Cluster: the server of each slot, and the servers that do not answer; a thread of its own keeps it up to date.
 
-A server that failed once is asked nothing more until this thread has reached it again, so an outage costs the requests that meet it
-first one timeout, and those after them nothing.
+A server that failed once gets no more commands until this thread has reached it again. So an outage costs one timeout for the
+requests that meet it first, and nothing for those after them.
 """
 
 import logging
@@ -16,13 +16,13 @@ from redis.crc import REDIS_CLUSTER_HASH_SLOTS, key_slot
 from redis.exceptions import AskError, AuthenticationError, ConnectionError, ResponseError
 
 from service.store.base import StoreUnavailableError
-from service.store.redis_client import ERRORS, client_of, line_of, options_of
+from service.store.redis_client import ERRORS, client_of, one_line, options_of
 
 log = logging.getLogger(__name__)
 MARK = "+cluster://"
 PORT = 6379
-LOOK_SECONDS = 10.0  # between two looks at the map, where all is well: a server that joined is counted after so long
-RETRY_SECONDS = 0.25  # between two looks while a server does not answer
+REFRESH_SECONDS = 10.0  # between two reads of the map if all is well: a new server is noticed after this time
+RETRY_SECONDS = 0.25  # between two tries while a server does not answer
 WRONG_URL = (
     "the store's URL is not one of a Redis Cluster: give redis+cluster://[user:password@]host:port[,host:port]..., without a "
     "database, with special characters as %XX"
@@ -30,7 +30,7 @@ WRONG_URL = (
 
 
 class Address(NamedTuple):
-    """Where a server listens."""
+    """The address of a server."""
 
     host: str
     port: int
@@ -40,15 +40,15 @@ class Address(NamedTuple):
 
 
 class Server:
-    """One of a cluster.
+    """A server of a cluster.
 
     Args:
-        address: where it listens.
+        address: of the server.
         options: of the connections to it.
 
     Attributes:
-        client: bounded in time; it may be used from several threads.
-        away: whether it did not answer when it was last asked.
+        client: has time limits; several threads may use it.
+        away: whether it did not answer its last command.
     """
 
     def __init__(self, address: Address, options: dict[str, Any]) -> None:
@@ -58,12 +58,12 @@ class Server:
 
 
 class ClusterMap:
-    """The servers of a cluster by slot, from any of those named. A cluster that does not answer is no error.
+    """The servers of a cluster by slot, as any of the named servers gives them. A cluster that does not answer is no error here.
 
     Args:
         url: ``redis+cluster://[user:password@]host:port[,host:port]...``, ``rediss+cluster://`` for TLS.
 
-    Raises StoreUnavailableError, one line, where the URL is none, the password is refused, or the server is of no cluster.
+    Raises StoreUnavailableError, one line, if the URL is invalid, the password is refused, or the server belongs to no cluster.
     """
 
     def __init__(self, url: str) -> None:
@@ -71,42 +71,42 @@ class ClusterMap:
         self._lock = threading.Lock()
         self._servers: dict[Address, Server] = {}
         self._owners: list[Server | None] = [None] * REDIS_CLUSTER_HASH_SLOTS
-        self._look = threading.Event()
+        self._wake = threading.Event()
         self._closed = threading.Event()
-        self._refresh(first=True)
+        self._refresh(at_start=True)
         if not self.masters():
-            self._look.set()
+            self._wake.set()
         self._watcher = threading.Thread(target=self._watch, name="store-watch", daemon=True)
         self._watcher.start()
 
     def owner(self, key: bytes) -> Server | None:
-        """The server that has the key's slot; None while no server has told."""
+        """The server that has the key's slot; None while no server has given a map."""
         return self._owners[key_slot(key)]
 
     def masters(self) -> list[Server]:
-        """Servers that have slots."""
+        """The servers that have slots."""
         return list(dict.fromkeys(one for one in self._owners if one is not None))
 
     def redirected(self, error: AskError, by: Server) -> Server:
-        """The server that another one names in its stead, perhaps one that nobody has heard of."""
+        """The server that an error of server `by` redirects to; it may be a new one."""
         return self._server(Address(error.host or by.address.host, error.port))
 
     def moved(self, slot: int, server: Server) -> None:
-        """A server has said who has a slot: believe it, and look at the others soon."""
+        """Note that a slot has moved to this server, and read the map again soon."""
         self._owners[slot] = server
-        self._look.set()
+        self._wake.set()
 
     def failed(self, server: Server, error: Exception) -> None:
-        """A server did not answer: nobody asks it until it does."""
+        """Note that a server did not answer: it gets no commands until it answers again."""
         if not server.away:
             server.away = True
-            log.warning("%s of the store's cluster does not answer: %s", server.address, line_of(error))
-        self._look.set()
+            log.warning("%s of the store's cluster does not answer: %s", server.address, one_line(error))
+        self._wake.set()
 
     def close(self) -> None:
         """End the thread and the connections."""
         self._closed.set()
-        self._look.set()
+        self._wake.set()
         self._watcher.join()
         for server in self._servers.values():
             server.client.close()
@@ -119,58 +119,58 @@ class ClusterMap:
 
     def _watch(self) -> None:
         while True:
-            self._look.wait(LOOK_SECONDS)
-            self._look.clear()
+            self._wake.wait(REFRESH_SECONDS)
+            self._wake.clear()
             if self._closed.is_set():
                 return
             self._refresh()
             for server in filter(lambda one: one.away, self.masters()):
                 self._try(server)
             if any(one.away for one in self.masters()) or not self.masters():
-                self._look.set()
+                self._wake.set()
                 self._closed.wait(RETRY_SECONDS)
 
-    def _refresh(self, *, first: bool = False) -> None:
-        """Read the map from the first server that has one. With `first`, raises StoreUnavailableError for what no retry mends."""
+    def _refresh(self, *, at_start: bool = False) -> None:
+        """Read the map from the first server that has one. `at_start`, raises StoreUnavailableError if a retry cannot help."""
         problem: Exception = ConnectionError("no server has slots")
-        for server in self._to_ask():
+        for server in self._candidates():
             try:
                 if ranges := server.client.execute_command("CLUSTER SLOTS"):  # type: ignore[no-untyped-call]
-                    self._enter(ranges, server)
+                    self._set_owners(ranges, server)
                     return
             except ERRORS as error:
-                if first and isinstance(error, AuthenticationError | ResponseError):
+                if at_start and isinstance(error, AuthenticationError | ResponseError):
                     raise _refused(error) from None
                 problem = error
-        if first:
-            log.warning("the store's cluster does not answer (%s): documents by id cannot be had until it does", line_of(problem))
+        if at_start:
+            log.warning("the store's cluster does not answer (%s): documents by id cannot be had until it does", one_line(problem))
 
-    def _to_ask(self) -> list[Server]:
-        """Those that answered last first, in any order, as one that is cut off may have an old map; then those of the URL."""
+    def _candidates(self) -> list[Server]:
+        """The servers to read the map from: reachable ones in random order, as one may have an old map; then those of the URL."""
         masters = self.masters()
         random.shuffle(masters)
         known = [*masters, *map(self._server, self._seeds)]
         return sorted(dict.fromkeys(known), key=lambda one: one.away)
 
-    def _enter(self, ranges: Iterable[Any], told_by: Server) -> None:
-        owners = list(self._owners)  # a slot that nobody has stays with who had it last, and is away with it
+    def _set_owners(self, ranges: Iterable[Any], source: Server) -> None:
+        owners = list(self._owners)  # a slot without a server stays with its last one, and is away with it
         for start, end, (host, port, *_), *_replicas in ranges:
-            name = host.decode() if host else told_by.address.host  # none: the one that was asked
+            name = host.decode() if host else source.address.host  # empty: the server that gave the map
             owners[start : end + 1] = [self._server(Address(name, int(port)))] * (end + 1 - start)
         self._owners = owners
-        kept = {*(one.address for one in self.masters()), *self._seeds}
-        with self._lock:  # addresses come and go as pods do
-            self._servers = {address: server for address, server in self._servers.items() if address in kept}
+        used = {*(one.address for one in self.masters()), *self._seeds}
+        with self._lock:  # drop unused servers: addresses come and go with pods
+            self._servers = {address: server for address, server in self._servers.items() if address in used}
 
     def _try(self, server: Server) -> None:
         with suppress(*ERRORS):
-            if server.client.cluster("INFO")["cluster_state"] == "ok":  # one that comes back learns of the others first
+            if server.client.cluster("INFO")["cluster_state"] == "ok":  # a server that comes back must first learn of the others
                 server.away = False
                 log.warning("%s of the store's cluster answers again", server.address)
 
 
 def parsed(url: str) -> tuple[list[Address], dict[str, Any]]:
-    """The servers that a URL names, and the options of connections to them. Raises StoreUnavailableError, without the password."""
+    """The servers in a URL, and the options of connections to them. Raises StoreUnavailableError, without the password."""
     scheme, _, rest = url.partition(MARK)
     end = min((rest.find(mark) for mark in "/?" if mark in rest), default=len(rest))
     login, at, hosts = rest[:end].rpartition("@")
@@ -186,7 +186,7 @@ def parsed(url: str) -> tuple[list[Address], dict[str, Any]]:
 
 def _refused(error: Exception) -> StoreUnavailableError:
     if isinstance(error, AuthenticationError):
-        return StoreUnavailableError(f"Redis refuses the store's user and password: {line_of(error)}")
+        return StoreUnavailableError(f"Redis refuses the store's user and password: {one_line(error)}")
     return StoreUnavailableError(
-        f"the store's URL names a server that is of no Redis Cluster ({line_of(error)}): give redis:// for one server alone"
+        f"the store's URL names a server that is of no Redis Cluster ({one_line(error)}): give redis:// for one server alone"
     )

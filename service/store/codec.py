@@ -1,10 +1,10 @@
-"""A stored document as bytes: id, title, text and everything that was prepared, in the narrowest integers that hold it.
+"""Turns a stored document into bytes and back: id, title, text and preparation, in the narrowest integers that hold it.
 
-The head says what wrote it and tells one writing from every other: version (1 byte), CRC-32 of all that follows it (4), a
-random revision (4), fingerprint of the preparation (16), expiry (8). Then the lengths of the parts (4 bytes each), and the parts:
-id, title, the text compressed by zstd, and the seven arrays, terms last, of 64 bits; the others are each led by the width of
-their integers. A document with vectors is of version 2 and has one part more behind these: their dimensions (2 bytes), and the
-vectors of its blocks, a byte for each number.
+The head names the writer and differs for each write: version (1 byte), CRC-32 of all that follows it (4), a random revision (4),
+fingerprint of the preparation (16), expiry (8). Then come the lengths of the parts (4 bytes each), and the parts: id, title, the
+text compressed by zstd, and seven arrays. The last array, the terms, has 64 bits; each other array begins with the width of its
+integers. A document with vectors has version 2 and one more part at the end: their dimensions (2 bytes), and the vectors of its
+blocks, a byte for each number.
 """
 
 import os
@@ -26,23 +26,23 @@ _REST = struct.Struct("<4s16sQ")  # revision, fingerprint, expiry
 _LENGTHS = {VERSION: struct.Struct("<10I"), WITH_VECTORS: struct.Struct("<11I")}
 _DIMENSIONS = struct.Struct("<H")
 _UNSIGNED = {width: np.dtype(f"<u{width}") for width in (1, 2, 4)}
-_ZSTD_HEAD = 18  # bytes that a frame's header has at most
-_LEVEL = 1  # of zstd: more costs more than it saves
+_ZSTD_HEAD = 18  # largest size of a frame's header in bytes
+_LEVEL = 1  # of zstd: higher levels cost more time than they save space
 
 
 class DamagedError(StoreError):
-    """Bytes that are no stored document of this version."""
+    """The bytes are not a stored document of this version."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class StoredDocument:
-    """What is kept of a document.
+    """A document with everything that is stored of it.
 
     Attributes:
-        fingerprint: of what prepared it, 16 bytes.
+        fingerprint: of the preparation, 16 bytes.
         expires: milliseconds since 1970; 0 for never.
         packed_text: compressed; see `text`.
-        head: of the bytes it was read from; empty for one that is new.
+        head: of the bytes from which it was read; empty for a new one.
     """
 
     id: str
@@ -63,12 +63,12 @@ class StoredDocument:
 
 
 def pack_text(text: str) -> bytes:
-    """A text compressed."""
+    """Compress a text."""
     return zstandard.compress(text.encode("utf-8", "surrogatepass"), _LEVEL)
 
 
 def encode(document: StoredDocument) -> bytes:
-    """The document as bytes; no two writings of it are equal."""
+    """The document as bytes; they differ for each call."""
     parts = [document.id.encode("utf-8", "surrogatepass"), document.title.encode("utf-8", "surrogatepass"), document.packed_text]
     prepared = document.prepared
     arrays = (prepared.token_ids, prepared.bounds, prepared.starts, prepared.ends, prepared.term_bounds, prepared.title_ids)
@@ -83,12 +83,12 @@ def encode(document: StoredDocument) -> bytes:
 
 
 def fingerprint_of(content: bytes) -> bytes:
-    """The fingerprint in the head of what `encode` made."""
+    """The fingerprint in the head of a stored document."""
     return content[_START.size + 4 : _START.size + 20]
 
 
 def decoded_bytes(content: bytes | memoryview, *, text: bool) -> int:
-    """Bytes that the document takes once it is decoded, as its head says; 0 for what `decode` refuses.
+    """Bytes that the document takes when decoded, according to its head; 0 if `decode` refuses it.
 
     Args:
         content: from a store.
@@ -105,7 +105,7 @@ def decoded_bytes(content: bytes | memoryview, *, text: bool) -> int:
 
 
 def decode(content: bytes) -> StoredDocument:
-    """What `encode` was given. Raises DamagedError for anything else, also where its checksum is right."""
+    """The document that `encode` got. Raises DamagedError for other bytes, even with a correct checksum."""
     parts = _parts(content)
     _, checksum = _START.unpack_from(content)
     if zlib.crc32(memoryview(content)[_START.size :]) != checksum:
@@ -120,7 +120,7 @@ def decode(content: bytes) -> StoredDocument:
 
 
 def _parts(content: bytes | memoryview) -> list[memoryview]:
-    """The parts of a document; nothing is copied. Raises DamagedError where they are not as long as the head says."""
+    """The parts of a document, without copying. Raises DamagedError if they are not as long as the head says."""
     if not content:
         raise DamagedError("a stored document is damaged: it has 0 bytes")
     if content[0] not in _LENGTHS:
@@ -136,9 +136,9 @@ def _parts(content: bytes | memoryview) -> list[memoryview]:
 
 
 def _prepared(parts: list[memoryview]) -> PreparedDocument:
-    """The arrays. Raises ValueError or LookupError where they are not what a preparation makes."""
+    """The prepared document. Raises ValueError or LookupError if the arrays cannot come from a preparation."""
     token_ids, bounds, starts, ends, term_bounds, title_ids = map(_widened, parts[:6])
-    terms = np.frombuffer(parts[6], "<i8").copy()  # numbers that are not aligned where they stand would be copied for each query
+    terms = np.frombuffer(parts[6], "<i8").copy()  # unaligned numbers would be copied for each query
     vectors = _vectors(parts[7], len(starts)) if parts[7:] else None
     prepared = PreparedDocument(token_ids, bounds.reshape(-1, 2), starts, ends, terms, term_bounds, title_ids, vectors)
     _check(prepared)
@@ -146,7 +146,7 @@ def _prepared(parts: list[memoryview]) -> PreparedDocument:
 
 
 def _vectors(part: memoryview, n_blocks: int) -> NDArray[np.int8]:
-    """Raises ValueError where they are not as many as the blocks."""
+    """The vectors. Raises ValueError if their number is not that of the blocks."""
     if len(part) < _DIMENSIONS.size:
         raise ValueError("vectors have no dimensions")
     (dimensions,) = _DIMENSIONS.unpack_from(part)
@@ -154,9 +154,9 @@ def _vectors(part: memoryview, n_blocks: int) -> NDArray[np.int8]:
 
 
 def _check(prepared: PreparedDocument) -> None:
-    """Raises ValueError where the arrays do not belong together."""
+    """Raise ValueError if the arrays do not belong together."""
     n, bounds, term_bounds = prepared.n_blocks, prepared.bounds, prepared.term_bounds
-    held = {
+    conditions = {
         "blocks and their places differ in number": len(prepared.starts) == len(prepared.ends) == n == len(term_bounds) - 1,
         "a block lies outside the tokens": not n or (bounds.min() >= 0 and bounds.max() <= len(prepared.token_ids)),
         "a block ends before it starts": bool((bounds[:, 0] <= bounds[:, 1]).all()),
@@ -166,7 +166,7 @@ def _check(prepared: PreparedDocument) -> None:
         and term_bounds[-1] == len(prepared.terms)
         and bool((np.diff(term_bounds) >= 0).all()),
     }
-    if wrong := [what for what, holds in held.items() if not holds]:
+    if wrong := [problem for problem, holds in conditions.items() if not holds]:
         raise ValueError(wrong[0])
     places = np.stack([prepared.starts, prepared.ends])
     if n and (places.min() < 0 or (places[0] > places[1]).any()):
@@ -174,8 +174,8 @@ def _check(prepared: PreparedDocument) -> None:
 
 
 def _narrowed(array: NDArray[np.int32]) -> bytes:
-    most = int(array.max(initial=0))
-    width = 1 if most < 1 << 8 else 2 if most < 1 << 16 else 4
+    largest = int(array.max(initial=0))
+    width = 1 if largest < 1 << 8 else 2 if largest < 1 << 16 else 4
     return bytes([width]) + array.astype(_UNSIGNED[width]).tobytes()
 
 

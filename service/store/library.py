@@ -1,6 +1,7 @@
-"""The store as the rest of the service sees it: stored documents in and out, in threads of its own, errors as answers.
+"""The store for the rest of the service: reads and writes documents in threads of its own, and turns errors into answers.
 
-A store that hangs holds up nobody who sends texts, since reading has threads of its own; writing has one, as LMDB has one writer.
+Reading has its own threads, so that a store that hangs does not hold up requests with texts. Writing has one, as LMDB has one
+writer.
 """
 
 import asyncio
@@ -24,10 +25,10 @@ from service.telemetry.metrics import Metrics
 
 log = logging.getLogger(__name__)
 READERS = 4
-AT_ONCE = 64  # documents that are looked up in one step
-AT_ONCE_BYTES = 4 << 20  # bytes of them, as they are stored
-AWAY_SECONDS = 2  # after which to ask again for what an unavailable store has
-MOST_RENEWALS = 16  # steps of rewriting that may wait; what is left out is rewritten when it is next used
+BATCH_DOCUMENTS = 64  # that are looked up in one step
+BATCH_BYTES = 4 << 20  # of these documents, as they are stored
+AWAY_SECONDS = 2  # after which a client may try again when the store does not answer
+MOST_RENEWALS = 16  # rewriting steps that may wait; a document that is left out is rewritten at its next use
 OFF = "documents by id are off: start the service with KEYBLOCK_STORE=DIRECTORY, or with redis://HOST:PORT for several replicas"
 AWAY_PROBLEM = "the store of documents does not answer: try again"
 
@@ -35,23 +36,23 @@ T = TypeVar("T")
 
 
 def _unbounded(_n_bytes: int) -> None:
-    """There is room for anything."""
+    """Accept any size."""
 
 
 class Library:
     """Stored documents by id.
 
     Args:
-        store: keeps them; closed by `close`.
+        store: keeps the documents; `close` closes it.
         fingerprint: see below.
-        ttl_seconds: until a document expires that does not say when; 0 for never.
+        ttl_seconds: lifetime of a document that has no expiry of its own; 0 for ever.
         metrics: counts lookups and errors.
-        seal: of values; none: they are stored as they are.
-        machine: whose clock and threads it uses.
+        seal: of values; None: they are stored without one.
+        machine: gives the time and the threads.
 
     Attributes:
-        fingerprint: of the preparation that is kept, 16 bytes: the default model's. Another model's is made anew from the text.
-        preparing: one request's documents are prepared for the store at a time, so that reranking goes on beside.
+        fingerprint: of the stored preparation, 16 bytes: the default model's. Other models prepare documents again from the text.
+        preparing: held while documents are prepared for the store: only one request does so at a time, so that reranking goes on.
     """
 
     def __init__(
@@ -79,7 +80,7 @@ class Library:
         return self._store.largest - self._values.extra_bytes
 
     def expiry(self, seconds: float | None) -> int:
-        """When a document expires that is stored now for so many seconds, as an item says it."""
+        """The expiry of a document that is stored now for `seconds`, in the unit of `Item.expires`."""
         seconds = self._ttl_seconds if seconds is None else seconds
         return int((self._machine.wall() + seconds) * 1000) if seconds else 0
 
@@ -92,7 +93,7 @@ class Library:
         texts: bool,
         check: Check = id,
         until: float | None = None,
-        room: Callable[[int], None] = _unbounded,
+        reserve: Callable[[int], None] = _unbounded,
     ) -> dict[str, Found | Away | None]:
         """What the store has of distinct ids, as far as there is time; None for an unknown one, AWAY where a part does not answer.
 
@@ -102,52 +103,52 @@ class Library:
             fingerprint: of the preparation that is wanted.
             texts: whether texts are wanted too.
             check: of a document that is not stale; one that fails it is not there: a graph would fail with the whole batch.
-            until: when time is up, as the machine's clock counts.
-            room: called with the bytes that memory is going to hold, before it does; it may raise.
+            until: deadline, in seconds of the machine's clock.
+            reserve: called with the bytes that memory is going to hold, before it does; it may raise.
 
-        Raises RequestError 503 when nothing of the store answers, and what `room` raises.
+        Raises RequestError 503 when no part of the store answers, and what `reserve` raises.
         """
         found: dict[str, Found | Away | None] = {}
         with suppress(TimeoutError):
             async with self._machine.timeout(until):
-                answers = await self._in(self._readers, partial(self._store.sizes, namespace, ids))
+                answers = await self._in_thread(self._readers, partial(self._store.sizes, namespace, ids))
                 sizes = {identity: size for identity, size in zip(ids, answers, strict=True) if size is not AWAY}
                 found |= dict.fromkeys((identity for identity in ids if identity not in sizes), AWAY)
                 reached = list(sizes)
-                for part in slices(list(sizes.values()), AT_ONCE, AT_ONCE_BYTES):
+                for part in slices(list(sizes.values()), BATCH_DOCUMENTS, BATCH_BYTES):
                     batch = reached[part.start : part.stop]
-                    room(sum(sizes[identity] for identity in batch))
-                    contents = await self._in(self._readers, partial(self._store.get_many, namespace, batch))
-                    room(sum(self._values.decoded_bytes(content, fingerprint, texts=texts) for content in contents))
+                    reserve(sum(sizes[identity] for identity in batch))
+                    contents = await self._in_thread(self._readers, partial(self._store.get_many, namespace, batch))
+                    reserve(sum(self._values.decoded_bytes(content, fingerprint, texts=texts) for content in contents))
                     read = partial(self._values.decoded, namespace, batch, contents, fingerprint, texts=texts, check=check)
-                    found |= zip(batch, await self._in(self._readers, read), strict=True)
+                    found |= zip(batch, await self._in_thread(self._readers, read), strict=True)
         if away := sum(one is AWAY for one in found.values()):
             self._metrics.add("store_lookups", away, outcome="away")
             self._metrics.add("store_errors", why="unavailable")
         return found
 
-    async def find(self, namespace: str, identity: str, room: Callable[[int], None]) -> Found | None:
-        """The document with its text; None for an unknown id. Raises as `look_up` does, and where the id's part is away."""
-        found = (await self.look_up(namespace, [identity], self.fingerprint, texts=True, room=room))[identity]
+    async def find(self, namespace: str, identity: str, reserve: Callable[[int], None]) -> Found | None:
+        """The document with its text; None for an unknown id. Raises as `look_up` does, and 503 if the id's part is away."""
+        found = (await self.look_up(namespace, [identity], self.fingerprint, texts=True, reserve=reserve))[identity]
         if found is AWAY:
             raise RequestError(503, AWAY_PROBLEM, retry_after=AWAY_SECONDS)
         return found
 
     async def put(self, namespace: str, items: Sequence[Item]) -> None:
-        """Store them all, or none. Raises RequestError 507 or 503."""
-        await self._in(
+        """Store all items, or none. Raises RequestError 507 or 503."""
+        await self._in_thread(
             self._writer, lambda: self._store.put_many(namespace, [self._values.sealed(namespace, item) for item in items])
         )
         self._metrics.add("stored", len(items))
 
     async def delete(self, namespace: str, identity: str) -> bool:
-        """Forget a document; whether it was there. Raises RequestError 507 (a full disk) or 503."""
-        return await self._in(self._writer, lambda: self._store.delete(namespace, identity))
+        """Delete a document. Returns whether it was there. Raises RequestError 507 (a full disk) or 503."""
+        return await self._in_thread(self._writer, lambda: self._store.delete(namespace, identity))
 
     def renew(self, namespace: str, renewed: Sequence[tuple[StoredDocument, PreparedDocument]], fingerprint: bytes) -> None:
-        """Write back what was prepared again, in the background; none of it matters to the request.
+        """Write documents that were prepared again back, in the background; the request does not wait for it.
 
-        Only of the preparation that is kept: two models that prepare differently would rewrite it in turns.
+        Only preparations of the stored kind are written: otherwise two models that prepare differently would overwrite each other.
 
         Args:
             namespace: of the documents.
@@ -164,21 +165,21 @@ class Library:
         work.add_done_callback(self._renewing.discard)
 
     async def size(self) -> Size:
-        """How much there is. Raises RequestError 503."""
-        return await self._in(self._readers, self._store.size)
+        """The size of the store. Raises RequestError 503."""
+        return await self._in_thread(self._readers, self._store.size)
 
     async def about(self) -> dict[str, Any]:
-        """What keeps the documents, for /info; without what an unavailable store does not tell."""
+        """The store and its settings, for /info; fewer of them if the store is unavailable."""
         settings = {"ttl_seconds": self._ttl_seconds or None, "fingerprint": self.fingerprint.hex()}
         try:
-            store = await self._in(self._readers, self._store.about)
+            store = await self._in_thread(self._readers, self._store.about)
             size = await self.size()
         except RequestError:
             return {"kind": self._store.kind, "available": False, **settings}
         return {**store, "available": True, "documents": size.documents, "bytes": size.bytes, **settings}
 
     async def measure(self) -> None:
-        """Set the gauges."""
+        """Set the gauges of the store."""
         try:
             size = await self.size()
         except RequestError:
@@ -189,18 +190,18 @@ class Library:
             self._metrics.set(name, value)
 
     def close(self) -> None:
-        """Finish what is being written and give the store back."""
+        """Finish the writes in hand, and close the store."""
         self._readers.shutdown(wait=True, cancel_futures=True)
         self._writer.shutdown(wait=True)
         self._store.close()
 
-    async def _in(self, pool: Executor, work: Callable[[], T]) -> T:
-        """Work in a thread, errors of the store as answers to the client."""
-        with self._answered():
+    async def _in_thread(self, pool: Executor, work: Callable[[], T]) -> T:
+        """Run the work in a thread, and turn errors of the store into answers to the client."""
+        with self._errors_as_answers():
             return await self._machine.run(pool, work)
 
     @contextmanager
-    def _answered(self) -> Iterator[None]:
+    def _errors_as_answers(self) -> Iterator[None]:
         try:
             yield
         except StoreFullError as error:

@@ -1,7 +1,7 @@
-"""The embedded store: LMDB in a directory, for one service. What is acknowledged is on the disk.
+"""The embedded store: LMDB in a directory, for one service. Acknowledged documents are on the disk.
 
-A change is one transaction, and LMDB never overwrites what the last one left, so a process may be killed at any time. Several
-processes of one service read at once and change one after the other, by LMDB's own locks, which a killed one does not keep.
+A change is one transaction, and LMDB never overwrites the state before it, so a process may be killed at any time. Several
+processes of one service read at the same time and write one after the other, under LMDB's own locks, which end with their process.
 """
 
 import errno
@@ -22,23 +22,23 @@ from service.store.lmdb_tables import TABLES, Change, Tables
 log = logging.getLogger(__name__)
 FORMAT = b"1"
 SLACK = 64 << 20  # bytes of the file beyond the cap and a quarter of it: pages that readers and a change in hand still need
-LARGEST_SHARE = 4  # a document larger than a quarter of the store would push out too much
-MOST_TRIES = 4  # of a change that finds no room although others were forgotten for it
-MOST_READERS = 64  # threads that read at once
+LARGEST_SHARE = 4  # a document larger than a quarter of the store would push out too many others
+MOST_TRIES = 4  # of a change that finds no room although other documents were removed for it
+MOST_READERS = 64  # threads that read at the same time
 _KEY_BYTES = 20
-_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)  # the last is what LMDB says of a write that was cut short
+_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)  # LMDB gives the last one for a write that was cut short
 
 T = TypeVar("T")
 
 
 class LmdbStore(DocumentStore):
-    """Documents in a directory, which is made where it is missing.
+    """Documents in a directory, which is made if it is missing.
 
     Args:
-        directory: nothing else uses it; a second service is refused.
+        directory: for this service alone; a second one is refused.
         capacity: bytes that the documents may take.
-        evict: whether those used longest ago make room for new ones; else a full store refuses.
-        processes: that share it; with more than one, who has started them has `claimed` it.
+        evict: whether new documents replace those used longest ago; otherwise a full store refuses them.
+        processes: number of processes that share it; if more than one, their parent has `claimed` the directory.
 
     Raises StoreUnavailableError, one line, when the directory cannot be used.
     """
@@ -50,27 +50,27 @@ class LmdbStore(DocumentStore):
         self._capacity = capacity
         self.largest = capacity // LARGEST_SHARE
         self._evict = evict
-        with ExitStack() as held:
+        with ExitStack() as stack:
             if processes == 1:
-                held.enter_context(claimed(directory))
-            with _clear(directory):
-                self._environment = _opened(directory, capacity, MOST_READERS * processes)
+                stack.enter_context(claimed(directory))
+            with _clear_errors(directory):
+                self._environment = _open_environment(directory, capacity, MOST_READERS * processes)
                 self._tables = Tables(self._environment)
                 self._check_format()
-            self._held = held.pop_all()
+            self._claim = stack.pop_all()
 
     def sizes(self, namespace: str, ids: Sequence[str]) -> list[int]:
         """See DocumentStore."""
-        with _clear(self._directory), self._environment.begin(db=self._tables.documents, buffers=True) as view:
+        with _clear_errors(self._directory), self._environment.begin(db=self._tables.documents, buffers=True) as view:
             return [len(view.get(_key(namespace, identity), b"")) for identity in ids]
 
     def get_many(self, namespace: str, ids: Sequence[str]) -> list[bytes | None]:
         """See DocumentStore."""
         keys = [_key(namespace, identity) for identity in ids]
-        with _clear(self._directory), self._environment.begin(db=self._tables.documents) as view:
+        with _clear_errors(self._directory), self._environment.begin(db=self._tables.documents) as view:
             found = [view.get(key) for key in keys]
             expired = [content is not None and self._tables.expired(view, key) for key, content in zip(keys, found, strict=True)]
-        found = [None if gone else content for content, gone in zip(found, expired, strict=True)]
+        found = [None if is_expired else content for content, is_expired in zip(found, expired, strict=True)]
         if self._evict:
             self._tables.touch([key for key, content in zip(keys, found, strict=True) if content is not None])
         return found
@@ -109,7 +109,7 @@ class LmdbStore(DocumentStore):
 
     def size(self) -> Size:
         """See DocumentStore."""
-        with _clear(self._directory), self._environment.begin() as view:
+        with _clear_errors(self._directory), self._environment.begin() as view:
             return Size(view.stat(self._tables.entries)["entries"], self._tables.n_bytes(view), self._tables.evicted)
 
     def about(self) -> dict[str, Any]:
@@ -119,7 +119,7 @@ class LmdbStore(DocumentStore):
     def close(self) -> None:
         """See DocumentStore."""
         self._environment.close()
-        self._held.close()
+        self._claim.close()
 
     def _check_format(self) -> None:
         with self._environment.begin(write=True, db=self._tables.about) as txn:
@@ -139,7 +139,7 @@ class LmdbStore(DocumentStore):
                 )
 
     def _change(self, change: Callable[[Change], T], n_bytes: int, *, bounded: bool = True) -> T:
-        """Do it in one transaction, with room made for so many bytes."""
+        """Make a change in one transaction. If it finds no room, make room for `n_bytes` and try again."""
         for _ in range(MOST_TRIES):
             try:
                 return self._transaction(change, bounded=bounded)
@@ -154,16 +154,16 @@ class LmdbStore(DocumentStore):
             self._transaction(lambda txn: self._tables.shrink(txn, self._tables.n_bytes(txn) - n_bytes), bounded=False)
 
     def _transaction(self, change: Callable[[Change], T], *, bounded: bool) -> T:
-        with _clear(self._directory), self._environment.begin(write=True) as txn:
+        with _clear_errors(self._directory), self._environment.begin(write=True) as txn:
             self._tables.sweep(txn)
-            if self._evict and self._tables.n_bytes(txn) > self._capacity // 2:  # before, they matter to nobody
+            if self._evict and self._tables.n_bytes(txn) > self._capacity // 2:  # below that, ages do not matter
                 self._tables.apply_touches(txn)
-            done = change(txn)
+            result = change(txn)
             if bounded and self._tables.n_bytes(txn) > self._capacity:
                 if not self._evict:
                     raise self._full()
                 self._tables.shrink(txn, self._capacity)
-            return done
+            return result
 
     def _full(self) -> StoreFullError:
         return StoreFullError(
@@ -173,26 +173,26 @@ class LmdbStore(DocumentStore):
 
 
 def _key(namespace: str, identity: str) -> bytes:
-    """LMDB's keys are short and ids need not be."""
+    """A key of fixed length, since LMDB's keys must be short and ids may be long."""
     parts = [part.encode("utf-8", "surrogatepass") for part in (namespace, identity)]
     return blake2b(len(parts[0]).to_bytes(4, "little") + b"".join(parts), digest_size=_KEY_BYTES).digest()
 
 
-def _opened(directory: Path, capacity: int, most_readers: int) -> lmdb.Environment:
+def _open_environment(directory: Path, capacity: int, most_readers: int) -> lmdb.Environment:
     size = capacity + capacity // 4 + SLACK
     environment = lmdb.open(str(directory), map_size=size, max_dbs=len(TABLES), max_readers=most_readers)
     _lengthen(directory / "data.mdb", (environment.info()["last_pgno"] + 1) * environment.stat()["psize"])
-    environment.reader_check()  # those of a process that was killed would hold old pages for ever
+    environment.reader_check()  # readers of a killed process would hold old pages for ever
     entry = os.open(directory, os.O_RDONLY)
     try:
-        os.fsync(entry)  # that the files are there has to outlive a power cut too
+        os.fsync(entry)  # makes the files themselves survive a power cut
     finally:
         os.close(entry)
     return environment
 
 
 def _lengthen(file: Path, size: int) -> None:
-    """Give a file that was cut its length again: a missing page would end the process, and one of zeros is an error."""
+    """Restore the length of a file that was cut: a missing page would end the process, while a page of zeros is an error."""
     if (found := file.stat().st_size) < size:
         log.warning("%s has %d bytes where %d are in use: documents that stood in the rest are damaged", file, found, size)
         os.truncate(file, size)
@@ -200,11 +200,11 @@ def _lengthen(file: Path, size: int) -> None:
 
 @contextmanager
 def claimed(directory: Path) -> Iterator[None]:
-    """A directory for this process, and those that it starts, until the block ends or the process does, however that ends.
+    """Claim a directory for this process and its children, until the block or the process ends.
 
-    Raises StoreUnavailableError where another one has it.
+    Raises StoreUnavailableError if another process has it.
     """
-    with _clear(directory):
+    with _clear_errors(directory):
         directory.mkdir(parents=True, exist_ok=True)
         descriptor = os.open(directory / "keyblock.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
     try:
@@ -220,8 +220,8 @@ def claimed(directory: Path) -> Iterator[None]:
 
 
 @contextmanager
-def _clear(directory: Path) -> Iterator[None]:
-    """What LMDB and the system say becomes one line that says what to do."""
+def _clear_errors(directory: Path) -> Iterator[None]:
+    """Turn errors of LMDB and the system into one line with advice."""
     try:
         yield
     except lmdb.MapFullError:

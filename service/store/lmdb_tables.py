@@ -1,10 +1,10 @@
-"""The tables of the embedded store, as they change within a transaction.
+"""The tables of the embedded store, and their changes within a transaction.
 
-Four tables: the documents by key; beside each an entry with its age and its expiry; and two indexes, by age and by expiry. A fifth
-says in which format they are written.
+There are four tables: the documents by key; an entry for each with its age and its expiry; and two indexes, by age and by expiry. A
+fifth holds the format.
 
-A document that is read becomes young again. That is kept in memory and written with the next change, since every read would cost
-a turn of the disk otherwise; a kill makes documents look older than they are, and loses none.
+A document that is read becomes young again. That is kept in memory and written with the next change, since otherwise every read
+would cost a disk write. A kill makes documents look older than they are, but loses none.
 """
 
 import struct
@@ -19,7 +19,7 @@ from service.store.base import Item
 
 TABLES = (b"documents", b"entries", b"ages", b"expiries", b"about")
 MOST_TOUCHED = 50_000  # documents whose reading is remembered until the next change
-SWEPT_AT_ONCE = 1000  # expired documents that a change clears away at most
+SWEPT_AT_ONCE = 1000  # largest number of expired documents that a change removes
 _ENTRY = struct.Struct(">QQ")  # age, expiry; an index's keys begin with one of them, so that the smallest comes first
 Change: TypeAlias = "lmdb.Transaction[bytes]"
 
@@ -29,7 +29,7 @@ class Tables:
 
     Attributes:
         documents, entries, ages, expiries, about: LMDB's handles.
-        evicted: documents forgotten to make room.
+        evicted: number of documents removed to make room.
     """
 
     def __init__(self, environment: lmdb.Environment) -> None:
@@ -40,12 +40,12 @@ class Tables:
         self._last_age = 0
 
     def n_bytes(self, txn: Change) -> int:
-        """What the tables take, in whole pages, as they stand in this transaction."""
+        """Bytes of the tables, in whole pages, in this transaction."""
         stats = [txn.stat(table) for table in (self.documents, self.entries, self.ages, self.expiries)]
         return sum(stat["psize"] * (stat["branch_pages"] + stat["leaf_pages"] + stat["overflow_pages"]) for stat in stats)
 
     def put(self, txn: Change, key: bytes, item: Item) -> None:
-        """Store a document, in the place of the one of this key."""
+        """Store a document; it replaces the one of this key."""
         self.remove(txn, key)
         entry = _ENTRY.pack(self._age(), item.expires)
         txn.put(key, item.content, db=self.documents)
@@ -55,7 +55,7 @@ class Tables:
             txn.put(entry[8:] + key, b"", db=self.expiries)
 
     def remove(self, txn: Change, key: bytes) -> bool:
-        """Forget a document; whether there was one."""
+        """Remove a document. Returns whether there was one."""
         entry = txn.pop(key, db=self.entries)
         if entry is None:
             return False
@@ -65,34 +65,34 @@ class Tables:
         return True
 
     def expired(self, txn: Change, key: bytes) -> bool:
-        """Whether a document has outlived its time."""
+        """Whether a document has expired."""
         expires: int = _ENTRY.unpack(txn.get(key, bytes(_ENTRY.size), db=self.entries))[1]
         return 0 < expires <= time.time() * 1000
 
     def sweep(self, txn: Change) -> None:
-        """Clear away what has expired."""
+        """Remove expired documents, up to SWEPT_AT_ONCE."""
         now = struct.pack(">Q", int(time.time() * 1000))
         for index in _first(txn, self.expiries, SWEPT_AT_ONCE):
             if index[:8] > now:
                 return
             self.remove(txn, index[8:])
 
-    def shrink(self, txn: Change, most: int) -> None:
-        """Forget the documents used longest ago, until the rest take so many bytes at most."""
-        while self.n_bytes(txn) > most and (indexes := list(_first(txn, self.ages, 16))):
+    def shrink(self, txn: Change, capacity: int) -> None:
+        """Remove the documents used longest ago, until the rest take at most `capacity` bytes."""
+        while self.n_bytes(txn) > capacity and (indexes := list(_first(txn, self.ages, 16))):
             for index in indexes:
-                if self.n_bytes(txn) <= most:
+                if self.n_bytes(txn) <= capacity:
                     return
                 self.remove(txn, index[8:])
                 self.evicted += 1
 
     def _age(self) -> int:
-        """Microseconds since 1970, later at each call even where the clock is set back."""
+        """Microseconds since 1970; each call gives a later time, even if the clock is set back."""
         self._last_age = max(int(time.time() * 1e6), self._last_age + 1)
         return self._last_age
 
     def touch(self, keys: Sequence[bytes]) -> None:
-        """These documents were read."""
+        """Note that these documents were read."""
         with self._touching:
             for key in keys:
                 self._touched.pop(key, None)
@@ -101,7 +101,7 @@ class Tables:
                 del self._touched[next(iter(self._touched))]
 
     def apply_touches(self, txn: Change) -> None:
-        """Documents read since the last change are the youngest, in the order they were read."""
+        """Make the documents read since the last change the youngest, in the order in which they were read."""
         with self._touching:
             touched, self._touched = self._touched, {}
         for key in touched:
@@ -113,7 +113,7 @@ class Tables:
 
 
 def _first(txn: Change, table: Any, at_most: int) -> Iterator[bytes]:
-    """The first keys of a table, which may be removed on the way."""
+    """The first keys of a table; the caller may remove them on the way."""
     with txn.cursor(table) as cursor:
         keys = [key for key, _ in zip(cursor.iternext(values=False), range(at_most), strict=False)]
     return iter(keys)

@@ -1,4 +1,4 @@
-"""Which store the settings ask for."""
+"""Opens the store that the settings name."""
 
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
@@ -13,11 +13,11 @@ CLUSTERS = ("redis+cluster://", "rediss+cluster://")
 
 
 def open_store(settings: Settings) -> DocumentStore | None:
-    """The store, or None where none is asked for. Raises StoreUnavailableError, one line, where it cannot be used."""
+    """The store, or None if the settings name none. Raises StoreUnavailableError, one line, if it cannot be used."""
     if not settings.store:
         return None
     if settings.store.startswith(SCHEMES):
-        from service.store.redis_store import RedisStore  # a tenth of a second of the start of those who have none
+        from service.store.redis_store import RedisStore  # importing it takes a tenth of a second, which only its users pay
 
         return RedisStore(settings.store)
     if settings.store.startswith(CLUSTERS):
@@ -33,6 +33,6 @@ def open_store(settings: Settings) -> DocumentStore | None:
 
 
 def claimed(settings: Settings) -> AbstractContextManager[None]:
-    """The store for the processes that this one starts, where it is a directory. Raises StoreUnavailableError."""
+    """Claim the store for the processes that this one starts, if it is a directory. Raises StoreUnavailableError."""
     is_directory = bool(settings.store) and "://" not in settings.store
     return lmdb_store.claimed(Path(settings.store)) if is_directory else nullcontext()

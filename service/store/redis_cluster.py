@@ -1,8 +1,8 @@
-"""The store for many replicas and more documents than one server holds: a Redis Cluster, or Valkey's, which speaks the same.
+"""The store for many replicas, and more documents than one server holds: a Redis Cluster, or Valkey's, with the same protocol.
 
-A key for each document, spread over the servers by the cluster's own hash. What one server has is read and written in one round
-trip, and no command has keys of two. A server that is away takes with it the documents that it has, and no other. A change is
-acknowledged when as many replicas of its server have it as the settings ask for: a failover to one of them does not lose it.
+There is a key for each document; the cluster's own hash spreads them over the servers. The documents of one server are read and
+written in one round trip, and no command has keys of two servers. A server that is away takes only its own documents with it. A
+change is acknowledged when as many replicas of its server have it as the settings require, so a failover does not lose it.
 """
 
 import logging
@@ -12,22 +12,22 @@ from typing import Any, TypeGuard, TypeVar
 from redis.exceptions import ConnectionError, OutOfMemoryError
 
 from service.store.base import AWAY, Away, DocumentStore, Item, Renewal, Size, StoreError
-from service.store.cluster_commands import NOBODY, Answer, Command, Commands
+from service.store.cluster_commands import UNREACHABLE, Answer, Command, Commands
 from service.store.cluster_map import ClusterMap
 from service.store.redis_client import LARGEST, NO_ANSWER, RENEW, key_of, store_error
 
 log = logging.getLogger(__name__)
-PREFIX = b"keyblock{}:"  # of an id with {braces} Redis would hash these alone; an empty pair before them turns that off
+PREFIX = b"keyblock{}:"  # Redis would hash only the {braces} of an id that has some; an empty pair before them turns that off
 
 T = TypeVar("T")
 
 
 class RedisClusterStore(DocumentStore):
-    """Documents in a cluster that replicas share. A cluster that does not answer is no error here, but at each use.
+    """Documents in a cluster that replicas share. A cluster that does not answer is an error at each use, but not at the start.
 
     Args:
         url: see ClusterMap.
-        replicas: of each server that must have a change before it is acknowledged.
+        replicas: number of replicas of each server that must have a change before it is acknowledged.
 
     Raises StoreUnavailableError, one line, as ClusterMap does.
     """
@@ -69,7 +69,7 @@ class RedisClusterStore(DocumentStore):
         return bool(self._change([Command(key, ("DEL", key))], self._replicas)[0])
 
     def size(self) -> Size:
-        """Of all servers' databases together: give the store a cluster of its own."""
+        """The size of all servers' databases together, so give the store a cluster of its own."""
         answering, away = self._ask_masters(("DBSIZE",), ("INFO", "memory"), ("INFO", "stats"))
         return Size(
             sum(count for count, _, _ in answering),
@@ -105,7 +105,7 @@ class RedisClusterStore(DocumentStore):
         return [one if fits(one) else AWAY for one in answers]
 
     def _change(self, commands: Sequence[Command], replicas: int = 0) -> list[Answer]:
-        """The answers. Raises StoreFullError or StoreUnavailableError where one of them is an error."""
+        """The answers. Raises StoreFullError or StoreUnavailableError if one of them is an error."""
         answers = self._commands.send(commands, replicas=replicas)
         errors = [one for one in answers if isinstance(one, Exception)]
         if errors:
@@ -113,11 +113,11 @@ class RedisClusterStore(DocumentStore):
         return answers
 
     def _ask_masters(self, *commands: Sequence[str]) -> tuple[list[list[Answer]], int]:
-        """What the masters answer, and how many do not. Raises StoreUnavailableError where none does."""
+        """The answers of the masters, and the number of those that do not answer. Raises StoreUnavailableError if none does."""
         answers = self._commands.ask_each(self._map.masters(), *commands)
         answering = [got for got in answers if not any(isinstance(one, Exception) for one in got)]
         if not answering:
-            raise store_error(answers[0][0] if answers else ConnectionError(NOBODY))
+            raise store_error(answers[0][0] if answers else ConnectionError(UNREACHABLE))
         return answering, len(answers) - len(answering)
 
 
@@ -130,7 +130,7 @@ def _is_content(answer: Answer) -> TypeGuard[bytes | None]:
 
 
 def _error(answer: Answer) -> StoreError:
-    """An answer that is none, as an error."""
+    """The error for an invalid answer."""
     if isinstance(answer, Exception):
         return store_error(answer)
     return store_error(ValueError(f"{type(answer).__name__} where a document was asked for"))

@@ -1,7 +1,7 @@
-"""A seal on stored values: who shares a Redis and has not the key cannot make a value that the service takes for its own.
+"""A seal on stored values: a user of the same Redis without the key cannot forge a value that the service accepts.
 
-The seal is an HMAC-SHA256 over the namespace, the id and the value, so that a value is not taken for another document's either.
-It does not say how old a value is: anyone who may write can put back an earlier one of the same document, or delete it.
+The seal is an HMAC-SHA256 over the namespace, the id and the value, so a value cannot pass for another document's either.
+It does not cover the value's age: a user with write access can restore an earlier value of the same document, or delete it.
 """
 
 import hashlib
@@ -13,10 +13,10 @@ SEAL_BYTES = 32
 
 
 class Seal:
-    """Seals values, and opens them.
+    """Seals and opens values.
 
     Args:
-        key: shared by the replicas, long enough that nobody guesses it; empty: values are left as they are.
+        key: shared by the replicas, too long to guess; empty: values are not sealed.
     """
 
     def __init__(self, key: str = "") -> None:
@@ -24,15 +24,15 @@ class Seal:
 
     @property
     def extra_bytes(self) -> int:
-        """Bytes that a sealed value has beyond the value."""
+        """Bytes that the seal adds to a value."""
         return SEAL_BYTES if self._key else 0
 
     def sealed(self, namespace: str, identity: str, content: bytes) -> bytes:
-        """The value with its seal behind it."""
+        """The value, followed by its seal."""
         return content + self._seal(namespace, identity, content) if self._key else content
 
     def opened(self, namespace: str, identity: str, content: bytes) -> bytes:
-        """The value without its seal. Raises DamagedError where it is not the seal of this key, namespace, id and value."""
+        """The value without its seal. Raises DamagedError if the seal does not fit the key, namespace, id and value."""
         if not self._key:
             return content
         value, seal = content[:-SEAL_BYTES], content[-SEAL_BYTES:]

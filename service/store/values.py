@@ -1,4 +1,4 @@
-"""Stored values as documents: sealed on the way in; opened, checked and counted on the way out."""
+"""Turns documents into stored values and back: seals them on the way in; opens, checks and counts them on the way out."""
 
 import logging
 from collections import Counter
@@ -21,8 +21,8 @@ class Found(NamedTuple):
     """A document of the store.
 
     Attributes:
-        text: where it is needed, or was prepared by another pipeline.
-        stale: whether it was.
+        text: if it is needed, or another pipeline has prepared the document; otherwise None.
+        stale: whether another pipeline has prepared the document.
     """
 
     stored: StoredDocument
@@ -52,7 +52,7 @@ class Values:
         return item._replace(content=self._seal.sealed(namespace, item.id, item.content))
 
     def decoded_bytes(self, content: bytes | Away | None, fingerprint: bytes, *, texts: bool) -> int:
-        """Bytes of memory that a document will take when it is decoded; 0 for one that is not there."""
+        """Bytes of memory that a document takes when decoded; 0 for a missing one."""
         if not isinstance(content, bytes):
             return 0
         value = memoryview(content)[: len(content) - self._seal.extra_bytes]
@@ -68,7 +68,7 @@ class Values:
         texts: bool,
         check: Check,
     ) -> list[Found | Away | None]:
-        """Documents with the texts that are needed; None for one that is not there, and for a value that KeyBlock did not store."""
+        """The documents, with their texts if needed; None for a missing one, and for a value that KeyBlock did not store."""
         pairs = zip(ids, contents, strict=True)
         opened = partial(self._opened, namespace, fingerprint=fingerprint, texts=texts, check=check)
         found = [opened(identity, content) for identity, content in pairs]
@@ -98,7 +98,7 @@ class Values:
 
 
 def _outcome(found: Found | Away | None, content: bytes | Away | None) -> str:
-    """What became of a value that the store has given, or has not."""
+    """The outcome of a lookup, for the metrics."""
     if isinstance(found, Found):
         return "stale" if found.stale else "hit"
     return "miss" if content is None else "damaged"

@@ -1,1 +1,1 @@
-"""What the service tells of itself: metrics, traces, logs."""
+"""Metrics, traces and logs of the service."""

@@ -1,4 +1,4 @@
-"""What is known of a request beside its answer: its id, whose key it came with, what became of it."""
+"""Facts about a request beside its answer: its id, its key, its outcome."""
 
 import re
 import time
@@ -15,19 +15,19 @@ from service.call import Call
 from service.telemetry.stages import Stages
 
 REQUEST_ID = "x-request-id"
-CURRENT_ID: ContextVar[str] = ContextVar("request_id", default="")  # of the request at hand, for every line that is logged of it
-_TAKEN = re.compile(r"[A-Za-z0-9._:/+=@~-]{1,128}")  # nothing that could forge a header or a line of a log
-_ENTRY = "keyblock.account"  # of the ASGI scope
+CURRENT_ID: ContextVar[str] = ContextVar("request_id", default="")  # of the current request, for every log line about it
+_VALID_ID = re.compile(r"[A-Za-z0-9._:/+=@~-]{1,128}")  # no character that could forge a header or a log line
+_ENTRY = "keyblock.account"  # key in the ASGI scope
 _LONGEST_PATH = 200
 SHOWN_DOCUMENTS, SHOWN_CHARACTERS = 10, 200
 
 
 class Caller(Protocol):
-    """The key that a request came with, as far as others need to know it."""
+    """The key of a request, as far as other modules need it."""
 
     @property
     def name(self) -> str:
-        """What logs call it."""
+        """The key's name in logs."""
 
     @property
     def owns(self) -> str:
@@ -36,18 +36,18 @@ class Caller(Protocol):
 
 @dataclass(slots=True)
 class Account:
-    """One request; those who handle it write into it what they know.
+    """Facts about one request; every part of the service enters what it knows.
 
     Attributes:
-        request_id: taken from its sender, or made.
-        key: that it came with, where keys are needed.
-        status: of its answer; that of a failure until there is one.
+        request_id: from its sender, or a new one.
+        key: of the request, if keys are needed.
+        status: of its answer; until there is one, that of a failure.
         dialect: once it is known.
-        documents: that it asked for, or stored.
+        documents: number of documents in the request, or stored by it.
         stages: its times.
-        call: what it asked for, where texts are to be logged.
-        began: when its head was there, as `time.perf_counter` counts.
-        held: what is given back once its answer is written.
+        call: the request itself, if texts are to be logged.
+        began: when its head arrived, in seconds of `time.perf_counter`.
+        held: resources that are released once the answer is written.
     """
 
     request_id: str = field(default_factory=lambda: uuid.uuid4().hex)
@@ -61,7 +61,7 @@ class Account:
     held: ExitStack = field(default_factory=ExitStack)
 
     def fields(self, scope: AsgiScope) -> dict[str, Any]:
-        """The fields of the access log. Texts of a body are among them only where `call` is set."""
+        """The fields of the access log. They only include texts of a body if `call` is set."""
         stages = {} if self.stages is None else self.stages.milliseconds()
         stages.pop("total", None)
         fields = {
@@ -87,10 +87,10 @@ def _texts(call: Call | None) -> dict[str, Any]:
 
 
 def open_account(scope: AsgiScope) -> Account:
-    """The account of a request that has just come."""
+    """Make the account of a new request."""
     account = Account()
     for name, value in scope["headers"]:
-        if name == REQUEST_ID.encode() and _TAKEN.fullmatch(sent := value.decode("latin-1")):
+        if name == REQUEST_ID.encode() and _VALID_ID.fullmatch(sent := value.decode("latin-1")):
             account.request_id = sent
     scope[_ENTRY] = account
     return account

@@ -1,7 +1,7 @@
-"""Memory and utilisation of the GPUs that this process sees, as NVIDIA's driver reports them; nothing where there is none.
+"""Memory and utilisation of the GPUs that this process sees, from NVIDIA's driver; nothing if there is no driver.
 
-A driver whose device is lost may never answer. So it is asked in a thread of its own, which nobody waits for: what is shown is what
-it said after the scrape before.
+A driver whose device is lost may never answer. So a thread of its own calls the driver, and nobody waits for it: the gauges show
+the values from the scrape before.
 """
 
 import logging
@@ -16,29 +16,29 @@ log = logging.getLogger(__name__)
 
 
 class Gpus:
-    """Asks the driver; `measure` has the gauges set.
+    """Reads the driver; `measure` sets the gauges.
 
     Args:
-        metrics: where they are set.
-        library: NVML's bindings; by default those installed, where the driver loads.
+        metrics: has the gauges.
+        library: NVML's bindings; None: the installed ones, if the driver loads.
     """
 
     def __init__(self, metrics: Metrics, library: Any = None) -> None:
         self._metrics = metrics
         self._nvml = library or nvml()
-        self._asking: threading.Thread | None = None
+        self._thread: threading.Thread | None = None
         self._gpus = {} if self._nvml is None else {str(number): number for number in range(self._nvml.nvmlDeviceGetCount())}
 
     def measure(self) -> None:
-        """Have the driver asked, unless it has not answered yet."""
-        if self._gpus and not (self._asking and self._asking.is_alive()):
-            self._asking = threading.Thread(target=self._ask, name="gpus", daemon=True)
-            self._asking.start()
+        """Start to read the driver, unless the last read has not ended yet."""
+        if self._gpus and not (self._thread and self._thread.is_alive()):
+            self._thread = threading.Thread(target=self._ask, name="gpus", daemon=True)
+            self._thread.start()
 
     def _ask(self) -> None:
-        """Set the gauges of each GPU; what one does not tell (a part of a GPU has no utilisation of its own) is left out."""
+        """Set the gauges of each GPU, without values that it does not report (a part of a GPU has no utilisation of its own)."""
         for gpu, number in self._gpus.items():
-            with self._untold(gpu):
+            with self._tolerated(gpu):
                 handle = self._nvml.nvmlDeviceGetHandleByIndex(number)
                 memory = self._nvml.nvmlDeviceGetMemoryInfo(handle)
                 self._metrics.set("gpu_memory", memory.used, gpu=gpu)
@@ -46,7 +46,7 @@ class Gpus:
                 self._metrics.set("gpu_utilization", self._nvml.nvmlDeviceGetUtilizationRates(handle).gpu / 100, gpu=gpu)
 
     @contextmanager
-    def _untold(self, gpu: str) -> Iterator[None]:
+    def _tolerated(self, gpu: str) -> Iterator[None]:
         try:
             yield
         except self._nvml.NVMLError as error:
@@ -54,7 +54,7 @@ class Gpus:
 
 
 def nvml() -> Any:
-    """The bindings, initialised; None where they are not installed or there is no driver."""
+    """The bindings, initialised; None if they are not installed or there is no driver."""
     try:
         import pynvml
     except ImportError:

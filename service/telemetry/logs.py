@@ -1,4 +1,4 @@
-"""Lines of the log: text for people, JSON for programs. What a line says beside its message stands behind it as name=value."""
+"""Log lines: text for people, JSON for programs. Further fields of a line follow its message as name=value."""
 
 import logging
 import re
@@ -10,21 +10,21 @@ from pythonjsonlogger.orjson import OrjsonFormatter
 from service.settings import LogFormat
 from service.telemetry.account import CURRENT_ID
 
-UNUSED = (*RESERVED_ATTRS, "taskName", "color_message", "_ray_timestamp_ns")  # the last are uvicorn's and Ray's
-SAID = ("method", "path", "status")  # by the message of a line of the access log already
+UNUSED = (*RESERVED_ATTRS, "taskName", "color_message", "_ray_timestamp_ns")  # the last two are uvicorn's and Ray's
+IN_MESSAGE = ("method", "path", "status")  # fields that the message of an access log line already has
 _PLAIN = re.compile(r"[^\s\"'=\\]+")
 
 
 class TextFormatter(logging.Formatter):
-    """Text, then what else the line says."""
+    """Text, followed by the further fields of the line."""
 
     def __init__(self) -> None:
         super().__init__("%(asctime)s %(levelname)s %(name)s: %(message)s")
 
     def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802
         """The line, without a traceback."""
-        more = [f" {name}={_shown(value)}" for name, value in vars(record).items() if name not in (*UNUSED, *SAID)]
-        return super().formatMessage(record) + "".join(more)
+        fields = [f" {name}={_shown(value)}" for name, value in vars(record).items() if name not in (*UNUSED, *IN_MESSAGE)]
+        return super().formatMessage(record) + "".join(fields)
 
 
 def _shown(value: object) -> str:
@@ -33,7 +33,7 @@ def _shown(value: object) -> str:
 
 
 def formatter(kind: LogFormat) -> logging.Formatter:
-    """What writes lines of a kind."""
+    """The formatter of lines of this kind."""
     if kind is LogFormat.TEXT:
         return TextFormatter()
     names = {"levelname": "level", "name": "logger"}
@@ -41,14 +41,14 @@ def formatter(kind: LogFormat) -> logging.Formatter:
 
 
 def with_request_id(record: logging.LogRecord) -> bool:
-    """A filter that lets everything pass, and names the request that it is about."""
+    """A filter that passes every line, and adds the id of the current request."""
     if identity := CURRENT_ID.get():
         record.request_id = identity
     return True
 
 
 def configure_logs(level: str, kind: LogFormat) -> None:
-    """Log to standard error, whatever logs."""
+    """Make all loggers log to standard error."""
     handler = logging.StreamHandler()
     handler.setFormatter(formatter(kind))
     handler.addFilter(with_request_id)

@@ -1,7 +1,7 @@
-"""One set of metrics of several processes.
+"""Merges the metrics of several processes into one set.
 
-A counter must never fall: Prometheus would take that for a restart, and all that the others have counted for new. So who merges
-keeps what ended processes have `counted`, and adds it.
+A counter must never fall: Prometheus would take that for a restart, and count everything in the other processes again. So the
+merging process keeps what ended processes have `counted`, and adds it.
 """
 
 from collections.abc import Iterable
@@ -12,19 +12,19 @@ from prometheus_client.samples import Sample
 
 from service.telemetry.metrics import TABLE
 
-How = Literal["sum", "least", "most"]
-HOW: dict[str, How] = {row.name: row.merged for row in TABLE.values()} | {
-    "process_start_time_seconds": "least",  # the service's
-    "process_max_fds": "least",  # each process has a limit of its own
+Combining = Literal["sum", "least", "most"]
+COMBINING: dict[str, Combining] = {row.name: row.merged for row in TABLE.values()} | {
+    "process_start_time_seconds": "least",  # the start of the service
+    "process_max_fds": "least",  # each process has its own limit
     "python_info": "most",
 }
 
 
 class Merged:
-    """All families of several processes, as a registry: what encodes metrics collects them.
+    """All families of several processes, as a registry from which encoders collect metrics.
 
     Args:
-        processes: the families of each.
+        processes: the families of each process.
     """
 
     def __init__(self, processes: Iterable[Iterable[Metric]]) -> None:
@@ -35,7 +35,7 @@ class Merged:
                 self._add(family)
 
     def collect(self) -> list[Metric]:
-        """The families."""
+        """The merged families."""
         merged = []
         for name, metric in self._metrics.items():
             merged.append(family := Metric(metric.name, metric.documentation, metric.type, metric.unit))
@@ -47,14 +47,15 @@ class Merged:
         samples = self._families.setdefault(family.name, {})
         for sample in family.samples:
             key = sample.name, frozenset(sample.labels.items())
-            samples[key] = sample if key not in samples else _both(samples[key], sample, HOW.get(family.name, "sum"))
+            samples[key] = sample if key not in samples else _combined(samples[key], sample, COMBINING.get(family.name, "sum"))
 
 
 def counted(families: Iterable[Metric]) -> list[Metric]:
-    """What stays of a process that has ended: what it has counted, and none of its gauges."""
+    """The families of an ended process that stay: counters and histograms, but no gauges."""
     return [family for family in families if family.type in ("counter", "histogram")]
 
 
-def _both(one: Sample, other: Sample, how: How) -> Sample:
-    value = {"sum": one.value + other.value, "least": min(one.value, other.value), "most": max(one.value, other.value)}[how]
-    return one._replace(value=value, exemplar=one.exemplar or other.exemplar)
+def _combined(first: Sample, second: Sample, how: Combining) -> Sample:
+    one, two = first.value, second.value
+    value = {"sum": one + two, "least": min(one, two), "most": max(one, two)}[how]
+    return first._replace(value=value, exemplar=first.exemplar or second.exemplar)

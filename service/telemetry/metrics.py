@@ -1,4 +1,4 @@
-"""What the service measures: one declared table, from which the code, the docs, the dashboards and the alerts take their names.
+"""The service's metrics: one declared table, from which the code, the docs, the dashboards and the alerts take their names.
 
 `python -m k8s.monitoring` writes docs/metrics.md, the dashboards and the alerts from it.
 """
@@ -18,37 +18,38 @@ from keyblock.selectors import SelectedBy
 
 BUCKETS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30)  # seconds
 RATIOS = tuple(tenth / 10 for tenth in range(1, 11))
-# select: a learned selector's whole first round; upstream: in place of model, where one scores
+# select: the first round of a learned selector; upstream: scoring by an upstream, instead of model
 STAGES = ("parse", "prepare", "select", "queue", "model", "upstream", "aggregate", "respond")
-# not asked in doubt; fewer tokens; blocks not scored; ordered by blocks alone; in the order given; an upstream failed
+# no escalation; fewer tokens; blocks not scored; ordered by blocks alone; in the order given; an upstream or the store failed
 DEGRADED = ("escalation", "tokens", "blocks", "selector", "order", "upstream", "store")
-ASKED = ("ok", "retried", "late", "failed", "nonsense", "spared")  # late: for the deadline; spared: not sent, since it was away
-DEADLINES = ("met", "late", "missed")  # late: by no more than is promised, the larger of 50 ms and a batch
+# late: for the deadline; spared: not sent, since the upstream was away
+UPSTREAM_OUTCOMES = ("ok", "retried", "late", "failed", "nonsense", "spared")
+DEADLINES = ("met", "late", "missed")  # late: by at most the promised time, the larger of 50 ms and a batch
 OUTCOMES = ("ok", "invalid", "refused", "cancelled", "failed")
-BATCHES = ("ok", "failed", "split")  # the last is run again in halves
-BLOCKS = ("considered", "asked", "scored")  # of the documents read; asked about by a learned selector; read by the ranker
+BATCHES = ("ok", "failed", "split")  # split: run again in halves
+BLOCKS = ("considered", "asked", "scored")  # in the documents read; scored for a learned selector; read by the ranker
 SELECTED_BY = tuple(by.value for by in SelectedBy)
 PRUNED = ("contexts", "documents")
 LOADS = ("load", "warm_up")
 LOOKUPS = ("hit", "miss")
 STORE_LOOKUPS = ("hit", "miss", "stale", "damaged", "away")
-"""Stale: another pipeline has prepared it, so it is prepared again. Away: on a server that does not answer, while others do."""
+"""Stale: another pipeline has prepared the document, so it is prepared again. Away: its server does not answer, while others do."""
 STORE_ERRORS = ("full", "unavailable")
 RELOADS = ("ok", "unchanged", "failed")
 DENIED = ("key", "scope")
 STORE_METHODS = ("PUT", "GET", "DELETE")
 REFUSED = ("unready", "wait", "requests", "bytes", "documents")
 PROCESSES = ("front", "model")
-# by itself, where its log says why; by a signal of somebody else, the kernel without memory, say; by the supervisor: it did not
-# answer, or loaded for too long
+# ended: by itself, and its log says why; killed: by a signal from elsewhere, such as the kernel's when memory runs out; silent and
+# stuck: killed by the supervisor, since the process did not answer, or loaded for too long
 RESTARTED = ("ended", "killed", "silent", "stuck")
 CLOSED = ("large_head", "late_head", "malformed", "unread", "crowded")
 PORTS = ("main", "admin")
 DIALECTS = ("native", "tei")
-MODEL = "model"  # the label that tells bundles apart
+MODEL = "model"  # the label of a bundle's name
 
 Labels = Mapping[str, tuple[str, ...]]
-"""The values that each label may have; none listed: what the process finds when it starts (bundles, GPUs), never a client's."""
+"""The values of each label. Empty: any value found at the start of the process (bundles, GPUs), never a client's."""
 disable_created_metrics()  # type: ignore[no-untyped-call]  # a third of all series, and of no use to Prometheus
 T = TypeVar("T", Counter, Gauge, Histogram)
 NO_LABELS: Labels = MappingProxyType({})
@@ -58,7 +59,7 @@ BY_MODEL: Labels = MappingProxyType({MODEL: ()})
 class Metric(NamedTuple):
     """A row of the table.
 
-    Label values never come from a client, and one that is not listed is an error: whatever clients send, there are so many series.
+    Label values never come from a client, and an unlisted value is an error. So clients cannot raise the number of series.
     """
 
     kind: Literal["counter", "gauge", "histogram"]
@@ -66,7 +67,7 @@ class Metric(NamedTuple):
     help: str
     labels: Labels = NO_LABELS
     buckets: tuple[float, ...] = BUCKETS
-    merged: Literal["sum", "least", "most"] = "sum"  # of several processes of one service: what is so of all of them
+    merged: Literal["sum", "least", "most"] = "sum"  # how to combine the values of a service's processes
 
 
 _list = ", ".join
@@ -175,8 +176,8 @@ TABLE = {
     "upstream_requests": Metric(
         "counter",
         "keyblock_upstream_requests_total",
-        f"Requests to the upstream by outcome: {_list(ASKED)}",
-        {"outcome": ASKED, MODEL: ()},
+        f"Requests to the upstream by outcome: {_list(UPSTREAM_OUTCOMES)}",
+        {"outcome": UPSTREAM_OUTCOMES, MODEL: ()},
     ),
     "upstream_seconds": Metric(
         "histogram", "keyblock_upstream_seconds", "Time until the upstream answers, retries included", BY_MODEL
@@ -286,9 +287,9 @@ TABLE = {
 
 
 class Metrics:
-    """The table's instruments, in a registry of their own; `of` a model, that is the value of its label.
+    """The table's instruments, in a registry of their own; `of` gives a view for one model, which fills in the model's label.
 
-    Raises KeyError for a name that the table does not have, and ValueError for such a label or value.
+    Raises KeyError for a name that is not in the table, and ValueError for such a label or value.
     """
 
     def __init__(self) -> None:
@@ -296,20 +297,20 @@ class Metrics:
         for collector in (ProcessCollector, PlatformCollector, GCCollector):
             collector(registry=self.registry)
         self._model = ""
-        self._gone: set[str] = set()  # models: what ends late of theirs would bring their series back
+        self._forgotten: set[str] = set()  # names of models: a request that ends late must not bring their series back
         self._counters: dict[str, Counter] = {}
         self._gauges: dict[str, Gauge] = {}
         self._histograms: dict[str, Histogram] = {}
         for key, row in TABLE.items():
             self._build(key, row)
-        self._show(key for key, row in TABLE.items() if MODEL not in row.labels)
+        self._start_at_zero(key for key, row in TABLE.items() if MODEL not in row.labels)
 
     def of(self, model: str) -> Self:
         """The same instruments for one model."""
         view = copy.copy(self)
         view._model = model
-        self._gone.discard(model)
-        view._show(key for key, row in TABLE.items() if MODEL in row.labels)
+        self._forgotten.discard(model)
+        view._start_at_zero(key for key, row in TABLE.items() if MODEL in row.labels)
         return view
 
     def forget(self, key: str, **labels: str) -> None:
@@ -317,14 +318,14 @@ class Metrics:
         self._instrument(key).remove_by_labels(labels)
 
     def forget_model(self) -> None:
-        """The model is no longer served: its series disappear, even where requests of it still end, until its name is back."""
-        self._gone.add(self._model)
+        """Remove the series of a model that is no longer served; its last requests do not bring them back, only `of` does."""
+        self._forgotten.add(self._model)
         for key, row in TABLE.items():
             if MODEL in row.labels:
                 self.forget(key, **{MODEL: self._model})
 
     def add(self, key: str, amount: float = 1, **labels: str) -> None:
-        """Count."""
+        """Add to a counter."""
         if (child := self._child(self._counters, key, labels)) is not None:
             child.inc(amount)
 
@@ -334,7 +335,7 @@ class Metrics:
             child.set(value)
 
     def observe(self, key: str, value: float, trace_id: str | None = None, **labels: str) -> None:
-        """Add to a histogram; with the id of a trace as an exemplar of its bucket."""
+        """Add a value to a histogram, with the id of a trace as an exemplar of its bucket."""
         if (child := self._child(self._histograms, key, labels)) is not None:
             child.observe(value, None if trace_id is None else {"trace_id": trace_id})
 
@@ -347,13 +348,13 @@ class Metrics:
         else:
             self._histograms[key] = Histogram(row.name, row.help, labels, registry=self.registry, buckets=row.buckets)
 
-    def _show(self, keys: Iterable[str]) -> None:
-        """Show series as 0 from the start, since a rate needs a beginning; gauges of a model wait until they are measured."""
+    def _start_at_zero(self, keys: Iterable[str]) -> None:
+        """Start series at 0, since a rate needs a beginning; gauges of a model wait until they are measured."""
         for key in keys:
             row = TABLE[key]
             if (row.kind == "gauge" and MODEL in row.labels) or not row.labels:
                 continue
-            values = [(self._model,) if label == MODEL else known for label, known in row.labels.items()]
+            values = [(self._model,) if label == MODEL else allowed for label, allowed in row.labels.items()]
             for combination in product(*values):
                 self._instrument(key).labels(*combination)
 
@@ -361,7 +362,7 @@ class Metrics:
         return self._counters.get(key) or self._gauges.get(key) or self._histograms[key]
 
     def _child(self, instruments: Mapping[str, T], key: str, labels: dict[str, str]) -> T | None:
-        """The series; none of a model that is gone."""
+        """The series; None for a forgotten model."""
         instrument, row = instruments[key], TABLE[key]
         if not row.labels:
             if labels:
@@ -370,6 +371,6 @@ class Metrics:
         if MODEL in row.labels:
             labels.setdefault(MODEL, self._model)
         for label, value in labels.items():
-            if (known := row.labels.get(label)) and value not in known:
-                raise ValueError(f"{row.name}: the label {label} has no value {value!r}, only {', '.join(known)}")
-        return None if labels.get(MODEL) in self._gone else instrument.labels(**labels)
+            if (allowed := row.labels.get(label)) and value not in allowed:
+                raise ValueError(f"{row.name}: the label {label} has no value {value!r}, only {', '.join(allowed)}")
+        return None if labels.get(MODEL) in self._forgotten else instrument.labels(**labels)

@@ -1,4 +1,4 @@
-"""How long a request spends where."""
+"""The times of a request's stages."""
 
 from typing import NamedTuple
 
@@ -7,7 +7,7 @@ from service.telemetry.metrics import Metrics
 
 
 class Interval(NamedTuple):
-    """A stage, as the clock counts."""
+    """A stage, with its start and end in seconds of the clock."""
 
     stage: str
     start: float
@@ -18,15 +18,15 @@ class Stages:
     """Times of one request, one stage after the other; each is observed in the metrics when it ends.
 
     Attributes:
-        began: when its last byte was there, as the clock counts.
+        began: when the last byte of the request arrived, in seconds of the clock.
         intervals: of the stages that have ended.
-        trace_id: of the request's trace, where it has one.
-        metrics: may become those of the model that is asked for, before the first stage ends.
+        trace_id: of the request's trace, if it has one.
+        metrics: may be replaced by those of the requested model before the first stage ends.
 
     Args:
-        metrics: where stages are observed.
+        metrics: gets the times of the stages.
         trace_id: of the request's trace, where it has one.
-        clock: measures.
+        clock: gives the time.
     """
 
     def __init__(self, metrics: Metrics, trace_id: str | None = None, clock: Clock = ASYNCIO.now) -> None:
@@ -37,25 +37,25 @@ class Stages:
         self.intervals: list[Interval] = []
 
     def end(self, stage: str) -> None:
-        """A stage ends now that began where the one before it ended."""
+        """End a stage that began at the end of the one before it."""
         self.add(stage, self._clock() - self._last)
 
     def add(self, stage: str, seconds: float) -> None:
-        """A stage took so long from where the one before it ended; measured elsewhere."""
+        """Add a stage that began at the end of the one before it, and whose time was measured elsewhere."""
         start, self._last = self._last, self._last + seconds
         self.intervals.append(Interval(stage, start, self._last))
         self.metrics.observe("stages", seconds, self.trace_id, stage=stage)
 
     @property
     def total(self) -> float:
-        """Seconds since the request was there."""
+        """Seconds since the request arrived."""
         return self._clock() - self.began
 
     def milliseconds(self) -> dict[str, float]:
-        """By stage, and their `total`, rounded to microseconds."""
+        """Milliseconds by stage, and their `total`, rounded to microseconds."""
         taken = [(stage, end - start) for stage, start, end in self.intervals]
         return {stage: round(seconds * 1e3, 3) for stage, seconds in (*taken, ("total", self.total))}
 
     def server_timing(self) -> str:
-        """The same as the value of a Server-Timing header, which browsers and proxies read."""
+        """The times as the value of a Server-Timing header, which browsers and proxies read."""
         return ", ".join(f"{stage};dur={milliseconds:g}" for stage, milliseconds in self.milliseconds().items())

@@ -1,8 +1,8 @@
-"""Traces of requests: OpenTelemetry's, where they are switched on. Spans have counts and times, never a text or an id.
+"""Traces of requests by OpenTelemetry, if switched on. Spans have counts and times, never a text or an id.
 
-A request is recorded as one span with a child for each stage; they are made when it ends, from the times that are taken anyway. The
-W3C context of a caller is taken up, and whether it samples decides. Where nothing is traced here, a sampled caller's trace id is
-still known: it stands beside the metrics as an exemplar.
+A request is recorded as one span with a child for each stage; they are made when it ends, from times that are taken anyway. A
+caller's W3C context is continued, and decides whether the request is sampled. If nothing is traced here, the trace id of a sampled
+caller is still known: metrics have it as an exemplar.
 """
 
 import os
@@ -21,47 +21,47 @@ if TYPE_CHECKING:
     from opentelemetry.trace import Span
 
 PATH = "v1/traces"  # of OTLP over HTTP
-FLUSH_SECONDS = 3  # that a collector which does not answer may hold up the end of the process
+FLUSH_SECONDS = 3  # for which a collector that does not answer may hold up the end of the process
 SERVER_ERROR = 500
-RECEIVE = "receive"  # the body, of a span; no stage of the metrics: it depends on the client's network
+RECEIVE = "receive"  # a span for the body; not a stage of the metrics, since it depends on the client's network
 SAMPLED = 1  # the flag's bit
 _TRACEPARENT = re.compile(r"(?!ff)[0-9a-f]{2}-(?!0{32})([0-9a-f]{32})-(?!0{16})[0-9a-f]{16}-([0-9a-f]{2})(?:-.*)?")
 
 
 class Trace:
-    """One request, traced elsewhere at most.
+    """One request that is not traced here, but perhaps elsewhere.
 
     Attributes:
-        id: of the trace that it is a part of, 32 hexadecimal digits; none where that is not sampled.
+        id: of its trace, 32 hexadecimal digits; None if that is not sampled.
     """
 
     def __init__(self, trace_id: str | None = None) -> None:
         self.id = trace_id
 
-    def tell(self, **what: bool | int | str) -> None:
-        """Say more of the request."""
+    def annotate(self, **attributes: bool | int | str) -> None:
+        """Add attributes to the request."""
 
-    def end(self, status: int, stages: Stages | None = None, **what: str) -> None:
-        """The request is answered: with this HTTP status, and more to say of it."""
+    def end(self, status: int, stages: Stages | None = None, **attributes: str) -> None:
+        """Note that the request is answered, with this HTTP status and further attributes."""
 
 
 UNTRACED = Trace()
 
 
 class Tracing:
-    """Nothing is traced here."""
+    """Tracing that is switched off."""
 
     def begin(self, request: Request) -> Trace:
-        """A request has arrived."""
+        """Begin the trace of a request."""
         traceparent = request.headers.get("traceparent")
         return UNTRACED if traceparent is None else Trace(sampled_trace_id(traceparent))
 
     def close(self) -> None:
-        """Send what is to be sent still."""
+        """Send the remaining spans."""
 
 
 def sampled_trace_id(traceparent: str) -> str | None:
-    """The trace id in a W3C traceparent header; none where it is not one, or says that the trace is not sampled."""
+    """The trace id in a W3C traceparent header; None if it is invalid, or the trace is not sampled."""
     match = _TRACEPARENT.fullmatch(traceparent.strip())
     return match[1] if match and int(match[2], 16) & SAMPLED else None
 
@@ -70,23 +70,23 @@ OFF = Tracing()
 
 
 def tracing_of(request: Request) -> Tracing:
-    """What the application traces with."""
+    """The application's tracing."""
     tracing: Tracing = getattr(request.app.state, "tracing", OFF)
     return tracing
 
 
 def open_tracing(settings: Settings) -> Tracing:
-    """What the settings ask for."""
+    """The tracing that the settings require."""
     return SentTracing(settings.otlp_endpoint) if settings.otlp_endpoint else OFF
 
 
 class SentTracing(Tracing):
-    """Spans are sent to a collector, in batches and in a thread of their own; when that does not keep up, the newest are lost.
+    """Sends spans to a collector, in batches and in a thread of its own; if the collector is too slow, the newest are lost.
 
-    OpenTelemetry's own environment variables hold too: OTEL_TRACES_SAMPLER, OTEL_EXPORTER_OTLP_HEADERS and the like.
+    OpenTelemetry's own environment variables apply too: OTEL_TRACES_SAMPLER, OTEL_EXPORTER_OTLP_HEADERS and so on.
 
     Args:
-        endpoint: of the collector, the part before /v1/traces.
+        endpoint: URL of the collector, without /v1/traces.
     """
 
     def __init__(self, endpoint: str) -> None:
@@ -105,7 +105,7 @@ class SentTracing(Tracing):
         self._propagator = TraceContextTextMapPropagator()
 
     def begin(self, request: Request) -> Trace:
-        """A span begins, of the caller's trace where there is one."""
+        """Begin a span, in the caller's trace if there is one."""
         from opentelemetry.trace import SpanKind
 
         route = getattr(request.scope.get("route"), "path_format", "")
@@ -115,7 +115,7 @@ class SentTracing(Tracing):
         return SpanTrace(self._tracer, span) if span.is_recording() else UNTRACED
 
     def close(self) -> None:
-        """Send what is to be sent still, if the collector takes it in time."""
+        """Send the remaining spans, if the collector takes them in time."""
         closing = threading.Thread(target=self._provider.shutdown, name="traces-close", daemon=True)
         closing.start()
         closing.join(FLUSH_SECONDS)
@@ -127,7 +127,7 @@ def _with_path(endpoint: str) -> str:
 
 
 class SpanTrace(Trace):
-    """A request that is traced."""
+    """A request that is traced here."""
 
     def __init__(self, tracer: Any, span: "Span") -> None:
         from opentelemetry.trace import format_trace_id
@@ -138,15 +138,15 @@ class SpanTrace(Trace):
         self._began = time.perf_counter()
         self._epoch = time.time_ns() - time.perf_counter_ns()
 
-    def tell(self, **what: bool | int | str) -> None:
-        """Say more of the request."""
-        self._span.set_attributes({f"keyblock.{name}": value for name, value in what.items()})
+    def annotate(self, **attributes: bool | int | str) -> None:
+        """Add attributes to the request."""
+        self._span.set_attributes({f"keyblock.{name}": value for name, value in attributes.items()})
 
-    def end(self, status: int, stages: Stages | None = None, **what: str) -> None:
+    def end(self, status: int, stages: Stages | None = None, **attributes: str) -> None:
         """End the span, and export its children."""
         from opentelemetry.trace import StatusCode, set_span_in_context
 
-        self.tell(**what)
+        self.annotate(**attributes)
         self._span.set_attribute("http.response.status_code", status)
         if status >= SERVER_ERROR:
             self._span.set_status(StatusCode.ERROR)
@@ -162,5 +162,5 @@ class SpanTrace(Trace):
         return [Interval(RECEIVE, self._began, stages.began), *stages.intervals]
 
     def _nanoseconds(self, seconds: float) -> int:
-        """Since 1970, of what `time.perf_counter` counts."""
+        """Nanoseconds since 1970, from seconds of `time.perf_counter`."""
         return self._epoch + int(seconds * 1e9)

@@ -1,1 +1,1 @@
-"""A reranker that runs elsewhere, asked about passages."""
+"""Scores passages with a reranker that runs elsewhere."""

@@ -1,4 +1,4 @@
-"""All passages of a request, in batches of bounded size, several at once; large requests and small ones take turns."""
+"""Sends all passages of a request in batches of bounded size, several at once; large and small requests take turns."""
 
 import asyncio
 from collections.abc import Iterator, Sequence
@@ -11,17 +11,17 @@ from service.machine import ASYNCIO, Machine
 from service.pace import Pace
 from service.upstream.client import Upstream, UpstreamError
 
-MOST_REFUSED = 3  # batches of a request; after so many the reason is not in them
+MOST_REFUSED = 3  # refused batches of a request, after which its other batches are not sent
 
 
 class Pairs(NamedTuple):
-    """What is asked.
+    """A query with its passages.
 
     Attributes:
-        query: as it came.
+        query: as the client sent it.
         passages: texts.
-        tokens: shape (passages,), about as many as they cost with the query.
-        order: their numbers, the first to be asked about first.
+        tokens: shape (passages,), approximate tokens of each passage with the query.
+        order: numbers of the passages, the most urgent first.
     """
 
     query: str
@@ -30,12 +30,12 @@ class Pairs(NamedTuple):
     order: Sequence[int]
 
 
-class Said(NamedTuple):
-    """What came of it.
+class PassageScores(NamedTuple):
+    """The scores of passages.
 
     Attributes:
         logits: shape (passages,); -inf for those that were not scored.
-        problem: why not all were, beside want of time; empty where nothing was wrong.
+        problem: why passages were not scored, other than for lack of time; empty if nothing went wrong.
         queue_seconds: until the first request was sent.
         seconds: from there to the last answer.
     """
@@ -47,17 +47,17 @@ class Said(NamedTuple):
 
 
 class Asker:
-    """Asks about passages. To be used on one event loop.
+    """Scores passages with the upstream. To be used on one event loop.
 
     Args:
-        upstream: answers.
-        batch: passages of a request at most.
-        concurrency: requests at once, of all together.
-        machine: whose clock it uses, and where it waits.
+        upstream: scores the batches.
+        batch: largest number of passages in a batch.
+        concurrency: batches under way at once, of all requests together.
+        machine: gives the time, and waits.
 
     Attributes:
-        pace: seconds a token, of all requests at once together.
-        waiting: tokens that each request in hand still waits for.
+        pace: seconds per token, with all batches under way at once.
+        waiting: tokens for which each request in hand still waits.
     """
 
     def __init__(self, upstream: Upstream, batch: int, concurrency: int, machine: Machine = ASYNCIO) -> None:
@@ -68,67 +68,67 @@ class Asker:
         self._in_flight = 0
 
     def backlog(self, share: float) -> float:
-        """Seconds of work in hand; of each request at most `share`: turns are taken."""
+        """Seconds of work in hand; at most `share` of each request, since requests take turns."""
         return sum(min(self.pace.estimate(tokens), share) for tokens in self.waiting.values())
 
-    async def ask(self, pairs: Pairs, until: float) -> Said:
-        """Logits of the passages, as far as there is time until then, as the machine's clock counts."""
-        asking = _Asking(pairs, self._batch)
-        self.waiting[asking] = int(pairs.tokens.sum())
+    async def ask(self, pairs: Pairs, until: float) -> PassageScores:
+        """Score the passages, as far as there is time until the deadline, in seconds of the machine's clock."""
+        progress = _Progress(pairs, self._batch)
+        self.waiting[progress] = int(pairs.tokens.sum())
         began = self._machine.now()
-        workers = min(self._concurrency, len(asking.batches))
+        workers = min(self._concurrency, len(progress.batches))
         try:
-            await self._machine.together([self._work(asking, until) for _ in range(workers)])
+            await self._machine.together([self._work(progress, until) for _ in range(workers)])
         finally:
-            del self.waiting[asking]
-        started = asking.started or self._machine.now()
-        return Said(asking.logits, asking.problem, started - began, self._machine.now() - started)
+            del self.waiting[progress]
+        started = progress.started or self._machine.now()
+        return PassageScores(progress.logits, progress.problem, started - began, self._machine.now() - started)
 
-    async def _work(self, asking: "_Asking", until: float) -> None:
-        """Send batch after batch; each waits for its turn among those of other requests."""
-        for batch in asking.left:
+    async def _work(self, progress: "_Progress", until: float) -> None:
+        """Send one batch after the other; each waits for its turn among those of other requests."""
+        for batch in progress.remaining:
             try:
                 async with self._machine.timeout(until):
                     await self._free.acquire()
             except TimeoutError:
                 return
             try:
-                if asking.goes_on:
-                    await self._batch_of(asking, batch, until)
+                if progress.active:
+                    await self._send_batch(progress, batch, until)
             except UpstreamError as error:
-                asking.failed(error)
+                progress.failed(error)
             except TimeoutError:
                 return
             finally:
                 self._free.release()
 
-    async def _batch_of(self, asking: "_Asking", batch: Sequence[int], until: float) -> None:
-        pairs, tokens = asking.pairs, int(asking.pairs.tokens[list(batch)].sum())
-        asking.started = asking.started or self._machine.now()
+    async def _send_batch(self, progress: "_Progress", batch: Sequence[int], until: float) -> None:
+        pairs, tokens = progress.pairs, int(progress.pairs.tokens[list(batch)].sum())
+        progress.started = progress.started or self._machine.now()
         self._in_flight += 1
-        began, beside = self._machine.now(), self._in_flight
+        began, n_in_flight = self._machine.now(), self._in_flight
         try:
-            asking.logits[list(batch)] = await self._upstream.rank(pairs.query, [pairs.passages[n] for n in batch], until)
+            progress.logits[list(batch)] = await self._upstream.rank(pairs.query, [pairs.passages[n] for n in batch], until)
         finally:
             self._in_flight -= 1
-            self.waiting[asking] -= tokens
-        self.pace.measured(tokens, (self._machine.now() - began) / beside)
+            self.waiting[progress] -= tokens
+        self.pace.measured(tokens, (self._machine.now() - began) / n_in_flight)
 
 
-class _Asking:
-    """One request's way through: its batches, and what is known by now."""
+class _Progress:
+    """The state of one request: its batches, and the scores known so far."""
 
     def __init__(self, pairs: Pairs, batch: int) -> None:
         self.pairs = pairs
         self.logits = np.full(len(pairs.passages), -np.inf, dtype=np.float32)
         self.problem = ""
         self.started = 0.0
-        self.goes_on, self._refused = True, 0
+        self.active, self._refused = True, 0
         self.batches = [pairs.order[start : start + batch] for start in range(0, len(pairs.order), batch)]
-        self.left: Iterator[Sequence[int]] = iter(self.batches)
+        self.remaining: Iterator[Sequence[int]] = iter(self.batches)
 
     def failed(self, error: UpstreamError) -> None:
-        """A batch has no scores; the others are asked about where the reason may have been in that one."""
+        """Note that a batch failed; the other batches are only sent if the reason may have been in this one."""
         self.problem = self.problem or str(error)
         self._refused += 1
-        self.goes_on = self.goes_on and error.of_batch and self._refused < MOST_REFUSED
+        self.active = self.active and error.batch_specific and self._refused < MOST_REFUSED

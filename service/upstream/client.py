@@ -1,4 +1,4 @@
-"""One request to a reranker that runs elsewhere: its kind is found out, a busy one is asked again, each failure is one line."""
+"""Sends requests to a reranker that runs elsewhere: finds out its kind, retries when it is busy, and reports errors in one line."""
 
 import asyncio
 import logging
@@ -20,30 +20,30 @@ from service.upstream.wire import SHAPES, NonsenseError, read, written
 
 log = logging.getLogger(__name__)
 CONNECT_SECONDS = 2.0
-MOST_ANSWER_BYTES = 1 << 20  # of an answer, and ANSWER_SHARE times the request's, in case it repeats the passages
+MOST_ANSWER_BYTES = 1 << 20  # of an answer, plus ANSWER_SHARE times the request's, in case it repeats the passages
 ANSWER_SHARE = 2
-AWAY_AFTER, AWAY_SECONDS = 3, 2.0  # after so many failures in a row nothing is sent for so long, then one request tries
-MOST_BUSY_SECONDS = 600.0  # that a Retry-After is believed
-REFUSED = frozenset({400, 413, 422})  # as the text of one passage may be the reason
-SLOW_SECONDS = 1.0  # a request that had less than this and is not answered in time says nothing of the upstream
-QUIET_SECONDS = 10.0  # in which the same problem is not logged again
-TRIED = (UpstreamKind.JINA, UpstreamKind.TEI)  # when the kind is not named; Cohere's answers are read as Jina's
+AWAY_AFTER, AWAY_SECONDS = 3, 2.0  # after this many failures in a row, nothing is sent for this time; then one request tries
+MOST_BUSY_SECONDS = 600.0  # the longest Retry-After that is obeyed
+BATCH_STATUSES = frozenset({400, 413, 422})  # the text of one passage may be the reason
+SLOW_SECONDS = 1.0  # a request with less time than this that is not answered says nothing about the upstream
+QUIET_SECONDS = 10.0  # for which the same problem is not logged again
+PROBED_KINDS = (UpstreamKind.JINA, UpstreamKind.TEI)  # if the kind is not set; Cohere's answers can be read as Jina's
 
 
 class UpstreamError(Exception):
-    """The upstream has not given scores; one line says why.
+    """The upstream has not given scores; the message is one line with the reason.
 
     Attributes:
-        of_batch: whether the reason may be in what it was asked about, so that other passages may have better luck.
+        batch_specific: whether the reason may be in the batch, so that other passages may succeed.
     """
 
-    def __init__(self, problem: str, *, of_batch: bool = False) -> None:
+    def __init__(self, problem: str, *, batch_specific: bool = False) -> None:
         super().__init__(problem)
-        self.of_batch = of_batch
+        self.batch_specific = batch_specific
 
 
 class Answer(NamedTuple):
-    """What came back."""
+    """An answer of the upstream."""
 
     status: int
     retry_after: float | None
@@ -51,12 +51,12 @@ class Answer(NamedTuple):
 
 
 class Upstream:
-    """Asks it. To be used on one event loop.
+    """The client of the upstream. To be used on one event loop.
 
     Args:
-        settings: where it is, and how it is asked.
+        settings: address and limits of the upstream.
         metrics: of its model; counts requests.
-        machine: whose clock it uses, where it waits, and what carries its requests.
+        machine: gives the time, waits, and carries the requests.
     """
 
     def __init__(self, settings: Settings, metrics: Metrics, machine: Machine = ASYNCIO) -> None:
@@ -69,78 +69,78 @@ class Upstream:
 
     @property
     def kind(self) -> UpstreamKind:
-        """Auto until it has answered."""
+        """The upstream's API; auto until it has answered."""
         return self._kind
 
     async def close(self) -> None:
-        """Give the connections back."""
+        """Close the connections."""
         if self._http is not None:
             await self._http.aclose()
 
     async def rank(self, query: str, passages: Sequence[str], until: float) -> NDArray[np.float32]:
-        """The logit of each passage, shape (passages,); `until` as the machine's clock counts.
+        """The logit of each passage, shape (passages,); `until` is the deadline, in seconds of the machine's clock.
 
-        Raises UpstreamError, and TimeoutError where there was too little time to say anything of the upstream.
+        Raises UpstreamError, and TimeoutError if there was too little time to judge the upstream.
         """
         self._check_away()
         started = self._machine.now()
-        had = until - started
+        allowed = until - started
         try:
             async with self._machine.timeout(until):
-                found = await self._ranked(query, passages, until)
+                logits = await self._ranked(query, passages, until)
         except TimeoutError:
-            if had < SLOW_SECONDS:
+            if allowed < SLOW_SECONDS:
                 self._metrics.add("upstream_requests", outcome="late")
                 raise
-            raise self._failed(f"has not answered in {had:.1f} s", away=True, outcome="late") from None
+            raise self._failed(f"has not answered in {allowed:.1f} s", away=True, outcome="late") from None
         self._failures = 0
         self._metrics.add("upstream_requests", outcome="ok")
         self._metrics.observe("upstream_seconds", self._machine.now() - started)
-        return found
+        return logits
 
     async def _ranked(self, query: str, passages: Sequence[str], until: float) -> NDArray[np.float32]:
         kind = await self._known_kind(until)
-        answer = await self._answered(kind, query, passages, until)
+        answer = await self._send_with_retries(kind, query, passages, until)
         if answer.status != 200:
-            raise self._failed(self._refusal(answer), away=answer.status >= 500, of_batch=answer.status in REFUSED)
+            raise self._failed(self._refusal(answer), away=answer.status >= 500, batch_specific=answer.status in BATCH_STATUSES)
         try:
             return read(SHAPES[kind], answer.content, len(passages), self._settings.upstream_scores)
         except NonsenseError as error:
-            raise self._failed(f"answers nonsense: {error}", outcome="nonsense", of_batch=True) from None
+            raise self._failed(f"answers nonsense: {error}", outcome="nonsense", batch_specific=True) from None
 
     async def _known_kind(self, until: float) -> UpstreamKind:
-        """The kind, found out by asking about a word where it is not named."""
+        """The kind; if it is not set, a request about one word finds it out."""
         async with self._probing:
             if self._kind is UpstreamKind.AUTO and self._settings.upstream.rstrip("/").endswith("/v2/rerank"):
                 self._kind = UpstreamKind.COHERE
             if self._kind is UpstreamKind.AUTO:
-                self._kind = await self._probed(until)
+                self._kind = await self._probe(until)
                 log.info("the upstream speaks as %s", self._kind.value)
             return self._kind
 
-    async def _probed(self, until: float) -> UpstreamKind:
+    async def _probe(self, until: float) -> UpstreamKind:
         answer = Answer(0, None, b"")
-        for kind in TRIED:
-            answer = await self._answered(kind, "word", ["word"], until)
+        for kind in PROBED_KINDS:
+            answer = await self._send_with_retries(kind, "word", ["word"], until)
             if answer.status == 200:
                 with suppress(NonsenseError):
                     read(SHAPES[kind], answer.content, 1, self._settings.upstream_scores)
                     return kind
             if answer.status in AGAIN:
-                break  # busy whatever it speaks
+                break  # it is busy, whatever its kind
         if answer.status == 200:
             raise self._failed("answers as none of cohere, jina and tei does: check the URL, or set upstream_kind")
         raise self._failed(self._refusal(answer), away=answer.status >= 500)
 
-    async def _answered(self, kind: UpstreamKind, query: str, passages: Sequence[str], until: float) -> Answer:
-        """Its last answer, after as many attempts as there are retries and time for. Raises UpstreamError."""
+    async def _send_with_retries(self, kind: UpstreamKind, query: str, passages: Sequence[str], until: float) -> Answer:
+        """The last answer, after as many attempts as retries and time allow. Raises UpstreamError."""
         body = written(SHAPES[kind], self._settings.upstream_model, query, passages)
         for attempt in range(self._settings.upstream_retries + 1):
             problem = ""
-            self._check_busy()  # another request may have heard it meanwhile
+            self._check_busy()  # another request may have got that answer meanwhile
             try:
-                answer = await self._sent(body)
-            except (httpx.HTTPError, ValueError) as error:  # ValueError: a host that no name service can be asked about
+                answer = await self._send(body)
+            except (httpx.HTTPError, ValueError) as error:  # ValueError: an invalid host name
                 problem, answer = f"cannot be reached ({_line(error)})", Answer(0, None, b"")
             if not problem and answer.status not in AGAIN:
                 return answer
@@ -155,16 +155,16 @@ class Upstream:
             raise self._failed(problem, away=True)
         return answer
 
-    async def _sent(self, body: bytes) -> Answer:
-        """One attempt. Raises httpx.HTTPError, and UpstreamError for an answer that is too large."""
-        most = MOST_ANSWER_BYTES + ANSWER_SHARE * len(body)
+    async def _send(self, body: bytes) -> Answer:
+        """Make one attempt. Raises httpx.HTTPError, and UpstreamError for an answer that is too large."""
+        limit = MOST_ANSWER_BYTES + ANSWER_SHARE * len(body)
         headers = {REQUEST_ID: CURRENT_ID.get() or "-"}
         async with self._client().stream("POST", self._settings.upstream, content=body, headers=headers) as response:
             received = bytearray()
             async for piece in response.aiter_raw():
                 received += piece
-                if len(received) > most:
-                    raise self._failed(f"answers nonsense: more than {most} bytes", outcome="nonsense")
+                if len(received) > limit:
+                    raise self._failed(f"answers nonsense: more than {limit} bytes", outcome="nonsense")
             return Answer(response.status_code, read_retry_after(response.headers.get("retry-after")), bytes(received))
 
     def _client(self) -> httpx.AsyncClient:
@@ -173,14 +173,14 @@ class Upstream:
             self._http = httpx.AsyncClient(
                 headers={"content-type": "application/json", "accept-encoding": "identity"}
                 | ({"authorization": f"Bearer {key}"} if key else {}),
-                timeout=httpx.Timeout(None, connect=CONNECT_SECONDS),  # the time as a whole is bounded by `rank`
+                timeout=httpx.Timeout(None, connect=CONNECT_SECONDS),  # `rank` limits the total time
                 limits=httpx.Limits(max_connections=None, max_keepalive_connections=self._settings.upstream_concurrency),
                 transport=self._machine.transport(),
             )
         return self._http
 
     def _refusal(self, answer: Answer) -> str:
-        """What an answer means that is none of scores."""
+        """The meaning of an answer without scores."""
         if 300 <= answer.status < 400:
             return f"answers {answer.status}: it has moved; give the URL that it moved to"
         advice = {
@@ -193,7 +193,7 @@ class Upstream:
         return f"answers {answer.status}{advice}"
 
     def _check_away(self) -> None:
-        """Raise UpstreamError where it asked for time, or was away just now; one request tries when that is some seconds ago."""
+        """Raise UpstreamError if the upstream is busy or was away a moment ago; after some seconds one request may try again."""
         self._check_busy()
         now = self._machine.now()
         if self._failures < AWAY_AFTER:
@@ -204,14 +204,14 @@ class Upstream:
         self._away_until = now + AWAY_SECONDS
 
     def _check_busy(self) -> None:
-        """Raise UpstreamError where it asked for time that is not over."""
+        """Raise UpstreamError while the upstream's Retry-After lasts."""
         left = self._busy_until - self._machine.now()
         if left > 0:
             self._metrics.add("upstream_requests", outcome="spared")
             raise UpstreamError(f"is busy, and has asked to be left alone for {math.ceil(left)} s more")
 
-    def _failed(self, problem: str, *, away: bool = False, outcome: str = "failed", of_batch: bool = False) -> UpstreamError:
-        """The error, which is logged unless that was done a moment ago."""
+    def _failed(self, problem: str, *, away: bool = False, outcome: str = "failed", batch_specific: bool = False) -> UpstreamError:
+        """Make the error, and log it unless it was logged a moment ago."""
         now = self._machine.now()
         if away:
             self._failures += 1
@@ -221,7 +221,7 @@ class Upstream:
         if now - self._logged.get(kind, -QUIET_SECONDS) >= QUIET_SECONDS:
             self._logged[kind] = now
             log.warning("upstream %s", problem)
-        return UpstreamError(problem, of_batch=of_batch)
+        return UpstreamError(problem, batch_specific=batch_specific)
 
 
 def _line(error: Exception) -> str:

@@ -1,7 +1,7 @@
-"""The pipeline in front of an upstream: which passages of a document it is asked about.
+"""The pipeline in front of an upstream: it chooses the passages of a document that the upstream scores.
 
-An upstream has a tokenizer of its own, which is not known here. Documents are cut, and passages measured, by the tokenizer and the
-document frequencies of a bundle, the embedded one by default.
+The upstream's own tokenizer is not known here. Documents are cut, and passages measured, by the tokenizer and the document
+frequencies of a bundle, the embedded one by default.
 """
 
 from dataclasses import replace
@@ -12,16 +12,16 @@ from keyblock.description import PipelineConfig
 from keyblock.pipeline import Pipeline
 from service.settings import Settings
 
-UNNAMED = "upstream"  # the model's name where none is given
-SENTENCES = 63  # tokens of the whole sentences that a block is made of; a passage grows to its neighbours
-QUERY_TOKENS = 48  # counted to the size of a passage; the upstream is sent the whole query
-LEAST_TOKENS, MOST_TOKENS = 64, 512  # that a request may ask for
+UNNAMED = "upstream"  # the model's name if none is set
+SENTENCES = 63  # tokens of the whole sentences in a block; a passage grows into its neighbours
+QUERY_TOKENS = 48  # that count towards the size of a passage; the upstream gets the whole query
+LEAST_TOKENS, MOST_TOKENS = 64, 512  # that a request may set
 LONGEST_TITLE = 200  # characters of a title in front of a passage
-CHARS_PER_TOKEN = 16  # of a passage at most: a word of a million letters is one token here, and a million elsewhere
+CHARS_PER_TOKEN = 16  # limit of a passage: a word of a million letters is one token here, but may be a million for the upstream
 
 
 def in_front_of_upstream(bundle: Bundle, settings: Settings) -> Bundle:
-    """The bundle's tokenizer and frequencies with the pipeline of passages, under the upstream's name."""
+    """A bundle under the upstream's name: this one's tokenizer and frequencies, with the pipeline of passages."""
     config = pipeline_config(settings.upstream_passages, settings.upstream_passage_tokens)
     changes = {"name": settings.upstream_model or UNNAMED, "pipeline": config, "quality": {}, "variants": {}}
     changes |= {"provenance": {"tokenizer_and_frequencies_of": bundle.manifest.name}, "aggregator": None, "selector_graph": None}
@@ -30,7 +30,7 @@ def in_front_of_upstream(bundle: Bundle, settings: Settings) -> Bundle:
 
 
 def pipeline_config(passages: int, tokens: int) -> PipelineConfig:
-    """The description, as of an import: BM25's best blocks grow to passages, each is asked about, and the best score wins."""
+    """The configuration, like that of an imported model: BM25's best blocks grow to passages, and the best passage's score wins."""
     high = max(tokens, MOST_TOKENS)
     packing: dict[str, Any] = {"query_tokens": QUERY_TOKENS, "budget": tokens, "budget_range": (LEAST_TOKENS, high), "grow": True}
     segmenter = {"name": "whole_sentences", "block_tokens": max(min(tokens - QUERY_TOKENS, SENTENCES), 16)}
@@ -40,6 +40,6 @@ def pipeline_config(passages: int, tokens: int) -> PipelineConfig:
 
 
 def passage_text(text: str, title: str, start: int, end: int, tokens: int = MOST_TOKENS) -> str:
-    """What the upstream reads: the title, and the passage ``text[start:end]`` as far as `tokens` may reach."""
+    """The text for the upstream: the title, and the passage ``text[start:end]``, cut to what `tokens` can hold."""
     passage = text[start : min(end, start + CHARS_PER_TOKEN * tokens)]
     return f"{title[:LONGEST_TITLE]}\n{passage}" if title else passage

@@ -1,4 +1,4 @@
-"""What the rerank APIs of others take and give: (query, passages) as a body, and an answer as logits, or why it is nonsense."""
+"""The rerank APIs of upstreams: writes a query with passages as a body, and reads an answer as logits, or rejects it."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
@@ -11,11 +11,11 @@ from service.settings import UpstreamKind, UpstreamScores
 
 LONGEST_SHOWN = 60  # characters of an answer that a message repeats
 HUGE = 1e30  # no score, and no NaN, is less
-MOST_LOGIT = 30.0  # of a probability of 0 or 1
+MOST_LOGIT = 30.0  # for a probability of 0 or 1
 
 
 class NonsenseError(Exception):
-    """An answer that cannot be one; one line says what it holds."""
+    """The answer makes no sense; the message is one line with its contents."""
 
 
 class Shape(NamedTuple):
@@ -26,7 +26,7 @@ class Shape(NamedTuple):
         score: the field of a result's score.
         bare: whether the answer is the list of results itself.
         options: sent with every request.
-        scores: on which scale they are.
+        scores: the scale of the scores.
     """
 
     texts: str
@@ -44,7 +44,7 @@ SHAPES = {
 
 
 def written(shape: Shape, model: str, query: str, passages: Sequence[str]) -> bytes:
-    """The body of a request; without a model where none is named."""
+    """The body of a request; an empty model is left out."""
     named = {"model": model} if model else {}
     return orjson.dumps({**named, "query": query, shape.texts: list(passages), **shape.options})
 
@@ -55,10 +55,10 @@ def read(shape: Shape, content: bytes, passages: int, scores: UpstreamScores = U
     Args:
         shape: of the answer.
         content: the answer's body.
-        passages: that were asked about.
-        scores: the scale; auto is the shape's own.
+        passages: number of passages that were sent.
+        scores: the scale; auto is the API's own.
 
-    Raises NonsenseError unless it holds one finite score for each passage.
+    Raises NonsenseError unless the answer holds one finite score for each passage.
     """
     values = np.full(passages, np.nan)
     for result in _results(shape, content, passages):
@@ -79,7 +79,7 @@ def read(shape: Shape, content: bytes, passages: int, scores: UpstreamScores = U
 
 
 def logits(probabilities: NDArray[np.float64]) -> NDArray[np.float32]:
-    """Their logits, of at most MOST_LOGIT."""
+    """The logits of probabilities, limited to MOST_LOGIT."""
     with np.errstate(divide="ignore"):
         values = np.log(probabilities) - np.log1p(-probabilities)
     return np.asarray(np.clip(values, -MOST_LOGIT, MOST_LOGIT), dtype=np.float32)
@@ -100,8 +100,8 @@ def _results(shape: Shape, content: bytes, passages: int) -> list[Any]:
 
 
 def _shown(value: object) -> str:
-    """The beginning of a value as it came."""
+    """The beginning of a value in JSON."""
     try:
         return orjson.dumps(value)[:LONGEST_SHOWN].decode("utf-8", "replace")
-    except orjson.JSONEncodeError:  # it reads deeper nesting than it writes
+    except orjson.JSONEncodeError:  # orjson reads deeper nesting than it writes
         return f"a {type(value).__name__} of too many levels"

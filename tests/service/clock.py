@@ -53,10 +53,10 @@ class _Awaited:
     def __init__(self, machine: Leaping, awaited: Awaited) -> None:
         self._machine, self._awaited = machine, awaited
 
-    async def by(self, until: float | None) -> bool:
+    async def wait_until(self, until: float | None) -> bool:
         """See Awaited."""
         if until is None:
-            return await self._awaited.by(None)
-        while not (done := await self._awaited.by(min(until, self._machine.now() + PAUSE))) and self._machine.now() < until:
+            return await self._awaited.wait_until(None)
+        while not (done := await self._awaited.wait_until(min(until, self._machine.now() + PAUSE))) and self._machine.now() < until:
             pass
         return done

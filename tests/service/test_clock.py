@@ -39,12 +39,12 @@ def test_a_future_is_awaited_until_it_is_done_or_the_clock_leaps() -> None:
     async def ask() -> tuple[bool, bool, bool]:
         machine, future = Leaping(), Future[int]()
         awaited = machine.awaited(future)
-        waiting = asyncio.create_task(awaited.by(machine.now() + FAR))
+        waiting = asyncio.create_task(awaited.wait_until(machine.now() + FAR))
         await asyncio.sleep(0.01)
         before = waiting.done()
         machine.leap()
         late = await waiting
         future.set_result(1)
-        return before, late, await awaited.by(machine.now() + FAR)
+        return before, late, await awaited.wait_until(machine.now() + FAR)
 
     assert asyncio.run(ask()) == (False, False, True)

@@ -50,10 +50,10 @@ def test_a_future_is_awaited_until_it_is_done_or_time_is_up() -> None:
     async def ask() -> tuple[bool, bool, bool]:
         future: Future[int] = Future()
         awaited = ASYNCIO.awaited(future)
-        early = await awaited.by(ASYNCIO.now() + 0.01)
-        past = await awaited.by(ASYNCIO.now() - 1)
+        early = await awaited.wait_until(ASYNCIO.now() + 0.01)
+        past = await awaited.wait_until(ASYNCIO.now() - 1)
         threading.Timer(0.01, future.set_result, [1]).start()
-        return early, past, await awaited.by(None)
+        return early, past, await awaited.wait_until(None)
 
     assert asyncio.run(ask()) == (False, False, True)
 
@@ -64,7 +64,7 @@ def test_what_failed_is_no_warning(caplog: pytest.LogCaptureFixture) -> None:
     async def ask() -> bool:
         future: Future[int] = Future()
         future.set_exception(ValueError("no"))
-        return await ASYNCIO.awaited(future).by(None)
+        return await ASYNCIO.awaited(future).wait_until(None)
 
     assert asyncio.run(ask())
     gc.collect()

@@ -1,4 +1,4 @@
-"""JSON lines that arrive in a stream: unpacked, cut into lines, read and checked, in batches of bounded size."""
+"""Reads a stream of JSON lines: unpacks it, cuts it into lines, and reads and checks them, in batches of bounded size."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -13,21 +13,21 @@ from service.settings import Limits
 
 BATCH_DOCUMENTS = 512
 BATCH_CHARS = 2_000_000
-MOST_USELESS = 100_000  # lines without a document, beyond which a stream is something else, or compressed to keep us busy
-MOST_USELESS_BYTES = 256 << 20  # and bytes that such lines may have together, those not counted that are too long to be read
-STEP = 1 << 20  # unpacked bytes after which a reader pauses, so that others have their turn
-MOST_UNPACKED = 250  # bytes that a byte may unpack to on average, beyond `max_body_bytes`; text seldom reaches a tenth of it
-MOST_ERRORS = 20  # that an answer names
+MOST_USELESS = 100_000  # lines without a document; a stream with more is something else, or compressed to keep the service busy
+MOST_USELESS_BYTES = 256 << 20  # of all such lines together; lines that are too long to be read do not count
+STEP = 1 << 20  # unpacked bytes after which a reader pauses, so that other requests have their turn
+MOST_UNPACKED = 250  # average unpacked bytes per received byte, beyond `max_body_bytes`; text seldom reaches a tenth of it
+MOST_ERRORS = 20  # that an answer lists
 _LONGEST_NAME = 40  # characters of a client's own names that a message repeats
 _BOM = b"\xef\xbb\xbf"
 
 
-class Given(NamedTuple):
+class NewDocument(NamedTuple):
     """A document to be stored.
 
     Attributes:
-        line: its number, from 1 on.
-        expires_in: seconds; None for what the service is set to.
+        line: number of its line, from 1 on.
+        expires_in: seconds; None for the service's default.
     """
 
     line: int
@@ -38,7 +38,7 @@ class Given(NamedTuple):
 
 
 class Wrong(NamedTuple):
-    """A line that cannot be stored: its number, its id where it has one, and why."""
+    """A line that cannot be stored: its number, its id if it has one, and the reason."""
 
     line: int
     id: str | int | None
@@ -47,10 +47,10 @@ class Wrong(NamedTuple):
 
 @dataclass
 class Report:
-    """What was found in a stream beside good documents.
+    """The problems found in a stream.
 
     Attributes:
-        failed: lines that could not be stored.
+        failed: number of lines that could not be stored.
         wrong: the first of them.
         unread: names of fields that are not used.
     """
@@ -60,7 +60,7 @@ class Report:
     unread: dict[str, None] = field(default_factory=dict)
 
     def add(self, line: int, identity: object, message: str) -> None:
-        """A line that cannot be stored."""
+        """Add a line that cannot be stored."""
         self.failed += 1
         if len(self.wrong) < MOST_ERRORS:
             shown = identity[:LONGEST_ID] if isinstance(identity, str) else identity
@@ -71,32 +71,32 @@ class LineReader:
     """Reads one stream.
 
     Args:
-        encoding: its content-encoding.
-        limits: of a document, and, as `max_body_bytes`, of a line.
-        report: receives the lines that are wrong.
+        encoding: content-encoding of the stream.
+        limits: of a document; `max_body_bytes` limits a line.
+        report: gets the wrong lines.
     """
 
     def __init__(self, encoding: str, limits: Limits, report: Report) -> None:
         self._unpacking = Unpacking(encoding)
         self._limits = limits
         self._report = report
-        self._part = bytearray()  # of a line whose end has not come
-        self._skipping = False  # in a line that is too long
+        self._part = bytearray()  # of a line whose end has not arrived yet
+        self._skipping = False  # whether the current line is too long
         self._line = self._useless = self._useless_bytes = 0
         self._received = self._unpacked = 0
-        self._batch: list[Given] = []
+        self._batch: list[NewDocument] = []
         self._chars = 0
 
     @property
     def held(self) -> int:
-        """Bytes in hand, about."""
+        """Approximate number of bytes in hand."""
         return len(self._part) + self._chars
 
-    def feed(self, piece: bytes) -> Iterator[list[Given]]:
-        """The next bytes of the body; batches that are full, and an empty one after each STEP bytes.
+    def feed(self, piece: bytes) -> Iterator[list[NewDocument]]:
+        """Read the next bytes of the body. Yields full batches, and an empty one after each STEP bytes.
 
-        Raises RequestError: 400 where they are not of the encoding, 413 where they unpack to far more than text does, 422 where
-        there is no end of lines that are no documents.
+        Raises RequestError: 400 if they do not fit the encoding, 413 if they unpack to far more than text does, 422 if too many
+        lines hold no document.
         """
         self._received += len(piece)
         step = 0
@@ -110,20 +110,20 @@ class LineReader:
                 self._end_line()
                 start = end + 1
                 if len(self._batch) >= BATCH_DOCUMENTS or self._chars >= BATCH_CHARS:
-                    yield self._full()
+                    yield self._take_batch()
             self._add(unpacked[start:])
             if (step := step + len(unpacked)) >= STEP:
                 step = 0
                 yield []
 
-    def end(self) -> list[Given]:
-        """The body has ended: the last batch, which may be empty. Raises RequestError 400 where it ends too early."""
+    def end(self) -> list[NewDocument]:
+        """Finish the body. Returns the last batch, which may be empty. Raises RequestError 400 if the body ends too early."""
         self._unpacking.end()
         if self._part or self._skipping:
             self._end_line()
-        return self._full()
+        return self._take_batch()
 
-    def _full(self) -> list[Given]:
+    def _take_batch(self) -> list[NewDocument]:
         batch, self._batch, self._chars = self._batch, [], 0
         return batch
 
@@ -149,12 +149,12 @@ class LineReader:
             self._count_useless(len(line))
 
     def _count_useless(self, n_bytes: int) -> None:
-        """A line without a document. Raises RequestError 422 where there have been too many."""
+        """Count a line without a document. Raises RequestError 422 if there are too many."""
         self._useless += 1
         self._useless_bytes += n_bytes
         if self._useless > MOST_USELESS or self._useless_bytes > MOST_USELESS_BYTES:
-            what = f"{MOST_USELESS} lines" if self._useless > MOST_USELESS else f"{MOST_USELESS_BYTES} bytes of lines"
-            raise RequestError(422, f"more than {what} up to line {self._line} are wrong or blank: are these JSON lines?")
+            limit = f"{MOST_USELESS} lines" if self._useless > MOST_USELESS else f"{MOST_USELESS_BYTES} bytes of lines"
+            raise RequestError(422, f"more than {limit} up to line {self._line} are wrong or blank: are these JSON lines?")
 
     def _read(self, line: bytearray) -> None:
         value: Any = None
@@ -172,8 +172,8 @@ class LineReader:
         self._chars += len(given.text) + len(given.title)
 
 
-def read_line(value: Any, line: int, limits: Limits) -> Given:
-    """What a line says, checked by hand as candidates are. Raises RequestError 422."""
+def read_line(value: Any, line: int, limits: Limits) -> NewDocument:
+    """The document of a line, checked by hand as candidates are. Raises RequestError 422."""
     if not isinstance(value, dict):
         raise RequestError(422, f"must be an object with 'id' and 'text', one a line, not {json_type(value)}")
     identity, title, expires_in = value.get("id"), value.get("title"), value.get("expires_in")
@@ -185,7 +185,7 @@ def read_line(value: Any, line: int, limits: Limits) -> Given:
     title = "" if title is None else read_text(title, ("title",), limits)
     if expires_in is not None:
         _check_expiry(expires_in)
-    return Given(line, str(identity), text, title, expires_in)
+    return NewDocument(line, str(identity), text, title, expires_in)
 
 
 def _check_expiry(seconds: object) -> None:

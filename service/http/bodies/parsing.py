@@ -1,4 +1,4 @@
-"""From the bytes of a request to the JSON object they hold: read with a limit, decoded without stopping the event loop."""
+"""Turns the bytes of a request into a JSON object: reads with a limit, and decodes without stopping the event loop."""
 
 import asyncio
 import re
@@ -14,11 +14,11 @@ from service.http.bodies.piecewise import STEPS, STEPS_A_DOCUMENT, Pieces
 from service.settings import Limits
 
 DOCUMENTS = ("documents", "texts")
-PIECEWISE_FROM = 2 * 2**20  # bytes; orjson holds the interpreter lock for about 4 ms over as much
-MOST_BRACKETS = 1 << 15  # lists and objects; orjson holds the lock for about 15 ms over as many
-DISCARDED_AT_MOST = 4  # times the limit: what is read of a refused body, so that the client gets to see why
+PIECEWISE_FROM = 2 * 2**20  # bytes; orjson holds the interpreter lock for about 4 ms on a body of this size
+MOST_BRACKETS = 1 << 15  # lists and objects; orjson holds the lock for about 15 ms on this many
+DISCARDED_AT_MOST = 4  # times the limit: read from a refused body, so that the client gets to see the reason
 DISCARD_SECONDS = 10.0
-_CHARACTER_BYTES = 12  # a character takes at most so many bytes in JSON: an escaped surrogate pair
+_CHARACTER_BYTES = 12  # the largest size of a character in JSON: an escaped surrogate pair
 _BACKSLASHES, _MARKED = rb"\\", b"\0\0"  # a raw NUL is not JSON
 _WINDOW = 1 << 20
 _HIGH, _LOW = rb"\\u[dD][89abAB][0-9a-fA-F]{2}", rb"\\u[dD][c-fC-F][0-9a-fA-F]{2}"
@@ -28,7 +28,7 @@ _BOM = b"\xef\xbb\xbf"
 
 
 async def check_head(request: Request, limits: Limits) -> None:
-    """Raise RequestError for a body that is not going to be read: 415 for its encoding, 413 for its declared length."""
+    """Raise RequestError for a body that will not be read: 415 for its encoding, 413 for its declared length."""
     try:
         check_encoding(request)
     except RequestError:
@@ -39,13 +39,13 @@ async def check_head(request: Request, limits: Limits) -> None:
         raise _too_large(limits)
 
 
-async def read_body(request: Request, limits: Limits, grown: Callable[[int], object] = int) -> bytearray:
+async def read_body(request: Request, limits: Limits, on_growth: Callable[[int], object] = int) -> bytearray:
     """The whole body, as it was sent.
 
     Args:
-        request: whose head was checked.
-        limits: bytes that it may have.
-        grown: called with the number of bytes so far; it may raise.
+        request: its head must have been checked.
+        limits: `max_body_bytes` limits the body.
+        on_growth: called with the number of bytes so far; it may raise RequestError.
 
     Raises ClientDisconnect, and RequestError 413 beyond the limit.
     """
@@ -60,7 +60,7 @@ async def read_body(request: Request, limits: Limits, grown: Callable[[int], obj
         try:
             if len(body) > limits.max_body_bytes:
                 raise _too_large(limits)
-            grown(len(body))
+            on_growth(len(body))
         except RequestError:
             if more:
                 await _discard(request, limits)
@@ -68,14 +68,14 @@ async def read_body(request: Request, limits: Limits, grown: Callable[[int], obj
     return body
 
 
-def asked_first(request: Request) -> bool:
-    """Whether the client waits for a word before it sends its body (Expect: 100-continue)."""
+def expects_continue(request: Request) -> bool:
+    """Whether the client waits for a go-ahead before it sends its body (Expect: 100-continue)."""
     return "expect" in request.headers
 
 
 def check_encoding(request: Request, plain: str = "JSON") -> str:
-    """The content-encoding. Raises RequestError 415 where it is none that is read."""
-    if not unpacking.known(encoding := encoding_of(request)):
+    """The content-encoding. Raises RequestError 415 if it is not supported."""
+    if not unpacking.is_supported(encoding := encoding_of(request)):
         raise RequestError(415, f"content-encoding {encoding[:40]!r} is not supported: send gzip, zstd or plain {plain}")
     return encoding
 
@@ -86,18 +86,18 @@ def encoding_of(request: Request) -> str:
 
 
 def declared_bytes(request: Request) -> int:
-    """The content-length; 0 where none is declared."""
+    """The content-length; 0 if none is declared."""
     declared = request.headers.get("content-length", "")
     return int(declared) if declared.isascii() and declared.isdigit() else 0
 
 
 async def discard(request: Request, limits: Limits) -> bool:
-    """Most clients read no answer before their whole body is sent: take in an unread one, up to a bound, and throw it away.
+    """Read an unwanted body, up to a limit, and throw it away: most clients read no answer before they have sent their whole body.
 
-    A client that asked first (Expect: 100-continue) has sent nothing, and will not. Returns whether nothing of it is left: else
-    the connection cannot be used again.
+    A client with Expect: 100-continue has sent no body, and will not. Returns whether the whole body was read; otherwise the
+    connection cannot be used again.
     """
-    return not asked_first(request) and await _discard(request, limits)
+    return not expects_continue(request) and await _discard(request, limits)
 
 
 def _too_large(limits: Limits) -> RequestError:
@@ -105,12 +105,12 @@ def _too_large(limits: Limits) -> RequestError:
 
 
 async def _discard(request: Request, limits: Limits) -> bool:
-    at_most = DISCARDED_AT_MOST * limits.max_body_bytes
+    remaining = DISCARDED_AT_MOST * limits.max_body_bytes
     try:
         async with asyncio.timeout(DISCARD_SECONDS):
-            while at_most > 0:
+            while remaining > 0:
                 message = await request.receive()
-                at_most -= len(message.get("body", b"")) + 1
+                remaining -= len(message.get("body", b"")) + 1
                 if not message.get("more_body", False):
                     return True
     except TimeoutError:
@@ -119,9 +119,9 @@ async def _discard(request: Request, limits: Limits) -> bool:
 
 
 def parse(body: bytearray, limits: Limits) -> dict[str, Any]:
-    """The JSON object in `body`; lone surrogates in escapes read as U+FFFD, as every other parser's users expect.
+    """The JSON object in `body`; lone surrogates in escapes become U+FFFD, as users of other parsers expect.
 
-    Raises RequestError: 400 with the place where it is not JSON, 422 where it is not an object.
+    Raises RequestError: 400 with the place where it is not JSON, 422 if it is not an object.
     """
     if not body:
         raise RequestError(400, "the body is not JSON: it is empty (byte 0); send an object with query and documents")
@@ -144,12 +144,12 @@ def parse_line(line: bytearray, limits: Limits) -> Any:
 
 
 def _read_piecewise(body: bytearray) -> bool:
-    """Whether decoding a body at once would hold the interpreter lock for long; brackets in texts count too, and do no harm."""
+    """Whether decoding a body at once would hold the interpreter lock for long. Brackets in texts count too, which does no harm."""
     return len(body) >= PIECEWISE_FROM or body.count(b"[") + body.count(b"{") > MOST_BRACKETS
 
 
 def decode(piece: memoryview, start: int) -> Any:
-    """One JSON value; `start` is where it stands in the body. Raises RequestError 400."""
+    """One JSON value; `start` is its place in the body, for messages. Raises RequestError 400."""
     try:
         return orjson.loads(piece)
     except orjson.JSONDecodeError as error:
@@ -172,10 +172,10 @@ def _not_json(error: orjson.JSONDecodeError, start: int, piece: memoryview) -> R
 
 
 def mend_surrogates(piece: memoryview) -> bytes | None:
-    r"""`piece` with each lone surrogate escape replaced by ``\ufffd``; None when there is none.
+    r"""`piece` with each lone surrogate escape replaced by ``\ufffd``; None if there is none.
 
-    Escaped backslashes are marked first, so that every backslash left begins an escape, and whether a surrogate is alone is
-    seen from the escapes beside it. All is done natively, in windows, so that no step holds the interpreter lock for long.
+    Escaped backslashes are marked first, so that every remaining backslash begins an escape; the neighbouring escapes then show
+    whether a surrogate is alone. All steps run in native code, in windows, so that none holds the interpreter lock for long.
     """
     text = bytes(piece)
     if _MARKED[:1] in text:
@@ -191,5 +191,5 @@ def mend_surrogates(piece: memoryview) -> bytes | None:
 
 
 def json_type(value: object) -> str:
-    """What a JSON value is, in JSON's words."""
+    """The JSON type of a value, for messages."""
     return _TYPES.get(type(value), "null")

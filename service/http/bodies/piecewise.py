@@ -1,8 +1,8 @@
-"""Reading a large JSON object piece by piece, so that no step holds the interpreter lock for long and no value grows without bound.
+"""Reads a large JSON object piece by piece, so that no step holds the interpreter lock for long and no value grows without limit.
 
 orjson holds the lock for the whole of a body: 220 ms for 120 MB. Here a scan in short steps (`service.http.bodies.scanning`)
 finds the members of an object and the elements of its arrays, and orjson decodes one at a time. The tests compare the result with
-decoding at once. What nobody reads is refused undecoded: 63 MiB of empty lists would take 2.5 GB.
+decoding at once. A large value that no option has is refused undecoded: 63 MiB of empty lists would take 2.5 GB.
 """
 
 from collections.abc import Callable, Collection
@@ -12,9 +12,9 @@ from service.errors import Path, RequestError
 from service.http.bodies import scanning
 from service.http.bodies.scanning import CLOSE, CLOSE_LIST, OPEN, OPEN_LIST, Scanner, not_json
 
-STEPS = 1 << 18  # members, brackets and strings there may be in an object
-STEPS_A_DOCUMENT = 128  # where that is more
-_UNREAD_BYTES = 1 << 20  # of a value that is neither a document nor a text nor a query; no option is that large
+STEPS = 1 << 18  # limit of members, brackets and strings in an object
+STEPS_A_DOCUMENT = 128  # the limit per document, if that gives more steps
+_UNREAD_BYTES = 1 << 20  # limit of a value other than a document, a text or a query; no option is that large
 _DOCUMENT_MEMBERS = 64
 _LONGEST_NAME = 40  # characters of a member's name that are repeated in a message
 _TEXTS = ("text", "title")
@@ -32,7 +32,7 @@ class Pieces:
         body: the bytes.
         decode: reads one piece.
         longest_text: characters a document's text may have; a much longer one is refused undecoded.
-        steps: members, brackets and strings there may be.
+        steps: limit of members, brackets and strings.
     """
 
     def __init__(self, body: bytearray, decode: Decode, longest_text: int, steps: int = STEPS) -> None:
@@ -43,9 +43,9 @@ class Pieces:
         self._scan = Scanner(body, steps)
 
     def request(self, documents: Collection[str], longest_array: int) -> dict[str, Any]:
-        """The object as a request, whose members `documents` hold lists of at most `longest_array` documents.
+        """Read the object as a request; its members `documents` hold lists of at most `longest_array` documents.
 
-        Raises RequestError: 400 where it is not JSON, 422 where it is no object or something is too long.
+        Raises RequestError: 400 if it is not JSON, 422 if it is no object or a part is too long.
         """
 
         def member(at: int, path: Path) -> Value:
@@ -54,20 +54,20 @@ class Pieces:
                 return self._decode(self._view[at:end], at), end
             if path[0] not in documents:
                 return self._option(at, path)
-            if self._scan.first(at) != OPEN_LIST:
+            if self._scan.byte(at) != OPEN_LIST:
                 return self._text(at, path)
             return self._array(at, path, longest_array)
 
-        return self._whole(member, "the body")
+        return self._read_object(member, "the body")
 
     def line(self) -> dict[str, Any]:
-        """The object as one document to be stored. Raises RequestError as `request` does."""
-        return self._whole(self._field, "the line")
+        """Read the object as one document to store. Raises RequestError as `request` does."""
+        return self._read_object(self._field, "the line")
 
-    def _whole(self, member: Callable[[int, Path], Value], what: str) -> dict[str, Any]:
-        """The object from end to end."""
+    def _read_object(self, member: Callable[[int, Path], Value], what: str) -> dict[str, Any]:
+        """Read the whole object; nothing may follow it."""
         at = self._scan.skip(0)
-        if self._scan.first(at) != OPEN:
+        if self._scan.byte(at) != OPEN:
             raise RequestError(422, f"{what} must be a JSON object, and it starts with {chr(self._body[at])!r}")
         members, at = self._object(at, (), member)
         if (at := self._scan.skip(at)) < len(self._body):
@@ -78,7 +78,7 @@ class Pieces:
         members: dict[str, Any] = {}
         scan = self._scan
         at = scan.skip(at + 1)
-        while scan.more(at, CLOSE, first=not members):
+        while scan.has_more(at, CLOSE, first=not members):
             scan.step(path)
             if path and len(members) == _DOCUMENT_MEMBERS:
                 raise RequestError(422, f"has more than {_DOCUMENT_MEMBERS} members, the limit for a large one", path)
@@ -92,7 +92,7 @@ class Pieces:
     def _array(self, at: int, path: Path, longest: int) -> tuple[list[Any], int]:
         elements: list[Any] = []
         at = self._scan.skip(at + 1)
-        while self._scan.more(at, CLOSE_LIST, first=not elements):
+        while self._scan.has_more(at, CLOSE_LIST, first=not elements):
             if len(elements) == longest:
                 raise RequestError(422, f"has more than {longest} elements, the limit", path)
             element, at = self._document(self._scan.skip(at + bool(elements)), (*path, len(elements)))
@@ -101,7 +101,7 @@ class Pieces:
         return elements, at + 1
 
     def _document(self, at: int, path: Path) -> Value:
-        if self._scan.first(at) != OPEN:
+        if self._scan.byte(at) != OPEN:
             return self._text(at, path)
         end = self._scan.end(at, path)
         if end - at > scanning.WINDOW:
@@ -128,7 +128,7 @@ class Pieces:
         return self._decode(self._view[at:end], at), end
 
     def _check_length(self, start: int, end: int, path: Path) -> None:
-        """Refuse a string that has too many characters however they are written; a character takes 4 bytes, or 6 an escape."""
+        """Refuse a string that certainly has too many characters; a character takes at most 4 bytes, or 6 per escape."""
         if end - start <= self._longest_text:
             return
         window = scanning.WINDOW

@@ -1,13 +1,13 @@
-"""Where JSON values end, found in short steps, so that none holds the interpreter lock for long.
+"""Finds the ends of JSON values in short steps, so that no step holds the interpreter lock for long.
 
-Values are not decoded here, and what is inside them need not be JSON: decoding them shows it.
+Values are not decoded here, and their contents may be invalid JSON: decoding them finds that.
 """
 
 import re
 
 from service.errors import Path, RequestError
 
-WINDOW = 1 << 20  # bytes a regular expression may run over in one step
+WINDOW = 1 << 20  # bytes that a regular expression may search in one step
 OPEN_LIST, CLOSE_LIST, OPEN, CLOSE = b"[]{}"
 _QUOTE, _BACKSLASH, _COMMA, _COLON = b'"\\,:'
 _SPACE = frozenset(b" \t\n\r")
@@ -23,16 +23,16 @@ class Scanner:
 
     Args:
         body: the text.
-        steps: members, brackets and strings there may be; each is a step in Python.
+        steps: limit of members, brackets and strings; each is a step in Python.
 
-    Every method raises RequestError: 400 where the text is not JSON, 422 where there are more steps.
+    Every method raises RequestError: 400 if the text is not JSON, 422 if there are more steps.
     """
 
     def __init__(self, body: bytearray, steps: int) -> None:
         self._body = body
         self._steps = steps
 
-    def first(self, at: int) -> int:
+    def byte(self, at: int) -> int:
         """The byte at a place."""
         if at >= len(self._body):
             raise not_json("it ends too early", at)
@@ -40,24 +40,24 @@ class Scanner:
 
     def is_string(self, at: int) -> bool:
         """Whether a string starts here."""
-        return self.first(at) == _QUOTE
+        return self.byte(at) == _QUOTE
 
     def skip(self, at: int) -> int:
-        """The next place that is no space."""
+        """The next place that is not a space."""
         body, end = self._body, len(self._body)
         while at < end and body[at] in _SPACE:
             at = found.end() if (found := _SPACES.match(body, at, at + WINDOW)) else at + 1
         return at
 
     def step(self, path: Path) -> None:
-        """Count one step; `path` says where, for the message."""
+        """Count one step; `path` is the place, for the message."""
         self._steps -= 1
         if self._steps < 0:
             raise RequestError(422, "there are too many members, lists and strings up to here", path)
 
-    def more(self, at: int, close: int, *, first: bool) -> bool:
+    def has_more(self, at: int, close: int, *, first: bool) -> bool:
         """Whether another member or element follows; `at` is on its first byte, or on the comma before it."""
-        mark = self.first(at)
+        mark = self.byte(at)
         if mark == close:
             return False
         if not first and mark != _COMMA:
@@ -65,20 +65,20 @@ class Scanner:
         return True
 
     def name_end(self, at: int) -> int:
-        """Where the member's name that starts here ends."""
+        """The end of the member's name that starts here."""
         if not self.is_string(at):
             raise not_json("expected a member's name in quotes", at)
         return self._string_end(at)
 
     def value_after(self, name_end: int) -> int:
-        """Where a member's value starts."""
-        if self.first(colon := self.skip(name_end)) != _COLON:
+        """The start of a member's value."""
+        if self.byte(colon := self.skip(name_end)) != _COLON:
             raise not_json("expected ':'", colon)
         return self.skip(colon + 1)
 
     def end(self, at: int, path: Path) -> int:
-        """Where the value that starts here ends."""
-        first = self.first(at)
+        """The end of the value that starts here."""
+        first = self.byte(at)
         if first == _QUOTE:
             return self._string_end(at)
         if first in (OPEN, OPEN_LIST):
@@ -126,5 +126,5 @@ class Scanner:
 
 
 def not_json(problem: str, at: int) -> RequestError:
-    """The error for a text that is not JSON at a place."""
+    """The error for a text that is not JSON at the byte `at`."""
     return RequestError(400, f"the body is not JSON: {problem} (byte {at})")

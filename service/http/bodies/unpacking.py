@@ -1,4 +1,4 @@
-"""Compressed bodies, unpacked with a limit: a few kilobytes may unpack to gigabytes."""
+"""Unpacks compressed bodies within a limit: a few kilobytes may unpack to gigabytes."""
 
 import zlib
 from collections.abc import Callable, Iterator, Mapping
@@ -9,34 +9,34 @@ import zstandard
 from service.errors import RequestError
 
 PIECE = 1 << 20  # bytes unpacked at once
-MOST_MEMBERS = 16  # of a gzip file; nobody sends more than one, and each costs a copy of what follows it
-ZSTD_HEADER = 18  # bytes that a frame's header has at most
-FED = 256  # bytes of a stream unpacked at once: 256 KB of gzip, or 8 MB of zstd, at the very most
-LARGEST_WINDOW = 8 << 20  # bytes of a zstd frame's window, which are kept: RFC 9659 allows no more over HTTP
+MOST_MEMBERS = 16  # of a gzip file; clients send one, and each member costs a copy of the data behind it
+ZSTD_HEADER = 18  # largest size of a frame's header in bytes
+FEED_BYTES = 256  # bytes of a stream unpacked at once: at most 256 KB from gzip, or 8 MB from zstd
+LARGEST_WINDOW = 8 << 20  # bytes of a zstd frame's window, which stay in memory: RFC 9659 allows no more over HTTP
 
 
 def unpack(body: bytearray, encoding: str, limit: int) -> bytearray:
-    """What a body says once it is unpacked.
+    """Unpack a body.
 
     Args:
         body: as it was sent.
-        encoding: the content-encoding; see `known`.
-        limit: bytes that it may unpack to.
+        encoding: the content-encoding; see `is_supported`.
+        limit: bytes that the body may unpack to.
 
     Raises:
-        RequestError: 413 when it is more, 400 when it is not what the encoding says.
+        RequestError: 413 if it unpacks to more, 400 if it does not fit the encoding.
     """
     unpacker = _UNPACKERS.get(encoding)
     try:
         return body if unpacker is None else unpacker(body, limit)
     except (zlib.error, zstandard.ZstdError) as error:
-        raise _not_of(encoding, error) from None
+        raise _encoding_error(encoding, error) from None
 
 
 def unpack_small(body: bytearray, encoding: str, at_most: int) -> bytearray | None:
-    """What a body says, or None where it unpacks to more than so many bytes: that is found out in as short a time.
+    """Unpack a body, or return None if it unpacks to more than `at_most` bytes; it takes no longer than unpacking as many.
 
-    Raises RequestError 400 when it is not what the encoding says.
+    Raises RequestError 400 if it does not fit the encoding.
     """
     try:
         return unpack(body, encoding, at_most)
@@ -46,34 +46,34 @@ def unpack_small(body: bytearray, encoding: str, at_most: int) -> bytearray | No
         raise
 
 
-def known(encoding: str) -> bool:
-    """Whether bodies of this content-encoding are read."""
+def is_supported(encoding: str) -> bool:
+    """Whether bodies of this content-encoding can be read."""
     return encoding == "identity" or encoding in _UNPACKERS
 
 
 class Unpacking:
-    """A body that arrives in a stream; see `known`."""
+    """Unpacks a body that arrives in a stream; see `is_supported`."""
 
     def __init__(self, encoding: str) -> None:
         self._encoding = encoding
         self._start = {"identity": None, "zstd": _zstd_frame}.get(encoding, _gzip_member)
-        self._member: Any = None  # of which more is to come
+        self._member: Any = None  # a member that is not complete yet
 
     def feed(self, piece: bytes) -> Iterator[bytes]:
-        """What the next bytes say, in pieces of bounded size. Raises RequestError 400 when they are not what the encoding says."""
+        """Unpack the next bytes, in pieces of bounded size. Raises RequestError 400 if they do not fit the encoding."""
         if self._start is None:
             yield piece
             return
         try:
-            for start in range(0, len(piece), FED):
-                yield from self._unpacked(piece[start : start + FED])
+            for start in range(0, len(piece), FEED_BYTES):
+                yield from self._unpacked(piece[start : start + FEED_BYTES])
         except (zlib.error, zstandard.ZstdError) as error:
-            raise _not_of(self._encoding, error) from None
+            raise _encoding_error(self._encoding, error) from None
 
     def end(self) -> None:
-        """Nothing follows. Raises RequestError 400 when it ends too early."""
+        """Check the end of the body. Raises RequestError 400 if it ends too early."""
         if self._member is not None:
-            raise _not_of(self._encoding, "it ends too early")
+            raise _encoding_error(self._encoding, "it ends too early")
 
     def _unpacked(self, rest: bytes) -> Iterator[bytes]:
         while rest:
@@ -88,11 +88,11 @@ class Unpacking:
                 self._member = None
 
 
-def _not_of(encoding: str, why: object) -> RequestError:
-    if encoding == "zstd" and "too much memory" in str(why):
+def _encoding_error(encoding: str, reason: object) -> RequestError:
+    if encoding == "zstd" and "too much memory" in str(reason):
         window = f"its window has more than {LARGEST_WINDOW >> 20} MiB, which HTTP does not allow (RFC 9659)"
         return RequestError(400, f"the zstd frame cannot be unpacked: {window}; compress at level 19 or less, and without --long")
-    return RequestError(400, f"the body is not {encoding}, which its content-encoding says: {str(why)[:100]}")
+    return RequestError(400, f"the body is not {encoding}, which its content-encoding says: {str(reason)[:100]}")
 
 
 def _gzip_member() -> Any:
@@ -109,7 +109,7 @@ def _gunzip(body: bytearray, limit: int) -> bytearray:
     for _ in range(MOST_MEMBERS):
         member = zlib.decompressobj(wbits=31)  # gzip
         unpacked += member.decompress(rest, limit + 1 - len(unpacked))
-        _check(unpacked, limit)
+        _check_size(unpacked, limit)
         if not member.eof:
             raise zlib.error("it ends too early")
         rest = member.unused_data.lstrip(b"\0")
@@ -124,13 +124,13 @@ def _unzstd(body: bytearray, limit: int) -> bytearray:
     with decompressor.stream_reader(bytes(body), read_across_frames=True) as stream:
         while piece := stream.read(PIECE):
             unpacked += piece
-            _check(unpacked, limit)
+            _check_size(unpacked, limit)
     if zstandard.frame_content_size(bytes(body[:ZSTD_HEADER])) > len(unpacked):
         raise zstandard.ZstdError("it ends too early")
     return unpacked
 
 
-def _check(unpacked: bytearray, limit: int) -> None:
+def _check_size(unpacked: bytearray, limit: int) -> None:
     if len(unpacked) > limit:
         raise RequestError(413, f"the body unpacks to more than the limit of {limit} bytes: send fewer or shorter documents")
 

@@ -1,4 +1,4 @@
-"""The dialects that clients speak: each reads a payload into a Call and writes a Ranking back. One module a dialect."""
+"""The dialects of clients: each reads a payload into a Call and writes a Ranking back. There is a module for each dialect."""
 
 from collections.abc import Mapping
 from typing import Any, Protocol
@@ -12,7 +12,7 @@ from service.settings import Limits
 
 
 class Dialect(Protocol):
-    """What a dialect's module holds."""
+    """The members of a dialect's module."""
 
     NAME: str
 
@@ -31,6 +31,6 @@ TEI: Dialect = tei
 DIALECTS = (NATIVE, TEI)
 
 
-def spoken(payload: Mapping[str, Any]) -> Dialect:
-    """The dialect of a payload: `texts`, and `documents` missing, null or empty, is TEI's."""
+def dialect_of(payload: Mapping[str, Any]) -> Dialect:
+    """The dialect of a payload: TEI if it has `texts`, and `documents` is missing, null or empty; otherwise native."""
     return TEI if payload.get("texts") is not None and payload.get("documents") in (None, []) else NATIVE

@@ -1,15 +1,15 @@
-"""Cohere v1's `rank_fields`: which fields of a document that is an object are its text."""
+"""Cohere v1's `rank_fields`: the fields of an object that make up a document's text."""
 
 from typing import Any
 
 
 def with_text_of(candidates: object, fields: list[str]) -> Any:
-    """The candidates, those that are objects with their text made of the fields named; what is no list is not looked at."""
+    """The candidates; those that are objects get a text made of the named fields. Anything but a list is returned as it is."""
     return [_with_text_of(candidate, fields) for candidate in candidates] if isinstance(candidates, list) else candidates
 
 
 def _with_text_of(candidate: object, fields: list[str]) -> object:
-    """The values that are strings, a line each; a title stays the title beside others. Where none is there, the object as it is."""
+    """Join the string values, one per line; a title stays the title beside other fields. Without values the object is unchanged."""
     if not isinstance(candidate, dict):
         return candidate
     values = {name: candidate[name] for name in fields if isinstance(candidate.get(name), str)}

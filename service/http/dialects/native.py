@@ -70,19 +70,19 @@ def read(payload: Payload, limits: Limits) -> Call:
 
 
 def _answer_options(options: Options) -> AnswerOptions:
-    """What is asked for beside the order."""
-    wanted = options.relevant_spans
+    """The requested parts of the answer beside the order."""
+    span_options = options.relevant_spans
     asked = AnswerOptions(
         min_score=options.min_score, prune=bool(options.prune), tokens=options.max_context_tokens, top_n=options.top_n or 0
     )
-    if wanted is None:
+    if span_options is None:
         return asked
-    threshold = THRESHOLD if wanted.threshold is None else wanted.threshold
-    return asked._replace(spans=wanted.mode == "enabled", threshold=threshold, most=wanted.max_spans)
+    threshold = THRESHOLD if span_options.threshold is None else span_options.threshold
+    return asked._replace(spans=span_options.mode == "enabled", threshold=threshold, most=span_options.max_spans)
 
 
 def _first_stage(options: Options, n_documents: int) -> FirstStage:
-    """What is said of the search before. Raises RequestError 422."""
+    """The first stage's scores and fusion. Raises RequestError 422."""
     try:
         return FirstStage.read(options.first_stage_scores, options.fusion, n_documents)
     except FirstStageError as error:
@@ -100,13 +100,13 @@ def _result(call: Call, answered: Answered, index: int) -> Result:
         result["document"] = _document(call, index)
     if call.return_blocks:
         result["blocks"] = [BlockAnswer(start=b.start, end=b.end, score=b.score) for b in ranking.blocks[index]]
-    if found := answered.spans.get(index):
-        result["relevant_spans"] = [SpanAnswer(start=s.start, end=s.end, score=s.score) for s in found]
+    if spans := answered.spans.get(index):
+        result["relevant_spans"] = [SpanAnswer(start=s.start, end=s.end, score=s.score) for s in spans]
     if (context := answered.contexts.get(index)) is not None:
         parts = [PartAnswer(start=part.start, end=part.end) for part in context.parts]
         result["context"] = ContextAnswer(text=context.text, tokens=context.tokens, parts=parts)
-    if (by := ranking.scored_by[index]) is not ScoredBy.MODEL:
-        result["scored_by"] = by.value
+    if (scorer := ranking.scored_by[index]) is not ScoredBy.MODEL:
+        result["scored_by"] = scorer.value
     if (chosen := ranking.selected_by[index]) is not None:
         result["selected_by"] = chosen.value
     return result
@@ -143,14 +143,14 @@ def _frame(call: Call, answered: Answered, about: About) -> RerankAnswer:
         "billed_units": {"search_units": units},
         "tokens": {"input_tokens": ranking.n_tokens, "output_tokens": 0},
     }
-    if (asked := ranking.escalated) is not None:
-        meta["escalation"] = EscalationAnswer(documents=asked.documents, tokens=asked.tokens, left=asked.left)
+    if (escalated := ranking.escalated) is not None:
+        meta["escalation"] = EscalationAnswer(documents=escalated.documents, tokens=escalated.tokens, left=escalated.left)
     if ranking.spared:
         meta["spared"] = ranking.spared
     if answered.below is not None:
         meta["below_min_score"] = answered.below
-    if (pruned := answered.saved) is not None:
-        meta["context"] = ContextMeta(tokens=pruned.tokens, tokens_of_documents=pruned.of_documents, saved=pruned.saved)
+    if (saved := answered.saved) is not None:
+        meta["context"] = ContextMeta(tokens=saved.tokens, tokens_of_documents=saved.of_documents, saved=saved.saved)
     return {
         "id": f"rerank-{about.request_id}",
         "object": "rerank",
@@ -167,6 +167,6 @@ def error(problem: RequestError) -> ErrorBody:
     body: dict[str, Any] = {"message": problem.message, "type": problem.kind, "code": problem.status}
     body["param"] = problem.path[0] if problem.path else None
     answer: ErrorBody = {"detail": problem.detail(), "message": problem.message, "error": body}
-    if problem.retry_after or problem.status in (401, 403):  # refused unread, so perhaps a TEI client
+    if problem.retry_after or problem.status in (401, 403):  # the request was refused unread, so it may come from a TEI client
         answer["error_type"] = ERROR_TYPES[problem.status]
     return answer

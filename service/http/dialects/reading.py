@@ -1,6 +1,6 @@
-"""What all dialects read alike: the query, the candidates, and options checked by their model.
+"""The parts that all dialects read in the same way: the query, the candidates, and options checked by a pydantic model.
 
-The candidates are checked by hand: a pydantic pass over megabytes of text costs more than everything else about them.
+The candidates are checked by hand: a pydantic pass over megabytes of text costs more than all other work on them.
 """
 
 from typing import Any, TypeVar
@@ -34,11 +34,11 @@ def read_query(payload: Payload, limits: Limits, warnings: list[str]) -> str:
 
 
 def read_documents(payload: Payload, name: str, limits: Limits, warnings: list[str], *, by_id: bool = False) -> Documents:
-    """The candidates in the field `name`; with `by_id` an id may take the place of a text. Raises RequestError 422."""
-    given = payload.get(name)
-    if given is None:
+    """The candidates in the field `name`; with `by_id` an id may replace a text. Raises RequestError 422."""
+    value = payload.get(name)
+    if value is None:
         raise RequestError(422, "is missing: send a list of texts", (name,))
-    candidates = [given] if isinstance(given, str) else given
+    candidates = [value] if isinstance(value, str) else value
     if not isinstance(candidates, list):
         raise RequestError(422, f"must be a list, not {json_type(candidates)}", (name,))
     if not candidates:
@@ -48,7 +48,7 @@ def read_documents(payload: Payload, name: str, limits: Limits, warnings: list[s
     documents = Documents([], [], [])
     unread: dict[str, None] = {}
     for number, candidate in enumerate(candidates):
-        if by_id and (identity := _id_alone(candidate)) is not None:
+        if by_id and (identity := _stored_id(candidate)) is not None:
             _add_stored(candidate, identity, (name, number), limits, documents, unread)
         else:
             _read_document(candidate, (name, number), limits, documents, unread)
@@ -57,8 +57,8 @@ def read_documents(payload: Payload, name: str, limits: Limits, warnings: list[s
     return documents
 
 
-def _id_alone(candidate: object) -> str | int | None:
-    """The id of a document that has no text, as the store's documents are named."""
+def _stored_id(candidate: object) -> str | int | None:
+    """The id of a document without a text, which stands for a stored document; None for other candidates."""
     if not isinstance(candidate, dict) or candidate.get("text") is not None:
         return None
     identity = candidate.get("id")
@@ -69,7 +69,7 @@ def _add_stored(
     candidate: dict[str, Any], identity: str | int, path: Path, limits: Limits, documents: Documents, unread: dict[str, None]
 ) -> None:
     if (title := candidate.get("title")) is not None:
-        read_text(title, (*path, "title"), limits)  # and the stored one is used
+        read_text(title, (*path, "title"), limits)  # only checked: the stored title is used
     documents.by_id.ids[len(documents)] = str(identity)
     documents.texts.append("")
     documents.titles.append("")
@@ -98,28 +98,28 @@ def _read_document(candidate: object, path: Path, limits: Limits, documents: Doc
 def read_text(text: object, path: Path, limits: Limits) -> str:
     """A document's text or title. Raises RequestError 422."""
     if not isinstance(text, str):
-        what = "is missing or null" if text is None else f"must be a string, not {json_type(text)}"
-        raise RequestError(422, what, path)
+        problem = "is missing or null" if text is None else f"must be a string, not {json_type(text)}"
+        raise RequestError(422, problem, path)
     if len(text) > limits.max_document_chars:
         raise RequestError(422, f"has {len(text)} characters, limit {limits.max_document_chars}", path)
     return text
 
 
 def read_options(model: type[M], payload: Payload, taken: set[str]) -> M:
-    """The options among `payload`, all but the fields in `taken`. Raises RequestError 422 naming the first bad one."""
+    """The options of `payload`, without the fields in `taken`. Raises RequestError 422 naming the first bad one."""
     try:
         return model.model_validate({name: value for name, value in payload.items() if name not in taken})
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
-        said = "Input should be an object" if first["type"] == "model_type" else first["msg"]
-        problem = f"{said[0].lower()}{said[1:]}, and it is {_shown(first['input'])}"
+        message = "Input should be an object" if first["type"] == "model_type" else first["msg"]
+        problem = f"{message[0].lower()}{message[1:]}, and it is {_described(first['input'])}"
         raise RequestError(422, problem, first["loc"]) from None
 
 
-def _shown(value: object) -> str:
+def _described(value: object) -> str:
     return repr(value) if isinstance(value, int | float) and len(repr(value)) <= _LONGEST_NAME else json_type(value)
 
 
 def unknown_fields(options: BaseModel) -> list[str]:
-    """The names of the fields that the options' model does not know and that were given a value."""
+    """The names of fields that have a value, but that the options' model does not know."""
     return [name[:_LONGEST_NAME] for name, value in (options.model_extra or {}).items() if value is not None]

@@ -1,4 +1,4 @@
-"""The dialect of text-embeddings-inference: `texts` in, a bare sorted list of all of them out."""
+"""The dialect of text-embeddings-inference: the request has `texts`, the answer is a bare sorted list of all of them."""
 
 from keyblock.answering import Answered
 from keyblock.order import Ranking
@@ -14,10 +14,10 @@ ERROR_TYPES = {401: "Unauthorized", 403: "Forbidden", 429: "Overloaded", 500: "B
 
 
 def read(payload: Payload, limits: Limits) -> Call:
-    """Read a request; fields of other dialects (`top_n`) change nothing. Raises RequestError 422, or 400 for no texts."""
+    """Read a request; fields of other dialects (`top_n`) are ignored. Raises RequestError 422, or 400 for no texts."""
     if payload.get("texts") == []:
         raise RequestError(400, "is empty: send at least one text", ("texts",), kind="Empty")
-    warnings: list[str] = []  # a bare list has no place for them
+    warnings: list[str] = []  # dropped: a bare list has no place for them
     query = read_query(payload, limits, warnings)
     texts = read_documents(payload, "texts", limits, warnings)
     options = read_options(TeiOptions, payload, {"query", "texts"})

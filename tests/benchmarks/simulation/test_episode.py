@@ -89,7 +89,7 @@ def queries_wait(patch: Patch) -> None:
 
 def answers_again(patch: Patch) -> None:
     """A job that is answered is not over."""
-    patch.setattr(Job, "over", property(lambda self: self.future.cancelled()))
+    patch.setattr(Job, "finished", property(lambda self: self.future.cancelled()))
 
 
 def answers_early(patch: Patch) -> None:
@@ -170,13 +170,13 @@ def renews_with_anothers(patch: Patch) -> None:
 
 def asks_twice(patch: Patch) -> None:
     """Each request to an upstream is sent again, whatever the first said."""
-    sent = Upstream._sent
+    sent = Upstream._send
 
     async def again(self: Upstream, body: bytes) -> Answer:
         await sent(self, body)
         return await sent(self, body)
 
-    patch.setattr(Upstream, "_sent", again)
+    patch.setattr(Upstream, "_send", again)
 
 
 def troubles_the_busy(patch: Patch) -> None:
@@ -233,11 +233,11 @@ def is_always_well(patch: Patch) -> None:
 
 def joins_the_reload_in_hand(patch: Patch) -> None:
     """Who asks for a reload while one is under way gets that one, which may have read the files before."""
-    after = Reloader._after_the_one_in_hand
+    after = Reloader._reload_next
 
     async def reload(self: Any) -> Reloaded:
         if getattr(self, "in_hand", None) is None or self.in_hand.done():
-            self.in_hand = self._begun(after(self))
+            self.in_hand = self._start_task(after(self))
         return cast(Reloaded, await asyncio.shield(self.in_hand))
 
     patch.setattr(Reloader, "reload", reload)

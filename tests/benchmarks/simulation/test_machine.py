@@ -136,7 +136,7 @@ def test_a_future_is_awaited_until_it_is_done_or_time_is_up(machine: SimulatedMa
     async def waits() -> list[tuple[bool, float]]:
         future: Future[int] = Future()
         machine.loop.call_later(3.0, future.set_result, 1)
-        return [(await machine.awaited(future).by(until), machine.now()) for until in (1.0, None)]
+        return [(await machine.awaited(future).wait_until(until), machine.now()) for until in (1.0, None)]
 
     assert run(machine, waits()) == [(False, 1.0), (True, 3.0)]
 

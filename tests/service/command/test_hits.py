@@ -35,8 +35,8 @@ def test_the_best_are_those_of_all(found: list[Found | None], top: int) -> None:
     inputs = [Input(str(number), "x" * number) for number in range(len(found))]
     best, ranker = Best(top, 1, Highlighter(ANALYZER, "q")), Known(found)
     for batch in batches(inputs, ranker.documents, ranker.chars):
-        best.take(ranker, batch)
-    known = [(one.group, one.worth, number) for number, one in enumerate(found) if one is not None]
+        best.add(ranker, batch)
+    known = [(one.group, one.negative_logit, number) for number, one in enumerate(found) if one is not None]
     assert [hit.input for hit in best] == [str(number) for *_, number in sorted(known)][: top or None]
     assert len(best) == len(list(best))
 
@@ -54,7 +54,7 @@ def test_passages() -> None:
     text = "one\ntwo rivers\nthree"
     found = Found(0, 0.0, [Block(4, 14, 2.5), Block(0, 3, 1.0)])
     best = Best(0, 1, Highlighter(ANALYZER, "river"))
-    best.take(Known([found, found]), [Input("a.txt", text), Input("b.jsonl:7", text, "Title", 7, alone=False)])
+    best.add(Known([found, found]), [Input("a.txt", text), Input("b.jsonl:7", text, "Title", 7, whole_file=False)])
     first, second = best
     assert first.passages == [(4, 14, 2.5, 2, "two rivers", [(4, 10)], None)]
     assert (first.place, second.place, second.title, second.id) == ("a.txt:2", "b.jsonl:7", "Title", 7)
@@ -63,6 +63,6 @@ def test_passages() -> None:
 
 def test_a_passage_of_a_file_with_pages_has_its_page() -> None:
     best = Best(0, 1, Highlighter(ANALYZER, "river"))
-    best.take(Known([Found(0, 0.0, [Block(8, 18, 2.5)])]), [Input("a.pdf", "one\fof\n\ftwo rivers", paged=True)])
+    best.add(Known([Found(0, 0.0, [Block(8, 18, 2.5)])]), [Input("a.pdf", "one\fof\n\ftwo rivers", paged=True)])
     (hit,) = best
     assert (hit.passages[0].text, hit.passages[0].page, hit.place) == ("two rivers", 3, "a.pdf, page 3")

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from keyblock.aggregation import AGGREGATORS, Combine, aggregate
-from service.engine.aggregation import Aggregation, fixed, in_fixed_shapes, parts, shapes
+from service.engine.aggregation import Aggregation, in_fixed_shapes, padded_size, parts, shapes
 
 COUNTS = st.lists(st.integers(0, 40), min_size=1, max_size=30).map(lambda counts: np.asarray(counts, dtype=np.intp))
 CAP = st.sampled_from([1, 7, 64, 512])
@@ -71,7 +71,7 @@ def test_parts_hold_every_document_with_sequences_once_within_the_cap(counts: ND
     cut = parts(counts, cap)
     assert sorted(int(number) for part in cut for number in part) == np.flatnonzero(counts).tolist()
     for part in cut:
-        assert len(part) == 1 or fixed(len(part)) * fixed(int(counts[part].max())) <= cap
+        assert len(part) == 1 or padded_size(len(part)) * padded_size(int(counts[part].max())) <= cap
 
 
 @given(COUNTS, CAP)
@@ -81,7 +81,7 @@ def test_learned_modules_meet_few_shapes(counts: NDArray[np.intp], cap: int) -> 
     while not waiting.done:
         waiting.step(outputs_of(counts, learned=True))
     for rows, width in recorded.shapes:
-        assert (fixed(rows), fixed(width)) == (rows, width)
+        assert (padded_size(rows), padded_size(width)) == (rows, width)
         largest = max(rows for rows, of_width in shapes(40, cap) if of_width == width)  # was warmed up
         assert rows <= largest
 
@@ -98,8 +98,8 @@ def test_worked_example_of_padding() -> None:
 
 
 @pytest.mark.parametrize(("count", "power"), [(1, 1), (2, 2), (3, 4), (5, 8), (8, 8), (9, 16)])
-def test_fixed(count: int, power: int) -> None:
-    assert fixed(count) == power
+def test_padded_size(count: int, power: int) -> None:
+    assert padded_size(count) == power
 
 
 def test_shapes_worked_example() -> None:
@@ -123,7 +123,7 @@ def test_of_what_is_known_against_a_plain_loop(counts: NDArray[np.intp], cap: in
     scored = np.random.default_rng(seed).random(len(outputs)) < 0.7
     aggregator = AGGREGATORS.create({"name": "states" if learned else "max"})
     combine = mean_state if learned else None
-    found = Aggregation(aggregator, counts, combine, cap).of_known(
+    found = Aggregation(aggregator, counts, combine, cap).aggregate_known(
         np.where(scored[:, None] if learned else scored, outputs, np.nan), scored
     )
     assert found.passages.shape == scored.shape

@@ -39,7 +39,7 @@ def test_works_are_done_one_after_the_other_on_a_thread_of_its_own(device: Devic
     flights = [Flight(lambda number=number: work(number)) for number in range(5)]  # type: ignore[misc]
     for flight in flights:
         device.begin(flight)
-    assert not any(flight.over for flight in flights)
+    assert not any(flight.finished for flight in flights)
     gate.set()
     device.wait(flights[-1])
     assert done == list(range(5))
@@ -84,7 +84,7 @@ def test_closed_it_ends_after_the_work_in_hand() -> None:
     device.close()
     gate.set()
     wait_for(lambda: device.dead)
-    assert [flight.over for flight in flights] == [True, False]
+    assert [flight.finished for flight in flights] == [True, False]
 
 
 def test_nothing_is_kept_of_what_a_work_was_done_with(device: Device) -> None:

@@ -291,7 +291,7 @@ def test_cancelling_the_await_cancels_the_job(engine: One, faulty: Faulty, packe
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await task
-        assert job.over
+        assert job.finished
         faulty.open.set()
         assert len((await engine.model.choose(packed[:4])).logits) == 4
 

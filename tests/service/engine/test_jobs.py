@@ -41,7 +41,7 @@ def test_of_rows_a_sequence_keeps_its_logit(packed: list[Packed], encoder: Encod
         job = Job(packed, encoder)
         run(job, outputs)
         job.step()
-        assert job.over
+        assert job.finished
         scored = job.future.result(0)
         assert scored.logits.tolist() == [1, 2, 3]
         assert scored.queue_seconds >= 0
@@ -56,7 +56,7 @@ def test_documents_are_done_with_their_last_part(packed: list[Packed], encoder: 
     job = Job(packed, encoder, aggregation)
     run(job, np.asarray([[1, 10], [2, 20], [3, 30]], dtype=np.float32))
     job.step()
-    assert not job.over
+    assert not job.finished
     job.step()
     assert job.future.result(0).logits.tolist() == [30, -np.inf, 30]
     assert job.future.result(0).passages.tolist() == [10, 20, 30]
@@ -88,7 +88,7 @@ def test_what_is_known_of_a_job_that_is_not_done(packed: list[Packed], encoder: 
         job.score(number, np.float32(output))  # type: ignore[arg-type]
     assert job.known().logits.tolist() == [-np.inf, -np.inf, 3]
     assert job.known().passages.tolist() == [-np.inf, -np.inf, 3], "of a document that is not whole nothing is said"
-    assert not job.over
+    assert not job.finished
 
 
 def test_marks_are_kept_where_they_are_wanted_and_each_has_its_sequences_length(packed: list[Packed], encoder: Encoder) -> None:

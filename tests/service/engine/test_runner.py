@@ -278,7 +278,7 @@ def test_when_time_is_up_what_has_landed_is_known(of: Make) -> None:
         turn = Turn(ASYNCIO.now() + PATIENCE, range(3 * FULL))
         waiting = asyncio.create_task(flying.model.score(documents, turn))
         flying.graph.go()
-        while not (jobs := flying.engine._jobs()) or not list(jobs[0].said_of(range(FULL))):
+        while not (jobs := flying.engine._jobs()) or not list(jobs[0].outputs_of(range(FULL))):
             await asyncio.sleep(0.001)
         await asyncio.to_thread(flying.in_flight, 2, begun=2)
         jobs[0].future.cancel()  # as it is when time is up

@@ -258,7 +258,7 @@ class Scheduled(RuleBasedStateMachine):
 
     @rule(task=consumes(tasks))
     def cancel(self, task: Task) -> None:
-        if not task.over:
+        if not task.finished:
             self.answer(task)
 
     @rule(seconds=st.floats(0, 5))
@@ -273,7 +273,7 @@ class Scheduled(RuleBasedStateMachine):
             self.schedule.begin_round(self.now)
         elif isinstance(decision, Run):
             self.runs.append(decision)
-        elif isinstance(decision, Combine) or not decision.task.over:
+        elif isinstance(decision, Combine) or not decision.task.finished:
             assert isinstance(decision, Expire) or decision.task.complete
             self.answer(decision.task)
 
@@ -289,7 +289,7 @@ class Scheduled(RuleBasedStateMachine):
     @rule(too_large=st.booleans())
     def fail(self, too_large: bool) -> None:
         for task in self.schedule.failed(self.runs.pop(0), too_large=too_large):
-            if not task.over:
+            if not task.finished:
                 self.answer(task)
 
     def answer(self, task: Task) -> None:

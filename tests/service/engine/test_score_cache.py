@@ -20,7 +20,7 @@ from service.engine.encoder import Caps
 from service.engine.engine import Engine
 from service.engine.errors import EngineError
 from service.engine.instance import Graphs, Turn
-from service.engine.jobs import Job, Said, Scored
+from service.engine.jobs import Job, Scored, SequenceOutput
 from service.engine.score_cache import ENTRY_BYTES, ScoreCache, cost, sequence_key
 from service.lru import Lru
 from service.telemetry.metrics import TABLE, Metrics
@@ -295,7 +295,7 @@ def test_sequences_and_graphs_have_keys_of_their_own(cached: Cached) -> None:
 
 @pytest.mark.parametrize(("width", "marks"), [(0, 0), (385, 0), (0, 128)])
 def test_an_entry_costs_about_what_is_counted(width: int, marks: int) -> None:
-    kept: Lru[Said] = Lru(1 << 24, cost)
+    kept: Lru[SequenceOutput] = Lru(1 << 24, cost)
     tracemalloc.start()
     for number in range(3000):
         output = np.zeros(width, np.float32) if width else np.zeros(1, np.float32)[0]

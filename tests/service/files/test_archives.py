@@ -15,13 +15,13 @@ def test_parts_are_read() -> None:
 def test_what_unpacks_to_more_than_the_bound_is_not_unpacked() -> None:
     content = archive({"a": bytes(700 * 1024), "b": bytes(700 * 1024), "b.png": bytes(10)})
     assert len(content) < 4000
-    made = Archive(content, most_mib=1)
-    made.take_all((".png",))
+    made = Archive(content, max_mib=1)
+    made.count_all((".png",))
     assert len(made.read("a")) == 700 * 1024
     with pytest.raises(UnreadableError, match="its parts unpack to more than 1 MiB: save it as plain text"):
         made.read("b")
     with pytest.raises(UnreadableError, match="more than 1 MiB"):
-        Archive(content, most_mib=1).take_all(("a", "b"))
+        Archive(content, max_mib=1).count_all(("a", "b"))
 
 
 def test_a_part_that_says_less_than_it_holds_is_not_read_to_its_end() -> None:

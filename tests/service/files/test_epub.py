@@ -2,7 +2,7 @@
 
 import pytest
 
-from service.files.epub import LOCKS, read_epub
+from service.files.epub import ENCRYPTION, read_epub
 from service.files.extracted import UnreadableError
 from tests.service.files.made import archive, epub
 
@@ -18,9 +18,9 @@ def test_chapters_in_the_order_of_reading() -> None:
 
 
 def test_copy_protection_is_told_and_fonts_are_not_meant() -> None:
-    assert read_epub(epub({"a.xhtml": "<p>text"}, **{LOCKS: LOCK.format(name="font.otf")})).text == "text"
+    assert read_epub(epub({"a.xhtml": "<p>text"}, **{ENCRYPTION: LOCK.format(name="font.otf")})).text == "text"
     with pytest.raises(UnreadableError, match="it is encrypted: give a copy without copy protection"):
-        read_epub(epub({"a.xhtml": "<p>text"}, **{LOCKS: LOCK.format(name="a.xhtml")}))
+        read_epub(epub({"a.xhtml": "<p>text"}, **{ENCRYPTION: LOCK.format(name="a.xhtml")}))
 
 
 def test_a_book_without_text_is_empty() -> None:

@@ -76,7 +76,7 @@ def test_without_the_page_there_is_none(settings: Settings, ranker: Ranker) -> N
 
 
 def test_one_more_than_may_be_read_at_once_comes_again(client: TestClient, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reading, "AT_ONCE", 0)
+    monkeypatch.setattr(reading, "MOST_FILES", 0)
     response = client.post(PATH, content=FILES[2])
     assert (response.status_code, response.headers["retry-after"]) == (429, "1")
 
@@ -93,8 +93,8 @@ def test_a_process_that_does_not_end_well_is_a_file_that_takes_too_much(
 def test_the_process_is_bounded_in_memory_and_seconds_and_writes_no_file() -> None:
     limits = "*(resource.getrlimit(getattr(resource, 'RLIMIT_' + name))[0] for name in ('AS', 'CPU', 'FSIZE', 'CORE'))"
     code = f"import resource, service.files.__main__ as process; process.bound(); print({limits})"
-    said = subprocess.run([sys.executable, "-c", code], capture_output=True, check=True).stdout
-    assert list(map(int, said.split())) == [MEMORY, SECONDS, 0, 0]
+    output = subprocess.run([sys.executable, "-c", code], capture_output=True, check=True).stdout
+    assert list(map(int, output.split())) == [MEMORY, SECONDS, 0, 0]
 
 
 def test_without_the_extra_the_process_says_what_to_install() -> None:

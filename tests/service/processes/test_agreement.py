@@ -124,7 +124,7 @@ def test_it_reloads_until_all_have_read_the_same(tmp_path: Path, monkeypatch: py
     made = supervisor(tmp_path, model(), one)
 
     async def run() -> None:
-        agreeing = asyncio.create_task(made._agree())
+        agreeing = asyncio.create_task(made._keep_agreed())
         made._changed.set()
         while len(one.asked) < 6:
             await asyncio.sleep(0)
@@ -140,7 +140,7 @@ def test_it_waits_for_a_process_that_is_being_started(tmp_path: Path) -> None:
     made = supervisor(tmp_path, model(), one)
 
     async def run() -> None:
-        agreeing = asyncio.create_task(made._agree())
+        agreeing = asyncio.create_task(made._keep_agreed())
         for asked in (1, 4):
             made._changed.set()
             while len(one.asked) < asked:

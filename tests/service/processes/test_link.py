@@ -48,15 +48,15 @@ def test_it_waits_for_the_first_process_and_finds_the_next(path: Path) -> None:
         link = Link(path)
         asking = asyncio.create_task(link.ask("report"))
         await asyncio.sleep(0)
-        seen = [link.up]
+        seen = [link.has_answered]
         async with Model(path):
             await asking
-            seen.append(link.up)
-        while link.up:
+            seen.append(link.has_answered)
+        while link.has_answered:
             await asyncio.sleep(0)
         async with Model(path):
             await asyncio.gather(*(link.ask("report") for _ in range(5)))
-            seen.append(link.up)
+            seen.append(link.has_answered)
             link.close()
             await asyncio.sleep(0)
         return seen
@@ -73,9 +73,9 @@ def test_a_process_that_went_is_not_ready_at_once(path: Path) -> None:
         health, seen = Health(link, replicas, frozenset), []
         async with Model(path):
             seen.append((health.alive, health.ready))
-            replicas.hear(await link.ask("report"))
+            replicas.record(await link.ask("report"))
             seen.append((health.alive, health.ready))
-        while link.up:
+        while link.has_answered:
             await asyncio.sleep(0)
         return [*seen, (health.alive, health.ready)]
 
@@ -93,7 +93,7 @@ def test_a_process_that_has_read_other_bundles_is_not_ready(path: Path) -> None:
         async with Model(path):
             await link.ask("report")
             for paces in ({old: 1.0}, {new: 1.0}, {old: 1.0, new: 1.0}):
-                replicas.hear(Report("a", np.zeros(0, np.float32), paces))
+                replicas.record(Report("a", np.zeros(0, np.float32), paces))
                 seen.append(health.ready)
             link.close()
             await asyncio.sleep(0)

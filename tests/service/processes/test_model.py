@@ -11,7 +11,7 @@ import pytest
 
 from service.engine.errors import EngineError
 from service.processes.child import Control
-from service.processes.model import warmed, watched
+from service.processes.model import report_warm_up, wait_for_end
 from service.remote.holder import Holder
 from service.start import NOT_STARTED
 
@@ -24,7 +24,7 @@ def holder(*, alive: bool, hung: bool = False) -> Holder:
 @pytest.mark.parametrize(("hung", "said"), [(True, "the model's thread hangs"), (False, "the model's thread is dead")])
 def test_it_ends_where_its_thread_does_not_get_on(hung: bool, said: str, caplog: pytest.LogCaptureFixture) -> None:
     """So that the supervisor starts another one."""
-    assert asyncio.run(watched(holder(alive=False, hung=hung), lambda: False)) == NOT_STARTED
+    assert asyncio.run(wait_for_end(holder(alive=False, hung=hung), lambda: False)) == NOT_STARTED
     assert said in caplog.text
 
 
@@ -41,7 +41,7 @@ def test_it_says_that_it_loads_until_its_bundles_are_warm() -> None:
         said.append("ends")
 
     async def run() -> None:
-        warming = asyncio.create_task(warmed(stands_in, cast(Control, SimpleNamespace(loading=loading))))
+        warming = asyncio.create_task(report_warm_up(stands_in, cast(Control, SimpleNamespace(loading=loading))))
         warm.set_result(None)
         await asyncio.wait([warming], timeout=0.01)
         assert said == ["begins"]
@@ -53,6 +53,6 @@ def test_it_says_that_it_loads_until_its_bundles_are_warm() -> None:
 
 
 def test_it_ends_once_nobody_is_left_who_asks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("service.processes.model.LOOK_SECONDS", 0.0)
+    monkeypatch.setattr("service.processes.model.CHECK_SECONDS", 0.0)
     there = iter([False, False, True])
-    assert asyncio.run(watched(holder(alive=True), lambda: next(there))) == 0
+    assert asyncio.run(wait_for_end(holder(alive=True), lambda: next(there))) == 0

@@ -116,9 +116,9 @@ def test_who_leaves_leaves_no_work_behind(how: str) -> None:
 def test_nobody_waits_for_an_end_that_is_gone() -> None:
 
     async def run(peer: Peer, other: Peer) -> None:
-        assert (peer.connected, peer.heard) == (True, False)
+        assert (peer.connected, peer.has_answered) == (True, False)
         await peer.ask("echo")
-        assert peer.heard
+        assert peer.has_answered
         other.close()
         with pytest.raises(GoneError, match="has gone"):
             await peer.ask("echo")

@@ -20,7 +20,7 @@ from starlette.testclient import TestClient
 from benchmarks.event_loop import free_port
 from service.cli import main
 from service.http.listeners import bind, claimed_ports
-from service.processes.supervisor import fill_closed
+from service.processes.supervisor import open_standard_streams
 from service.settings import Settings
 from tests.service.conftest import ROOT, warm
 from tests.service.faults import PATIENCE
@@ -368,7 +368,7 @@ def test_a_standard_input_that_is_closed_leads_nowhere() -> None:
     kept = os.dup(0)
     try:
         os.close(0)
-        fill_closed()
+        open_standard_streams()
         assert os.path.samestat(os.fstat(0), os.stat(os.devnull))
         assert os.get_inheritable(0)
     finally:

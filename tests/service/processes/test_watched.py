@@ -51,7 +51,7 @@ class Scripted(Watched):
     def kept(self, monkeypatch: pytest.MonkeyPatch) -> int:
         monkeypatch.setattr("service.processes.watched.asyncio", SimpleNamespace(sleep=self.sleep))
         monkeypatch.setattr("service.processes.watched.time", SimpleNamespace(monotonic=lambda: self.now))
-        return asyncio.run(self.keep())
+        return asyncio.run(self.keep_running())
 
 
 def test_it_is_started_again_at_once_and_then_ever_later(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -101,7 +101,7 @@ def test_one_that_is_ended_in_a_pause_is_not_started_again(monkeypatch: pytest.M
 
 def test_one_whose_sockets_are_closed_already_is_no_stack_trace() -> None:
     process = Watched("front process 1", "a:b", ORDER._replace(listening=[10**6]), {})
-    assert asyncio.run(process.keep()) == NOT_STARTED
+    assert asyncio.run(process.keep_running()) == NOT_STARTED
     assert "front process 1 cannot be started (" in process.problem
 
 
@@ -112,7 +112,7 @@ def test_one_for_which_the_system_has_no_file_is_tried_again(monkeypatch: pytest
     none_left = Mock(side_effect=OSError(errno.ENFILE, os.strerror(errno.ENFILE)))
     monkeypatch.setattr("service.processes.watched.socket", SimpleNamespace(socketpair=none_left))
     process._on_end = lambda _: process.end()
-    assert asyncio.run(process.keep()) == 0
+    assert asyncio.run(process.keep_running()) == 0
     assert process.problem == f"front process 1 cannot be started ({os.strerror(errno.ENFILE)})"
 
 
@@ -173,12 +173,12 @@ def test_one_that_loads_may_be_silent_and_one_that_waits_for_it_may_load_as_long
                     await asyncio.Event().wait()
 
             monkeypatch.setattr(process, "ask", ask)
-        hearing = [asyncio.create_task(process._hear()) for process in asked]
+        watching = [asyncio.create_task(process._watch()) for process in asked]
         while min(asked.values()) < 10:
             await asyncio.sleep(0)
         assert (model._killed, front._killed) == ("", "")
         await model._is_loading(False)
-        await asyncio.gather(*hearing)
+        await asyncio.gather(*watching)
 
     asyncio.run(run())
     assert (model._killed, front._killed) == ("silent", "stuck")
@@ -201,7 +201,7 @@ def test_one_that_says_nothing_is_killed(monkeypatch: pytest.MonkeyPatch, caplog
         sent = Mock()
         process._process = Mock(returncode=None, send_signal=sent)
         monkeypatch.setattr(process, "ask", ask)
-        await process._hear()
+        await process._watch()
         sent.assert_called_once_with(signal.SIGKILL)
 
     asyncio.run(run())
@@ -215,7 +215,7 @@ def test_one_that_does_not_run_is_asked_nothing() -> None:
         with pytest.raises(GoneError, match="front process 1 is not running"):
             await process.ask("reload")
         assert await process.families() == []
-        await process.ended(0.0)
+        await process.wait_for_end(0.0)
         process.end(signal.SIGKILL)
 
     asyncio.run(run())

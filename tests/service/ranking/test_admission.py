@@ -24,10 +24,10 @@ def counts(work: Admission) -> tuple[int, int, int]:
 def test_what_is_in_flight_is_counted_until_it_is_left() -> None:
     work = admission()
     with work.enter(100) as first:
-        first.holds(250)
-        first.reads(7, 9.0, hurried=False)
+        first.set_bytes(250)
+        first.set_documents(7, 9.0, has_deadline=False)
         with work.enter(10) as second:
-            second.reads(1, 0.05, hurried=True)
+            second.set_documents(1, 0.05, has_deadline=True)
             assert counts(work) == (2, 8, 260)
             assert work.wait_seconds() == pytest.approx(9.05)
             first.queued()
@@ -42,7 +42,7 @@ def test_nothing_is_left_of_what_has_gone(requests: list[tuple[int, int, bool]],
     places: list[Place] = []
     for n_bytes, n_documents, queued in requests:
         place = work.enter(n_bytes)
-        place.reads(n_documents, 3.0 * n_documents, hurried=False)
+        place.set_documents(n_documents, 3.0 * n_documents, has_deadline=False)
         if queued:
             place.queued()
         places.append(place)
@@ -66,7 +66,7 @@ def test_one_too_many_is_refused_and_let_in_later(limits: dict[str, int], why: s
     """The first is of 100 bytes and 3 s; the next is half of it, and takes turns with it."""
     work = admission(**limits)
     with work.enter(100) as place:
-        place.reads(10, 3.0, hurried=False)
+        place.set_documents(10, 3.0, has_deadline=False)
         with pytest.raises(RequestError, match=problem) as caught:
             work.enter(51 if why == "bytes" else 50)
         assert (caught.value.status, caught.value.retry_after) == (429, seconds)
@@ -79,12 +79,12 @@ def test_one_too_many_is_refused_and_let_in_later(limits: dict[str, int], why: s
 def test_a_small_request_is_let_in_beside_a_huge_one() -> None:
     work = admission(queued=1e3, max_wait_ms=10_000, max_backlog_ms=10**9)
     with work.enter(400_000) as huge, pytest.raises(RequestError, match=r"it would wait 100\.0 s for others"):
-        huge.reads(1000, 100.0, hurried=False)
+        huge.set_documents(1000, 100.0, has_deadline=False)
     with work.enter(4_000) as small:
-        small.reads(10, 1.0, hurried=False)
+        small.set_documents(10, 1.0, has_deadline=False)
         assert work.wait_seconds(1) == pytest.approx(1 + 1)  # of the model's, and of its own that is not there yet
-    with work.enter(0) as hurried:  # a length that was not declared
-        hurried.reads(1000, 100.0, hurried=True)
+    with work.enter(0) as urgent:  # a length that was not declared
+        urgent.set_documents(1000, 100.0, has_deadline=True)
         assert work.load.documents == 1000
 
 
@@ -92,30 +92,30 @@ def test_the_requests_of_a_slow_model_do_not_refuse_those_of_a_fast_one() -> Non
     """All have 100 bytes and 50 tokens; the slow model takes 1 s for a token, the fast one 1 ms; much waits for the slow one."""
     work = Admission(Limits(max_backlog_ms=10**6), lambda own: min(40.0, own), Metrics(), lambda: 0.001)
     with work.enter(100) as slow:
-        slow.reads(10, 50.0, hurried=True, pace=1.0)
+        slow.set_documents(10, 50.0, has_deadline=True, pace=1.0)
         with work.enter(100) as fast:
-            fast.reads(10, 0.05, hurried=False, pace=0.001)
+            fast.set_documents(10, 0.05, has_deadline=False, pace=0.001)
         with work.enter(100) as another, pytest.raises(RequestError, match="it would wait 90"):
-            another.reads(10, 50.0, hurried=False, pace=1.0)
+            another.set_documents(10, 50.0, has_deadline=False, pace=1.0)
 
 
 def test_documents_are_counted_once_they_are_known() -> None:
     work = admission(max_documents_in_flight=10)
     with work.enter(1) as first:
-        first.reads(8, 0.0, hurried=False)
+        first.set_documents(8, 0.0, has_deadline=False)
         with pytest.raises(RequestError, match="hold 8 documents, and the limit is 10") as caught, work.enter(1) as second:
-            second.reads(3, 0.0, hurried=True)
+            second.set_documents(3, 0.0, has_deadline=True)
         assert caught.value.retry_after == 1
         assert counts(work) == (1, 8, 1)
         with work.enter(1) as third:
-            third.reads(2, 0.0, hurried=False)
+            third.set_documents(2, 0.0, has_deadline=False)
             assert work.load.documents == 10
 
 
 def test_a_request_alone_may_be_larger_than_what_may_be_in_flight() -> None:
     work = admission(max_documents_in_flight=10, max_bytes_in_flight=10)
     with work.enter(1000) as place:
-        place.reads(1000, 1.0, hurried=False)
+        place.set_documents(1000, 1.0, has_deadline=False)
         assert counts(work) == (1, 1000, 1000)
 
 
@@ -129,14 +129,14 @@ def test_what_other_processes_hold_counts_and_what_one_asks_for_is_bounded_by_th
         with pytest.raises(RequestError, match="2 requests are in flight, which is the limit"):
             work.enter(1)
         with pytest.raises(RequestError, match="requests in flight hold 70 bytes, and the limit is 200") as busy:
-            large.takes(131)
+            large.add_bytes(131)
         assert busy.value.status == 429
-        large.takes(130)
+        large.add_bytes(130)
         there.requests, there.bytes = 0, 0
-        large.takes(50)
+        large.add_bytes(50)
         assert counts(work) == (1, 0, 190)
         with pytest.raises(RequestError, match="take 250 bytes once read, and the limit is 200") as refused:
-            large.takes(60)
+            large.add_bytes(60)
         assert refused.value.status == 422
 
 
@@ -166,7 +166,7 @@ def asked(work: Admission, n_documents: int, n_bytes: int) -> Place | None:
     except RequestError:
         return None
     try:
-        place.reads(n_documents, 0.0, hurried=False)
+        place.set_documents(n_documents, 0.0, has_deadline=False)
     except RequestError:
         place.__exit__(None, None, None)
         return None
@@ -176,14 +176,14 @@ def asked(work: Admission, n_documents: int, n_bytes: int) -> Place | None:
 def test_a_body_that_grows_beyond_the_room_is_refused() -> None:
     work = admission(max_bytes_in_flight=100)
     with work.enter(40) as first, work.enter(0) as second:
-        second.holds(60)
+        second.set_bytes(60)
         with pytest.raises(RequestError, match="requests in flight hold 100 bytes, and the limit is 100"):
-            second.holds(61)
-        second.holds(10)  # what it held, it holds
+            second.set_bytes(61)
+        second.set_bytes(10)  # what it held, it holds
         assert work.load.bytes == 100
-        first.holds(40)
+        first.set_bytes(40)
     with work.enter(500) as alone:
-        alone.holds(5000)
+        alone.set_bytes(5000)
         assert work.load.bytes == 5000
 
 
@@ -191,23 +191,23 @@ def test_declared_bytes_need_room_and_those_that_arrive_take_it() -> None:
     work = admission(max_bytes_in_flight=100)
     with work.enter(90, held=0) as slow, work.enter(90, held=0) as quick:
         assert counts(work) == (2, 0, 0)
-        quick.holds(90)
+        quick.set_bytes(90)
         assert work.load.bytes == 90
         with pytest.raises(RequestError, match="requests in flight hold 90 bytes, and the limit is 100"):
-            slow.holds(11)
+            slow.set_bytes(11)
         with pytest.raises(RequestError, match="requests in flight hold 90 bytes, and the limit is 100"):
             work.enter(11, held=0)
-        slow.holds(10)
+        slow.set_bytes(10)
     assert counts(work) == (0, 0, 0)
 
 
 def test_requests_by_id_do_not_say_how_long_a_text_takes() -> None:
     work = admission(queued=1e7, max_wait_ms=1000, max_backlog_ms=10**12)
     with work.enter(1_000_000) as by_text:
-        by_text.reads(10, 0.5, hurried=True)
+        by_text.set_documents(10, 0.5, has_deadline=True)
     for _ in range(50):
         with work.enter(100) as by_id:
-            by_id.reads(1000, 1000.0, hurried=True, by_text=False)
+            by_id.set_documents(1000, 1000.0, has_deadline=True, by_text=False)
     with work.enter(1_000_000):
         assert refused(work, "wait") == 0
 
@@ -215,16 +215,16 @@ def test_requests_by_id_do_not_say_how_long_a_text_takes() -> None:
 def test_large_ones_wait_for_what_others_have_to_prepare_at_the_pace_of_the_moment() -> None:
     work, pace = admission(max_wait_ms=1000), 0.1
     with work.enter(0) as first, work.enter(0) as second, work.enter(0) as third:
-        first.prepares(lambda: 4 * pace, hurried=False)
-        second.prepares(lambda: 4 * pace, hurried=False)
+        first.set_preparation(lambda: 4 * pace, has_deadline=False)
+        second.set_preparation(lambda: 4 * pace, has_deadline=False)
         pace = 0.2  # the first is slower than was known
         with pytest.raises(RequestError, match=r"preparing others takes 1\.6 s, and the limit is 1 s") as raised:
-            third.prepares(lambda: 4 * pace, hurried=False)
+            third.set_preparation(lambda: 4 * pace, has_deadline=False)
         assert (raised.value.status, raised.value.retry_after) == (429, 1)
         assert refused(work, "wait") == 1
-        third.prepares(lambda: 4 * pace, hurried=True)
+        third.set_preparation(lambda: 4 * pace, has_deadline=True)
         third.queued()
         second.queued()  # prepared
-        third.prepares(lambda: 4 * pace, hurried=False)
+        third.set_preparation(lambda: 4 * pace, has_deadline=False)
     with work.enter(0) as fourth:
-        fourth.prepares(lambda: 99.0, hurried=False)
+        fourth.set_preparation(lambda: 99.0, has_deadline=False)

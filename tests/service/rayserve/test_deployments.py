@@ -147,7 +147,7 @@ class Call:
 
 
 def asked(call: Call) -> "asyncio.Task[Any]":
-    ask = imported("service.rayserve.deployments").asking(SimpleNamespace(report=call))
+    ask = imported("service.rayserve.deployments").caller_of(SimpleNamespace(report=call))
     return asyncio.create_task(ask("report"))
 
 

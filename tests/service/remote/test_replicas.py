@@ -129,8 +129,8 @@ def test_the_backlog_is_what_replicas_say_or_what_is_asked_from_here() -> None:
     time = Time()
     replicas = Replicas(answering(), 60.0, time)
     assert replicas.backlog(2.0) == 0.0
-    replicas.hear(report(1.0, 4.0, replica="a"))
-    replicas.hear(report(0.5, replica="b"))
+    replicas.record(report(1.0, 4.0, replica="a"))
+    replicas.record(report(0.5, replica="b"))
     assert replicas.backlog(2.0) == 1.75
     time.now += FRESH_SECONDS
     assert replicas.backlog(2.0) == 0.0, "an old report says nothing"
@@ -145,7 +145,7 @@ def test_what_is_asked_from_here_waits_until_it_is_answered() -> None:
         return Reply(report(), SCORED)
 
     replicas = Replicas(ask, 60.0)
-    replicas.hear(report(pace=0.3))
+    replicas.record(report(pace=0.3))
     score(replicas)
     assert seen == [pytest.approx(3.0), 2.0]
     assert replicas.backlog(99.0) == 0.0
@@ -154,15 +154,15 @@ def test_what_is_asked_from_here_waits_until_it_is_answered() -> None:
 def test_silence_is_unready_and_then_dead() -> None:
     time = Time()
     replicas = Replicas(answering(), 60.0, time)
-    replicas.hear(report()._replace(ready=False))
+    replicas.record(report()._replace(ready=False))
     assert (replicas.ready, replicas.alive) == (False, True), "it is there, and not warm yet"
-    replicas.hear(report())
+    replicas.record(report())
     assert (replicas.ready, replicas.alive) == (True, True)
     time.now += READY_SECONDS
     assert (replicas.ready, replicas.alive) == (False, True)
     time.now += 60.0
     assert (replicas.ready, replicas.alive, replicas.hung) == (False, False, False)
-    replicas.hear(report())
+    replicas.record(report())
     assert (replicas.ready, replicas.alive) == (True, True)
 
 

@@ -15,7 +15,7 @@ from service.call import DEFAULT_NAMESPACE
 from service.errors import RequestError
 from service.store.base import AWAY, Away, Item, Renewal, StoreFullError, StoreUnavailableError
 from service.store.codec import StoredDocument, decode, encode, pack_text
-from service.store.library import AT_ONCE, Library
+from service.store.library import BATCH_DOCUMENTS, Library
 from service.store.lmdb_store import LmdbStore
 from service.store.seal import Seal
 from service.store.values import Found
@@ -74,7 +74,7 @@ def item(pipeline: Pipeline, identity: str, fingerprint: bytes = NEW) -> Item:
 def look_up(
     library: Library, ids: list[str], *, until: float | None = None, texts: bool = False, room: Callable[[int], None] = int
 ) -> dict[str, Found | Away | None]:
-    return asyncio.run(library.look_up(DEFAULT_NAMESPACE, ids, NEW, texts=texts, until=until, room=room))
+    return asyncio.run(library.look_up(DEFAULT_NAMESPACE, ids, NEW, texts=texts, until=until, reserve=room))
 
 
 def test_what_is_there_is_found_with_the_texts_that_are_needed(library: Library, pipeline: Pipeline) -> None:
@@ -142,12 +142,12 @@ def test_documents_are_read_in_steps_bounded_in_number_and_bytes(
     library: Library, pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Room is asked for twice a step: for what is fetched, and for what it is decoded to."""
-    ids = [f"{number:03}" for number in range(AT_ONCE + 1)]
+    ids = [f"{number:03}" for number in range(BATCH_DOCUMENTS + 1)]
     asyncio.run(library.put("default", [item(pipeline, identity) for identity in ids]))
     asked: list[int] = []
     assert list(look_up(library, ids, room=asked.append)) == ids
     assert len(asked) == 2 * 2
-    monkeypatch.setattr("service.store.library.AT_ONCE_BYTES", 1)
+    monkeypatch.setattr("service.store.library.BATCH_BYTES", 1)
     asked.clear()
     assert list(look_up(library, ids, room=asked.append)) == ids
     assert len(asked) == 2 * len(ids)

@@ -10,7 +10,7 @@ from prometheus_client import Metric
 from prometheus_client.exposition import choose_encoder
 from prometheus_client.samples import Exemplar
 
-from service.telemetry.merging import HOW, Merged, counted
+from service.telemetry.merging import COMBINING, Merged, counted
 from service.telemetry.metrics import BUCKETS, TABLE, Metrics
 
 SOLO = {"requests": {"dialect": "native", "outcome": "ok"}, "denied": {"why": "key"}, "stored": {}}
@@ -95,4 +95,4 @@ def test_an_exemplar_is_one_of_them() -> None:
 
 def test_only_gauges_are_declared_otherwise_than_summed() -> None:
     assert {row.kind for row in TABLE.values() if row.merged != "sum"} == {"gauge"}
-    assert HOW["keyblock_ready"] == "least"
+    assert COMBINING["keyblock_ready"] == "least"

@@ -12,7 +12,7 @@ from pydantic import TypeAdapter, ValidationError
 from keyblock.wire import DocumentLine
 from service.errors import RequestError
 from service.http.bodies import lines
-from service.http.bodies.lines import Given, LineReader, Report, read_line
+from service.http.bodies.lines import LineReader, NewDocument, Report, read_line
 from service.settings import Limits
 
 LIMITS = Limits(max_document_chars=50, max_body_bytes=300)
@@ -28,11 +28,11 @@ LINES = st.lists(
 )
 
 
-def read(body: bytes, cuts: list[int], encoding: str = "identity") -> tuple[list[Given], Report]:
+def read(body: bytes, cuts: list[int], encoding: str = "identity") -> tuple[list[NewDocument], Report]:
     """All documents of a body that arrives in pieces."""
     report = Report()
     reader = LineReader(encoding, LIMITS, report)
-    found: list[Given] = []
+    found: list[NewDocument] = []
     bounds = [0, *sorted(cut % (len(body) + 1) for cut in cuts), len(body)]
     for start, end in pairwise(bounds):
         for batch in reader.feed(body[start:end]):
@@ -75,7 +75,7 @@ def test_accepts_what_the_model_declares(value: Any) -> None:
         with pytest.raises(RequestError):
             read_line(value, 1, LIMITS)
         return
-    expected = Given(1, str(declared.id), declared.text, declared.title or "", declared.expires_in)
+    expected = NewDocument(1, str(declared.id), declared.text, declared.title or "", declared.expires_in)
     assert read_line(value, 1, LIMITS) == expected
 
 

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from service.errors import RequestError
-from service.http.bodies.unpacking import LARGEST_WINDOW, MOST_MEMBERS, Unpacking, known, unpack, unpack_small
+from service.http.bodies.unpacking import LARGEST_WINDOW, MOST_MEMBERS, Unpacking, is_supported, unpack, unpack_small
 
 LIMIT = 1000
 ENCODINGS = ["gzip", "x-gzip", "zstd"]
@@ -21,7 +21,7 @@ def packed(content: bytes, encoding: str) -> bytearray:
 def test_what_was_packed_is_unpacked(content: bytes, encoding: str) -> None:
     body = bytearray(content) if encoding == "identity" else packed(content, encoding)
     assert unpack(body, encoding, LIMIT) == content
-    assert known(encoding)
+    assert is_supported(encoding)
 
 
 def test_several_members_or_frames_follow_each_other() -> None:
@@ -89,9 +89,9 @@ def test_a_frame_may_have_the_window_that_http_allows(size: int) -> None:
 
 
 def test_others_are_not_known() -> None:
-    assert not known("br")
-    assert not known("gzip, gzip, zstd")  # layers multiply what a body unpacks to
-    assert not known("")
+    assert not is_supported("br")
+    assert not is_supported("gzip, gzip, zstd")  # layers multiply what a body unpacks to
+    assert not is_supported("")
 
 
 def in_pieces(body: bytes, encoding: str, size: int) -> bytes:

@@ -5,7 +5,7 @@ from pydantic import TypeAdapter
 from starlette.testclient import TestClient
 
 from keyblock.wire import TeiErrorBody, TeiResult
-from service.http.dialects import NATIVE, TEI, spoken
+from service.http.dialects import NATIVE, TEI, dialect_of
 
 TEXTS = ["the river flooded the old stone bridge", "", "a city of a million people", "the river flooded the old stone bridge"]
 ANSWER = TypeAdapter(list[TeiResult])
@@ -68,4 +68,4 @@ def test_errors(client: TestClient, body: dict[str, Any], status: int, kind: str
     ],
 )
 def test_texts_instead_of_documents_is_teis(payload: dict[str, Any], dialect: object) -> None:
-    assert spoken(payload) is dialect
+    assert dialect_of(payload) is dialect
