@@ -5,8 +5,8 @@
 
 An unread document cannot be a result if an upper bound of its score is below the score of the last result so far. The bound is a
 quantile of the fused score, predicted from what selection knows (a quantile regression). A judge uses more features: for each
-border between two batches a logistic regression predicts whether all results are read. Both stop where their lead exceeds a slack. The
-slack is chosen so that at most a given share of train requests misses a result, as Li et al. (EMNLP 2022) cut candidates.
+border between two batches a logistic regression predicts whether all results are read. Both stop where their lead exceeds a slack.
+The slack is chosen so that at most a given share of train requests misses a result, as Li et al. (EMNLP 2022) cut candidates.
 The model's scores are kept in `--kept`. Another bundle, sample or time limit is scored anew.
 """
 

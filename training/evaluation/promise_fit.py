@@ -106,8 +106,8 @@ def _loss(weights: torch.Tensor, requests: _Padded, bar: int) -> torch.Tensor:
     return (lacking.sum(1) / requests.relevant.sum(1)).mean()
 
 
-def of_fusion(fusion: Fusion) -> Promise:
-    """What the fusion says without the logit, as a cascade without a learned promise has it."""
+def fusion_promise(fusion: Fusion) -> Promise:
+    """The fusion without the logit, as a promise: the one that a cascade without a learned promise uses."""
     weights = fusion.weights[1:-1]
     return Promise.from_weights(np.append(weights, 0.0)) if weights.any() else Promise(best_block=1.0)
 
