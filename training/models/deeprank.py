@@ -5,9 +5,9 @@ against the whole query, a recurrent network reads a query token's contexts in d
 token's importance.
 
 Of the paper's variants this uses the convolution (which KeyB's authors found better), the GRU over contexts, and the reciprocal
-g(p) of a context's place. Words are a backbone's tokens. Stop words are not removed; their weights must learn to be small. A token
-has the weight 1 at first, not at its inverse document frequency, which a backbone does not know. A context's place is counted over the
-text that the model reads, with the passages end to end. In each passage the first few contexts of a query token count.
+g(p) of a context's place. Words are a backbone's tokens. Stop words are not removed; their weights must learn to be small.
+A token's weight starts at 1, not at its inverse document frequency, which a backbone does not know. A context's place is counted
+over the text that the model reads, with the passages end to end. In each passage the first few contexts of a query token count.
 """
 
 import torch
